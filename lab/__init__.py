@@ -1,6 +1,6 @@
 """hybridlab: a lab and test harness for Kubernetes clusters that mix Linux and Windows nodes.
 
-The flow has one direction; a package knows only what stands left of it::
+The flow has one direction; a package imports only packages to its left::
 
     scenario -> plan -> topology (Intent) -> providers -> matrix -> suites -> reports
 

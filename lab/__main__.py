@@ -2,7 +2,7 @@
 
 Importing this module is starting the command: until the command is ready to say that it was
 interrupted, Ctrl-C ends it at once and without a traceback. (In the few milliseconds before,
-while Python itself starts, nothing of ours can.)
+while Python itself starts, nothing in lab can.)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
     `-- PreflightError            4  this machine cannot do what is asked; nothing was made
         `-- StateError            4  the state directory cannot be used
 
-Anything else is a defect of ours: exit code 70, and a log with the traceback.
+Anything else is a defect of lab itself: exit code 70, and a log with the traceback.
 """
 
 from __future__ import annotations
@@ -123,6 +123,6 @@ def first_line(text: str) -> str:
 def readable(text: str) -> str:
     """The text with the beginning, and the length, of each word that is too long to be read.
 
-    What a user has given may be of any length, and is repeated to him in what is wrong with it.
+    User input may be arbitrarily long; errors that quote it shorten it.
     """
     return _WORD.sub(lambda word: f"{word[0][:_SHOWN]}...({len(word[0]):,} characters)", text)

@@ -26,7 +26,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text, clean, with line ends as their numbers too: a line of ours that quotes others."""
+    """The text, clean, with line ends as their numbers too: one line that quotes foreign text."""
     return clean(text).replace("\r", "\\x0d").replace("\n", "\\x0a")
 
 

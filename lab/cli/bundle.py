@@ -130,7 +130,7 @@ def verify(digest: str | None) -> None:
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @json_option()
 def gc(yes: bool, as_json: bool) -> None:
-    """Remove bundles that a newer one stands for, damaged ones, and what was interrupted.
+    """Remove superseded and damaged bundles, and interrupted downloads.
 
     The newest bundle of each Kubernetes minor stays, and what your labs were made from.
     """

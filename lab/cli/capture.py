@@ -24,7 +24,7 @@ class _Seconds(click.FloatRange):
         found = super().convert(value, param, ctx)
         assert isinstance(found, float)
         if math.isnan(found):
-            self.fail(f"{value} is no number of seconds.", param, ctx)
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
         return found
 
 
@@ -83,7 +83,7 @@ def command(
     The exit code is 0 where what was expected came of it, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import api
-    from lab.lifecycle.capture import CaptureRequest, captured, keep, made_empty
+    from lab.lifecycle.capture import CaptureRequest, capture_cell, keep, made_empty
     from lab.lifecycle.interruption import terminable
     from lab.providers.provider import MACHINES
     from lab.reports.capture import to_json, to_text
@@ -92,7 +92,7 @@ def command(
     with terminable(), made_empty(output):
         opened = api.open_any(name)
         say(opened.banner)
-        found = captured(opened, asked, say)
+        found = capture_cell(opened, asked, say)
         directory = keep(opened, found, output)
     if MACHINES in opened.provider.abilities:
         say("note: each machine has a clock of its own; times are in order on each by itself")

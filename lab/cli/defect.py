@@ -1,4 +1,4 @@
-"""What an exception that nobody foresaw leaves: one sentence, and a log with its traceback."""
+"""Unexpected exceptions: one sentence on the terminal, and a log with the traceback."""
 
 from __future__ import annotations
 

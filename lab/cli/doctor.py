@@ -1,4 +1,4 @@
-"""``lab doctor``: whether labs can be had, and what to mend."""
+"""``lab doctor``: check whether labs can run here, and what to repair."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.cli.options import inventory_option, json_option
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.providers.diagnosis import Diagnosis
+    from lab.providers.provider import Diagnosis
 
 REFUSED = PreflightError.exit_code
 
@@ -29,7 +29,7 @@ REFUSED = PreflightError.exit_code
 @inventory_option
 @json_option()
 def command(provider: str | None, as_json: bool) -> int:
-    """Examine this machine and every hypervisor, and say what mends what is wrong.
+    """Examine this machine and every hypervisor, and say how to repair what is wrong.
 
     On each hypervisor a tiny guest is started and gone a moment later; nothing else is made.
     The exit code is 4 if labs cannot be had.
@@ -59,5 +59,5 @@ def _print(found: tuple[Diagnosis, ...]) -> None:
             echo(f"        try: {one.hint}")
     fails = sum(1 for one in found if one.level == "fail")
     warnings = sum(1 for one in found if one.level == "warn")
-    verdict = f"{quantity(fails, 'thing')} to mend first" if fails else "labs can be had"
+    verdict = f"{quantity(fails, 'thing')} to repair first" if fails else "labs can be had"
     echo(f"{verdict}; {quantity(warnings, 'warning')}")

@@ -162,7 +162,7 @@ def gc(yes: bool, as_json: bool) -> None:
     Interrupted are builds and downloads that nobody waits for; what such a build has left on
     hypervisors goes, too.
 
-    On hypervisors, copies go that no recipe leads to any more; what a machine stands on stays.
+    On hypervisors, copies go that no recipe leads to any more; what a machine is cloned from stays.
     """
     from lab.lifecycle import images
 

@@ -159,7 +159,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This machine": {
         "doctor": (
             "lab.cli.doctor:command",
-            "Examine this machine and every hypervisor, and say what mends what is wrong.",
+            "Examine this machine and every hypervisor, and say how to repair what is wrong.",
         ),
         "inventory": (
             "lab.cli.inventory:command",
@@ -262,15 +262,15 @@ class Lazy(Commands):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the subcommand; a standard output that takes no more is no defect of ours.
+        """Run the subcommand; a closed standard output is not an error.
 
-        Who reads may stop whenever he likes. Left to click, that would be exit code 1, which
-        says that cells failed.
+        The reader may close the pipe at any time (``lab list | head``). Click would exit
+        with 1, which says that cells failed.
         """
         result: object = 0
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()  # while a failure can still be told
+            sys.stdout.flush()  # while a failure can still be reported
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG and error.filename is not None:
                 raise UsageError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.argument("named", nargs=-1, metavar="[SCENARIO]...", shell_complete=scenarios)
 @click.option(
     "--provider",
-    help="Where the machines come from; the embedded one only if told.",
+    help="Where the machines come from; the embedded one only if named.",
     shell_complete=providers,
 )
 @only_option
@@ -70,7 +70,7 @@ def command(
     from lab.state.lock import lab_lock
 
     picked = nightly.choose_provider(provider)
-    work, fitting = nightly.judged(nightly.jobs_of(named, shipped()), picked, only, pods)
+    work, fitting = nightly.select_jobs(nightly.jobs_of(named, shipped()), picked, only, pods)
     seconds = nightly.deadline(picked) if deadline is None else parse_age(deadline)
     if seconds <= 0:
         raise UsageError(
@@ -87,7 +87,7 @@ def command(
             f"{picked.name}: {quantity(len(work), 'scenario')}, {parallel} at once, into '{folder}'"
         )
         request = nightly.NightRequest(work, picked.name, folder, parallel, seconds, only, pods)
-        held, ended_by = nightly.hold(request, nightly.hands(), say)
+        held, ended_by = nightly.run_night(request, nightly.operations(), say)
         night = night_report.compared(held, earlier)
         night_report.write(night, folder)
     if as_json:

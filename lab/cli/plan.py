@@ -80,7 +80,7 @@ def command(
 
 
 def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """What each step would do, and why; a reason of many lines once."""
+    """Print what each step would do and why; a long reason once."""
     wide = max(len(decision.step) for decision in decisions)
     told = ""
     for decision in decisions:

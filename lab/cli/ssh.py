@@ -63,7 +63,7 @@ def ssh_config(name: str) -> None:
 def ansible_inventory(name: str) -> None:
     """Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.
 
-    Ansible logs in by the configuration that "lab ssh-config" writes, which this writes anew:
+    Ansible logs in with the SSH configuration of "lab ssh-config", which this writes too:
 
     \b
       lab ansible-inventory overlay > overlay.yaml

@@ -50,7 +50,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     if found.again and found.state != "up":
         echo(f"  up again   {found.again}")
     for hypervisor, machines in found.hypervisors.items():
-        standing = ", ".join(machines) or "nothing stands on it"
+        standing = ", ".join(machines) or "nothing runs on it"
         echo(f"  hypervisor {hypervisor}: {standing}")
     for step in found.steps:
         echo(f"  step       {step.name}: {step.state}")
@@ -67,12 +67,12 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     for one in differences:
         echo(f"  difference {one.line}")
         echo(f"    see:     {one.shown_by(name)}")
-        echo(f"    fix:     {one.mended_by(name)}")
+        echo(f"    fix:     {one.fixed_by(name)}")
     return code
 
 
 def _differences(name: str) -> tuple[Finding, ...]:
     from lab.lifecycle import api
-    from lab.lifecycle.explain import compared
+    from lab.lifecycle.explain import find_differences
 
-    return compared(api.open_any(name), say)
+    return find_differences(api.open_any(name), say)

@@ -1,8 +1,6 @@
 """The objects of a cluster's API: asked for, watched, made and removed; commands in its pods.
 
-What is lost or refused is raised as :mod:`lab.cluster.server` has it.
-
-Python's own time-outs are for each piece that comes; a server, or what stands before it, that
+Python's own time-outs are for each piece that comes; a server, or a proxy before it, that
 sends one byte now and then would be waited for without end.
 
 One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
@@ -125,97 +123,6 @@ class GoneError(Exception):
     """A watch's place in history is too old: list again."""
 
 
-class ApiServer:
-    """One API server.
-
-    Parameters
-    ----------
-    kubeconfig
-        The file; its current context is used.
-    server
-        Where the server is reached instead (``https://127.0.0.1:40123``, a forwarded port). Its
-        certificate must still be that of the server in the file.
-
-    """
-
-    def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
-        self._kubeconfig = kubeconfig
-        self._server = server
-
-    @cached_property
-    def client(self) -> client.ApiClient:
-        """The client, whose answers end in time."""
-        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
-
-        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
-
-        made = client.Configuration()
-        try:
-            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
-        except config.ConfigException as error:
-            raise BrokenError(
-                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
-            ) from None
-        if self._server:
-            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
-            made.host = self._server
-        made.retries = False  # ours is the patience
-        made.proxy = None  # it is the lab's own network
-        connected = client.ApiClient(made)
-        make_patient(connected)
-        return connected
-
-    @property
-    def address(self) -> str:
-        """Where it is reached, for messages."""
-        return str(self.client.configuration.host)
-
-    def close(self) -> None:
-        """Give the connections up."""
-        if "client" in self.__dict__:
-            self.client.rest_client.close()
-            del self.__dict__["client"]
-
-    def send(  # noqa: PLR0913, PLR0917  what a request is made of
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        timeouts: tuple[float, float],
-        body: Object | None,
-        query: Query | None,
-    ) -> Any:
-        """The raw answer, its body not yet read."""
-        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
-
-        if not timeouts[0]:
-            raise self.lost(doing, "the time for it was over before it was asked")
-        request = self.client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        try:
-            return self.client.call_api(*request, _request_timeout=timeouts).response
-        except (HTTPError, OSError, ApiException) as error:
-            raise self.lost(doing, story(error)) from None
-
-    def lost(self, doing: str, happened: str) -> LostError:
-        """The error for a server that does not answer."""
-        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
-
-    def refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
-        """The error for an answer that is no success."""
-        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
-        if code in _BUSY:
-            return self.lost(doing, f"status {code}: {said}")
-        return RefusedError(doing, said, code=code)
-
-
 def lines(response: Any) -> Iterator[bytes]:
     """What an answer that goes on says, line by line."""
     rest = b""
@@ -279,16 +186,81 @@ class Api:
     """
 
     def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
-        self._to = ApiServer(kubeconfig, server)
+        self._kubeconfig = kubeconfig
+        self._server = server
 
     @property
     def server(self) -> str:
         """Where it is reached, for messages."""
-        return self._to.address
+        return str(self.client.configuration.host)
 
     def close(self) -> None:
-        """Give the connections up."""
-        self._to.close()
+        """Close the connections."""
+        if "client" in self.__dict__:
+            self.client.rest_client.close()
+            del self.__dict__["client"]
+
+    @cached_property
+    def client(self) -> client.ApiClient:
+        """The client, whose answers end in time."""
+        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
+
+        from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
+
+        made = client.Configuration()
+        try:
+            config.load_kube_config(str(self._kubeconfig), client_configuration=made)
+        except config.ConfigException as error:
+            raise BrokenError(
+                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
+            ) from None
+        if self._server:
+            made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
+            made.host = self._server
+        made.retries = False  # ours is the patience
+        made.proxy = None  # it is the lab's own network
+        connected = client.ApiClient(made)
+        make_patient(connected)
+        return connected
+
+    def _send(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        timeouts: tuple[float, float],
+        body: Object | None,
+        query: Query | None,
+    ) -> Any:
+        """The raw answer, its body not yet read."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
+
+        if not timeouts[0]:
+            raise self._lost(doing, "the time for it was over before it was asked")
+        request = self.client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": "application/json", "Content-Type": "application/json"},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            return self.client.call_api(*request, _request_timeout=timeouts).response
+        except (HTTPError, OSError, ApiException) as error:
+            raise self._lost(doing, story(error)) from None
+
+    def _lost(self, doing: str, happened: str) -> LostError:
+        """The error for a server that does not answer."""
+        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
+
+    def _refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+        """The error for an unsuccessful answer."""
+        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+        if code in _BUSY:
+            return self._lost(doing, f"status {code}: {said}")
+        return RefusedError(doing, said, code=code)
 
     def version(self, deadline: Deadline) -> str:
         """The server's version, ``"v1.36.3"``."""
@@ -315,15 +287,15 @@ class Api:
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
         with within(seconds):
-            response = self._to.send(method, path, doing, (seconds, seconds), body, query)
+            response = self._send(method, path, doing, (seconds, seconds), body, query)
         from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
 
         try:
             text = response.data
         except (HTTPError, OSError) as error:
-            raise self._to.lost(doing, story(error)) from None
+            raise self._lost(doing, story(error)) from None
         if response.status >= 300:  # noqa: PLR2004  not a success
-            raise self._to.refusal(doing, response.status, decoded(text))
+            raise self._refusal(doing, response.status, decoded(text))
         return decoded(text)
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
@@ -335,11 +307,9 @@ class Api:
                 one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
             }
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
-        except (KeyError, TypeError) as error:  # said by something that stands before it
-            said = f"its answer is no list: {json.dumps(found)[:80]}"
-            raise self._to.lost(
-                f"listing {path} of the API server at {self.server}", said
-            ) from error
+        except (KeyError, TypeError) as error:  # from something in front of it
+            said = f"its answer is not a list: {json.dumps(found)[:80]}"
+            raise self._lost(f"listing {path} of the API server at {self.server}", said) from error
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
@@ -370,24 +340,24 @@ class Api:
         }
         patience = min(_CALL_SECONDS, deadline.left())
         with within(seconds + 2.0):
-            response = self._to.send("GET", path, doing, (patience, seconds + 2.0), None, asked)
+            response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
         try:
             if response.status >= 300:  # noqa: PLR2004  not a success
                 if response.status == _GONE:
                     raise GoneError
-                raise self._to.refusal(doing, response.status, decoded(response.data))
+                raise self._refusal(doing, response.status, decoded(response.data))
             for line in lines(response):
                 event = decoded(line)
                 found = event.get("object") or {}
                 if event.get("type") == "ERROR":
                     if found.get("code") == _GONE:
                         raise GoneError
-                    raise self._to.refusal(doing, int(found.get("code", 500)), found)
+                    raise self._refusal(doing, int(found.get("code", 500)), found)
                 if "name" not in (found.get("metadata") or {}) and event.get("type") != "BOOKMARK":
-                    raise self._to.lost(doing, f"it says {json.dumps(event)[:80]}")
+                    raise self._lost(doing, f"it says {json.dumps(event)[:80]}")
                 yield str(event.get("type")), found
         except (HTTPError, OSError) as error:
-            raise self._to.lost(doing, story(error)) from None
+            raise self._lost(doing, story(error)) from None
         finally:
             response.close()
 
@@ -481,7 +451,7 @@ class Api:
         assert not isinstance(found, LostError)
         return found
 
-    def execute(  # noqa: PLR0913, PLR0917  what an exec is told
+    def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
         self,
         namespace: str,
         pod: str,
@@ -505,7 +475,7 @@ class Api:
         doing = f"running '{command[0]}' in pod '{pod}'"
         place = f"{namespaced('pods', namespace)}/{pod}"
         try:
-            return hold(self._to.client, place, container, command, stdin, deadline)
+            return hold(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
             said = error.happened
         except (OSError, WebSocketException) as error:

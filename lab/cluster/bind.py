@@ -187,7 +187,7 @@ def _ports(ports: Collection[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was observed, by what it stands for in the Intent."""
+    """What was observed, by what the Intent has in its place."""
 
     addresses: Mapping[str, str]
     """By pod."""

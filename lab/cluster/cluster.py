@@ -24,7 +24,7 @@ class HostTraits:
     """Whether the kernel is the host's: its modules, its swap and those settings that every
     network namespace shares are left as they are."""
     cgroup_v1: bool = False
-    """Whether the kubelet finds control groups of version 1, which it refuses unless told."""
+    """Whether control groups are of version 1, which a kubelet refuses by default."""
     can_lower_oom_score: bool = True
     """Whether a process may make itself less likely to be killed when memory runs out
     (``CAP_SYS_RESOURCE``)."""

@@ -181,7 +181,7 @@ _LISTS = ("clusters", "users", "contexts")
 
 
 class KubeconfigError(ValueError):
-    """A text that is no kubeconfig, and why."""
+    """A text that is not a kubeconfig, and why."""
 
 
 def context_name(lab: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 Document = Mapping[str, Any]
@@ -37,11 +38,18 @@ def render(template: str, **values: object) -> tuple[Document, ...]:
     from importlib.resources import files  # noqa: PLC0415  for few commands
 
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow
-    from ruamel.yaml import YAML  # noqa: PLC0415  slow
 
     text = files("lab.cluster").joinpath(template).read_text(encoding="utf-8")
     filled = Environment(undefined=StrictUndefined, autoescape=False).from_string(text)  # noqa: S701  YAML
-    return tuple(YAML(typ="safe", pure=True).load_all(filled.render(values)))
+    return _parse(filled.render(values))
+
+
+@cache
+def _parse(text: str) -> tuple[Document, ...]:
+    """Cached: 20 ms each time, and the steps of a cluster ask for its documents several times."""
+    from ruamel.yaml import YAML  # noqa: PLC0415  slow
+
+    return tuple(YAML(typ="safe", pure=True).load_all(text))
 
 
 def to_yaml(documents: Iterable[Document]) -> str:
@@ -66,5 +74,5 @@ def _text(representer: Any, text: str) -> Any:
 
 
 def _never(_value: object) -> bool:
-    """What stands in two places is written twice."""
+    """Write shared objects out in full instead of using aliases."""
     return True

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
 """The channels; a message on the last tells that the channel it names is at its end."""
 _NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
-"""Of the API server's own words, since 1.30 told on the channel of the command's status."""
+"""Of the API server's own words, since 1.30 sent on the channel of the command's status."""
 _V5 = "v5.channel.k8s.io"
 _CHUNK = 16_384
 """Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
@@ -43,7 +43,7 @@ def hold(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
 ) -> ExecResult:
     """Run a command to its end, or to the deadline; its connection is gone either way.
 
-    The end of standard input is told by version 5 of the protocol (Kubernetes 1.30 and later).
+    The end of standard input needs version 5 of the protocol (Kubernetes 1.30 and later).
 
     Parameters
     ----------
@@ -95,20 +95,20 @@ def _line(connected: client.ApiClient, url: SplitResult, deadline: Deadline) -> 
     """Our own connection: the client's has no time-out, and asks the environment for proxies."""
     import ssl  # noqa: PLC0415  slow
 
-    told, tls = connected.configuration, None
+    config, tls = connected.configuration, None
     if url.scheme == "wss":
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if not told.verify_ssl:
+        if not config.verify_ssl:
             tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        elif told.ssl_ca_cert:
-            tls.load_verify_locations(told.ssl_ca_cert)
+        elif config.ssl_ca_cert:
+            tls.load_verify_locations(config.ssl_ca_cert)
         else:
             tls.load_default_certs()
-        if told.cert_file:
-            tls.load_cert_chain(told.cert_file, told.key_file)
+        if config.cert_file:
+            tls.load_cert_chain(config.cert_file, config.key_file)
     host, port = url.hostname or "", url.port or (443 if tls else 80)
     doing = f"connecting to the API server at {host}:{port}"
-    return TimedConnection(doing, host, port, deadline, tls, told.tls_server_name)
+    return TimedConnection(doing, host, port, deadline, tls, config.tls_server_name)
 
 
 def _address(

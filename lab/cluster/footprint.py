@@ -38,7 +38,7 @@ class Footprint:
     control: bird.Control = _OF_THE_LAB
     """How the nodes' BIRD is asked."""
     tunnel: str = ""
-    """How one that is not as it should be is made anew, of its ``name``, ``vni`` and ``port``."""
+    """The command that makes a wrong one again, from its ``name``, ``vni`` and ``port``."""
 
     def has_port(self, name: str) -> bool:
         """Whether a device of that name leads to a pod."""

@@ -27,7 +27,7 @@ _LEASE_SECONDS = 40
 _GRACE_SECONDS = 50
 """The controller manager's default of ``node-monitor-grace-period`` since 1.32."""
 _SLOWEST = 4
-"""A dead node must be told in minutes, however slow the machines are."""
+"""A dead node must be noticed within minutes, however slow the machines are."""
 _ETCD_CHECK_SECONDS = 2
 """kube-apiserver's default for asking etcd whether it is well."""
 _LOOK_SECONDS = 3

@@ -150,7 +150,7 @@ class _Place:
     """What a pod is to the lab's Services."""
 
     behind: tuple[str, ...]
-    """Names of those that it stands behind."""
+    """Names of those that it is a backend of."""
     subdomain: str | None
     """The headless one that it has its name in."""
     second_port: bool

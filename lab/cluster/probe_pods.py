@@ -50,20 +50,7 @@ _FEW = 3
 
 
 class ProbePods:
-    """What the matrix needs of a cluster beside the cluster itself.
-
-    Parameters
-    ----------
-    api
-        The cluster's API server.
-    intent
-        What is to be probed; not bound yet.
-    owner
-        The lab, and the token of this run.
-    images
-        Full name of the agnhost image by operating system.
-
-    """
+    """What the matrix needs of a cluster beside the cluster itself."""
 
     def __init__(
         self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
@@ -371,20 +358,7 @@ _CLEAN_SECONDS = 15.0
 
 
 class Workloads:
-    """The checks of every node; see :mod:`lab.cluster.workload_checks`.
-
-    Parameters
-    ----------
-    api
-        The cluster's API server.
-    intent
-        Whose nodes are checked.
-    owner
-        The lab, and the token of the run whose namespace the checks use.
-    images
-        Full name of the agnhost image by operating system.
-
-    """
+    """The checks of every node; see :mod:`lab.cluster.workload_checks`."""
 
     def __init__(
         self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]

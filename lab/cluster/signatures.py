@@ -71,7 +71,7 @@ class InLog:
 
 @cache
 def table() -> tuple[Signature, ...]:
-    """Every signature, in the order in which they are told: what stops a program first."""
+    """Every signature, in the order in which they are shown: what stops a program first."""
     return tuple(Signature(**entry) for entry in json.loads(_TABLE.read_text(encoding="utf-8")))
 
 

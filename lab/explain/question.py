@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -9,20 +10,60 @@ from itertools import pairwise
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog, in_log
 from lab.explain.explainer import LEARNED, Explained, Explainer
-from lab.explain.scope import asked, flow_of
 from lab.facts.node import NodeFacts, rises
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.expectations import expect
 from lab.matrix.finding import Finding
 from lab.matrix.judge import judge
-from lab.matrix.run import Send, probe
-from lab.matrix.verdict import GREEN, Verdict
+from lab.matrix.run import Send, probe, retry_order
+from lab.matrix.verdict import GREEN, CellResult, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
-from lab.topology.path import Hop, Path
+from lab.topology.path import Flow, Hop, Path
 from lab.topology.walk import walk
+
+MOST_CELLS = 48
+"""Of a run's failures so many are walked to learn which machines they have in common."""
+MOST_MACHINES = 16
+"""So many of them are looked at; one takes a few hundredths of a second, over SSH a second."""
+_EACH = 2
+"""Failures of each (source node, target node, family) that come before any other."""
+
+
+def flow_of(cell: Cell) -> Flow:
+    """The question that a cell asks."""
+    target = cell.target
+    forwarded = cell.family == "node-names"
+    return Flow(cell.source.name, target.address, target.port, cell.protocol, forwarded)
+
+
+def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
+    """The machines on the paths, in the Intent's order, and which of their pods are, too."""
+    places = {hop.place for path in paths for hop in path.hops}
+    passed = {hop.machine for path in paths for hop in path.hops} | _central(intent)
+    return {
+        machine.name: tuple(pod.name for pod in machine.pods if pod.name in places)
+        for machine in intent.everything()
+        if machine.name in passed
+    }
+
+
+def _central(intent: Intent) -> set[str]:
+    """The machines that every path hangs on: with a logical network's databases, or an API."""
+    plane = intent.control_plane()
+    return {name for name in (intent.logical and intent.logical.central, plane) if name}
+
+
+def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
+    """What to look at for many failed cells at once: where most of them pass."""
+    chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
+    paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
+    passes = Counter(name for path in paths for name in path.machines)
+    most = {name for name, _ in passes.most_common(MOST_MACHINES)} | _central(intent)
+    return {name: pods for name, pods in asked(intent, paths).items() if name in most}
+
 
 FEWEST = 3
 """Packets that were sent and of which none arrived; fewer may be somebody else's."""
@@ -53,11 +94,11 @@ def _risen(
 
 def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
     """Devices of the path that have themselves counted packets as lost."""
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for number, hop in enumerate(path.hops):
-        if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in told:
+        if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in seen:
             continue
-        told.add((hop.machine, hop.device))
+        seen.add((hop.machine, hop.device))
         drops = {
             name: count
             for name, count in risen.get(hop.machine, {}).items()
@@ -132,7 +173,7 @@ class Explanation:
     """What is wrong in the lab, but not on this path; looked for where nothing on it is."""
     logged: tuple[InLog, ...] = ()
     """What is known of the logs of the machines on the path; they are read where all is not well.
-    What a log says may be long mended: it is no finding."""
+    A log may be about something fixed long ago, so it is not a finding."""
 
     @property
     def finding(self) -> Finding | None:
@@ -191,9 +232,7 @@ def choose(  # noqa: PLR0913  a question has as many parts
     )
     if not wanted:
         had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
-        raise UsageError(
-            doing, "no cell has that protocol and size", f"what the matrix has is {had}"
-        )
+        raise UsageError(doing, "no cell has that protocol and size", f"the matrix has {had}")
     return wanted
 
 
@@ -203,7 +242,7 @@ def _by_id(matrix: Product, cell_id: str, doing: str) -> Cell:
         example = next(matrix.cells()).id
         raise UsageError(
             doing,
-            "there is no cell of that id",
+            "unknown cell id",
             f"give an id as 'lab test' prints it, such as '{example}', or SRC and DST",
         )
     return cell
@@ -327,7 +366,7 @@ def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
 def _nobody(
     doing: str, name: str, does: str, there: Iterable[Endpoint], source: str = ""
 ) -> UsageError:
-    """The error for a name; an address, or a name with more about it, is told by its name."""
+    """The error for an unknown name; an address, or a name with more about it, is resolved."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     ends = [*there]
@@ -338,7 +377,7 @@ def _nobody(
     hint = f"did you mean {meant}? " if near else ""
     listed = ", ".join(sorted(known)[:_SHOWN])
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    why = "nothing asks itself by its name" if name == source else f"nothing named '{name}' {does}"
+    why = "source and target are the same" if name == source else f"nothing named '{name}' {does}"
     return UsageError(doing, why, f"{hint}there are {listed}{more}")
 
 
@@ -351,3 +390,43 @@ def _is(one: Endpoint, name: str) -> bool:
     return name.lower().rstrip(".") == plain or (
         host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
     )
+
+
+MOST_CAUSES = 20_000
+"""So many failures are walked, the most telling first; a thousand take about a second."""
+_EACH_CAUSE = 3
+
+
+def with_causes(
+    results: Sequence[CellResult], intent: Intent, look: Look
+) -> tuple[CellResult, ...]:
+    """The results, those that failed with what is wrong on their paths where something is.
+
+    One look at the machines that most failures pass serves them all; there is none where nothing
+    failed. A lab that cannot be looked at leaves the results as they are.
+
+    Parameters
+    ----------
+    results
+        Of one run, the lab being as it was.
+    intent
+        The lab's, bound to what is known at run time only.
+    look
+        Looks at machines.
+
+    """
+    found = list(results)
+    failed = [at for at, one in enumerate(found) if one.verdict not in {*GREEN, "probe-error"}]
+    if not failed:
+        return tuple(results)
+    try:
+        seen = look(of_failures(intent, [found[at].cell for at in failed]))
+    except LabError:
+        return tuple(results)
+    explainer = Explainer(intent, seen)
+    for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
+        works = found[at].expectation.works
+        findings = explainer.explain(flow_of(found[at].cell), works=works).findings
+        if findings:
+            found[at] = replace(found[at], finding=findings[0])
+    return tuple(found)

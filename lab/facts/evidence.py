@@ -197,7 +197,7 @@ _KINDS: Mapping[str, tuple[Row, Callable[[Object], Row]]] = {
 
 
 Piece = tuple[str, bytes]
-"""Path within the archive, and what stands there."""
+"""Path within the archive, and its content."""
 Ask = Callable[[str, Deadline], Mapping[str, Any]]
 """Gets a path of the API: ``ask("/api/v1/nodes", deadline)``."""
 

@@ -11,8 +11,16 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from lab.facts.rules import KUBE_PROXY_MARK, Leaving, Ruleset, masquerades
-from lab.facts.translations import Barrier, End, Translated, Translations
+from lab.facts.translations import (
+    KUBE_PROXY_MARK,
+    Barrier,
+    End,
+    Leaving,
+    Ruleset,
+    Translated,
+    Translations,
+    masquerades,
+)
 
 _LOOPBACK = "127.0.0.0/8"
 _KNOWN = ("KUBE-", "FLANNEL-", "CNI-", "DOCKER")
@@ -65,7 +73,7 @@ class _Table:
 
 
 def read(text: str) -> Ruleset:
-    """What the rules do; the tables that they stand in are told by :func:`tables`."""
+    """What the rules do; the tables that they are in are listed by :func:`tables`."""
     there = {one.name: one for one in _tables(text)}
     nat, filters = there.get("nat"), there.get("filter")
     services = tuple(_services(nat, filters)) if nat else ()
@@ -81,7 +89,7 @@ def read(text: str) -> Ruleset:
 
 
 def tables(text: str) -> frozenset[tuple[str, str]]:
-    """Family and name of the tables that are told of, as nft calls them."""
+    """Family and name of the tables it lists, as nft calls them."""
     return frozenset(("ip", one.name) for one in _tables(text))
 
 

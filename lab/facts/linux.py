@@ -1,7 +1,7 @@
 """A Linux node, seen: asked with one command, its answers read into facts.
 
 A node is a computer behind SSH, or a network namespace: anything that runs a command. What it
-cannot answer stands in the facts with the reason; only a node that cannot be asked raises.
+cannot answer is in the facts with the reason; only a node that cannot be asked raises.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from lab.facts import iptables, nftables, ovn, software
 from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
 from lab.facts.ovn import Databases, Switching
 from lab.facts.questions import CommandAnswer, answers, command
-from lab.facts.rules import Ruleset, joined
-from lab.facts.translations import Barrier
+from lab.facts.translations import Barrier, Ruleset, joined
 from lab.remote.shell import Completed
 from lab.topology.intent import (
     Bridge,
@@ -262,7 +261,7 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
 
 
 def facts(stdout: str, stderr: str) -> NodeFacts:
-    """What the answers say. Pure; what cannot be read stands in ``absent``."""
+    """What the answers say. Pure; what cannot be read is in ``absent``."""
     said = dict(answers(stdout, stderr))
     read = _Reading(said)
     entries, ports = read.json("address"), read.json("ports")

@@ -1,6 +1,6 @@
 """What was seen on one node, in the Intent's words: addresses, MACs and MTUs are written as there.
 
-What could not be asked stands in ``absent`` with the reason; its facts are then empty and say
+What could not be asked is in ``absent`` with the reason; its facts are then empty and say
 nothing. Everything is in a fixed order.
 """
 

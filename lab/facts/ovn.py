@@ -81,7 +81,7 @@ class Switching:
     """Open vSwitch on one machine."""
 
     settings: Mapping[str, str]
-    """Its ``external_ids``, by which OVN is told what to do."""
+    """Its ``external_ids``, which configure OVN."""
     ports: tuple[SeenPort, ...]
     flows: tuple[Barrier, ...]
     """Flows of the bridges beside OVN's own that are not to pass everything on."""

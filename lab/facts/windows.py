@@ -263,7 +263,7 @@ def observe(
 
 
 def facts(said: Object) -> NodeFacts:
-    """What the step says. Pure; what cannot be read stands in ``absent``."""
+    """What the step says. Pure; what cannot be read is in ``absent``."""
     read = _Reading(said)
     networks, endpoints = read.all("networks"), read.all("endpoints")
     links = tuple(_links(read))
@@ -296,8 +296,10 @@ class _Reading:
 
     def __init__(self, said: Object) -> None:
         self._said = said
-        told = said.get("absent")
-        self.absent = {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}
+        absent = said.get("absent")
+        self.absent = (
+            {str(k): str(v) for k, v in absent.items()} if isinstance(absent, dict) else {}
+        )
         # where Linux' facts have another name for the same
         for ours, theirs in (("nftables", "policies"), ("route", "routes")):
             if theirs in self.absent:

@@ -300,7 +300,7 @@ def build(job: BuildJob) -> Built:
     job.tell("unpacking the root file system")
     tree.mkdir(mode=0o755)
     _unpack(job, packed, tree)
-    job.tell("taking out kernel and modules")
+    job.tell("extracting kernel and modules")
     _kernel(job, tree)
     _initrd(job, parts, tree)
     job.tell("making the disk")
@@ -311,7 +311,7 @@ def build(job: BuildJob) -> Built:
 
 
 def _checked(job: BuildJob, *names: str) -> Bootstrap:
-    """What the recipe is made from, once the programs, the processor and room are there."""
+    """The recipe's section, after checking programs, processor and disk space."""
     recipe, parts = job.recipe, job.recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
     programs.need(job.doing, *names)
@@ -384,7 +384,7 @@ def _command(job: BuildJob, parts: Bootstrap, packed: Path, overlay: Path) -> li
 
 
 def _heard(job: BuildJob, line: str) -> None:
-    """Tell on what mmdebstrap says of its progress."""
+    """Report the progress that mmdebstrap prints."""
     kind, _, text = line.partition(": ")
     if kind == "I" and text.endswith("..."):
         job.tell(text.removesuffix("..."))
@@ -397,7 +397,7 @@ def _proxies(job: BuildJob) -> dict[str, str]:
 
 
 def host_options() -> list[str]:
-    """What apt of this machine was told about its mirror: proxies, and dates not to look at."""
+    """Options of this machine's apt that concern its mirror: proxies, and ignored dates."""
     told = programs.read_output(
         ["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"]
     )

@@ -1,4 +1,4 @@
-"""Images that a vendor made: their disk, fetched and checked, in the form that ours have."""
+"""Vendors' cloud images: the disk is downloaded, checked and converted."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def build(job: BuildJob) -> Built:
 
     """
     programs.need(job.doing, "qemu-img", "setpriv")
-    size = adopt(job, inputs.provide(job))
-    inputs.forget(job)
+    size = adopt(job, inputs.fetch_file(job))
+    inputs.remove_downloads(job)
     return Built(virtual_gib=size)
 
 
@@ -45,7 +45,7 @@ def adopt(job: BuildJob, disk: Path) -> int:
     Raises
     ------
     PreflightError
-        When it is no disk, or leans on another file.
+        When it is no disk, or depends on another file.
 
     """
     facts = _facts(job, disk)
@@ -66,7 +66,7 @@ def adopt(job: BuildJob, disk: Path) -> int:
 def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
     text = programs.read_output(["qemu-img", "info", "--output=json", str(disk)])
     if not text:
-        raise PreflightError(job.doing, f"'{disk}' is no disk that qemu-img can read")
+        raise PreflightError(job.doing, f"'{disk}' is not a disk that qemu-img can read")
     facts: dict[str, object] = json.loads(text)
     specific = facts.get("format-specific")
     data = specific.get("data", {}) if isinstance(specific, dict) else {}
@@ -74,13 +74,13 @@ def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
     if other:
         raise PreflightError(
             job.doing,
-            f"'{disk}' leans on another file, '{other}'",
-            "take a disk that is whole; another's file would be read with our rights",
+            f"'{disk}' depends on another file, '{other}'",
+            "use a disk without a backing file, which would be read with this command's rights",
         )
     if facts["format"] == "raw" and _boot_mark(disk) != b"\x55\xaa":
         raise PreflightError(
             job.doing,
-            f"'{disk}' is no disk: it has neither qcow2's mark nor a boot sector's",
+            f"'{disk}' is not a disk: it has neither a qcow2 header nor a boot sector",
             "look at it with 'file'; the address may have led to a page of words",
         )
     return facts

@@ -30,7 +30,7 @@ _FLOOR = 4096
 _LONGEST_SECONDS = 7 * 86400.0
 """A whole download: an installation medium at 14 KiB a second."""
 _LARGEST = 64 << 30
-"""Bytes of a file whose size nobody says; installation media have 8 GiB at most."""
+"""Limit in bytes for a file of unknown size; installation media have 8 GiB at most."""
 _REPORT_SECONDS = 5.0
 _MIB = 1 << 20
 _SMALL = 1 << 22
@@ -38,7 +38,7 @@ _SMALL = 1 << 22
 _BUSY_TRIES, _BUSY_SECONDS = 4, 120
 """How often, and how long, curl asks a server again that has time later (429, 503).
 
-Shorter than the window: what it asks again it begins anew, and what is slow has brought something.
+Shorter than the window: a retry starts over, and a slow transfer has brought something.
 """
 _BAD_RANGE = 416
 _WRITE_FAILED, _TOO_SLOW, _CANNOT_RESUME, _TOO_LARGE = 23, 28, 33, 63
@@ -149,7 +149,7 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
         _receive(web, url, part, tell, size)
     found = hashed(part, algorithm)
     if found != digest and resumed:
-        tell("what was there of it was of something else; downloading all of it anew")
+        tell("the partial download belongs to another file; starting over")
         part.unlink()
         _receive(web, url, part, tell, size)
         found = hashed(part, algorithm)
@@ -163,7 +163,7 @@ def mismatch(doing: str, expected: str, actual: str, hint: str = _OWN_DIGEST) ->
     """The error for content that is not what it must be."""
     return PreflightError(
         doing,
-        f"it is not what it must be: expected {expected}, and it is {actual}",
+        f"wrong content: expected {expected}, got {actual}",
         hint,
     )
 
@@ -199,7 +199,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
     """Run curl once; ``watch`` is called every second with the header fields of the answer."""
     address = rewritten(url, web.mirrors)
     if not address.isprintable():
-        raise web.refused(url, doing, "no address has control characters")
+        raise web.refused(url, doing, "the address contains control characters")
     programs.need(doing, "curl", "setpriv")
     ending: list[str] = []
 
@@ -301,14 +301,14 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         if answer.code == 0 and answer.status != _BAD_RANGE:  # which curl takes for the end
             part.touch()  # curl writes nothing for an empty file
             return
-        anew = began and (answer.code == _CANNOT_RESUME or answer.status == _BAD_RANGE)
-        if anew:
+        restart = began and (answer.code == _CANNOT_RESUME or answer.status == _BAD_RANGE)
+        if restart:
             part.unlink()
         after = _size(part)
         tries = 0 if after > most else tries + 1
         most = max(most, after)
         refused = after == 0 or answer.status >= HTTPStatus.BAD_REQUEST
-        if refused and (not anew or tries == _TRIES):
+        if refused and (not restart or tries == _TRIES):
             raise web.refused(url, doing, answer.message)
         if answer.code == _TOO_SLOW or tries == _TRIES:
             raise BrokenError(

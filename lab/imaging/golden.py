@@ -133,7 +133,7 @@ def read_facts(directory: Path) -> ImageFacts:
 
 
 def damage(directory: Path) -> str | None:
-    """What is wrong with an image in the cache, in words; None if every file is whole."""
+    """Describe the damage of an image in the cache; None if every file is complete."""
     try:
         sizes = read_facts(directory).sizes
     except (OSError, ValueError):
@@ -220,7 +220,7 @@ def require_own(*directories: Path) -> None:
 
 
 def read_json(path: Path) -> object:
-    """What a small file of the cache says; None where it cannot be read."""
+    """The content of a small JSON file of the cache; None where it cannot be read."""
     try:
         found: object = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
@@ -237,7 +237,7 @@ def read_line(path: Path) -> str:
 
 
 def entries(directory: Path) -> list[Path]:
-    """What is in a directory, in order; nothing where there is none.
+    """The sorted entries of a directory; none where there is no directory.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The golden images of this machine: built once, kept by digest, collected when nobody needs them.
+"""The golden images of this machine: built once, stored by digest, removed when unused.
 
 .. code-block:: text
 
@@ -82,10 +82,10 @@ def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[s
         if not path.is_file():
             raise PreflightError(
                 f"building image '{recipe.name}'",
-                f"--{name}: '{path}' is no file",
+                f"--{name}: '{path}' is not a file",
                 f"give the path of {needs[name].what}",
             )
-        inputs.look_at(recipe, name, path)
+        inputs.check_file(recipe, name, path)
         own = inventory.images.get(needs[name].image)
         if own is not None and own.url is not None and not _same(own.url, path):
             raise UsageError(
@@ -111,7 +111,7 @@ def choose(cache: Path, recipe: Recipe, firmware: Firmware) -> None:
     Parameters
     ----------
     recipe
-        As it stands in its file.
+        As its file has it.
 
     Raises
     ------
@@ -232,7 +232,7 @@ class ImageStore:
     def get(self, name: str, say: Say) -> GoldenImage:
         """The image of a recipe, built if it is not there.
 
-        Several processes may ask at once: one builds, the others wait and are told for whom.
+        Several processes may ask at once: one builds, the others wait and say for which process.
 
         Raises
         ------
@@ -310,7 +310,7 @@ class ImageStore:
         return self._stored(recipe, digest) if digest else None
 
     def require(self, name: str) -> None:
-        """See that the inputs of a recipe's image are there; none of them is read.
+        """Check that the inputs of a recipe's image are there; none of them is read.
 
         Raises
         ------
@@ -342,7 +342,7 @@ class ImageStore:
         self._inventory = merged(self._cache, self._said)
 
     def is_building(self, scratch: Path) -> bool:
-        """Whether somebody builds in that directory at this moment, or what he left is kept."""
+        """Whether a process builds in that directory now, or an unfinished build is kept there."""
         if scratch.parent != self._images:
             return scratch.is_dir()
         return scratch.is_dir() and self._is_held(scratch)
@@ -353,7 +353,7 @@ class ImageStore:
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
                 recipe = self.recipe(name)
-                there = inputs.known(recipe, self._inventory, self._downloads) or {}
+                there = inputs.known_digests(recipe, self._inventory, self._downloads) or {}
                 found |= {digest.rpartition(":")[2] for digest in there.values()}
         return frozenset(found)
 
@@ -417,12 +417,12 @@ class ImageStore:
         scratch = final.with_name(f".{final.name}{PARTIAL}")
         with guarded(f"building image '{recipe.name}'"):
             if final.exists():
-                say(f"image '{recipe.name}': {golden.damage(final)}: it is built anew")
+                say(f"image '{recipe.name}': {golden.damage(final)}: building it again")
                 remove(final)
             if (scratch / UNFINISHED).exists():
                 say(f"image '{recipe.name}': there is an interrupted build")
             elif scratch.exists():
-                say(f"image '{recipe.name}': an interrupted build is done anew")
+                say(f"image '{recipe.name}': starting an interrupted build over")
                 shutil.rmtree(scratch)
             if self._others_left(recipe, scratch):
                 say(
@@ -445,7 +445,7 @@ class ImageStore:
         return golden.load(final)
 
     def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
-        """Whether another build of that name lives on that nobody waits for."""
+        """Whether another build of that name is running without a process that waits for it."""
         every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
         places = {found.parent for found in every} - {scratch}
         return any(not self._is_held(place) for place in places)
@@ -509,7 +509,9 @@ class ImageStore:
                 yield place
 
     def _old_downloads(self) -> Iterator[Path]:
-        wanted = inputs.wanted(self._folder, self._inventory) | inputs.pinned(self._downloads)
+        wanted = inputs.referenced_names(self._folder, self._inventory) | inputs.pinned_names(
+            self._downloads
+        )
         for path in entries(self._downloads):
             if path.name.partition(".")[0] not in wanted:
                 yield path
@@ -530,7 +532,7 @@ def build(job: BuildJob) -> Built:
 
 
 def _silent(_sentence: str) -> None:
-    """Tell nobody."""
+    """Discard a message."""
 
 
 def _settle(directory: Path) -> None:

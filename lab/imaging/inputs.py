@@ -1,4 +1,4 @@
-"""What an image is made from: its digest, and its files, looked up, fetched, forgotten.
+"""The inputs of an image: where they come from, their digests, and their files.
 
 An image's digest is that of its recipe, templates and inputs. Programs that it is built with are
 not in it: an image that is there needs none of them, and an update of this machine makes no other
@@ -30,7 +30,7 @@ from lab.inventory.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class ImageSourceFile:
-    """The input of an image that has one; neither address nor path if nobody said one."""
+    """Where an input comes from; neither address nor path if it is not configured."""
 
     url: str | None
     """As written: mirrors are not applied yet."""
@@ -80,8 +80,8 @@ def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
     return ()
 
 
-def of(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
-    """What recipe and inventory say; the inventory's word counts more."""
+def locate(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
+    """Where recipe and inventory locate an input; the inventory takes precedence."""
     own = inventory.images.get(need.image)
     said = own.url if own else None
     parts = recipe.cloud or recipe.iso
@@ -113,12 +113,12 @@ def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> s
         When an input is missing: what, and how to get it.
 
     """
-    return digest_of(recipe, found(recipe, inventory, downloads, say))
+    return digest_of(recipe, digests(recipe, inventory, downloads, say))
 
 
 def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
     """The same, or None where that would ask another host, or an input is missing."""
-    there = known(recipe, inventory, downloads)
+    there = known_digests(recipe, inventory, downloads)
     return None if there is None else digest_of(recipe, there)
 
 
@@ -135,7 +135,7 @@ def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
+def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
     """Digest of every input by its name, looked up where it is not known yet.
 
     Raises
@@ -148,11 +148,13 @@ def found(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Ma
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
-def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str, str] | None:
+def known_digests(
+    recipe: Recipe, inventory: Inventory, downloads: Path
+) -> Mapping[str, str] | None:
     """The same without asking anyone or reading a large file; None where that is not enough."""
     digests: dict[str, str] = {}
     for need in needs(recipe):
-        where = of(need, recipe, inventory)
+        where = locate(need, recipe, inventory)
         if where.path is None and where.url is None and need.optional:
             continue
         digest = _known(where, downloads)
@@ -163,7 +165,7 @@ def known(recipe: Recipe, inventory: Inventory, downloads: Path) -> Mapping[str,
 
 
 def check(recipe: Recipe, inventory: Inventory) -> None:
-    """See that somebody said where every input is, and that the right files are there.
+    """Check that every input is configured, and that the right files are there.
 
     No file is read whole.
 
@@ -174,17 +176,17 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 
     """
     for need in needs(recipe):
-        where = of(need, recipe, inventory)
+        where = locate(need, recipe, inventory)
         if where.path is None and where.url is None and not need.optional:
             raise _missing(need, recipe)
         if where.path is not None and not where.path.is_file():
             raise _gone(need, recipe, where.path)
         if where.path is not None:
-            look_at(recipe, need.name, where.path)
+            check_file(recipe, need.name, where.path)
 
 
-def look_at(recipe: Recipe, name: str, path: Path) -> None:
-    """See that a file is what a recipe asks for.
+def check_file(recipe: Recipe, name: str, path: Path) -> None:
+    """Check that a file is what a recipe asks for.
 
     Microsoft's medium is read, in some 0.1 s, and what goes beside it; of others nothing is known
     beforehand.
@@ -213,7 +215,7 @@ def look_at(recipe: Recipe, name: str, path: Path) -> None:
         medium.check_openssh(path)
 
 
-def provide(job: BuildJob, name: str = FILE) -> Path:
+def fetch_file(job: BuildJob, name: str = FILE) -> Path:
     """An input as a file of this machine, downloaded if need be.
 
     Raises
@@ -222,22 +224,22 @@ def provide(job: BuildJob, name: str = FILE) -> Path:
         As :func:`lab.imaging.download.fetch` does.
 
     """
-    path = provided(job, name)
+    path = find_file(job, name)
     assert path is not None, "found() has looked"
     return path
 
 
-def provided(job: BuildJob, name: str) -> Path | None:
+def find_file(job: BuildJob, name: str) -> Path | None:
     """The same; None for one that is optional and not there."""
     need = next((one for one in needs(job.recipe) if one.name == name), None)
     if need is None:
         return None
-    where = of(need, job.recipe, job.inventory)
+    where = locate(need, job.recipe, job.inventory)
     if where.path is not None:
         return where.path
     if where.url is None:
         return None
-    digest = found(job.recipe, job.inventory, job.downloads, job.say)[name]
+    digest = digests(job.recipe, job.inventory, job.downloads, job.say)[name]
     target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
     job.tell(f"downloading {where.url}")
     with guarded(f"downloading {where.url}"):
@@ -245,15 +247,15 @@ def provided(job: BuildJob, name: str) -> Path | None:
     return target
 
 
-def forget(job: BuildJob) -> None:
+def remove_downloads(job: BuildJob) -> None:
     """Remove a download that has become an image."""
-    there = known(job.recipe, job.inventory, job.downloads) or {}
+    there = known_digests(job.recipe, job.inventory, job.downloads) or {}
     for digest in there.values():
         name = f"{_short(digest.partition(':')[2])}.file"
         (job.downloads / name).unlink(missing_ok=True)
 
 
-def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
+def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:
     """How the names of downloads begin that a recipe still leads to."""
     names: set[str] = set()
     for name in recipes.shipped(folder):
@@ -262,14 +264,14 @@ def wanted(folder: Path | None, inventory: Inventory) -> frozenset[str]:
         except LabError:
             continue
         for need in needs(recipe):
-            where = of(need, recipe, inventory)
+            where = locate(need, recipe, inventory)
             names |= {_key(str(place)) for place in (where.url, where.path) if place}
             if where.digest:
                 names.add(_short(where.digest.partition(":")[2]))
     return frozenset(names)
 
 
-def pinned(downloads: Path) -> frozenset[str]:
+def pinned_names(downloads: Path) -> frozenset[str]:
     """How the names of downloads begin whose digest a pin holds."""
     held = map(read_line, downloads.glob("*.pin"))
     return frozenset(_short(digest.partition(":")[2]) for digest in held)
@@ -279,7 +281,7 @@ def _found(
     need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
     """The digest of one input; None for one that is optional and not there."""
-    where = of(need, recipe, inventory)
+    where = locate(need, recipe, inventory)
     doing = f"looking for the input of image '{recipe.name}'"
     if where.path is not None:
         if not where.path.is_file():
@@ -316,7 +318,7 @@ def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
         hint = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"'{path}': {'it is no file' if path.exists() else 'No such file or directory'}",
+        f"'{path}': {'it is not a file' if path.exists() else 'No such file or directory'}",
         hint,
     )
 
@@ -336,7 +338,7 @@ def _pinned(
     if where.checksums is None:
         raise PreflightError(
             doing,
-            f"nobody says what {where.url} must be",
+            f"no digest is known for {where.url}",
             f"write its digest into the inventory: [images.{image}] sha256 = ...",
         )
     text = _web(inventory).text(where.checksums, doing)

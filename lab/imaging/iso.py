@@ -22,7 +22,7 @@ from lab.remote import programs
 
 _LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
 _ENDING = ".j2"
-_CURE = "give the vendor's ISO, whole"
+_HINT = "give the vendor's ISO, whole"
 _CONTENT = 4 << 30
 """Bytes that a server system without a desktop takes at most."""
 
@@ -46,13 +46,13 @@ def build(job: BuildJob) -> Built:
         raise PreflightError(
             job.doing, "there is no hypervisor to run its installer on", "add one to the inventory"
         )
-    vendor = inputs.provide(job)
+    vendor = inputs.fetch_file(job)
     job.room(_CONTENT, "the installed disk")
     work = job.scratch / "work"
     work.mkdir()
-    job.tell("taking the kernel out of the medium")
+    job.tell("extracting the kernel from the medium")
     kernel, initrd = work / "kernel", work / "initrd"
-    with medium.opened(vendor, f"reading the medium '{vendor}'", _CURE) as disc:
+    with medium.opened(vendor, f"reading the medium '{vendor}'", _HINT) as disc:
         values = context(job, disc.label)
         for path, target in ((parts.kernel, kernel), (parts.initrd, initrd)):
             target.write_bytes(disc.read(path))
@@ -77,7 +77,7 @@ def build(job: BuildJob) -> Built:
     _install(job, installation, work / "disk")
     size = adopt(job, work / "disk")
     shutil.rmtree(work)
-    inputs.forget(job)
+    inputs.remove_downloads(job)
     return Built(virtual_gib=size)
 
 
@@ -154,7 +154,7 @@ def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
 
 
 def rendered(template: str, values: Mapping[str, object]) -> str:
-    """A template, filled in; a name that nothing stands for is an error of the recipe."""
+    """Render a template; an undefined name is an error of the recipe."""
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow, and rarely needed
 
     filler = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # noqa: S701  no HTML

@@ -71,7 +71,7 @@ class Installer(Protocol):
         disk
             Where the finished disk goes; there is no such file yet.
         tell
-            Is told every phase as it is entered.
+            Called with every phase as it is entered.
         console
             Is told what comes on the serial console.
 
@@ -110,7 +110,7 @@ class BuildJob:
         return f"building image '{self.recipe.name}'"
 
     def room(self, bytes_needed: int, why: str) -> None:
-        """See that the cache has room.
+        """Check that the cache has room.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a builder has put into the scratch directory, beside the disk."""
+    """The result of a builder, beside the files in the scratch directory."""
 
     arguments: str = ""
     """Kernel command line, where kernel and initramfs are there."""

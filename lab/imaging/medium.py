@@ -58,8 +58,8 @@ _MAGIC: Mapping[bytes, str] = {
     b"%PDF": "a PDF document",
 }
 _WORDS: Mapping[bytes, str] = {
-    b"<!doctype html": "a web page: the download led to words, not to the medium",
-    b"<html": "a web page: the download led to words, not to the medium",
+    b"<!doctype html": "a web page: the address leads to a page, not to the medium",
+    b"<html": "a web page: the address leads to a page, not to the medium",
     b"<?xml": "an XML document",
 }
 
@@ -167,11 +167,11 @@ def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
 
     """
     library = _pycdlib()
-    logging.getLogger("pycdlib").setLevel(logging.ERROR)  # what it tolerates is no news
+    logging.getLogger("pycdlib").setLevel(logging.ERROR)  # it logs what it tolerates
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode) or stat.S_ISDIR(mode)):
-            raise PreflightError(doing, "it is no file", hint)
+            raise PreflightError(doing, "it is not a file", hint)
         with path.open("rb") as file:
             label, size = _volume(doing, file, hint)
             iso = library.PyCdlib()
@@ -350,10 +350,10 @@ def kind_of(first: bytes) -> str:
     if len(first) < _BEGINNING:
         return f"it has {len(first):,} bytes, too few for a medium" if first else "it is empty"
     if not any(first):
-        return "it begins with nothing but zeros: the download has not been written"
+        return "it begins with nothing but zeros: the download was not written"
     if first[510:512] == b"\x55\xaa":
         return "it is a disk's image, with a boot sector and no volume of a medium"
-    return "it is no ISO 9660 image"
+    return "it is not an ISO 9660 image"
 
 
 def _said(error: Exception) -> str:

@@ -42,7 +42,7 @@ def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
     def check(value: object) -> str:
         written = values.text(value).strip()
         if not re.search(pattern, written):
-            raise values.wrong(f"{quoted(written)} is no {wanted[0]}", wanted[1])
+            raise values.wrong(f"{quoted(written)} is not a valid {wanted[0]}", wanted[1])
         return written
 
     return check
@@ -58,9 +58,9 @@ def _expression(value: object) -> str:
     try:
         re.compile(written)
     except re.error as error:
-        what = f"{quoted(written)} is no regular expression: {error}"
+        what = f"{quoted(written)} is not a regular expression: {error}"
         raise values.wrong(
-            what, "mend it, or put a backslash before what is meant as it is"
+            what, "correct it, or put a backslash before characters that are meant literally"
         ) from None
     return written
 

@@ -96,12 +96,12 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
 
 
 def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Problem]:
-    """What is wrong although every value alone is right."""
+    """Errors between values that are each valid."""
     there = [kind for kind in _KINDS if kind in document.value]
     if not there:
         yield Problem((), "the recipe says not how it is made", f"add one of {', '.join(_KINDS)}")
     for kind in there[1:]:
-        what = f'"{kind}" stands beside "{there[0]}"'
+        what = f'"{kind}" conflicts with "{there[0]}"'
         yield Problem((kind,), what, "keep one of the two", at_key=True)
     if document.at(("name",)) == model.name != path.parent.name:  # else it is no name, as is told
         what = f"{quoted(model.name)} is not the name of the folder"
@@ -121,7 +121,7 @@ def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Pro
 
 
 def _windows_together(model: RecipeFile) -> Iterator[Problem]:
-    """What a recipe of Windows must say of itself."""
+    """Requirements of recipes of Windows."""
     needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
     for key, needed in needs.items():
         written = getattr(model, key)

@@ -1,6 +1,6 @@
 """The seed: the small disk that makes a clone of an image one certain machine. Pure.
 
-A NoCloud medium (volume ``cidata``) for cloud-init, with one more file for images of our own:
+A NoCloud medium (volume ``cidata``) for cloud-init, with one more file for light images:
 ``light.tar``, a tree that their initramfs unpacks over ``/``.
 """
 
@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Interface
 from lab.imaging.medium import medium
 
 LABEL = "cidata"
-"""Volume identifier that cloud-init and our initramfs look for."""
+"""Volume identifier that cloud-init and the light initramfs look for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Identity:
     """Changes when the machine is another one: the seed is unpacked once for each."""
     hostname: str
     user: str
-    """Who logs in; images of our own know ``root`` alone."""
+    """Who logs in; light images know ``root`` alone."""
     authorized_key: str
     """``ssh-ed25519 AAAA... comment``."""
     host_key: str
@@ -128,7 +128,7 @@ def _ethernet(card: SeedCard, identity: Identity) -> dict[str, object]:
 
 
 def light_tree(identity: Identity) -> bytes:
-    """The tree for images of our own; owned by root, dated 1970, so always the same."""
+    """The tree for light images; owned by root, dated 1970, so always the same."""
     out = io.BytesIO()
     made: set[str] = set()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:

@@ -81,7 +81,7 @@ def check(written: str) -> str:
         parts = urlsplit(written)
         uri = parse(written)
     except ValueError as error:
-        raise wrong(f"this is no URI: {error}", f"write it like {quoted(LOCAL)}") from None
+        raise wrong(f"this is not a URI: {error}", f"write it like {quoted(LOCAL)}") from None
     if parts.password is not None:
         what = "this URI holds a password in clear"
         raise wrong(what, 'take it out, and log in with a key: "...?keyfile=/path/of/the/key"')
@@ -91,10 +91,10 @@ def check(written: str) -> str:
     for name, value in uri.parameters:
         known = PARAMETERS[uri.scheme]
         if name not in known:
-            what = f"{quoted(name)} is no parameter of {quoted(uri.scheme)}"
+            what = f"{quoted(name)} is not a parameter of {quoted(uri.scheme)}"
             raise wrong(what, did_you_mean(name, known, f"it has {', '.join(known)}"))
         if name in _ABSOLUTE and not value.startswith(("/", "~/")):
-            what = f"the {name} {quoted(value)} is no absolute path"
+            what = f"the {name} {quoted(value)} is not an absolute path"
             raise wrong(what, "write one that begins with /")
     return written
 
@@ -104,7 +104,7 @@ def _check_scheme(uri: Uri, written: str) -> None:
         why, hint = _REFUSED[uri.scheme]
         raise wrong(f"{quoted(uri.scheme)} {why}", hint)
     if uri.scheme not in PARAMETERS:
-        what = f"{quoted(uri.scheme or written)} is no kind of hypervisor that is served"
+        what = f"{quoted(uri.scheme or written)} is not a kind of hypervisor that is served"
         served = alternatives(f"{scheme}://" for scheme in PARAMETERS)
         raise wrong(what, did_you_mean(uri.scheme, PARAMETERS, f"begin it with {served}"))
 
@@ -113,7 +113,7 @@ def _check_words(uri: Uri) -> None:
     """Refuse what ``ssh``, and its configuration, would take for something else than a name."""
     for noun, value in (("host", uri.host), ("user", uri.user)):
         if value is not None and not _WORD.fullmatch(value):
-            what = f"the {noun} {quoted(value)} of the URI is no name of a {noun}"
+            what = f"the {noun} {quoted(value)} of the URI is not a name of a {noun}"
             raise wrong(what, "begin it with a letter, a digit or _, and write it without blanks")
 
 

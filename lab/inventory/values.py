@@ -53,7 +53,7 @@ def expiry(value: object) -> float:
         raise wrong(f"{value} has no unit", f"write it with one, such as {quoted(f'{value:g}d')}")
     found = seconds(text(value))
     if not found:
-        what = f"{quoted(value)} is no time"
+        what = f"{quoted(value)} is not a time"
         raise wrong(what, 'write a number and one of s, m, h, d, w, such as "2d"')
     return found
 
@@ -62,7 +62,7 @@ def management(value: object) -> IPv4Network:
     """A private range with room for at least one lab."""
     network = cidr(value)
     if not any(network.subnet_of(private) for private in _PRIVATE):
-        what = f"{quoted(network)} is no private range"
+        what = f"{quoted(network)} is not a private range"
         raise wrong(what, "take one of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)")
     if network.prefixlen > SMALLEST_RANGE:
         what = f"{quoted(network)} has no room: every lab takes a /{SMALLEST_RANGE} of it"
@@ -74,13 +74,13 @@ def absolute(value: object) -> str:
     """An absolute path on a hypervisor."""
     written = text(value).strip()
     if not written.startswith("/"):
-        what = f"{quoted(written)} is no absolute path"
+        what = f"{quoted(written)} is not an absolute path"
         raise wrong(what, "write one that begins with /")
     parts = [part for part in written.split("/") if part not in {"", "."}]
     if ".." in parts:
         raise wrong(f'{quoted(written)} holds ".."', "write it out")
     if not parts:
-        raise wrong(f"{quoted(written)} is no place for disks", "name a directory below it")
+        raise wrong(f"{quoted(written)} is not a place for disks", "name a directory below it")
     return "/" + "/".join(parts)  # as libvirt gives it back
 
 
@@ -102,7 +102,7 @@ def url(value: object) -> str:
         parts = urlsplit(written)
         place = parts.hostname
     except ValueError as error:
-        raise wrong(f"this is no address: {error}", 'write it like "https://..."') from None
+        raise wrong(f"this is not an address: {error}", 'write it like "https://..."') from None
     if parts.password is not None:
         what = "this address holds a password in clear"
         raise wrong(what, "take it out, and keep it in ~/.netrc, mode 0600")
@@ -110,7 +110,7 @@ def url(value: object) -> str:
         near = did_you_mean(parts.scheme, _SCHEMES, "begin it with https://, http:// or file://")
         if not parts.scheme:
             near = 'write it like "https://...", or "file:///..." for a file'
-        raise wrong(f"{quoted(written)} is no address that can be fetched", near)
+        raise wrong(f"{quoted(written)} is not an address that can be fetched", near)
     if not place and parts.scheme != "file":
         raise wrong(f"{quoted(written)} names no host", 'write it like "https://..."')
     return written
@@ -123,13 +123,17 @@ def proxy(value: object) -> str:
         parts = urlsplit(written)
         there = parts.hostname, parts.port
     except ValueError as error:
-        raise wrong(f"this is no address: {error}", 'write it like "http://proxy:3128"') from None
+        raise wrong(
+            f"this is not an address: {error}", 'write it like "http://proxy:3128"'
+        ) from None
     if parts.password is not None:
         what = "this address holds a password in clear"
         hint = "delete the key, and set http_proxy and https_proxy in the environment instead"
         raise wrong(what, hint)
     if parts.scheme not in {"http", "https"} or not there[0]:
-        raise wrong(f"{quoted(written)} is no proxy", 'write it like "http://proxy.example:3128"')
+        raise wrong(
+            f"{quoted(written)} is not a proxy", 'write it like "http://proxy.example:3128"'
+        )
     return written
 
 
@@ -143,7 +147,7 @@ def sha256(value: object) -> str:
         bare = bare.removeprefix(prefix)
     if re.fullmatch(SHA256, bare):
         raise wrong(f"{quoted(written)} has more than digits", "write the 64 digits alone")
-    what = f"{quoted(written)} is no SHA-256: it has {len(bare)} characters"
+    what = f"{quoted(written)} is not a SHA-256: it has {len(bare)} characters"
     raise wrong(what, "write the 64 hexadecimal digits that sha256sum prints")
 
 
@@ -151,7 +155,7 @@ def variable(value: object) -> str:
     """The name of an environment variable."""
     written = text(value).strip()
     if not re.fullmatch(VARIABLE, written.removeprefix("$")):
-        what = "this is no name of an environment variable"
+        what = "this is not a name of an environment variable"
         raise wrong(what, 'write one such as "WINDOWS_ADMIN_PASSWORD", never the secret itself')
     if written.startswith("$"):
         raise wrong("the name has a dollar sign", f"write {quoted(written[1:])}")
@@ -162,6 +166,6 @@ def tag(value: object) -> str:
     """One tag of a hypervisor."""
     written = text(value).strip()
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", written):
-        what = f"{quoted(written)} is no tag"
+        what = f"{quoted(written)} is not a tag"
         raise wrong(what, 'use letters, digits, ".", "_" and "-"')
     return written

@@ -85,7 +85,7 @@ def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
     Raises
     ------
     UsageError
-        When there is no such machine, or the provider's are none to log in to.
+        When there is no such machine, or its provider has no machines with SSH.
     BrokenError
         When the lab's machines are not there.
 
@@ -104,7 +104,7 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
     Raises
     ------
     UsageError
-        When there is no such machine, or the provider's are none to log in to.
+        When there is no such machine, or its provider has no machines with SSH.
     BrokenError
         When the lab's machines are not there, or sleep.
 
@@ -295,6 +295,6 @@ def _admin(reach: Reach, doing: str) -> str:
     try:
         return shell.get(_ADMIN, Deadline(_READ_SECONDS)).decode()
     except UnicodeDecodeError as error:
-        raise BrokenError(doing, f"'{_ADMIN}' is no text") from error
+        raise BrokenError(doing, f"'{_ADMIN}' is not text") from error
     finally:
         shell.close()

@@ -38,7 +38,7 @@ BANNER = "banner"
 
 @dataclass(frozen=True, slots=True)
 class LabRequest:
-    """What ``lab up`` and ``lab plan`` are asked."""
+    """A request of ``lab up`` or ``lab plan``."""
 
     scenario: str
     """Name of a shipped one, a path, or a spec string."""
@@ -179,7 +179,7 @@ def bring_up(prepared: Prepared, say: Say) -> up.UpResult:
 
 
 def preview(prepared: Prepared) -> tuple[up.Decision, ...]:
-    """What bringing the lab up would do now, and why."""
+    """The steps that bringing the lab up would run now, and why."""
     from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
@@ -259,7 +259,7 @@ def open_any(name: str) -> OpenLab:
 
 @dataclass(frozen=True, slots=True)
 class SuspendResult:
-    """What ``suspend`` has done."""
+    """The result of ``suspend``."""
 
     lab: str
     saved: tuple[str, ...]
@@ -313,14 +313,14 @@ def _names(store: Store) -> list[str]:
 
 
 def is_known(name: str) -> bool:
-    """Whether the journal has a lab of that name that is not down."""
+    """Check whether the journal has a lab of that name that is not down."""
     with opened_store() as store:
         row = store.lab(name)
     return row is not None and row.status != "down"
 
 
 def lab_status(name: str) -> status.LabStatus:
-    """How one lab is."""
+    """The status of one lab."""
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
@@ -328,7 +328,7 @@ def lab_status(name: str) -> status.LabStatus:
 
 
 def list_labs() -> tuple[status.LabStatus, ...]:
-    """How every lab is."""
+    """The status of every lab."""
     from lab.lifecycle import status  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:

@@ -12,11 +12,10 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import UsageError
-from lab.explain.capture.captured import Captured, files
-from lab.explain.capture.conclusion import Conclusion, conclude
-from lab.explain.capture.matching import Matched, match
+from lab.explain.capture.files import Captured, files
+from lab.explain.capture.packets import Matched, match
 from lab.explain.capture.plan import CapturePoint, listening
-from lab.explain.capture.trace import Trace, by_time, trace
+from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
 from lab.explain.question import choose
 from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
@@ -59,7 +58,7 @@ class CaptureRequest:
     """So often at most, until it is not as expected."""
 
 
-def captured(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
+def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
     """Probe, and take down its packets wherever it should pass.
 
     Of several cells the first that is not as expected; of none, the first.
@@ -280,7 +279,7 @@ def made_empty(directory: Path | None) -> Iterator[None]:
 
 def _require_empty(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
-        raise _unfit(f"'{directory}' is no directory")
+        raise _unfit(f"'{directory}' is not a directory")
     _require_own(directory)
     if not directory.exists():
         return

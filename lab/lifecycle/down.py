@@ -38,12 +38,12 @@ class DownRequest:
 
 @dataclass(frozen=True, slots=True)
 class DownResult:
-    """What ``down`` has done."""
+    """The result of ``down``."""
 
     lab: str
     changed: bool
     removed: tuple[str, ...]
-    """What was there and is gone, in words."""
+    """Descriptions of what was removed."""
     seconds: float
 
 
@@ -65,7 +65,7 @@ def down(
     BrokenError
         When another command holds the lab, or a provider cannot remove something.
     UnwrittenError
-        When all is gone, but the journal could not be told.
+        When all is gone, but the journal could not be written.
     StateError
         When the journal cannot be read or a file not removed.
 
@@ -158,7 +158,7 @@ def _not_ours(doing: str, mark: Mark) -> UsageError:
     return UsageError(
         doing,
         f"{mark.object} is of a lab of that name, but in the state directory '{state}'",
-        f"HYBRIDLAB_STATE={state} lab down {mark.lab}, or 'lab gc' if that directory is no more",
+        f"HYBRIDLAB_STATE={state} lab down {mark.lab}, or 'lab gc' if that directory is gone",
     )
 
 
@@ -217,7 +217,7 @@ def take_away(
     Raises
     ------
     UnwrittenError
-        When all is gone, and the journal could not be told.
+        When all is gone, and the journal could not be written.
 
     """
     directory = store.lab_directory(name)
@@ -248,7 +248,7 @@ def destroy(
 
 
 class UnwrittenError(StateError):
-    """The lab is gone, and the journal could not be told."""
+    """The lab is gone, and the journal could not be written."""
 
 
 def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:

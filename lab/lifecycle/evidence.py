@@ -126,7 +126,7 @@ _LOOK_SECONDS = 0.1
 """How often one whose piece nobody takes looks whether anybody still wants it."""
 
 
-class _Hurried:
+class _TimeBoxed:
     """Pieces on their way from the thread that makes them."""
 
     def __init__(self, start: Callable[[], Iterable[Evidence]]) -> None:
@@ -135,7 +135,7 @@ class _Hurried:
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
 
-    def taken(self, source: str, deadline: Deadline) -> Iterator[Evidence]:
+    def pieces(self, source: str, deadline: Deadline) -> Iterator[Evidence]:
         self._thread.start()
         try:
             while piece := self._next(source, deadline):
@@ -165,7 +165,7 @@ class _Hurried:
                 self._offer(piece)
                 if self._left.is_set():
                     return
-        except Exception as error:  # noqa: BLE001  it promised none; whatever it is, it is told
+        except Exception as error:  # noqa: BLE001  it promised none; whatever it is, it is recorded
             self._offer(Evidence("stopped.txt", f"{type(error).__name__}: {error}\n".encode()))
         self._offer(None)
 
@@ -178,7 +178,7 @@ class _Hurried:
             return
 
 
-def hurried(
+def time_boxed(
     source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
 ) -> Iterator[Evidence]:
     """Every piece that comes in time, and one more that says why there are no others.
@@ -196,7 +196,7 @@ def hurried(
         For all of them. Each has ``SLOW_EVIDENCE_SECONDS`` besides.
 
     """
-    return _Hurried(start).taken(source, deadline)
+    return _TimeBoxed(start).pieces(source, deadline)
 
 
 GONE = b"[scrubbed]"
@@ -263,7 +263,7 @@ def secret_values(file: bytes) -> Iterator[bytes]:
 
 
 def holds_private_key(file: bytes) -> bool:
-    """Whether a private key in armour is in it."""
+    """Check whether a private key in armour is in it."""
     return b"PRIVATE KEY-----" in file
 
 
@@ -370,7 +370,7 @@ def keep_because(subject: EvidenceSubject, trouble: str) -> str:
     try:
         path = keep(replace(subject, row=_newest(subject), trouble=trouble))
     except KeyboardInterrupt:
-        return "no evidence was gathered: told to stop"
+        return "no evidence was gathered: stopped"
     except Exception as error:  # noqa: BLE001  whatever it is, it must not hide the trouble itself
         return f"no evidence could be gathered: {error}"
     return f"evidence is in '{path}'"
@@ -387,7 +387,7 @@ def secrets_of(lab: LabHandle) -> Iterator[bytes]:
     for path in _files_of(lab.directory):
         try:
             content = read_private(path) if path.stat().st_size <= _SECRET_BYTES else b""
-        except OSError:  # what we may not read is in no piece of ours either
+        except OSError:  # what we may not read is in no piece either
             continue
         if SECRETS in path.relative_to(lab.directory).parts[:-1] or holds_private_key(content):
             yield from secret_values(content)
@@ -420,7 +420,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
     yield from _last_run(subject)
     provider = subject.provider
     logged: list[InLog] = []
-    for made in hurried(
+    for made in time_boxed(
         provider.name, lambda: provider.evidence(subject.handle, subject.intent), deadline
     ):
         piece = Evidence(f"{provider.name}/{made.path}", made.content)

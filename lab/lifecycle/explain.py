@@ -12,9 +12,8 @@ from lab.explain.question import LOOK_SECONDS, Explanation, Look, choose, explai
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
 from lab.matrix.finding import Finding
-from lab.providers.provider import Outcome, Probe, ProbeSettings
-from lab.providers.real import find_cluster
-from lab.providers.settling import settled
+from lab.providers.failover import resolve_gateways
+from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
@@ -34,7 +33,7 @@ class ExplainQuestion:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
 
-def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
+def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
     """Ask again, look at the path, and say what is wrong there.
 
     Nothing is read of what was put in on purpose: what is told was seen.
@@ -71,7 +70,7 @@ def explained(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanati
             )
 
 
-def compared(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
+def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
     """Look at every machine and pod of a lab; return all that is not as intended.
 
     Raises
@@ -95,10 +94,10 @@ def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
     """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
     cluster = find_cluster(opened.provider, opened.handle, opened.intent)
     if cluster is None:
-        yield settled(opened.provider, opened.handle, opened.intent)
+        yield resolve_gateways(opened.provider, opened.handle, opened.intent)
         return
     with cluster.probed(ready=ready) as intent:
-        yield settled(opened.provider, opened.handle, intent)
+        yield resolve_gateways(opened.provider, opened.handle, intent)
 
 
 def looker(opened: OpenLab, intent: Intent) -> Look:

@@ -1,7 +1,7 @@
 """Faults put into a lab on purpose, and taken out again.
 
 The order of the journal's writes is what survives ``kill -9``: a fault is written down before
-anything is broken, and forgotten after it is mended. No command stands in the journal.
+anything is broken, and forgotten after it is healed. The journal holds no commands.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FaultRequest:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """What ``heal`` has done."""
+    """The result of ``heal``."""
 
     mended: tuple[FaultRow, ...]
     rebuilt: tuple[FaultRow, ...]
@@ -68,7 +68,7 @@ def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     request
         Which fault, and where.
     say
-        Is told where another command is waited for.
+        Called where another command is waited for.
 
     Raises
     ------
@@ -225,7 +225,7 @@ def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> N
 
 
 def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
-    """Whether the commands of faults can be run there."""
+    """Check whether the commands of faults can be run there."""
     windows = intent.machine(node).os == "windows"
     return not (windows and MACHINES in opened.provider.abilities)
 

@@ -35,14 +35,14 @@ from lab.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class GcRequest:
-    """What is to be collected."""
+    """A request of ``gc``."""
 
     older_than: float | None
     """Seconds since a lab was last brought up, changed or tested; None for orphans alone."""
     yes: bool
     """False for a dry run."""
     all_users: bool = False
-    """Whether other users' labs are looked at; their files never are."""
+    """True if other users' labs are looked at; their files never are."""
     command: str = "lab gc"
 
 
@@ -63,14 +63,14 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class GcResult:
-    """What ``gc`` has found and done."""
+    """The result of ``gc``."""
 
     dry_run: bool
     found: tuple[Collected, ...]
     removed: tuple[str, ...]
-    """What is gone, in words."""
+    """Descriptions of what was removed."""
     left: tuple[str, ...]
-    """What was left alone, and why."""
+    """Descriptions of what was kept, with the reason."""
 
 
 def collect(
@@ -200,7 +200,7 @@ def _remove(
     if item.owner:
         return provider.destroy(lab, owner=item.owner)
     if item.orphan and not same_directory(item.orphan, directory):
-        # its state directory is no more, and its lock with it
+        # its state directory is gone, and its lock with it
         return provider.destroy(lab)
     with lab_lock(directory, request.command, wait=0):
         row = store.lab(item.lab)

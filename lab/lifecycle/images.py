@@ -14,7 +14,7 @@ from lab.cluster.bundle.manifest import SYSTEMS, Manifest
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import GoldenImage, cache_directory
 from lab.imaging.image_store import ImageStore
-from lab.imaging.windows.settings import Firmware, secret_of
+from lab.imaging.windows.settings import Firmware, secret_name
 from lab.inventory import loader
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
@@ -206,9 +206,9 @@ def build(
 
 
 def has_product_key(name: str) -> bool:
-    """Whether the inventory says where the product key of an image of Windows is."""
+    """Check whether the inventory says where the product key of an image of Windows is."""
     inventory = _inventory()
-    return secret_of(name, inventory.secrets) is not None
+    return secret_name(name, inventory.secrets) is not None
 
 
 def collect_sites(yes: bool, say: Say) -> tuple[LeftSites, ...]:

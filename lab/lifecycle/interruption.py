@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that who is told to stop can say what is left."""
+"""SIGTERM as an exception, so that a command that is stopped can say what is left."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def is_name(name: str) -> bool:
-    """Whether a lab can have that name."""
+    """Check whether a lab can have that name."""
     return len(name) <= LONGEST and _LABEL.fullmatch(name) is not None
 
 
@@ -54,7 +54,7 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
 
 
 def parse_age(text: str) -> float:
-    """The seconds that an age stands for.
+    """The seconds of an age.
 
     Raises
     ------

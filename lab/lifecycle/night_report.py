@@ -44,12 +44,12 @@ class Earlier:
 
 
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
-    """Make the directory of this night: the one that is told, or ``nightly/DATE`` in the state's.
+    """Make the directory of this night: the given one, or ``nightly/DATE`` in the state's.
 
     Raises
     ------
     UsageError
-        When the one that is told has something in it, or another user may write it
+        When the given one has something in it, or another user may write it
         or lead it elsewhere.
     StateError
         When it cannot be made.
@@ -86,14 +86,14 @@ def _require_own(output: Path) -> None:
 
 
 def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:
-    """The nights to compare with: the one told, else those beside this one, the latest first.
+    """The nights to compare with: the given one, else those beside this one, the latest first.
 
     Only those on the same provider count; one that cannot be read does not.
 
     Raises
     ------
     UsageError
-        When the one that is told is no night's directory.
+        When the given one is not the directory of a night.
 
     """
     if wanted is not None:

@@ -54,12 +54,12 @@ Run = Callable[[Sequence[str], Path, Deadline, Callable[[], bool]], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
-    """What a night does its work with."""
+class NightOperations:
+    """The operations that a night uses."""
 
     run: Run
     there: Callable[[str], bool]
-    """Whether there is anything of the lab of that name."""
+    """True if there is anything of the lab of that name."""
     runs: Callable[[str], Mapping[str, Path]]
     """Directory of every run on labs of that name, by the run's id, oldest first."""
 
@@ -76,7 +76,7 @@ class Job:
 
     name: str
     source: str
-    """What ``lab up`` is told: a shipped scenario's name, or a path."""
+    """The argument of ``lab up``: a shipped scenario's name, or a path."""
     unfit: str = ""
     """Why the night's provider can never have such a lab; it is not even tried then."""
 
@@ -88,7 +88,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class NightRequest:
-    """What is asked of a night. ``deadline`` is seconds for each scenario, ``down`` aside."""
+    """A request of ``lab nightly``. ``deadline`` is seconds for each scenario, ``down`` aside."""
 
     jobs: tuple[Job, ...]
     provider: str
@@ -130,7 +130,9 @@ def _stem(source: str) -> str:
     return f"{stem[: _LONGEST - 9]}-{sha256(source.encode()).hexdigest()[:8]}"
 
 
-def hold(request: NightRequest, hands: Hands, say: Say) -> tuple[Night, BaseException | None]:
+def run_night(
+    request: NightRequest, operations: NightOperations, say: Say
+) -> tuple[Night, BaseException | None]:
     """Run every job and return what became of it all, and what ended the night early, if so.
 
     Ctrl-C and SIGTERM stop the commands under way, take their labs down, and leave the rest.
@@ -144,7 +146,7 @@ def hold(request: NightRequest, hands: Hands, say: Say) -> tuple[Night, BaseExce
         with postponed():  # else a job may be under way that nobody knows of, and be begun twice
             for job in request.jobs:
                 if job not in futures:
-                    futures[job] = pool.submit(_whole, job, request, hands, stop, say)
+                    futures[job] = pool.submit(_run_job, job, request, operations, stop, say)
         wait(futures.values())
 
     with terminable(), ThreadPoolExecutor(request.parallel) as pool:
@@ -172,12 +174,14 @@ def _as_night(
     )
 
 
-def _whole(job: Job, request: NightRequest, hands: Hands, stop: Event, say: Say) -> ScenarioNight:
+def _run_job(
+    job: Job, request: NightRequest, operations: NightOperations, stop: Event, say: Say
+) -> ScenarioNight:
     """One scenario; whatever happens to it is its fate, and never that of the night."""
     begun = time.monotonic()
-    work = _Work(job, request, hands, stop)
+    work = _ScenarioRun(job, request, operations, stop)
     try:
-        found = work.result("refused", job.unfit) if job.unfit else work.done()
+        found = work.result("refused", job.unfit) if job.unfit else work.run_all()
     except LabError as error:
         found = work.result("broken", error.cause)
     except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
@@ -189,38 +193,40 @@ def _whole(job: Job, request: NightRequest, hands: Hands, stop: Event, say: Say)
     return found
 
 
-class _Work:
+class _ScenarioRun:
     """One scenario's way through the night."""
 
-    def __init__(self, job: Job, request: NightRequest, hands: Hands, stop: Event) -> None:
-        self.job, self.request, self.hands, self.stop = job, request, hands, stop
+    def __init__(
+        self, job: Job, request: NightRequest, operations: NightOperations, stop: Event
+    ) -> None:
+        self.job, self.request, self.operations, self.stop = job, request, operations, stop
         self.folder = request.output / job.name
         self.begun = time.monotonic()
         self.stages: list[Done] = []
         self.run: RunResult | None = None
 
-    def done(self) -> ScenarioNight:
+    def run_all(self) -> ScenarioNight:
         """Sweep, bring up, test, gather where something failed, and take down."""
         lab = self.job.lab
         make_private(self.folder)
-        earlier = set(self.hands.runs(lab))
+        earlier = set(self.operations.runs(lab))
         try:
-            if self.hands.there(lab):
+            if self.operations.there(lab):
                 self._take_down("sweep")
             if not self.stop.is_set():
                 self._up_and_test(Deadline(self.request.deadline))
-                self.run = self._kept(earlier)
+                self.run = self._copy_run(earlier)
                 self._gather()
         finally:
-            if self.hands.there(lab):
+            if self.operations.there(lab):
                 self._take_down("down")
         fate, detail = judge(
-            self.stages, self.run, stopped=self.stop.is_set(), left=self.hands.there(lab)
+            self.stages, self.run, stopped=self.stop.is_set(), left=self.operations.there(lab)
         )
         return self.result(fate, detail)
 
     def result(self, fate: Fate, detail: str) -> ScenarioNight:
-        """What is known of it by now."""
+        """The record of the scenario so far."""
         return ScenarioNight(
             scenario=self.job.name,
             lab=self.job.lab,
@@ -246,30 +252,32 @@ class _Work:
     def _gather(self) -> None:
         """Keep what explains a failure, while the lab is there to be looked at."""
         failed = any(done.code != 0 for done in self.stages if done.stage in {"up", "test"})
-        if failed and not self.stop.is_set() and self.hands.there(self.job.lab):
+        if failed and not self.stop.is_set() and self.operations.there(self.job.lab):
             target = str(self.folder / EVIDENCE)
             self._do(
                 "gather", ("gather", self.job.lab, "--output", target), Deadline(GATHER_SECONDS)
             )
 
     def _take_down(self, stage: Stage) -> None:
-        self._do(stage, ("down", self.job.lab), Deadline(DOWN_SECONDS), heed_stop=False)
+        self._do(stage, ("down", self.job.lab), Deadline(DOWN_SECONDS), stoppable=False)
 
     def _do(
-        self, stage: Stage, words: Sequence[str], deadline: Deadline, *, heed_stop: bool = True
+        self, stage: Stage, words: Sequence[str], deadline: Deadline, *, stoppable: bool = True
     ) -> Done:
         log = self.folder / f"{stage}.log"
         begun = time.monotonic()
-        stopped = self.stop.is_set if heed_stop else lambda: False
-        code = self.hands.run(words, log, deadline, stopped)
+        stopped = self.stop.is_set if stoppable else lambda: False
+        code = self.operations.run(words, log, deadline, stopped)
         relative = str(log.relative_to(self.request.output))
         words = last_words(log) if code is None else cause(log) or last_words(log)
         self.stages.append(Done(stage, code, time.monotonic() - begun, relative, words))
         return self.stages[-1]
 
-    def _kept(self, earlier: set[str]) -> RunResult | None:
+    def _copy_run(self, earlier: set[str]) -> RunResult | None:
         """Copy the run that the test has left into the night, and read it."""
-        new = [path for run, path in self.hands.runs(self.job.lab).items() if run not in earlier]
+        new = [
+            path for run, path in self.operations.runs(self.job.lab).items() if run not in earlier
+        ]
         if not new:
             return None
         with guarded_files(f"copying the run '{new[-1].name}'"):
@@ -305,9 +313,9 @@ def last_words(log: Path) -> str:
     return said[-1] if said else ""
 
 
-def hands() -> Hands:
+def operations() -> NightOperations:
     """What a night works with: ``lab`` commands, and the user's own journal."""
-    return Hands(run_lab, _is_there, _run_directories)
+    return NightOperations(run_lab, _is_there, _run_directories)
 
 
 def choose_provider(asked: str | None) -> Provider:
@@ -340,7 +348,7 @@ def deadline(provider: Provider) -> float:
     return REAL_SECONDS if MACHINES in provider.abilities else EMULATED_SECONDS
 
 
-def judged(
+def select_jobs(
     jobs: Sequence[Job], provider: Provider, only: str | None, pods: Pods | None
 ) -> tuple[tuple[Job, ...], int]:
     """The jobs, each with the reason why the provider can never have it, if there is one.
@@ -436,7 +444,7 @@ def _unlinked(path: str, flags: int) -> int:
 
 
 def cause_file(log: Path) -> Path:
-    """Where a command leaves the cause of its failure in one line, beside its log."""
+    """The file for the one-line cause of a failure, beside its log."""
     return log.with_suffix(".cause")
 
 

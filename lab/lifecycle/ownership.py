@@ -1,6 +1,6 @@
 """Labs found by the marks of their objects: whose they are, and whether a journal knows them.
 
-What a mark says is a claim: anybody can write one. One that no lab of ours can have is passed
+What a mark says is a claim: anybody can write one. One that no lab can have is passed
 over. No path of a mark is ever opened, written or removed: files are found from the caller's own
 state directory and the lab's name, and a mark's directory is only compared with that.
 """
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[0-9a-z]+")
 
 
 def same_directory(one: Path, other: Path) -> bool:
-    """Whether both are the directory of one lab, also where neither is there any more.
+    """Check whether both are the directory of one lab, also where neither is there any more.
 
     Links count only on the way to the state directory: below it are none. A path with a link that
     the caller may not read (``/proc/1/root``) is no path to the caller's own directory.
@@ -36,7 +36,7 @@ def same_directory(one: Path, other: Path) -> bool:
 
 
 def is_possible(mark: Mark) -> bool:
-    """Whether a lab of ours can have such a mark: a name, a token, and STATE/labs/NAME."""
+    """Check whether a lab can have such a mark: a name, a token, and STATE/labs/NAME."""
     path = mark.directory
     plain = path.is_absolute() and ".." not in path.parts
     named = is_name(mark.lab) and _TOKEN.fullmatch(mark.token) is not None

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import lab.providers
 from lab._errors import StateError, UsageError
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.provider import MACHINES, Mark, Provider
+from lab.providers.provider import MACHINES, Diagnosis, Mark, Provider
 from lab.providers.setup import ProviderSetup
 from lab.state.capacity import check_room
 from lab.state.directory import state_directory
@@ -23,7 +22,7 @@ from lab.state.store import FILE
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
-    from lab.providers.real import RealMachines
+    from lab.providers.provider import RealMachines
 
 DEFAULT = "netns"
 
@@ -141,7 +140,7 @@ def real_machines(provider: Provider, doing: str) -> RealMachines:
     Raises
     ------
     UsageError
-        When its machines are none.
+        When its machines are not real.
 
     """
     if MACHINES not in provider.abilities:
@@ -185,7 +184,7 @@ def weighed(found: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis,
 
 
 def journal(environment: Mapping[str, str]) -> Diagnosis:
-    """Whether what labs are can be written down, and kept. Nothing is made."""
+    """Check whether what labs are can be written down, and kept. Nothing is made."""
     try:
         directory = state_directory(environment)
         there = _there(directory)

@@ -12,8 +12,8 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.explain.learned import asked, unlearned
-from lab.providers.failing import Failing
+from lab.explain.comparison import learning_machines, unlearned
+from lab.providers.failover import FailoverProvider
 from lab.providers.provider import LabHandle, Provider
 from lab.state.rows import FaultRow
 from lab.state.store import Store
@@ -44,7 +44,7 @@ def wait_until_learned(
         When the lab is not up.
 
     """
-    names = asked(intent)
+    names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
         return
     hold = max((one.speaker.hold_seconds for one in intent.machines if one.speaker), default=0)
@@ -84,7 +84,7 @@ CUT_OFF = "cut-off"
 def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
     """Take the machine off every network."""
     number = store.intend_fault(lab.name, lab.token, CUT_OFF, node=machine, peer="")
-    cast(Failing, provider).cut_off(lab, intent, machine)
+    cast(FailoverProvider, provider).cut_off(lab, intent, machine)
     store.finish_fault(lab.name, number)
 
 
@@ -92,7 +92,7 @@ def join_again(
     store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str
 ) -> None:
     """Put the machine back; it may be there already."""
-    cast(Failing, provider).join_again(lab, intent, machine)
+    cast(FailoverProvider, provider).join_again(lab, intent, machine)
     for row in left(store, lab):
         if row.node == machine:
             store.forget_fault(lab.name, row.number)

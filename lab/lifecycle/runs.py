@@ -77,7 +77,7 @@ def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether it can be the name of one directory, and no pattern of several."""
+    """Check whether it can be the name of one directory, and no pattern of several."""
     return re.fullmatch(r"[A-Za-z0-9][-.\w]*", text) is not None
 
 
@@ -121,13 +121,13 @@ def _read(doing: str, file: Path) -> RunResult:
     except (OSError, ValueError) as error:
         raise UsageError(doing, f"'{file}' cannot be read: {error}", _A_RUN) from error
     if not isinstance(document, dict) or "format" not in document:
-        raise UsageError(doing, f"'{file}' is JSON, but no result of a run", _A_RUN)
+        raise UsageError(doing, f"'{file}' is JSON, but not the result of a run", _A_RUN)
     try:
         run, _ = from_json(document)
     except BrokenError as error:
         raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
     for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
-        if not name.isprintable():  # it could pass for lines of ours
+        if not name.isprintable():  # it could pass for lines of lab itself
             happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"
             raise UsageError(doing, happened, _A_RUN)
     return run
@@ -138,7 +138,7 @@ def _breaks(text: str, error: json.JSONDecodeError) -> str:
     if not text.strip():
         return "is empty"
     if text[error.pos :].strip():
-        return f"is no JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
+        return f"is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
     return f"breaks off in line {error.lineno}: it was not written, or copied, to its end"
 
 

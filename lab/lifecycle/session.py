@@ -65,7 +65,7 @@ class OpenLab:
     store: Store
     writers: Writers
     held_alone: bool = False
-    """Whether this process holds it already, and alone."""
+    """True if this process holds it already, and alone."""
     repeat_with: str = ""
     """The command that repeats a cell, its id aside; empty for the usual 'lab test'."""
 
@@ -161,7 +161,7 @@ class OpenLab:
         if row is None or row.status == "down":
             raise UsageError(doing, "it has been taken down meanwhile", self.again)
         if (row.token, row.scenario_text) != (self.handle.token, self.scenario_text):
-            raise BrokenError(doing, "it has been made anew meanwhile", "repeat the command")
+            raise BrokenError(doing, "it has been made again meanwhile", "repeat the command")
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks, so that it comes back even if this is killed."""

@@ -29,7 +29,7 @@ TOKEN_BYTES = 8
 
 
 _LONG_SECONDS = 5.0
-"""Where all steps together take longer, the time of each is told."""
+"""Where all steps together take longer, the time of each is printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class UpRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpResult:
-    """What ``up`` has done."""
+    """The result of ``up``."""
 
     lab: str
     changed: bool
@@ -89,7 +89,7 @@ def up(
     BrokenError
         When another command holds the lab, or a step failed: the lab is marked broken.
     KeyboardInterrupt
-        When told to stop, also by SIGTERM; the journal says how far it is.
+        When stopped, also by SIGTERM; the journal says how far it is.
 
     """
     begun = time.monotonic()
@@ -250,7 +250,7 @@ def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
     if work.known and work.known.plan_digest == work.row.plan_digest:
         say(f"the lab '{name}' is up already: nothing has changed, nothing was done")
     else:
-        say(f"the lab '{name}' is up already: its scenario was written down anew, nothing else")
+        say(f"the lab '{name}' is up already: only its scenario was recorded again")
     _write_up(work, store)
     write_scenario(work.lab.directory, work.row.scenario_text)
 
@@ -281,7 +281,7 @@ def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> Broken
 
 @contextmanager
 def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iterator[None]:
-    """When told to stop, say so in the journal and to the user, and stop."""
+    """When stopped, say so in the journal and to the user, and stop."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -360,10 +360,10 @@ def _reason(done: str | None, wanted: str) -> str:
 
 
 def runs(decisions: Sequence[Decision]) -> bool:
-    """Whether there is anything to do."""
+    """Check whether there is anything to do."""
     return any(decision.action == "run" for decision in decisions)
 
 
 def from_nothing(decisions: Sequence[Decision]) -> bool:
-    """Whether every step runs, so that nothing there needs to be kept."""
+    """Check whether every step runs, so that nothing there needs to be kept."""
     return all(decision.action == "run" for decision in decisions)

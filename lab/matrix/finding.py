@@ -18,10 +18,10 @@ _CHAIN = re.compile(r"[;|&'\"<>$]")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, where, how to see it, and how to mend it."""
+    """What is wrong, where, how to see it, and how to fix it."""
 
     kind: str
-    """As the observers call it: a ``Kind`` of :mod:`lab.explain.difference`, or one of
+    """A kind of one of the checks in :mod:`lab.explain.checks`, or one of
     the explainer's own: ``"lost-between"``, ``"machine-silent"``, ``"intent-ends"``."""
     fault: str
     """The catalogue's name for it; empty where it has none."""
@@ -32,7 +32,7 @@ class Finding:
     shows: str
     """The command that shows it, on the machine or in the pod ``place``; or words."""
     mends: str
-    """The command that mends it there; or words."""
+    """The command that fixes it there; or words."""
     place: str
     """Pod or machine where the commands are run."""
     hop: int = -1
@@ -52,8 +52,8 @@ class Finding:
         """What to type to see it."""
         return by_hand(lab, self.place, self.shows)
 
-    def mended_by(self, lab: str) -> str:
-        """What to type to mend it."""
+    def fixed_by(self, lab: str) -> str:
+        """What to type to fix it."""
         return by_hand(lab, self.place, self.mends)
 
 
@@ -63,5 +63,5 @@ def by_hand(lab: str, place: str, text: str) -> str:
     words = line.split()
     if not words or words[0] not in _TOOLS:
         return line
-    told = f"sh -c {shlex.quote(line)}" if _CHAIN.search(line) else line
-    return f"lab exec {lab} {place} -- {told}"
+    command = f"sh -c {shlex.quote(line)}" if _CHAIN.search(line) else line
+    return f"lab exec {lab} {place} -- {command}"

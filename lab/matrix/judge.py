@@ -76,7 +76,7 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
 
 
 def _promised(judged: Judgement) -> Judgement:
-    """What Kubernetes promises is no limit: it holds, or something is wrong."""
+    """What Kubernetes promises is not a limit: it holds, or something is wrong."""
     if judged.verdict == "known-limit":
         return _PASS
     return Judgement("fail", judged.detail)

@@ -69,11 +69,6 @@ class Capturing(Protocol):
         ``during`` is called once every tap is open. ``limit`` is bytes kept of each. A tap that
         cannot be opened takes nothing from the others. Nothing is left behind, however it ends.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-        DeadlineError
-            When it has not ended in time.
-
+        Raises BrokenError when the lab's machines are not there. Raises DeadlineError when it has
+        not ended in time.
         """

@@ -8,20 +8,43 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.facts.node import NodeFacts
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
-from lab.remote.shell import Completed
+from lab.remote.shell import Completed, Reach
 from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
-from lab.topology.cost import Cost, cost
-from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.cluster.observed import NodeVersion
+    from lab.cluster.workload_checks import WorkloadResult
+    from lab.facts.node import NodeFacts
+    from lab.topology.cost import Cost
+    from lab.topology.intent import Intent
+
+Level = Literal["ok", "warn", "fail"]
+"""``warn``: labs come up, but slower, with less, or at a risk. ``fail``: they do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One finding of ``lab doctor``."""
+
+    subject: str
+    """``"hypervisor 'rack1'"``, ``"this machine"``."""
+    check: str
+    """``"acceleration"``."""
+    level: Level
+    seen: str
+    """A clause without a full stop."""
+    hint: str = ""
+    """The exact command, or the sentence, that fixes it; empty where all is well."""
+
 
 PROBE_PORT = 8080
 """Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
@@ -48,7 +71,7 @@ is its certificate's fingerprint until somebody knows whose that is."""
 
 @dataclass(frozen=True, slots=True)
 class LabHandle:
-    """One lab, as a provider is told of it."""
+    """One lab, as a provider knows it."""
 
     name: str
     directory: Path
@@ -177,11 +200,7 @@ class Machine(Protocol):
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end.
 
-        Raises
-        ------
-        DeadlineError
-            When it has not ended in time; it has been killed.
-
+        Raises DeadlineError when it has not ended in time; it has been killed.
         """
 
     def attach(self, command: Sequence[str]) -> int:
@@ -207,7 +226,7 @@ CAPTURE: Ability = "capture"
 """It can take packets down where they pass."""
 FAILOVER: Ability = "failover"
 """It can take a machine off its networks and measure meanwhile: it has what
-:class:`~lab.providers.failing.Failing` asks."""
+:class:`~lab.providers.failover.FailoverProvider` asks."""
 
 
 class Provider(ABC):
@@ -231,11 +250,7 @@ class Provider(ABC):
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check that the lab can be had here: what the intent asks, beside what it has already.
 
-        Raises
-        ------
-        PreflightError
-            Naming the missing ability and the fix. Nothing has been created.
-
+        Raises PreflightError naming the missing ability and the fix. Nothing has been created.
         """
 
     @abstractmethod
@@ -261,11 +276,7 @@ class Provider(ABC):
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
-        Raises
-        ------
-        UsageError
-            If there is none; names the nearest.
-
+        Raises UsageError if there is none; names the nearest.
         """
 
     @abstractmethod
@@ -281,11 +292,7 @@ class Provider(ABC):
 
         Every key has an outcome. Never raises for a probe that fails.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
@@ -295,16 +302,14 @@ class Provider(ABC):
     def node_mtu(self, asked: int) -> int:
         """Bytes of an IP packet that the node segment can carry here, at most what is asked.
 
-        Raises
-        ------
-        PreflightError
-            When what it could carry is too little for a cluster.
-
+        Raises PreflightError when what it could carry is too little for a cluster.
         """
         return asked
 
     def cost(self, intent: Intent) -> Cost:
         """What the lab is predicted to take here, from nothing."""
+        from lab.topology.cost import cost  # noqa: PLC0415  only "lab plan" asks for it
+
         return cost(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:  # noqa: ARG002  the same
@@ -334,11 +339,7 @@ class Provider(ABC):
         Every machine asked has its facts, or why it could not be asked: a machine that does not
         answer takes nothing from the others.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
         why = f"provider '{self.name}' cannot look into its machines"
         return {name: BrokenError(f"looking at '{name}'", why) for name in asked}
@@ -352,7 +353,7 @@ class Provider(ABC):
     ) -> Iterator[Evidence]:
         """The end of what programs on machines have logged: ``MACHINE/FILE``.
 
-        A log that cannot be had is a piece that says why, and is no log. Never raises.
+        A log that cannot be had is a piece that says why, and not a log. Never raises.
         """
         return iter(())
 
@@ -364,3 +365,67 @@ class Provider(ABC):
         Never raises.
         """
         return iter(())
+
+
+class RealCluster(Protocol):
+    """One lab's Kubernetes, where its pods are Kubernetes' own."""
+
+    def foreseen(self) -> Intent:
+        """The lab's intent as far as it is known without its pods: enough to name every cell."""
+
+    def probed(self, *, ready: bool = True) -> AbstractContextManager[Intent]:
+        """Have the probe pods there; the intent bound to them, which the matrix is made from.
+
+        Unless they are to be ``ready``, those that have an address are taken as they are: a node
+        that is NotReady keeps them from getting so.
+
+        Raises LabError when they cannot be had, or the cluster is not as the intent has it.
+        """
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        """The checks beside the network, while the probe pods are there. Never raises."""
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        """What the nodes really run.
+
+        Raises LabError when the cluster does not say.
+        """
+
+
+class ClusterProvider(Protocol):
+    """What a provider adds that has the ability ``CLUSTER``."""
+
+    def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
+        """The lab's Kubernetes; None where its pods are namespaces."""
+
+
+def find_cluster(provider: Provider, lab: LabHandle, intent: Intent) -> RealCluster | None:
+    """The lab's Kubernetes; None where its pods are namespaces, or its provider can have none."""
+    if CLUSTER not in provider.abilities:
+        return None
+    return cast(ClusterProvider, provider).cluster(lab, intent)
+
+
+class RealMachines(Protocol):
+    """What a provider adds whose machines are computers with a console and an address."""
+
+    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
+        """How to get a shell on each machine, in the intent's order.
+
+        Raises BrokenError when the lab's machines are not there.
+        """
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
+        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
+        """All that the serial console has said since the machine was made."""
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
+        """What its screen shows now, as PNG."""
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Save every machine's memory to disk and stop it; the names of those that ran.
+
+        ``up`` goes on from there.
+        """

@@ -91,14 +91,14 @@ class Connection:
         self, doing: str, deadline: Deadline
     ) -> Iterator[tuple[SSHTransport, paramiko.Channel]]:
         """A new session for the block; a block that overruns its deadline is aborted."""
-        link, channel = self.opened(doing, deadline)
+        link, channel = self.open_session(doing, deadline)
         try:
             with abort_after(Deadline(deadline.left() + _STUCK_SECONDS), link.transport.close):
                 yield link, channel
         finally:
             link.done(channel)
 
-    def opened(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
+    def open_session(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
         """A new session channel, to be handed to ``done`` of its transport.
 
         Raises
@@ -300,7 +300,7 @@ class Relay:
 
 
 @contextmanager
-def forwarded(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
+def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
     """A port of the loopback address for the block, as ``ssh -L`` opens one.
 
     Each connection to it gets a channel from ``dial``; where there is none, it is closed at once.

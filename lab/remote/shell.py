@@ -302,8 +302,8 @@ def timeout_error(
 
     """
     lines = last.decode(errors="replace").strip().splitlines()
-    said = f"the last it said: '{lines[-1]}'" if lines else "it has said nothing"
-    fate = "and ended" if ended else "and whether it has ended is not known"
+    said = f"last output: '{lines[-1]}'" if lines else "no output"
+    fate = "and ended" if ended else "and it may still be running"
     return DeadlineError(
         doing,
         f"not done within {deadline.seconds:g} s, {fate}; {said}",

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.remote import programs
-from lab.remote.connection import Connection, SessionStreams, forwarded, request
+from lab.remote.connection import Connection, SessionStreams, forward_port, request
 from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
     CommandShell,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PIECE = 32_768
 """The largest that every SFTP server takes."""
 _PRIVATE = 0o600
-_CURE = "install openssh-sftp-server on it"
+_HINT = "install openssh-sftp-server on it"
 _SERVER = (
     "for s in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do "
     '[ -x "$s/sftp-server" ] && exec "$s/sftp-server"; done; exit 127'
@@ -109,7 +109,7 @@ class SftpFiles:
         return bytes(content)
 
     def look(self) -> None:
-        """See that files can be had at all; errors as of :meth:`get`."""
+        """Check that SFTP works; errors as of :meth:`get`."""
         with self._client() as client:
             client.normalize(".")
 
@@ -243,7 +243,7 @@ class SshShell(CommandShell):
 
         """
         doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
-        return forwarded(lambda: self._connection.dial(doing, address, Deadline(seconds)))
+        return forward_port(lambda: self._connection.dial(doing, address, Deadline(seconds)))
 
     def close(self) -> None:
         """Close the connection; its users get a ConnectionLostError, the next use connects."""
@@ -390,7 +390,7 @@ def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
 
 @contextmanager
 def sftp(
-    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _CURE
+    connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _HINT
 ) -> Iterator[SftpFiles]:
     """The files of a machine, for one operation."""
     with connection.session(doing, deadline) as (link, channel):

@@ -341,10 +341,10 @@ class SSHTransport:
 
     def close(self) -> None:
         """End the transport and its thread. Safe to repeat."""
-        end(self.transport)
+        close_transport(self.transport)
 
 
-def end(transport: paramiko.Transport) -> None:
+def close_transport(transport: paramiko.Transport) -> None:
     """Close a transport, and wait for its thread."""
     transport.close()
     transport.sock.close()
@@ -423,7 +423,7 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
         login.check_host_key()
         login.authenticate()
     except BaseException:
-        end(transport)
+        close_transport(transport)
         raise
     transport.set_keepalive(KEEPALIVE_SECONDS)
     return SSHTransport(server, transport)
@@ -494,7 +494,7 @@ class _Login:
                     raise self._refused(tried, f" ({error})") from error
                 except (SSHException, EOFError, OSError) as error:
                     why = error or "no reason"
-                    words = f"it closed the connection while we logged in ({why})"
+                    words = f"it closed the connection during login ({why})"
                     raise self._unreachable(words) from error
                 if self.transport.is_authenticated():
                     return
@@ -504,7 +504,7 @@ class _Login:
         if self.deadline.left() < 0.1:  # noqa: PLR2004  how often paramiko looks at its clock
             return f"{_NO_BANNER} within {self.deadline.seconds:g} s"
         if "Indecipherable" in str(error):
-            return f"connected, but what answers there is no SSH server ({error})"
+            return f"connected, but no SSH server answers there ({error})"
         text = str(error).removeprefix("Error reading SSH protocol banner").strip()
         words = "connected, and closed before the banner of an SSH server"
         return f"{words} ({text})" if text else words
@@ -525,7 +525,7 @@ class _Login:
         return HostKeyError(
             self.doing,
             f"{shown}, and by {self.server.source} it is {expected}: this is another machine, or "
-            "somebody in between",
+            "a machine in between",
             "find out which machine has that address; nothing was sent to it",
         )
 
@@ -574,4 +574,4 @@ def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
         hint = "load it into an agent with ssh-add, and name no key file"
         raise KeyFileError(doing, f"the key file '{path}' has a passphrase", hint) from error
     except (ValueError, SSHException, UnknownKeyType) as error:
-        raise KeyFileError(doing, f"the file '{path}' holds no private key: {error}") from error
+        raise KeyFileError(doing, f"'{path}' is not a private key: {error}") from error

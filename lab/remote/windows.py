@@ -57,8 +57,8 @@ _RAW = "/c"
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """What WinRM is asked to start."""
+class WindowsCommand:
+    """A command as WinRM starts it."""
 
     program: str
     """Full path, quoted if it must be."""
@@ -71,7 +71,7 @@ class Started:
         return f"{self.program} {self.arguments}" if self.arguments else self.program
 
 
-def started(command: Sequence[str]) -> Started:
+def command_line(command: Sequence[str]) -> WindowsCommand:
     r"""The command as WinRM is to start it.
 
     ``cmd.exe /c`` is followed by text that only cmd.exe reads: words after it are joined by
@@ -88,10 +88,10 @@ def started(command: Sequence[str]) -> Started:
     path = KNOWN.get(program.lower()) or (program if "\\" in program else None)
     if path is None:
         line = "".join(f"^{one}" if one in _META else one for one in _joined(command))
-        return _fitting(Started(CMD, f"/d /s /c {line}"), CMD_LONGEST)
+        return _fitting(WindowsCommand(CMD, f"/d /s /c {line}"), CMD_LONGEST)
     if path == CMD:
-        return _fitting(Started(path, _for_cmd(arguments)), CMD_LONGEST)
-    return _fitting(Started(_joined([path]), _joined(arguments)), LONGEST)
+        return _fitting(WindowsCommand(path, _for_cmd(arguments)), CMD_LONGEST)
+    return _fitting(WindowsCommand(_joined([path]), _joined(arguments)), LONGEST)
 
 
 def _for_cmd(arguments: Sequence[str]) -> str:
@@ -112,12 +112,12 @@ def _check(command: Sequence[str]) -> None:
         raise UsageError(doing, words, "send it as input, or in a file")
 
 
-def _fitting(made: Started, longest: int) -> Started:
+def _fitting(made: WindowsCommand, longest: int) -> WindowsCommand:
     if len(made.line) > longest:
         raise UsageError(
             f"running '{made.line[:60]}...' on Windows",
             f"the command line has {len(made.line):,} characters and {longest:,} are the most",
-            "send what is long in a file",
+            "send long values in a file",
         )
     return made
 
@@ -171,7 +171,7 @@ def quote(text: str) -> str:
 
 
 def interactive_script(program: str, line: str) -> str:
-    """A script that lends its console to a program, given its arguments as one exact line.
+    """A script that runs a program on its console, with its arguments as one exact line.
 
     For whatever shell OpenSSH starts there: encoded, it means the same to cmd and PowerShell.
     """
@@ -197,7 +197,7 @@ _PREFIX = {"warning": "WARNING: ", "verbose": "VERBOSE: ", "debug": "DEBUG: "}
 _SILENT = {"progress"}
 
 
-def readable(text: str) -> str:
+def decode_clixml(text: str) -> str:
     r"""The text behind CLIXML; other text is returned as it is.
 
     Errors come as they are, warnings and the like with the prefix that the console gives them,
@@ -383,14 +383,14 @@ class WindowsShell(CommandShell):
 
         """
         doing = f"waiting for '{self._name}' ({self._host}) to take commands and files"
-        wait_until_ready(doing, Attempts(self._attempt), deadline, AGAIN_SECONDS)
+        wait_until_ready(doing, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command with this terminal as its own, over SSH; an empty one is a login shell."""
         line = None
         if command:
             # PowerShell with an encoded script: the same for whichever shell sshd starts.
-            start = started(command)
+            start = command_line(command)
             script = interactive_script(start.program.strip('"'), start.arguments)
             line = " ".join(encoded_command(script))
         return attach(self._connection, self._servers, " ".join(command), line)
@@ -442,7 +442,7 @@ class WindowsShell(CommandShell):
             out(said)
             err.extend(complained)
 
-        start = started(command)
+        start = command_line(command)
         self._pool.enter(doing, deadline)
         try:
             code = WinrmCommand(self._pool, doing, deadline, hear).run(
@@ -450,11 +450,11 @@ class WindowsShell(CommandShell):
             )
         finally:
             self._pool.leave()
-        return code, readable(err.decode(errors="replace"))
+        return code, decode_clixml(err.decode(errors="replace"))
 
 
-class Attempts:
-    """Attempts at a Windows machine that never lock its Administrator out.
+class LimitedAttempts:
+    """Attempts to reach a Windows machine that never lock its Administrator out.
 
     Parameters
     ----------

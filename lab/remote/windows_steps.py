@@ -17,7 +17,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.ssh import wait_until_ready
-from lab.remote.windows import DIRECTORY, SYSTEM, Attempts, WindowsShell, file_command
+from lab.remote.windows import DIRECTORY, SYSTEM, LimitedAttempts, WindowsShell, file_command
 
 NEEDED = 3010
 """ERROR_SUCCESS_REBOOT_REQUIRED."""
@@ -53,7 +53,7 @@ class Boot:
 
 
 def parse_boot(text: str, read: float) -> Boot | None:
-    """What the query has said; None if that cannot be read. Pure."""
+    """Parse the answer to the query; None if it is malformed. Pure."""
     words = text.split()
     try:
         at, up = words
@@ -62,7 +62,7 @@ def parse_boot(text: str, read: float) -> Boot | None:
         return None
 
 
-def restarted(before: Boot, after: Boot) -> bool:
+def has_restarted(before: Boot, after: Boot) -> bool:
     """Whether the machine was started between the two. Pure.
 
     Another boot time alone is no proof: it changes when the clock is set. That it has been up
@@ -104,11 +104,11 @@ def reboot(shell: WindowsShell, deadline: Deadline) -> None:
 
     """
     before = boot(shell, deadline)
-    ask(shell, deadline)
-    prove(shell, before, deadline)
+    start_reboot(shell, deadline)
+    wait_for_reboot(shell, before, deadline)
 
 
-def ask(shell: WindowsShell, deadline: Deadline) -> None:
+def start_reboot(shell: WindowsShell, deadline: Deadline) -> None:
     """Restart the machine; a machine that does not answer, or no longer does, is not an error."""
     own = Deadline(min(deadline.left(), _ASK_SECONDS))
     with suppress(ConnectionLostError, UnreachableError, DeadlineError):
@@ -120,7 +120,7 @@ def ask(shell: WindowsShell, deadline: Deadline) -> None:
             )
 
 
-def prove(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
+def wait_for_reboot(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
     """Wait until the machine was restarted since, and takes commands and files.
 
     Raises
@@ -132,10 +132,10 @@ def prove(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
 
     def look(own: Deadline) -> str:
         found = boot(shell, own)
-        return "" if restarted(before, found) else f"still up since {found.at}"
+        return "" if has_restarted(before, found) else f"still up since {found.at}"
 
     doing = f"waiting for '{shell.name}' to restart"
-    wait_until_ready(doing, Attempts(look), deadline, LOOK_SECONDS)
+    wait_until_ready(doing, LimitedAttempts(look), deadline, LOOK_SECONDS)
     shell.wait(deadline)
 
 
@@ -147,7 +147,7 @@ _SAID = 400
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step says when it is done."""
+    """The result of a step."""
 
     step: str
     changed: bool
@@ -203,7 +203,7 @@ def run_step(  # noqa: PLR0913, PLR0917  a step is all of these
         done = shell.run(file_command(path, ("-Settings", given)), deadline)
     finally:
         shell.remove(given)
-    return result_of(doing, name, done)
+    return parse_result(doing, name, done)
 
 
 def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
@@ -214,17 +214,17 @@ def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
     settings: Mapping[str, Any],
     deadline: Deadline,
 ) -> StepResult:
-    """As :func:`run_step`; where the step asks for it the machine is restarted, and proved so."""
+    """As :func:`run_step`; where the step asks for it the machine is restarted, with proof."""
     before: Boot = boot(shell, deadline)
     result = run_step(shell, script, module, name, settings, deadline)
     if result.reboot:
-        ask(shell, deadline)
-        prove(shell, before, deadline)
+        start_reboot(shell, deadline)
+        wait_for_reboot(shell, before, deadline)
     return result
 
 
-def result_of(doing: str, name: str, done: Completed) -> StepResult:
-    """What the step has said, from its exit code and the last line of its output. Pure.
+def parse_result(doing: str, name: str, done: Completed) -> StepResult:
+    """Parse a step's result from its exit code and the last line of its output. Pure.
 
     Raises
     ------
@@ -236,13 +236,13 @@ def result_of(doing: str, name: str, done: Completed) -> StepResult:
     hint = f"see {DIRECTORY}\\log\\{name}.log there"
     if done.code and done.code not in CODES:
         words = str(said.get("error", "")) or _complaint(done)
-        raise StepError(doing, f"it failed with exit code {done.code}: {words}", hint)
+        raise StepError(doing, f"failed with exit code {done.code}: {words}", hint)
     if said.get("step") != name or "error" in said:
-        words = f"exit code {done.code}, and its last line is no result of that step"
+        words = f"exit code {done.code}, and its last line is not a result of that step"
         raise StepError(doing, f"{words}: {_complaint(done)}", hint)
     changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
-        words = f"its result is not one of a step: {json.dumps(said)[:_SAID]}"
+        words = f"its result is not in the format of a step: {json.dumps(said)[:_SAID]}"
         raise StepError(doing, words, hint)
     if reboot != (done.code in CODES):
         words = f"it says 'reboot': {json.dumps(reboot)} and ends with exit code {done.code}"
@@ -302,7 +302,7 @@ QUESTIONS: Mapping[str, str] = {
 _EACH_SECONDS = 60.0
 
 
-def answers(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
+def collect_facts(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
     """Each answer by its name; it includes what the command wrote to standard error.
 
     Raises

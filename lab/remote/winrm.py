@@ -290,7 +290,7 @@ class WinrmConnection:
         return CertificateError(
             self._doing,
             f"it shows the certificate {shown}, and by the lab's own record it is "
-            f"{self._digest}: this is another machine, or somebody in between",
+            f"{self._digest}: this is another machine, or a machine in between",
             "find out which machine has that address; no password was sent to it",
         )
 
@@ -343,7 +343,7 @@ class WinrmConnection:
             ):
                 return BrokenError(
                     self._doing,
-                    f"what answers at {self.address} does not speak WinRM as Windows does "
+                    f"the service at {self.address} does not speak WinRM as Windows does "
                     f"({error!r})",
                     "see what listens there",
                 )
@@ -361,7 +361,7 @@ class WinrmConnection:
         name = self._reach.ssh.name
         if status == _TOO_LARGE:
             words = f"413: '{name}' takes no message of that size (MaxEnvelopeSizekb)"
-            return FaultError(self._doing, words, "send what is long in a file", status)
+            return FaultError(self._doing, words, "send long values in a file", status)
         words = f"'{name}' answered with HTTP status {status} and nothing else"
         hint = "see that the service WinRM runs there, and its event log"
         return FaultError(self._doing, words, hint, status)
@@ -560,7 +560,7 @@ class WinrmCommand:
                 repeat=False,
             )
         except ReplyLostError as error:
-            words = f"{error.happened}; whether the command was begun is not known"
+            words = f"{error.happened}; the command may have started"
             raise ConnectionLostError(self._doing, words, error.hint) from error
         with suppress(FaultError, ReplyLostError):  # it may have ended, and reads nothing then
             self._ask(

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab._log import quantity
-from lab.explain.capture.captured import Captured
-from lab.explain.capture.conclusion import icmp_words
-from lab.explain.capture.trace import Row, Sight
+from lab.explain.capture.files import Captured
+from lab.explain.capture.trace import Row, Sight, icmp_words
 from lab.matrix.verdict import GREEN
 from lab.reports.wording import path_words
 

@@ -165,7 +165,7 @@ class _Sample:
         )
 
     def left_out(self, result: _Judged) -> bool:
-        """Whether the cell, which this run has not, is in its matrix, as far as can be told."""
+        """Check whether a cell that this run lacks is in its matrix, as far as is known."""
         if self._whole or isinstance(result, WorkloadResult):
             return False
         return self._alike or self._known.issuperset(_ends(result.cell))

@@ -28,7 +28,7 @@ _REFUSED: Mapping[str, str] = {
 
 
 def to_text(lab: str, explanation: Explanation) -> str:
-    """For a person: what happens, what is wrong first, how to see it and how to mend it."""
+    """For a person: what happens, what is wrong first, how to see it and how to fix it."""
     return "".join(f"{line}\n" for line in _lines(lab, explanation))
 
 
@@ -45,7 +45,7 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
             yield f"    fault:  {finding.fault}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
-        yield f"    mend:   {_cut(finding.mended_by(lab))}"
+        yield f"    fix:    {_cut(finding.fixed_by(lab))}"
     others = explanation.explained.findings[1:]
     if others:
         yield "  Further along the path:"
@@ -180,7 +180,7 @@ def finding_json(lab: str, finding: Finding) -> dict[str, Any]:
         "sentence": finding.sentence,
         "hop": finding.hop,
         "show": finding.shown_by(lab),
-        "mend": finding.mended_by(lab),
+        "mend": finding.fixed_by(lab),
     }
 
 
@@ -229,7 +229,7 @@ class Cause:
 
 
 def red_causes(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> tuple[Cause, ...]:
-    """The red cells of a run by their causes; ``hosts`` is what machines stand on."""
+    """The red cells of a run by their causes; ``hosts`` is what machines run on."""
     red = [index for index, result in enumerate(results) if result.verdict in RED]
     return by_cause(results, red, lambda population, _: red_groups(population, hosts))
 

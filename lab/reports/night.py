@@ -74,12 +74,12 @@ class ScenarioNight:
 
     @property
     def unfit(self) -> bool:
-        """Whether it was refused without a try: the provider can never have such a lab."""
+        """Check whether it was refused without a try: the provider can never have such a lab."""
         return self.fate == "refused" and not self.stages
 
     @property
     def tested(self) -> bool:
-        """Whether its matrix was asked to the end."""
+        """Check whether its matrix was asked to the end."""
         return any(done.stage == "test" and done.code in TESTED for done in self.stages)
 
     @property
@@ -118,7 +118,7 @@ class Night:
 
     @property
     def green(self) -> bool:
-        """Whether every scenario is, of those that the provider can have."""
+        """Check whether every scenario is, of those that the provider can have."""
         fit = [one for one in self.scenarios if not one.unfit]
         return bool(fit) and all(one.fate == "green" for one in fit)
 

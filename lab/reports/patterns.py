@@ -35,7 +35,7 @@ FEWEST = 2
 
 
 Hosts = Mapping[str, str]
-"""Machine to the hypervisor that it stands on."""
+"""Machine to the hypervisor that it runs on."""
 NOWHERE: Hosts = MappingProxyType({})
 
 
@@ -100,7 +100,7 @@ class _Candidate:
 
 
 def red_groups(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> Findings:
-    """Explain every red cell of a run, by a group or alone; ``hosts`` is what machines stand on."""
+    """Explain every red cell of a run, by a group or alone; ``hosts`` is what machines run on."""
     failures: list[CellResult] = []
     by_rule: dict[str, list[CellResult]] = {}
     for result in results:
@@ -167,7 +167,7 @@ def explain(
     of
         Facets that the whole population has in common.
     hosts
-        What machines stand on.
+        What machines run on.
 
     """
     red = _mask(iter(marked))
@@ -247,7 +247,7 @@ def _worth(candidate: _Candidate, red: int, left: int) -> int:
 
 
 def _needless(candidate: _Candidate, chosen: list[_Candidate], red: int) -> bool:
-    """Whether the others chosen explain all of its red cells between them."""
+    """Check whether the others chosen explain all of its red cells between them."""
     others = 0
     for each in chosen:
         if each is not candidate:
@@ -368,7 +368,7 @@ def places(
     """Every place that the cell concerns.
 
     ``systems`` holds each node's operating system, ``pods`` each pod's node, and ``hosts`` what
-    each machine stands on, where the scenario says so.
+    each machine runs on, where the scenario says so.
     """
     source, target = machine_of(cell.source), machine_of(cell.target)
     yield ANYWHERE
@@ -406,7 +406,7 @@ def properties(result: CellResult) -> Iterator[Facet]:
 
 
 def machine_of(endpoint: Endpoint) -> str | None:
-    """The machine an endpoint stands on: its node, or the client; None for a shared Service."""
+    """The machine an endpoint runs on: its node, or the client; None for a shared Service."""
     if endpoint.node or endpoint.kind != "client":
         return endpoint.node
     return endpoint.name
@@ -490,7 +490,7 @@ def _pod_network(cell: Cell, pods: Mapping[str, str]) -> Iterator[Facet]:
 
 
 def _hosts(cell: Cell, pods: Mapping[str, str], hosts: Mapping[str, str]) -> Iterator[Facet]:
-    """The hypervisors that the cell's machines stand on; outside is nobody's."""
+    """The hypervisors that the cell's machines run on; outside is nobody's."""
     ends = {machine_of(cell.source), machine_of(cell.target), cell.entry}
     ends |= {pods.get(name, name) for name in cell.backends}
     ends -= {None}

@@ -40,7 +40,7 @@ class DrawnMachine:
     routes: int
     """Routes to other networks by way of another machine, the default route aside."""
     host: str | None = None
-    """The scenario's own hypervisor that it stands on."""
+    """The scenario's own hypervisor that it runs on."""
     gateways: tuple[str, ...] = ()
     """Virtual addresses that it holds, without prefix length."""
 

@@ -1,7 +1,7 @@
 """A run as JSON: complete, versioned, the same bytes for the same run.
 
 Sets are written as sorted lists; keys stand in a fixed order. ``counts`` is for people and
-other programs; reading a run back counts anew.
+other programs; reading a run back counts again.
 
 A cell as JSON takes a kilobyte, of which nearly all is in other cells too. Here it is a row of
 some 80 bytes. The layout::
@@ -169,7 +169,7 @@ def _attempt(table: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 def _at(values: Sequence[Any], number: object) -> Any:
     """The value of that number."""
     if type(number) is not int or number < 0 or not isinstance(values, list):
-        raise TypeError(f"{number!r} is no number of a value")
+        raise TypeError(f"{number!r} is not the number of a value")
     return values[number]
 
 
@@ -270,7 +270,7 @@ def expanded_text(stored: str) -> str:
     BrokenError
         As :func:`from_json`.
     ValueError
-        When it is no JSON.
+        When it is not JSON.
 
     """
     document = parsed(stored)
@@ -288,7 +288,7 @@ def parsed(text: str) -> Any:
     Raises
     ------
     ValueError
-        When it is no JSON, or nested too deep.
+        When it is not JSON, or nested too deep.
 
     """
     try:
@@ -300,7 +300,7 @@ def parsed(text: str) -> Any:
 def _finite(number: str) -> float:
     found = float(number)
     if not math.isfinite(found):
-        raise ValueError(f"{number} is no number of JSON")
+        raise ValueError(f"{number} is not a JSON number")
     return found
 
 
@@ -347,7 +347,9 @@ def counts(run: RunResult) -> dict[str, Any]:
     }
     for result in run.results:
         verdicts[result.verdict] += 1
-        families[result.cell.family][result.verdict] += 1
+        # a run of another version may have a family that this one has not
+        of_family = families.setdefault(result.cell.family, dict.fromkeys(VERDICTS, 0))
+        of_family[result.verdict] += 1
     return {
         "cells": len(run.results),
         "verdicts": verdicts,

@@ -118,7 +118,7 @@ def show(
 
 
 def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Whether the stream wants plain text: no terminal, a dumb one, or NO_COLOR is set."""
+    """Check whether the stream wants plain text: no terminal, a dumb one, or NO_COLOR is set."""
     return (
         not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") in {"", "dumb"}
     )

@@ -110,7 +110,7 @@ def _words(picture: Picture, segments: Sequence[Segment]) -> str:
 
 
 _Floor = tuple[DrawnMachine | None, Sequence[Sequence[DrawnMachine]]]
-"""A hypervisor, if any, and the rows of what stands on it."""
+"""A hypervisor, if any, and the rows of what runs on it."""
 
 
 def _floors(nodes: Sequence[DrawnMachine], hypervisors: Sequence[DrawnMachine]) -> Sequence[_Floor]:
@@ -483,7 +483,7 @@ class Box:
         return self.y + self.height
 
     def overlaps(self, other: Box) -> bool:
-        """Whether the two share more than an edge."""
+        """Check whether the two share more than an edge."""
         return (
             self.x < other.x + other.width
             and other.x < self.x + self.width
@@ -492,7 +492,7 @@ class Box:
         )
 
     def within(self, other: Box) -> bool:
-        """Whether all of this box lies in the other."""
+        """Check whether all of this box lies in the other."""
         return (
             other.x <= self.x
             and other.y <= self.y
@@ -509,7 +509,7 @@ class MachineBox:
     box: Box
     pods: tuple[tuple[DrawnPod, Box], ...]
     dots: bool
-    """Whether pods are drawn as dots."""
+    """True if pods are drawn as dots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +520,7 @@ class Line:
     start: tuple[float, float]
     end: tuple[float, float]
     rail: bool
-    """Whether it is the thing itself, or only the way to it."""
+    """True if it is the thing itself, or only the way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,7 +535,7 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class HypervisorFrame:
-    """A hypervisor, around all that stands on it."""
+    """A hypervisor, around everything that runs on it."""
 
     hypervisor: DrawnMachine
     box: Box

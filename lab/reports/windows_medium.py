@@ -25,7 +25,7 @@ def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
     yield f"medium     {medium.label}, {_size(medium.bytes)}"
     yield f"channel    {_CHANNELS[medium.channel]}"
     yield f"images     {', '.join(builds)} for {', '.join(made_for)}, in {medium.container}"
-    yield f"languages  {', '.join(spoken) or 'not told'}"
+    yield f"languages  {', '.join(spoken) or 'unknown'}"
     yield f"boots by   {_boots(medium)}"
     yield ""
     yield from _table(medium)

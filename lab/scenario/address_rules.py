@@ -76,7 +76,7 @@ def service_range_width(scenario: Scenario) -> Iterator[Problem]:
 
 
 def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part that is no part, or one too many bits narrower than the whole."""
+    """A node's part that is not a part, or one too many bits narrower than the whole."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
     if bits < 0:

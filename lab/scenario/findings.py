@@ -21,7 +21,7 @@ QUOTED = 60
 class Problem:
     """Something wrong at a key path, before its position is known.
 
-    ``what`` and ``hint`` are clauses without a full stop: ``"vxlan" is no topology kind`` and
+    ``what`` and ``hint`` are clauses without a full stop: ``"vxlan" is not a topology kind`` and
     ``did you mean "overlay"?``.
     """
 
@@ -58,7 +58,7 @@ def lines(file: str, findings: Iterable[FileFinding]) -> tuple[str, ...]:
     texts = tuple(dict.fromkeys(finding.text(file) for finding in ordered))
     if len(texts) <= SHOWN:
         return texts
-    more = f"{file}: {len(texts) - SHOWN} more findings are not shown; mend the ones above first"
+    more = f"{file}: {len(texts) - SHOWN} more findings are not shown; fix the ones above first"
     return (*texts[:SHOWN], more)
 
 

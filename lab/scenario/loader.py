@@ -140,7 +140,7 @@ class HeldText:
 
 
 Wanted = Path | SpecString | HeldText
-"""What a name on the command line means, or a text that is no file."""
+"""What a name on the command line means, or a text that is not a file."""
 
 
 def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
@@ -197,7 +197,7 @@ def check(
     if document is None:
         return None, findings
     if not document.value.keys() & Scenario.model_fields.keys():  # nor is it to be quoted
-        what = "this is no scenario: it has none of a scenario's keys"
+        what = "this is not a scenario: it has none of a scenario's keys"
         return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]

@@ -214,7 +214,7 @@ def images(scenario: Scenario) -> Iterator[Problem]:
         elif group.image in REFUSED_IMAGES:
             yield Problem(key, f"{quoted(group.image)} {REFUSED_IMAGES[group.image]}", known)
         elif group.image not in WINDOWS_IMAGES:
-            what = f"{quoted(group.image)} is no Windows image that the lab knows"
+            what = f"{quoted(group.image)} is not a Windows image that the lab knows"
             hint = did_you_mean(group.image, WINDOWS_IMAGES, known)
             yield Problem(key, what, hint)
 
@@ -260,7 +260,7 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
     segment, via = scenario.network.cidr, route.via
     usable = {segment.network_address, segment.broadcast_address}
     if via not in segment or via in usable:
-        what = f"{via} is no address of the nodes' segment {segment}, so no node reaches it"
+        what = f"{via} is not an address of the nodes' segment {segment}, so no node reaches it"
         yield Problem((*key, "via"), what, f"write one of {segment}, such as the router's")
     elif via == group.address:
         what = f"{via} is the node's own address"

@@ -192,7 +192,7 @@ def finding(error: MarkedYAMLError, text: str) -> FileFinding:
         if part in problem:
             return FileFinding((), line + 1, col + 1, what, hint)
     what = f"this is not YAML: {quoted(problem)}"
-    return FileFinding((), line + 1, col + 1, what, "mend this line, or put its value in quotes")
+    return FileFinding((), line + 1, col + 1, what, "correct this line, or put its value in quotes")
 
 
 def _tab_near(text: str, line: int) -> tuple[int, int] | None:

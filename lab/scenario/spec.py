@@ -92,7 +92,7 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
     """The spec of a string, or everything that is wrong with it."""
     for col, letter in enumerate(written, start=1):
         if not letter.isprintable():
-            what = f"the character U+{ord(letter):04X} is no part of a spec"
+            what = f"the character U+{ord(letter):04X} is not a part of a spec"
             return None, (_Part(letter, col).wrong(what, "delete it"),)
     head, *options = _Part(written, 1).split(",")
     findings = [*_head(head)]
@@ -151,13 +151,13 @@ def _distribution(part: _Part) -> Iterator[FileFinding]:
         what = f"{quoted(part.text)} is another distribution of Kubeinit's; the lab makes "
         yield part.wrong(f"{what}Kubernetes as upstream has it", f"write {quoted(DISTRIBUTION)}")
     elif part.text != DISTRIBUTION:
-        what = f"{quoted(part.text)} is no distribution that the lab knows"
+        what = f"{quoted(part.text)} is not a distribution that the lab knows"
         yield part.wrong(what, f"write {quoted(DISTRIBUTION)}")
 
 
 def _driver(part: _Part) -> Iterator[FileFinding]:
     if part.text != DRIVER:
-        what = f"{quoted(part.text)} is no driver that Kubeinit has"
+        what = f"{quoted(part.text)} is not a driver that Kubeinit has"
         hint = f'write {quoted(DRIVER)}; where the lab runs is said by "--provider"'
         yield part.wrong(what, hint)
 
@@ -165,7 +165,7 @@ def _driver(part: _Part) -> Iterator[FileFinding]:
 def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFinding]:
     hint = f"write a whole number from {least} to {most}"
     if not (part.text.isascii() and part.text.isdecimal()):
-        yield part.wrong(f"{quoted(part.text)} is no number of {name}", hint)
+        yield part.wrong(f"{quoted(part.text)} is not a number of {name}", hint)
     elif not least <= _number(part.text) <= most:
         yield part.wrong(f"the lab cannot have {cut(part.text)} {name}", hint)
 
@@ -173,13 +173,13 @@ def _count(part: _Part, name: str, least: int, most: int) -> Iterator[FileFindin
 def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> Iterator[FileFinding]:
     shape = re.fullmatch(r"([^.=]*)\.([^.=]*)=(.*)", option.text)
     if shape is None:
-        what = f"{quoted(option.text)} is no option"
+        what = f"{quoted(option.text)} is not an option"
         yield option.wrong(what, f"write GROUP.KEY=VALUE, such as {quoted('compute.os=linux')}")
         return
     group, key, value = (_Part(shape[n], option.col + shape.start(n)) for n in (1, 2, 3))
     singles = (*nodes("controller", spec.controllers), *nodes("compute", spec.computes))
     if group.text not in {*GROUPS, *singles}:
-        what = f"{quoted(group.text)} is no group of nodes, and no node of this spec"
+        what = f"{quoted(group.text)} is not a group of nodes, and no node of this spec"
         groups = f"the groups are {alternatives(GROUPS)}"
         yield group.wrong(what, did_you_mean(group.text, (*GROUPS, *singles), groups))
         return
@@ -212,7 +212,7 @@ def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, st
         return _number(text)
     named = "processors" if key == "vcpus" else "this spec's hypervisors"
     return (
-        f"{quoted(text)} is no number of {named}"
+        f"{quoted(text)} is not a number of {named}"
         if key == "vcpus"
         else f"{quoted(text)} is none of {named}",
         f"write a whole number from 1 to {most}",
@@ -228,7 +228,7 @@ def _number(text: str) -> int:
 def _system(text: str, group: str) -> Value | tuple[str, str]:
     if text not in {"linux", "windows"}:
         choice = did_you_mean(text, ("linux", "windows"), 'write "linux" or "windows"')
-        return f"{quoted(text)} is no operating system of a node", choice
+        return f"{quoted(text)} is not an operating system of a node", choice
     if text == "windows" and not group.startswith("compute"):
         what = "Windows can be a compute alone: control planes and the services node are Linux"
         return what, 'write "linux", or leave the option out'

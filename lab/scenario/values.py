@@ -90,7 +90,7 @@ def label(value: object) -> str:
         )
     better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     hint = f"write {quoted(better)}: {_RULE}" if better else _RULE
-    raise wrong(f"{quoted(name)} is no DNS label (RFC 1123)", hint)
+    raise wrong(f"{quoted(name)} is not a DNS label (RFC 1123)", hint)
 
 
 def domain(value: object) -> str:
@@ -102,7 +102,7 @@ def domain(value: object) -> str:
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
         better = name.lower().strip(".")
         hint = f"write {quoted(better)}" if re.fullmatch(DOMAIN, better) else 'use "cluster.local"'
-        raise wrong(f"{quoted(name)} is no DNS domain", hint)
+        raise wrong(f"{quoted(name)} is not a DNS domain", hint)
     return name
 
 
@@ -116,7 +116,7 @@ def cidr(value: object) -> IPv4Network:
     try:
         network = IPv4Network(written if re.fullmatch(CIDR, written) else "", strict=False)
     except ValueError:
-        what = f"{quoted(written)} is no IPv4 range"
+        what = f"{quoted(written)} is not an IPv4 range"
         raise wrong(what, 'write it as address/length, such as "10.244.0.0/16"') from None
     if str(network) != written:
         what = f"{quoted(written)} is an address within a range, not the range itself"
@@ -134,7 +134,7 @@ def address(value: object) -> IPv4Address:
     try:
         return IPv4Address(written)
     except ValueError:
-        what = f"{quoted(written)} is no IPv4 address"
+        what = f"{quoted(written)} is not an IPv4 address"
         raise wrong(
             what, 'write four numbers from 0 to 255 with dots, such as "10.96.0.10"'
         ) from None
@@ -147,7 +147,7 @@ def version(value: object) -> str:
         return written
     minor = re.match(r"v?(1\.[0-9]{1,3})(\.|$)", written)
     hint = f"write {quoted(minor.group(1))}" if minor else 'write it like "1.36"'
-    raise wrong(f"{quoted(written)} is no Kubernetes minor version", hint)
+    raise wrong(f"{quoted(written)} is not a Kubernetes minor version", hint)
 
 
 def mac(value: object) -> str:
@@ -160,7 +160,7 @@ def mac(value: object) -> str:
             if re.fullmatch(MAC, dashes)
             else ('write six bytes with colons, such as "0a:58:0a:09:b0:02"')
         )
-        raise wrong(f"{quoted(written)} is no MAC address", hint)
+        raise wrong(f"{quoted(written)} is not a MAC address", hint)
     if int(written[:2], 16) & _MULTICAST_BIT:
         what = f"{quoted(written)} is a multicast address, which no card can have"
         raise wrong(what, 'make its first byte even, such as "0a"')
@@ -185,7 +185,7 @@ def ports(value: object) -> tuple[int, int]:
     """First and last port of a range."""
     written = text(value).replace(" ", "")
     if not re.fullmatch(PORTS, written):
-        what = f"{quoted(written)} is no port range"
+        what = f"{quoted(written)} is not a port range"
         raise wrong(what, 'write first-last, such as "30000-32767"')
     first, last = (int(part) for part in written.split("-"))
     if first < 1 or last > MAX_PORT:
@@ -205,7 +205,7 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
     written = text(value).replace(" ", "")
     if not re.fullmatch(pattern, written):
         wanted = " or ".join(units)
-        what = f"{quoted(written)} is no whole number of {wanted}"
+        what = f"{quoted(written)} is not a whole number of {wanted}"
         raise wrong(what, f"write it like {quoted(example)}")
     return int(written[:-3]) * units[written[-3:]]
 

@@ -95,7 +95,7 @@ def require_own(directory: Path) -> None:
 
 
 def is_trusted(owner: int) -> bool:
-    """Whether what the caller writes may be that user's: the caller, root, or who called sudo."""
+    """Check whether a file may belong to that user: the caller, root, or who called sudo."""
     me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
     root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
     return owner in {0, root, me} or (me == 0 and caller == str(owner))
@@ -188,7 +188,7 @@ def _writer(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] 
 
 
 def _is_alone(found: os.stat_result) -> bool:
-    """Whether the file's group is the one that many systems make for its owner alone."""
+    """Check whether the file's group is the one that many systems make for its owner alone."""
     import grp  # noqa: PLC0415  seldom needed
 
     try:
@@ -222,7 +222,7 @@ def lab_directory(state: Path, name: str) -> Path:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise StateError(
             "finding the directory of a lab",
-            f"{name!r} is no lab's name, so something else has written it into the journal",
+            f"{name!r} is not a lab name, so another program has written it into the journal",
             f"look at the table 'labs' of '{state}/state.db'",
         )
     return state / "labs" / name

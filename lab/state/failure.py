@@ -109,7 +109,7 @@ def guarded_database(doing: str, path: Path) -> Iterator[None]:
     """Turn what SQLite and the file system refuse into a StateError.
 
     A name of bytes that are no UTF-8, which SQLite does not take, is a UsageError. Broken
-    constraints and wrong SQL are defects of ours, and stay what they are.
+    constraints and wrong SQL are defects of lab itself, and stay what they are.
     """
     import sqlite3  # noqa: PLC0415  'lab --help' must not pay for it
 

@@ -23,7 +23,7 @@ _MOST_BYTES = 64 << 20
 
 
 def read_private(path: Path) -> bytes:
-    """The contents of a small file of ours; at once, whatever stands in its place.
+    """The contents of a small private file; at once, whatever is in its place.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def read_private(path: Path) -> bytes:
 
 
 def read_regular(path: Path, flags: int = 0) -> bytes:
-    """The contents of a small file from elsewhere; at once, whatever stands in its place.
+    """The contents of a small file from elsewhere; at once, whatever is in its place.
 
     Raises
     ------

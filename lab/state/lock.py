@@ -26,7 +26,7 @@ FAULTS = "faults.lock"
 RUNS, EVIDENCE = "runs", "evidence"
 """The parts of a lab's directory that outlive the lab."""
 WAIT_SECONDS = 30.0
-"""How long a command waits for another one on the same lab, unless told otherwise."""
+"""How long a command waits for another one on the same lab, by default."""
 GRACE_SECONDS = 0.2
 """How long one waits that does not want to: a reader holds the lock for microseconds."""
 
@@ -72,7 +72,7 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     shared
         Hold it together with other shared holders (tests), and with nobody else.
     say
-        Is told once for whom this waits.
+        Called once with whom this waits for.
     file
         Which of the lab's locks.
 
@@ -177,7 +177,7 @@ def _open(path: Path) -> int:
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one that others find: its holder may have removed it."""
+    """Check whether the open file is the one that others find: its holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:

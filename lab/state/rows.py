@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 Row = TypeVar("Row")
 LabState = Literal["starting", "up", "broken", "interrupted", "going", "down"]
-"""``starting``: an ``up`` is under way or was killed; ``interrupted``: it was told to stop;
+"""``starting``: an ``up`` is under way or was killed; ``interrupted``: it was stopped;
 ``going``: a ``down`` is under way or was killed; ``down``: gone, the name is remembered."""
 StepState = Literal["intended", "done"]
 ResourceState = Literal["intended", "made", "gone"]
@@ -140,7 +140,7 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "Mapping[str, object]": lambda found: all(_is_option(*one) for one in found.items()),
     "Mapping[str, int]": lambda found: all(map(_is_whole, found.values())),
 }
-"""Whether a value of a column is of its type: SQLite takes any value in any column."""
+"""True if a value of a column is of its type: SQLite takes any value in any column."""
 
 
 class DamagedRowError(ValueError):

@@ -43,11 +43,11 @@ class SuiteLab(Protocol):
 
     @property
     def handle(self) -> LabHandle:
-        """The lab, as the provider is told of it."""
+        """The lab, as providers get it."""
 
     @property
     def windows_rules_off(self) -> Sequence[str]:
-        """Ids of the Windows rules that the lab's emulated nodes were told not to obey."""
+        """Ids of the Windows rules that the lab's emulated nodes do not obey."""
 
     @property
     def repeat_with(self) -> str:
@@ -66,7 +66,7 @@ class SuiteLab(Protocol):
     def used(
         self, command: str, say: Callable[[str], None], *, alone: bool = False
     ) -> AbstractContextManager[None]:
-        """Hold the lab while ``command`` works on it; ``say`` is told of a wait.
+        """Hold the lab while ``command`` works on it; ``say`` gets a line if it waits.
 
         With ``alone`` other tests wait.
 

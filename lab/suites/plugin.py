@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PACKAGE = "lab.suites"
 SUITE = Path(__file__).parent
 OPENER = "lab.lifecycle.api:open_lab"
-"""Where labs are opened. It stands right of the suite in the flow, and so is found by name."""
+"""Where labs are opened. It is right of the suite in the flow, and is therefore found by name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,17 +17,15 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
-from lab.explain.causes import with_causes
-from lab.explain.differences import lab_differences
-from lab.explain.learned import unlearned
-from lab.explain.question import LOOK_SECONDS, Look
+from lab.explain.comparison import compare_lab, unlearned
+from lab.explain.question import LOOK_SECONDS, Look, with_causes
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
-from lab.providers.failing import BeatPace, Failing
+from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
 from lab.providers.provider import (
     FAILOVER,
     MACHINES,
@@ -36,9 +34,8 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    find_cluster,
 )
-from lab.providers.real import find_cluster
-from lab.providers.settling import settled
 from lab.state.capacity import available, check_room
 from lab.suites.open_lab import SuiteLab
 from lab.topology import gateways
@@ -161,7 +158,7 @@ class LabSession:
         self.intent = (
             self.cluster.foreseen()
             if self.cluster
-            else settled(lab.provider, lab.handle, lab.intent)
+            else resolve_gateways(lab.provider, lab.handle, lab.intent)
         )
         """From the first probe on with what its pods have got."""
         self.product = product(lab.plan, self.intent)
@@ -275,7 +272,7 @@ class LabSession:
             yield self.intent
             return
         with self.cluster.probed() as intent:
-            yield settled(self.lab.provider, self.lab.handle, intent)
+            yield resolve_gateways(self.lab.provider, self.lab.handle, intent)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster with what its pods have got."""
@@ -371,8 +368,8 @@ class FailoverTest:
                 "'--provider netns' and '--provider nspawn' can",
             )
         self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
-        self._failing = cast(Failing, provider)
-        self._intent = settled(provider, lab, intent)
+        self._failing = cast(FailoverProvider, provider)
+        self._intent = resolve_gateways(provider, lab, intent)
         self._lost = holder_to_lose(self._intent, lab.name)
 
     def run(self) -> Failover:
@@ -415,14 +412,14 @@ class FailoverTest:
         return ()
 
     def _differences(self, *, away: bool) -> tuple[str, ...]:
-        now = settled(self._provider, self._lab, self._intent)
+        now = resolve_gateways(self._provider, self._lab, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
         asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
         answers = self._provider.observe(self._lab, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
         # a cluster takes Services from a lost node in its own time
-        compare = unlearned if wanted.kubernetes else lab_differences
+        compare = unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(one) for one in compare(wanted, seen)))
 
     def _holders(self) -> Mapping[str, str | None]:

@@ -74,7 +74,7 @@ Phase = Literal["setup", "call", "teardown"]
 
 
 def is_watched(config: pytest.Config) -> bool:
-    """Whether somebody must hear of the calls around a cell's item, or they are to be shown."""
+    """Check whether the calls around a cell's item must be reported or shown."""
     if any(config.getoption(name, False) for name in _STEPS):
         return True
     return any(

@@ -121,7 +121,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if peering not in {MESH, TOR}:
         yield Problem(
             ("topology", "peering"),
-            f"{quoted(peering)} is no way to peer",
+            f"{quoted(peering)} is not a way to peer",
             f'use "{MESH}" (every node with every other) or "{TOR}" (every node with the router)',
         )
     hold = parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
@@ -129,7 +129,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if isinstance(hold, bool) or not fits:
         yield Problem(
             ("topology", "hold_seconds"),
-            f"{quoted(hold)} is no hold time of BGP",
+            f"{quoted(hold)} is not a hold time of BGP",
             f"use a whole number of seconds from {LEAST_HOLD_SECONDS} to {MOST_HOLD_SECONDS}, "
             f"such as {DEFAULT_HOLD_SECONDS}",
         )

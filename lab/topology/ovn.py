@@ -82,7 +82,7 @@ def _node(plan: Plan, planned: PlannedNode) -> MachineIntent:
     )
     return replace(
         plain,
-        forwards=plain.forwards and planned.os == "linux",  # else it is no gateway
+        forwards=plain.forwards and planned.os == "linux",  # else it is not a gateway
         interfaces=tuple(
             replace(one, name=EXTERNAL_BRIDGE, card=one.name) for one in plain.interfaces
         ),
@@ -147,7 +147,7 @@ def _switch(node: PlannedNode, cidr: IPv4Network) -> LogicalSwitch:
 
 
 def _way_out(plan: Plan, node: PlannedNode, cidr: IPv4Network) -> LogicalRoute:
-    """By the node itself; from a Windows node, which is no gateway, by the first Linux node."""
+    """By the node itself; from a Windows node, which is not a gateway, by the first Linux node."""
     linux = (one for one in plan.nodes if one.os == "linux" and one.pod_cidr)
     by = node if node.os == "linux" else next(linux, node)
     assert by.pod_cidr is not None, "it was chosen for having one"

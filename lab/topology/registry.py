@@ -66,7 +66,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         meant = [one.kind for one in topologies().values() if kind.lower() in one.also]
         yield Problem(
             ("topology", "kind"),
-            f"{quoted(kind)} is no topology kind",
+            f"{quoted(kind)} is not a topology kind",
             did_you_mean(meant[0] if meant else kind, topologies(), f"use one of: {known}"),
         )
         return

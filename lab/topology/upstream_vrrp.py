@@ -158,7 +158,7 @@ def check_office(scenario: Scenario) -> Iterator[Problem]:
     try:
         office = IPv4Network(str(written))
     except (AddressValueError, NetmaskValueError, ValueError):
-        yield Problem(key, f"{quoted(written)} is no network", f'write it like "{DEFAULT}"')
+        yield Problem(key, f"{quoted(written)} is not a network", f'write it like "{DEFAULT}"')
         return
     others = {
         "network.cidr": scenario.network.cidr,
@@ -429,7 +429,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
         yield Problem(
             ("topology", "advert_seconds"),
-            f"{quoted(seconds)} is no interval of VRRP's advertisements",
+            f"{quoted(seconds)} is not an interval of VRRP's advertisements",
             f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
             f"such as {DEFAULT_ADVERT_SECONDS}",
         )

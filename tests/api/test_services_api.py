@@ -27,8 +27,8 @@ from lab.cluster.kubeadm import kube_proxy_config
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
-from lab.explain.checks import services as hop
-from lab.explain.difference import Look
+from lab.explain.check import Look
+from lab.explain.checks.services import ServicesCheck
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import dialects
@@ -161,7 +161,9 @@ _OTHERS = ("packets of ", "Service kube-dns, ")
 def different(node: ProxiedNode, name: str, bound: Intent) -> list[str]:
     """What differs of Services; DNS and who masquerades what leaves are of other add-ons."""
     look = Look(bound.machine(name), node.seen(), "kubernetes", BRIDGES.footprint)
-    return [str(one) for one in hop.check(look) if not one.object.startswith(_OTHERS)]
+    return [
+        str(one) for one in ServicesCheck().on_machine(look) if not one.object.startswith(_OTHERS)
+    ]
 
 
 def wait_for_rules(node: ProxiedNode, name: str, bound: Intent) -> None:
@@ -234,7 +236,7 @@ def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_bac
     start_again(node)
     (said,) = different(node, "worker2", bound)
     assert "worker2: Services: none of them is: kube-proxy has chains for them, and" in said
-    assert "root/etc/protocols; mend: pkill -x kube-proxy" in said
+    assert "root/etc/protocols; fix: pkill -x kube-proxy" in said
     node.stop()
     node.start_again()
     wait_for_rules(node, "worker2", bound)

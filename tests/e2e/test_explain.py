@@ -98,7 +98,7 @@ def test_names_that_no_cell_has_are_refused_with_the_nearest(lab: Lab) -> None:
     dns = ("explain", "overlay", "master-p1", "to-master-p1.default", "--size", "large")
     assert "no cell has that protocol and size" in lab.run(*dns, code=2).stderr
     wrong = lab.run("explain", "overlay", "master-p1", code=2)
-    assert "there is no cell of that id" in wrong.stderr
+    assert "unknown cell id" in wrong.stderr
     one = lab.run("explain", "overlay", "pod-pod/master-p1/worker1-p1/udp-large").stdout
     assert one.startswith("pod-pod: master-p1 to worker1-p1, UDP large: works")
     assert "there is no lab named 'other'" in lab.run("explain", "other", "a", "b", code=2).stderr

@@ -34,7 +34,7 @@ def test_every_report_has_the_failover(lab: Lab) -> None:
     assert "Not as expected" not in again.stdout, "the matrix knows who holds the gateways now"
 
 
-def test_a_failover_that_is_killed_is_mended_by_the_next_command(lab: Lab) -> None:
+def test_a_failover_that_is_killed_is_fixed_by_the_next_command(lab: Lab) -> None:
     cell = "pod-pod/node009-p1/node001-p1/tcp-small"
     lab.run("up", "upstream-vrrp")
     process = lab.start("test", "upstream-vrrp", "--failover", "-k", cell)

@@ -42,7 +42,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("moment", [0.25, 0.35, 0.45, 0.6])
-def test_a_fault_killed_at_any_moment_is_mended_by_heal(lab: Lab, moment: float) -> None:
+def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab: Lab, moment: float) -> None:
     lab.run("up", "overlay")
     process = lab.start("fault", "overlay", "wrong-vni", "--node", "worker1")
     try:

@@ -27,7 +27,7 @@ def test_a_spec_string_goes_wherever_a_scenario_does(lab: Lab) -> None:
 def test_a_broken_spec_string_is_usage_and_makes_nothing(lab: Lab) -> None:
     for command in ("up", "plan", "show", "validate"):
         done = lab.run(command, "k8s-libvirt-1-x-2", code=2)
-        assert '"x" is no number of computes' in done.stdout + done.stderr
+        assert '"x" is not a number of computes' in done.stdout + done.stderr
     assert not (lab.state / "labs").exists()
 
 

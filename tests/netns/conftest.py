@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from netns_intents import cluster
-from netns_running import PROGRAMS, BringUp, NewLab, Running
+from netns_running import BringUp, NewLab, Running
 
-from lab.providers.netns import preflight, responder_config
+from lab.providers.netns import preflight
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
@@ -27,13 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in here if missing else []:
         why = f"this machine has no {missing[0].name}: {missing[0].detail}; {missing[0].hint}"
         item.add_marker(pytest.mark.skip(reason=why))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _small_responder() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(responder_config, "PROGRAM", PROGRAMS / "responder.py")
-        yield
 
 
 def _traces(tokens: set[str]) -> dict[str, Any]:
@@ -96,9 +89,7 @@ def bring_up(new_lab: NewLab) -> Iterator[BringUp]:
         provider = provider or NetnsProvider()
         running = Running(new_lab(name), intent, provider)
         made.append(running)
-        for step in provider.steps(running.lab, intent):
-            step.run()
-        return running
+        return running.up()
 
     yield up
     for running in made:

@@ -22,7 +22,7 @@ from lab.explain.faults.fault import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down
-from lab.lifecycle.explain import ExplainQuestion, bound, explained
+from lab.lifecycle.explain import ExplainQuestion, bound, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.providers import Providers
@@ -32,9 +32,9 @@ from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
 from lab.matrix.verdict import GREEN
+from lab.providers.failover import resolve_gateways
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings
-from lab.providers.settling import settled
 from lab.scenario.loader import find, shipped
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -131,8 +131,8 @@ def question(cell: Cell) -> ExplainQuestion:
     return ExplainQuestion(cell.source.name, cell.target.name, cell.protocol, cell.size)
 
 
-def explain_cell(opened: OpenLab, cell: Cell) -> Explanation:
-    return explained(opened, question(cell), lambda _: None)
+def explain_again(opened: OpenLab, cell: Cell) -> Explanation:
+    return explain_cell(opened, question(cell), lambda _: None)
 
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:
@@ -166,7 +166,7 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
 
 def as_it_is(opened: OpenLab) -> Intent:
     """With virtual gateways where they are held: an earlier fault may have moved them."""
-    return settled(opened.provider, opened.handle, opened.intent)
+    return resolve_gateways(opened.provider, opened.handle, opened.intent)
 
 
 def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
@@ -199,7 +199,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
         return Score(tuple(puts), "none", "nothing, as no cell is concerned", False, True)
     cell = rng.choice(concerned_cells)
     begun = time.monotonic()
-    told = explain_cell(opened, cell).finding
+    told = explain_again(opened, cell).finding
     seconds = time.monotonic() - begun
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
@@ -256,7 +256,7 @@ def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
     """What is said of random cells of a healthy lab."""
     said = []
     for cell in rng.sample(every_cell(opened), count):
-        found = explain_cell(opened, cell)
+        found = explain_again(opened, cell)
         if not found.well:
             said.append(f"{cell.id}: {found.verdict}; {found.finding or found.detail}")
     return said

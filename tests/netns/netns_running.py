@@ -6,15 +6,21 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from lab._deadline import Deadline
-from lab.providers.netns import namespaces
+from lab.plan.planner import make_plan
+from lab.providers.netns import namespaces, protocol
 from lab.providers.netns.entry import HolderEntry
 from lab.providers.netns.holders import enter_holder
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
+from lab.scenario.loader import find, load
+from lab.topology import registry
 from lab.topology.intent import Intent
 
+LOST_SECONDS = 0.3
+"""For an answer that is not expected: nothing between namespaces is slower than 1 ms."""
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -24,20 +30,35 @@ class Running:
     def __init__(self, lab: LabHandle, intent: Intent, provider: NetnsProvider) -> None:
         self.lab, self.intent, self.provider = lab, intent, provider
 
+    def up(self) -> Running:
+        """Run every step."""
+        for step in self.provider.steps(self.lab, self.intent):
+            step.run()
+        return self
+
     @property
     def entry(self) -> HolderEntry:
         return enter_holder(self.lab)
 
-    def ask(
-        self, source: str, address: str, port: int, kind: str = "tcp", source_port: int = 0
+    def ask(  # noqa: PLR0913, PLR0917  an exchange
+        self,
+        source: str,
+        address: str,
+        port: int,
+        kind: str = "tcp",
+        source_port: int = 0,
+        seconds: float = 10.0,
     ) -> str:
-        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ..."""
+        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ...
+
+        Long enough for a busy machine; where no answer is expected, :data:`LOST_SECONDS` will do.
+        """
 
         def inside(_: object) -> str:
             with namespaces.inside(source):
-                return _asked(address, port, kind, source_port)
+                return _asked(address, port, kind, source_port, seconds)
 
-        return self.entry.call(f"asking from {source}", inside, Deadline(10))
+        return self.entry.call(f"asking from {source}", inside, Deadline(seconds + 20))
 
     def shell(self, machine: str, command: str) -> str:
         done = self.provider.machine(self.lab, self.intent, machine).run(
@@ -47,18 +68,23 @@ class Running:
         return done.stdout
 
 
-def _asked(address: str, port: int, kind: str, source_port: int) -> str:
+def _asked(address: str, port: int, kind: str, source_port: int, seconds: float) -> str:
     family = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
     with socket.socket(socket.AF_INET, family) as client:
-        client.settimeout(0.4)
+        client.settimeout(seconds)
         try:
             if source_port:
                 client.bind(("0.0.0.0", source_port))
             client.connect((address, port))
-            if kind == "udp":
-                with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
-                    client.send(b"?")
-            return client.recv(200).decode().strip()
+            if kind == "tcp":
+                client.send(protocol.get_request(address, port))
+                reply = protocol.read_reply(client.recv(2000))
+                assert reply
+                return f"{reply.endpoint} {reply.client.partition(':')[0]}"
+            with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
+                client.send(b"?")
+            name, seen = client.recv(200).decode().split()[2:4]
+            return f"{name} {seen.partition(':')[0]}"
         except TimeoutError:
             return "timeout"
         except ConnectionRefusedError:
@@ -67,3 +93,10 @@ def _asked(address: str, port: int, kind: str, source_port: int) -> str:
 
 NewLab = Callable[..., LabHandle]
 BringUp = Callable[..., Running]
+
+
+def scenario_intent(name: str, **changes: Any) -> Intent:
+    """The Intent of a shipped scenario, some of its keys and its topology's parameters changed."""
+    scenario = load(find(name))
+    topology = scenario.topology.replace(**changes.pop("topology", {}))
+    return registry.intent(make_plan(scenario.replace(topology=topology, **changes)))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from netns_running import Running
 
 from lab._deadline import Deadline
-from lab.explain.difference import Difference
-from lab.explain.differences import lab_differences
+from lab.explain.check import Difference
+from lab.explain.comparison import compare_lab
 from lab.facts.linux import observe, observe_pod
 from lab.facts.node import NodeFacts
 from lab.topology.intent import MachineIntent
@@ -34,4 +34,4 @@ def look(running: Running, machine: MachineIntent) -> NodeFacts:
 def differences(running: Running, *nodes: str) -> tuple[Difference, ...]:
     """Of the whole lab, or of some of its machines."""
     there = [one for one in running.intent.everything() if not nodes or one.name in nodes]
-    return lab_differences(running.intent, {one.name: look(running, one) for one in there})
+    return compare_lab(running.intent, {one.name: look(running, one) for one in there})

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.explain.faults import registry as faults
-from lab.plan.planner import make_plan
-from lab.providers.netns import failover, responder_config
-from lab.providers.netns.provider import NetnsProvider
-from lab.scenario.loader import find, load
-from lab.topology import registry
-from lab.topology.intent import Intent
+from lab.providers.netns import failover
 
 pytestmark = pytest.mark.slow
 
@@ -27,32 +20,11 @@ NOTICE_SECONDS = 2
 """On top: BIRD's timers count whole seconds, and the kernel is told after that."""
 
 
-def _intent(peering: str) -> Intent:
-    scenario = load(find("calico-bgp"))
-    parameters = {"peering": peering, "hold_seconds": HOLD_SECONDS}
-    chosen = scenario.topology.replace(**parameters)
-    plan = make_plan(scenario.replace(topology=chosen, pods_per_node=1))
-    return replace(registry.intent(plan), kubernetes=None)
-
-
 @pytest.fixture(scope="module", params=["mesh", "tor"])
-def running(
-    request: pytest.FixtureRequest, new_lab: NewLab, monkeypatch_module: pytest.MonkeyPatch
-) -> Iterator[Running]:
-    program = Path(responder_config.__file__).with_name("responder.py")
-    monkeypatch_module.setattr(responder_config, "PROGRAM", program)
-    intent = _intent(request.param)
-    running = Running(new_lab(f"bgp-{request.param}"), intent, NetnsProvider())
-    for step in running.provider.steps(running.lab, intent):
-        step.run()
-    yield running
-    running.provider.destroy(running.lab)
-
-
-@pytest.fixture(scope="module")
-def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
+def running(request: pytest.FixtureRequest, bring_up: BringUp) -> Running:
+    parameters = {"peering": request.param, "hold_seconds": HOLD_SECONDS}
+    intent = scenario_intent("calico-bgp", topology=parameters, pods_per_node=1)
+    return bring_up(replace(intent, kubernetes=None), name=f"bgp-{request.param}")
 
 
 def _learned(running: Running, machine: str) -> set[str]:

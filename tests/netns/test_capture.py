@@ -6,15 +6,14 @@ import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running
 
 from lab._deadline import Deadline
-from lab.explain.capture.captured import WHOLE, Captured, files
+from lab.explain.capture.files import WHOLE, Captured, files
 from lab.explain.faults import registry
 from lab.explain.faults.fault import FaultCommand
 from lab.lifecycle.capture import once
@@ -24,8 +23,6 @@ from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.capture import Tap
-from lab.providers.netns import responder_config
-from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -43,15 +40,8 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def running(new_lab: NewLab) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        made = Running(new_lab(SCENARIO), topologies.intent(plan()), NetnsProvider())
-        for step in made.provider.steps(made.lab, made.intent):
-            step.run()
-        yield made
-        made.provider.destroy(made.lab)
+def running(bring_up: BringUp) -> Running:
+    return bring_up(topologies.intent(plan()), name=SCENARIO)
 
 
 @cache
@@ -59,7 +49,7 @@ def matrix(running: Running) -> Product:
     return product(plan(), running.intent)
 
 
-def captured(running: Running, cell_id: str, seconds: float = SECONDS) -> Captured:
+def capture_cell(running: Running, cell_id: str, seconds: float = SECONDS) -> Captured:
     cell = matrix(running).find(cell_id)
     assert cell is not None, cell_id
     return once(running.provider, running.lab, running.intent, cell, (), timeout=seconds)
@@ -89,7 +79,7 @@ def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:
 def test_what_works_is_seen_all_the_way_there_and_back(
     running: Running, cell: str, first: str, last: str
 ) -> None:
-    found = captured(running, cell, seconds=5.0)
+    found = capture_cell(running, cell, seconds=5.0)
     assert (found.verdict, found.conclusion.kind) == ("pass", "answered")
     assert not [one for one in found.taken if one.trouble or one.missed]
     there = [str(row.tap) for row in found.trace.there if row.question.seen]
@@ -157,19 +147,19 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(  # noqa: PLR0913, PLR0917
     change = FAULTS[fault].change(running.intent, node, peer)
     run(running, change.do)
     try:
-        found = captured(running, cell)
+        found = capture_cell(running, cell)
     finally:
         run(running, change.undo)
     assert found.verdict == "fail"
     assert (found.conclusion.last, found.conclusion.missing) == (last, missing), found.conclusion
-    assert captured(running, cell, seconds=5.0).conclusion.kind == "answered"
+    assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
 def test_a_rejection_is_told_with_who_sent_it(running: Running) -> None:
     change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
     run(running, change.do)
     try:
-        found = captured(running, "pod-pod/master-p1/worker1-p1/udp-small")
+        found = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small")
     finally:
         run(running, change.undo)
     assert found.conclusion.kind == "refused"
@@ -221,7 +211,7 @@ def test_an_error_of_the_probe_ends_the_capture(running: Running) -> None:
 def test_tshark_finds_the_probe_in_every_file(running: Running, tmp_path: Path) -> None:
     tshark = shutil.which("tshark")
     assert tshark, "there is no tshark: 'make develop' installs it, as tools/setup has it"
-    found = captured(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
+    found = capture_cell(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
     for name, content in files(found):
         (tmp_path / name).write_bytes(content)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -257,6 +247,6 @@ def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(
             super().setsockopt(level, option, value)
 
     monkeypatch.setattr(socket, "socket", Plain)
-    found = captured(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
+    found = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small", seconds=5.0)
     assert found.conclusion.kind == "answered"
     assert not [one for one in found.taken if one.trouble or one.missed]

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import explain_drill
 import pytest
@@ -25,7 +24,7 @@ from explain_drill import (
     drilled,
     drilled_pair,
     ends,
-    explain_cell,
+    explain_again,
     failures,
     false_alarms,
     sample,
@@ -39,7 +38,6 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 from lab.matrix.finding import Finding, by_hand
-from lab.providers.netns import responder_config
 
 pytestmark = pytest.mark.slow
 
@@ -57,12 +55,9 @@ WORDS = {"service-backend-stale", "service-rules-missing"}
 def lab_of_scenario(
     request: pytest.FixtureRequest, tokens: set[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OpenLab]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        with brought_up(request.param, tmp_path_factory.mktemp("drill")) as made:
-            tokens.add(made.handle.token)
-            yield made
+    with brought_up(request.param, tmp_path_factory.mktemp("drill")) as made:
+        tokens.add(made.handle.token)
+        yield made
 
 
 @pytest.fixture
@@ -97,16 +92,16 @@ def test_of_a_healthy_lab_nothing_is_said(opened: OpenLab) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(OF_OVERLAY) - WORDS))
 def test_what_it_says_mends_it(opened: OpenLab, name: str) -> None:
-    mended_by_what_is_said(opened, name)
+    fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
 @pytest.mark.parametrize("name", sorted(LEARNED))
-def test_a_fault_of_daemons_is_named_and_mended_by_what_is_said(opened: OpenLab, name: str) -> None:
+def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} {name}")
     score = drilled(opened, FAULTS[name], rng)
     assert score.good, f"seed {SEED}: {score}"
-    mended_by_what_is_said(opened, name)
+    fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
@@ -125,20 +120,20 @@ def elsewhere(opened: OpenLab) -> tuple[Finding, ...]:
     return Explainer(intent, seen).elsewhere()
 
 
-def mended_by_what_is_said(opened: OpenLab, name: str) -> None:
+def fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
     rng = random.Random(f"{SEED} mend {name}")
     put = choose(FAULTS[name], opened, rng)
     put_in(opened, FaultRequest(name, put.node, put.peer), lambda _: None)
     failing = failures(opened, sample(opened, [put], rng))
     near = [one for one in failing if put.node in ends(opened, one)]
     cell = rng.choice(near or failing or through(opened, put))
-    found = explain_cell(opened, cell).finding
+    found = explain_again(opened, cell).finding
     assert found is not None, f"seed {SEED}: {put}, {cell.id}"
     for text in (found.shows, found.mends):
         done(opened, found, text)
     Deadline(20 if name in LEARNED else 0).wait(
         f"'{found.mends}' mending {put} (seed {SEED}, {cell.id})",
-        lambda: explain_cell(opened, cell),
+        lambda: explain_again(opened, cell),
         until=lambda said: said.well,
     )
 

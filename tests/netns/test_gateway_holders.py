@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
-from lab.plan.planner import make_plan
-from lab.providers.failing import Beat, BeatPace
-from lab.providers.netns import responder_config
-from lab.providers.netns.provider import NetnsProvider
-from lab.providers.settling import settled
-from lab.scenario.loader import find, load
+from lab.providers.failover import Beat, BeatPace, resolve_gateways
 from lab.suites.session import FailoverTest
-from lab.topology import registry
 
 pytestmark = pytest.mark.slow
 
@@ -27,18 +18,9 @@ ADVERT_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module")
-def running(new_lab: NewLab) -> Iterator[Running]:
-    scenario = load(find("upstream-vrrp"))
-    topology = scenario.topology.replace(advert_seconds=ADVERT_SECONDS)
-    intent = registry.intent(make_plan(scenario.replace(topology=topology, pods_per_node=1)))
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        running = Running(new_lab("vrrp"), intent, NetnsProvider())
-        for step in running.provider.steps(running.lab, intent):
-            step.run()
-        yield running
-    running.provider.destroy(running.lab)
+def running(bring_up: BringUp) -> Running:
+    parameters = {"advert_seconds": ADVERT_SECONDS}
+    return bring_up(scenario_intent("upstream-vrrp", topology=parameters, pods_per_node=1))
 
 
 def held(running: Running) -> dict[str, list[str]]:
@@ -71,7 +53,7 @@ def test_a_failover_and_another_one_back(running: Running) -> None:
 
 
 def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Running) -> None:
-    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     assert first.holder
     running.shell(first.holder, f"ip address del {first.address} dev {first.device}")
     Deadline(20).wait("being held again", lambda: held(running)[first.node])
@@ -79,13 +61,13 @@ def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Run
 
 
 def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running) -> None:
-    first = settled(running.provider, running.lab, running.intent).gateways[0]
+    first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     other = next(name for name in first.candidates if name != first.holder)
     running.shell(other, f"ip address add {first.address} dev {first.device}")
     try:
         kinds = {one.kind for one in differences(running)}
         seen = held(running)[first.node]
-        planned = settled(running.provider, running.lab, running.intent).gateways[0].holder
+        planned = resolve_gateways(running.provider, running.lab, running.intent).gateways[0].holder
     finally:
         running.shell(other, f"ip address del {first.address} dev {first.device}")
     assert len(seen) == 2
@@ -115,7 +97,7 @@ def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
 def test_other_providers_and_topologies_are_refused(running: Running) -> None:
     with pytest.raises(UsageError, match="provider 'libvirt' cannot take a machine off"):
         FailoverTest(_Other(), running.lab, running.intent, print, ByHand(running))  # type: ignore[arg-type]
-    overlay = registry.intent(make_plan(load(find("overlay"))))
+    overlay = scenario_intent("overlay")
     with pytest.raises(UsageError, match="has no gateway that could fail over"):
         FailoverTest(running.provider, running.lab, overlay, print, ByHand(running))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from netns_running import BringUp, Running
@@ -13,7 +12,6 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.plan.planner import make_plan
-from lab.providers.netns import responder_config
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.loader import load, meant
 from lab.scenario.terms import Protocol
@@ -33,12 +31,8 @@ BARRED = (
 
 
 @pytest.fixture(scope="module")
-def running(bring_up: BringUp) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        plan = make_plan(load(meant(SPEC)))
-        yield bring_up(registry.intent(plan))
+def running(bring_up: BringUp) -> Running:
+    return bring_up(registry.intent(make_plan(load(meant(SPEC)))))
 
 
 @contextmanager

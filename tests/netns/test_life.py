@@ -29,7 +29,7 @@ PLAIN = ["unshare", "--user", "--map-user=1000", "--map-group=1000", "--"]
 WHOLE = {
     "state": "running",
     "resolver": ["nameserver 10.96.0.10"],
-    "answer": "worker2-p1 10.244.0.2",
+    "answer": "worker2-p1",
     "by hand": True,
     "removed": 1,
     "left": False,

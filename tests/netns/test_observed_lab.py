@@ -7,18 +7,16 @@ from pathlib import Path
 
 import pytest
 from netns_intents import NODES, cluster, mac
-from netns_running import BringUp, NewLab, Running
+from netns_running import BringUp, NewLab, Running, scenario_intent
 from observed_labs import differences, seen
 
 from lab.facts.node import rises
-from lab.plan.planner import make_plan
-from lab.providers.netns import responder_config
 from lab.providers.netns.provider import NetnsProvider
-from lab.scenario.loader import find, load, shipped
-from lab.topology import registry
+from lab.scenario.loader import shipped
 
 pytestmark = pytest.mark.slow
 
+CASES = Path(__file__).parents[1] / "cases" / "netns"
 WORKER2 = str(NODES[2])
 VTEP1, VTEP2 = (mac(end, 0x0E) for end in ("10.244.0.0", "10.244.1.0"))
 VXLAN = "ip link add flannel.4096 address {mac} mtu 1450 type vxlan id {vni} dstport {port} local 10.9.176.1 dev eth0 nolearning && ip addr add 10.244.0.0/32 dev flannel.4096 && ip link set flannel.4096 up && for n in 1; do ip route add 10.244.$n.0/24 via 10.244.$n.0 dev flannel.4096 onlink; ip neigh add 10.244.$n.0 lladdr 0e:58:0a:f4:0$n:00 dev flannel.4096 nud permanent; bridge fdb add 0e:58:0a:f4:0$n:00 dev flannel.4096 dst 10.9.176.$((n+1)) self permanent; done"  # noqa: E501  one command line
@@ -30,9 +28,7 @@ SMALL = cluster("overlay", linux=2, windows=0)
 @pytest.fixture
 def small(new_lab: NewLab) -> Iterator[Running]:
     """A lab of its own for each way to break one."""
-    running = Running(new_lab(), SMALL, NetnsProvider())
-    for step in running.provider.steps(running.lab, SMALL):
-        step.run()
+    running = Running(new_lab(), SMALL, NetnsProvider()).up()
     yield running
     running.provider.destroy(running.lab)
 
@@ -41,169 +37,33 @@ def _tunnel(vni: int = 4096, port: int = 4789) -> str:
     return "ip link del flannel.4096 && " + VXLAN.format(mac=VTEP1, vni=vni, port=port)
 
 
-BROKEN = [
-    # machine, what breaks it, what is told first, and of which object
-    (
-        "worker1",
-        "ip link set eth0 down",
-        "link-down",
-        "card eth0",
-    ),
-    (
-        "worker1-p1",
-        "ip link set eth0 down",
-        "pod-link-down",
-        "pod worker1-p1",
-    ),
-    (
-        "worker1",
-        "ip link set veth2 down",
-        "pod-link-down",
-        "port veth2 of pod worker1-p1",
-    ),
-    (
-        "worker1",
-        _tunnel(vni=4097),
-        "wrong-vni",
-        "tunnel flannel.4096",
-    ),
-    (
-        "worker1",
-        "ip link del flannel.4096",
-        "tunnel-missing",
-        "tunnel flannel.4096",
-    ),
-    (
-        "worker1",
-        (
-            "nft -f - <<< 'table ip fault { chain in { type filter hook input priority -300; "
-            "udp dport 4789 counter drop; }; }'"
-        ),
-        "tunnel-port-dropped",
-        "table ip fault, chain in",
-    ),
-    (
-        "worker1",
-        "iptables -A INPUT -p udp --dport 4789 -j DROP",
-        "tunnel-port-dropped",
-        "iptables table filter, chain INPUT",
-    ),
-    (
-        "worker1",
-        (
-            "nft -f - <<< 'table ip fault { chain out { type filter hook forward priority 0; "
-            "numgen random mod 10 < 3 drop; }; }'"
-        ),
-        "packets-lost",
-        "table ip fault, chain out",
-    ),
-    (
-        "worker1",
-        "sysctl -qw net.ipv4.ip_forward=0",
-        "forwarding-off",
-        "ip_forward",
-    ),
-    (
-        "worker1",
-        "ip route del 10.244.1.0/24",
-        "route-missing",
-        "route to 10.244.1.0/24",
-    ),
-    (
-        "worker1",
-        "ip route add blackhole 10.244.1.2/32",
-        "stray-route",
-        "route to 10.244.1.2",
-    ),
-    (
-        "worker1",
-        f"bridge fdb del {VTEP2} dev flannel.4096 dst {WORKER2}",
-        "entry-missing",
-        f"forwarding entry {VTEP2} on flannel.4096",
-    ),
-    (
-        "worker1",
-        f"bridge fdb replace {VTEP2} dev flannel.4096 dst 10.9.176.99 self permanent",
-        "wrong-entry",
-        f"forwarding entry {VTEP2} on flannel.4096",
-    ),
-    (
-        "worker1",
-        "ip neigh replace 10.244.1.0 lladdr 02:00:00:00:00:01 dev flannel.4096",
-        "stale-neighbour",
-        "neighbour 10.244.1.0 on flannel.4096",
-    ),
-    (
-        "worker1",
-        "ip link set flannel.4096 mtu 1200",
-        "tunnel-mtu",
-        "tunnel flannel.4096",
-    ),
-    (
-        "worker1-p1",
-        "ip link set eth0 mtu 1300",
-        "pod-mtu",
-        "pod worker1-p1",
-    ),
-    (
-        "worker1-p1",
-        "ip addr add 10.244.0.9/24 dev eth0 && ip addr del 10.244.0.2/24 dev eth0",
-        "pod-address",
-        "pod worker1-p1",
-    ),
-    (
-        "worker1-p2",
-        "ip addr add 10.244.0.2/24 dev eth0",
-        "duplicate-address",
-        "address 10.244.0.2 of pod worker1-p2",
-    ),
-    (
-        "worker1",
-        "ip link set cni0 down",
-        "bridge-down",
-        "bridge cni0",
-    ),
-    (
-        "worker1",
-        "bridge link set dev veth2 hairpin off",
-        "hairpin-off",
-        "port veth2 of pod worker1-p1",
-    ),
-    (
-        "worker1",
-        "tc qdisc add dev eth0 root tbf rate 1mbit burst 10k latency 50ms",
-        "slowed",
-        "device eth0",
-    ),
-    (
-        "router",
-        "sysctl -qw net.ipv4.ip_forward=0",
-        "forwarding-off",
-        "ip_forward",
-    ),
-]
+def _broken() -> list[tuple[str, str, str, str]]:
+    """Machine, what is reported first, of which object, and the command that breaks it."""
+    text = (CASES / "broken.txt").read_text(encoding="utf-8")
+    for name, value in {"VTEP2": VTEP2, "WORKER2": WORKER2, "OTHER_VNI": _tunnel(4097)}.items():
+        text = text.replace(f"@{name}@", value)
+    lines = text.splitlines()[1:]
+    heads = [line.split(" | ") for line in lines[::2]]
+    return [(*head, line.strip()) for head, line in zip(heads, lines[1::2], strict=True)]  # type: ignore[misc]
+
+
+BROKEN = _broken()
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_healthy_lab_shows_no_difference(
-    bring_up: BringUp, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        responder_config, "PROGRAM", Path(responder_config.__file__).with_name("responder.py")
-    )
-    intent = registry.intent(make_plan(load(find(name))))
-    running = bring_up(intent, name=f"seen-{name}")
+def test_a_healthy_lab_shows_no_difference(bring_up: BringUp, name: str) -> None:
+    running = bring_up(scenario_intent(name), name=f"seen-{name}")
     assert [str(one) for one in differences(running)] == []
     running.provider.destroy(running.lab)
 
 
 @pytest.mark.parametrize(
-    ("machine", "break_", "kind", "what"),
+    ("machine", "kind", "what", "break_"),
     BROKEN,
-    ids=[f"{case[2]}-{number}" for number, case in enumerate(BROKEN)],
+    ids=[f"{case[1]}-{number}" for number, case in enumerate(BROKEN)],
 )
 def test_what_is_broken_is_told_first(
-    small: Running, machine: str, break_: str, kind: str, what: str
+    small: Running, machine: str, kind: str, what: str, break_: str
 ) -> None:
     bash(small, machine, break_)
     node = machine.partition("-")[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from netns_running import BringUp, Running
+from netns_running import LOST_SECONDS, BringUp, Running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -53,7 +53,7 @@ def test_packets_go_where_they_should_with_the_right_source(
 
 
 def test_a_windows_node_loses_what_asks_for_its_node_ports(lab: Running) -> None:
-    assert lab.ask("client", "10.20.0.12", 30000) == "timeout"
+    assert lab.ask("client", "10.20.0.12", 30000, seconds=LOST_SECONDS) == "timeout"
 
 
 def test_commands_find_their_daemons_without_options(lab: Running) -> None:

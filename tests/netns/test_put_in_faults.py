@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from netns_running import NewLab, Running
+from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
-from lab.plan.planner import make_plan
-from lab.providers.netns import responder_config
-from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.services import SERVICE_TABLE
-from lab.scenario.loader import find, load
-from lab.topology import registry as topologies
 
 pytestmark = pytest.mark.slow
 
@@ -28,29 +20,14 @@ FAULTS = registry.faults()
 KINDS = ("overlay", "hard-way")
 
 
-@contextmanager
-def brought_up(scenario: str, new_lab: NewLab) -> Iterator[Running]:
-    with pytest.MonkeyPatch.context() as patch:
-        program = Path(responder_config.__file__).with_name("responder.py")
-        patch.setattr(responder_config, "PROGRAM", program)
-        intent = replace(topologies.intent(make_plan(load(find(scenario)))), kubernetes=None)
-        made = Running(new_lab(scenario), intent, NetnsProvider())
-        for step in made.provider.steps(made.lab, intent):
-            step.run()
-        yield made
-        made.provider.destroy(made.lab)
-
-
 @pytest.fixture(scope="module", params=KINDS)
-def running(request: pytest.FixtureRequest, new_lab: NewLab) -> Iterator[Running]:
-    with brought_up(request.param, new_lab) as made:
-        yield made
+def running(request: pytest.FixtureRequest, bring_up: BringUp) -> Running:
+    return bring_up(replace(scenario_intent(request.param), kubernetes=None), name=request.param)
 
 
 @pytest.fixture(scope="module")
-def services(new_lab: NewLab) -> Iterator[Running]:
-    with brought_up("services", new_lab) as made:
-        yield made
+def services(bring_up: BringUp) -> Running:
+    return bring_up(replace(scenario_intent("services"), kubernetes=None), name="services")
 
 
 def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:

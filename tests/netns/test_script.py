@@ -17,7 +17,16 @@ from lab.providers.netns.entry import call_isolated
 from lab.providers.netns.operations import RulesetLoad
 from lab.providers.netns.windows import realise
 
-VOLATILE = {"qdisc", "txqlen", "group", "gso_max_size", "gso_max_segs", "link_netnsid", "used"}
+VOLATILE = {
+    "cost",  # of a bridge port: the kernel works it out when it next looks at the carrier
+    "qdisc",
+    "txqlen",
+    "group",
+    "gso_max_size",
+    "gso_max_segs",
+    "link_netnsid",
+    "used",
+}
 LOOKS = {
     "links": "ip -json -details link",
     "addresses": "ip -json address",

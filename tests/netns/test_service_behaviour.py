@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 from netns_intents import cluster
-from netns_running import NewLab, Running
+from netns_running import LOST_SECONDS, NewLab, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
@@ -62,24 +62,26 @@ class Changing:
     def steps(self, intent: Intent):
         return {one.name: one for one in self.running.provider.steps(self.running.lab, intent)}
 
-    def answers(self, source: str, times: int = 1, address: str = WEB, port: int = 80):
+    def answers(
+        self, source: str, times: int = 1, address: str = WEB, port: int = 80, seconds: float = 10.0
+    ):
         """Who answers, or what happens instead, over TCP and over UDP."""
-        return {
-            kind: {self._one(source, address, port, kind) for _ in range(times)}
-            for kind in PROTOCOLS
-        }
 
-    def _one(self, source: str, address: str, port: int, kind: str) -> str:
-        own = next(self._ports) if kind == "udp" else 0
-        return self.running.ask(source, address, port, kind, own).split(" ")[0]
+        def one(kind: str) -> str:
+            own = next(self._ports) if kind == "udp" else 0
+            return self.running.ask(source, address, port, kind, own, seconds).split(" ")[0]
+
+        return {kind: {one(kind) for _ in range(times)} for kind in PROTOCOLS}
+
+    def loses(self, source: str, address: str = WEB, port: int = 80) -> bool:
+        """True if neither protocol has an answer."""
+        return self.answers(source, 1, address, port, LOST_SECONDS) == both("timeout")
 
 
 @pytest.fixture
 def lab(new_lab: NewLab) -> Iterator[Changing]:
     running = Running(new_lab(), offering(service(*PODS)), NetnsProvider())
-    for step in running.provider.steps(running.lab, running.intent):
-        step.run()
-    yield Changing(running)
+    yield Changing(running.up())
     running.provider.destroy(running.lab)
 
 
@@ -172,13 +174,13 @@ def test_a_policy_follows_the_backends_from_node_to_node(lab: Changing) -> None:
     home, away = PODS[0], PODS[2]
     lab.offer(service(home, outside="local", inside="local"))
     assert lab.running.ask("client", OWN, NODE_PORT) == f"{home.pod} 192.0.2.10"
-    assert lab.answers("client", 1, OTHER, NODE_PORT) == both("timeout")
+    assert lab.loses("client", OTHER, NODE_PORT)
     assert lab.answers("worker1-p2") == both(home.pod)
-    assert lab.answers("worker2-p2") == both("timeout")
+    assert lab.loses("worker2-p2")
     lab.offer(service(away, outside="local", inside="local"))
-    assert lab.answers("client", 1, OWN, NODE_PORT) == both("timeout")
+    assert lab.loses("client", OWN, NODE_PORT)
     assert lab.running.ask("client", OTHER, NODE_PORT) == f"{away.pod} 192.0.2.10"
-    assert lab.answers("worker1-p2") == both("timeout")
+    assert lab.loses("worker1-p2")
 
 
 FLUSH, RULE = "nft flush chain ip kube-proxy", "nft add rule ip kube-proxy"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from netns_intents import cluster
-from netns_running import BringUp, Running
+from netns_running import LOST_SECONDS, BringUp, Running
 
 from lab.providers.netns.provider import NetnsProvider
 from lab.topology.intent import Drop
@@ -70,8 +70,8 @@ def test_every_backend_of_a_shared_service_answers(overlay: Running) -> None:
 
 @pytest.mark.parametrize(("source", "address", "port"), LOST)
 def test_windows_rules_lose_packets(overlay: Running, source: str, address: str, port: int) -> None:
-    assert overlay.ask(source, address, port) == "timeout"
-    assert overlay.ask(source, address, port, "udp") == "timeout"
+    assert overlay.ask(source, address, port, seconds=LOST_SECONDS) == "timeout"
+    assert overlay.ask(source, address, port, "udp", seconds=LOST_SECONDS) == "timeout"
 
 
 def test_rules_switched_off_let_packets_through(bring_up: Callable) -> None:
@@ -98,7 +98,7 @@ def test_what_a_machine_loses_it_may_still_answer(bring_up: BringUp) -> None:
     )
     running = bring_up(replace(intent, machines=machines), name="answering")
     for kind in ("tcp", "udp"):
-        assert running.ask("worker2", POD1, 8080, kind) == "timeout"
+        assert running.ask("worker2", POD1, 8080, kind, seconds=LOST_SECONDS) == "timeout"
         assert running.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
 
 
@@ -122,7 +122,7 @@ def test_two_labs_with_the_same_addresses_do_not_see_each_other(
     other = bring_up(cluster("overlay", linux=1, windows=0, pods=1), name="other")
     assert overlay.ask("worker1-p1", REMOTE, 8080) == f"worker2-p1 {POD1}"
     assert other.ask("worker1-p1", NODE1, 8080) == f"worker1 {POD1}"
-    assert other.ask("worker1-p1", REMOTE, 8080) == "timeout"
+    assert other.ask("worker1-p1", REMOTE, 8080, seconds=LOST_SECONDS) == "timeout"
 
 
 def test_the_tunnel_carries_the_traffic_between_nodes(overlay: Running) -> None:

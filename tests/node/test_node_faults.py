@@ -10,7 +10,7 @@ from node_lab import NodeLab
 
 from lab.explain.faults import registry
 from lab.explain.question import Explanation
-from lab.lifecycle.explain import ExplainQuestion, explained
+from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
 
@@ -25,7 +25,7 @@ def there(overlay: NodeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def told(there: OpenLab) -> Explanation:
-    return explained(
+    return explain_cell(
         there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), SAID.append
     )
 

@@ -13,7 +13,7 @@ from ssh_server import Sshd
 from lab.cli.main import command
 from lab.lifecycle import api
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.fake.computers import FakeComputers
+from lab.providers.fake.provider import FakeComputers
 from lab.providers.provider import LabHandle
 
 

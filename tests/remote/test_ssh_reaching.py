@@ -100,7 +100,7 @@ def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(
     with pytest.raises(KeyFileError, match="cannot be read: no such file"):
         new_shell(sshd.reach(keyfile=tmp_path / "none")).wait(Deadline(60))
     (tmp_path / "text").write_text("no key")
-    with pytest.raises(KeyFileError, match="holds no private key"):
+    with pytest.raises(KeyFileError, match="is not a private key"):
         new_shell(sshd.reach(keyfile=tmp_path / "text")).wait(Deadline(60))
     locked = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "secret", "-f", locked], check=True)
@@ -136,7 +136,10 @@ def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> No
         pytest.raises(UnreachableError) as caught,
     ):
         new_shell(reach(port, keyfile)).run(["true"], Deadline(5))
-    assert 'no SSH server (Indecipherable protocol version "HTTP/1.1 400' in caught.value.happened
+    assert (
+        'no SSH server answers there (Indecipherable protocol version "HTTP/1.1 400'
+        in caught.value.happened
+    )
 
 
 def test_a_machine_that_comes_up_late_is_waited_for(sshd: Sshd, new_shell: NewShell) -> None:

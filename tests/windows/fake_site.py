@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab._errors import BrokenError
-from lab.imaging.windows.machine import Address, Building, Glance, InstallationMachine
+from lab.imaging.windows.machine import Address, Building, InstallationMachine, InstallationState
 
 PICTURE = b"\x89PNG\r\n\x1a\nnothing"
 
@@ -35,9 +35,11 @@ class FakeMachine:
     def say(self, *lines: str) -> None:
         self.console += "".join(f"{line}\r\n" for line in lines).encode()
 
-    def look(self, heard: int) -> Glance:
+    def look(self, heard: int) -> InstallationState:
         self.every_look(self)
-        return Glance(bytes(self.console[heard:]), self.disk_bytes, self.resets, self.runs)
+        return InstallationState(
+            bytes(self.console[heard:]), self.disk_bytes, self.resets, self.runs
+        )
 
     def picture(self) -> bytes:
         return PICTURE

@@ -262,7 +262,7 @@ def _speech(script: Script) -> Iterator[str]:
 
 def _understood(speaker: str, said: str) -> bool:
     if speaker == "write-line":
-        return monitor.heard(f"{monitor.PREFIX}{said} x") is not None
+        return monitor.parse_message(f"{monitor.PREFIX}{said} x") is not None
     if speaker == "write-phase":
         return said in PHASES
     return _STEP.fullmatch(said) is not None

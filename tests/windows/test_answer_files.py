@@ -119,7 +119,7 @@ RESTARTS = re.compile(
 def test_template_that_makes_no_xml_is_refused():
     own = dict(recipes.load("windows-server-2022").templates)
     own["oobe.xml.j2"] = own["oobe.xml.j2"].replace(b"</ProtectYourPC>", b"")
-    with pytest.raises(UsageError, match=r"template 'unattend\.xml\.j2' makes no XML: mism"):
+    with pytest.raises(UsageError, match=r"template 'unattend\.xml\.j2' is not valid XML: mism"):
         clone_answer_file(answers.CLONES["clone"], own)
 
 

@@ -298,7 +298,7 @@ def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, short_
 @pytest.mark.parametrize(
     "at", ["node-join", "hns-network", "node-task", "source-vip", "node-service"]
 )
-def test_step_that_breaks_midway_is_mended_by_the_next_run(
+def test_step_that_breaks_midway_is_fixed_by_the_next_run(
     at: str, node: Node, short_way: Way, api: Api
 ) -> None:
     def broken() -> Answer | None:

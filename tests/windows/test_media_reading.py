@@ -253,9 +253,18 @@ def test_medium_that_is_cut_off_is_refused(copy, size, words):
         ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is one of Linux"),
         ({}, "starts Windows PE and holds no Windows to install"),
         ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "holds drivers"),
-        ({"/sources/install.wim": b"not a WIM"}, "its '/sources/install.wim': it is no whole WIM"),
-        ({"/sources/install.wim": b"MSWIM\0\0\0"}, "it is no whole WIM: Unexpectedly reached the"),
-        ({"/sources/install.wim": bytes(4096)}, "it is no whole WIM: The file did not begin with"),
+        (
+            {"/sources/install.wim": b"not a WIM"},
+            "its '/sources/install.wim': it is not a complete WIM file",
+        ),
+        (
+            {"/sources/install.wim": b"MSWIM\0\0\0"},
+            "it is not a complete WIM file: Unexpectedly reached the",
+        ),
+        (
+            {"/sources/install.wim": bytes(4096)},
+            "it is not a complete WIM file: The file did not begin with",
+        ),
     ],
 )
 def test_medium_of_something_else_is_named(tmp_path, files, words):

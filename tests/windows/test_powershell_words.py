@@ -48,15 +48,15 @@ def test_target_stands_before_what_is_said():
 
 
 def test_failure_is_heard_with_its_step_and_message():
-    heard = monitor.heard("hybridlab: failed openssh: there is no service sshd\r\n")
-    assert heard == monitor.Heard("failed", "openssh: there is no service sshd")
+    heard = monitor.parse_message("hybridlab: failed openssh: there is no service sshd\r\n")
+    assert heard == monitor.ConsoleMessage("failed", "openssh: there is no service sshd")
 
 
 @pytest.mark.parametrize("name", ["bootstrap.ps1", "clone.ps1"])
 def test_steps_of_a_first_logon_have_names_that_are_heard(name):
     steps = first_logon(load(name))
     assert steps[0] == "ports"
-    assert all(monitor.heard(f"hybridlab: step {step}") for step in steps)
+    assert all(monitor.parse_message(f"hybridlab: step {step}") for step in steps)
     assert all(re.fullmatch("[a-z0-9-]+", step) for step in steps)
 
 

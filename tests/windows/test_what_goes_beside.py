@@ -71,7 +71,7 @@ def _pipe(folder: Path) -> Path:
         (_zeros, "nothing but zeros"),
         (_empty, "it is empty"),
         (_archive, "it is "),
-        (_pipe, "it is no file"),
+        (_pipe, "it is not a file"),
         (lambda folder: folder, "Is a directory"),
         (lambda folder: folder / "absent", "No such file"),
     ],
@@ -102,12 +102,12 @@ def _huge(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (_windows, "no whole ZIP archive"),
-        (_empty, "no whole ZIP archive"),
+        (_windows, "not a complete ZIP archive"),
+        (_empty, "not a complete ZIP archive"),
         (_another, "holds no 'sshd.exe'"),
         (_huge, "10,737,418,240 bytes"),
-        (_pipe, "it is no file"),
-        (lambda folder: folder, "it is no file"),
+        (_pipe, "it is not a file"),
+        (lambda folder: folder, "it is not a file"),
         (lambda folder: folder / "absent", "No such file"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_is_no_archive_of_openssh_is_refused(
 
 
 def test_a_pipe_is_no_medium_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="it is no file"):
+    with pytest.raises(PreflightError, match="it is not a file"):
         medium.read(_pipe(tmp_path))
 
 

@@ -13,8 +13,8 @@ from lab.imaging.windows.settings import (
     LENGTH,
     MASK,
     WantedImage,
-    encoded,
-    masked,
+    encode_password,
+    mask,
     product_key,
     random_password,
 )
@@ -50,20 +50,20 @@ def test_no_character_of_a_password_means_anything_to_a_shell_or_to_xml():
 )
 def test_password_is_encoded_as_public_answer_files_have_it(suffix, value):
     """Those of rgl/windows-vagrant, whose password is public."""
-    assert encoded("vagrant", suffix) == value
+    assert encode_password("vagrant", suffix) == value
 
 
 def test_password_outside_ascii_is_encoded_whole():
-    value = encoded("Schlüssel-€", "Password")
+    value = encode_password("Schlüssel-€", "Password")
     assert base64.b64decode(value).decode("utf-16-le") == "Schlüssel-€Password"
 
 
 @pytest.mark.parametrize("name", [*answers.INSTALLATIONS, *answers.CLONES])
 def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
     document = answers.documents()[name].decode()
-    shown = masked(document)
-    assert encoded(answers.PASSWORD, "Password") not in shown
-    assert encoded(answers.PASSWORD, "AdministratorPassword") not in shown
+    shown = mask(document)
+    assert encode_password(answers.PASSWORD, "Password") not in shown
+    assert encode_password(answers.PASSWORD, "AdministratorPassword") not in shown
     assert answers.OWN_KEY not in shown
     pairs = zip(document.splitlines(), shown.splitlines(), strict=True)
     changed = [after.strip() for before, after in pairs if before != after]
@@ -74,7 +74,7 @@ def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
 
 def test_public_key_is_shown():
     document = answers.documents()["2022-datacenter-core-bios-volume-virtio"].decode()
-    assert masked(document).count("WX4NM-KYWYW-QJJR4-XV3QB-6VM33") == 2
+    assert mask(document).count("WX4NM-KYWYW-QJJR4-XV3QB-6VM33") == 2
 
 
 @pytest.mark.parametrize(

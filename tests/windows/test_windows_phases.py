@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from lab.imaging.windows import monitor
-from lab.imaging.windows.monitor import LOOK_AT, ORDER, WORDS, Progress, Seen
+from lab.imaging.windows.monitor import LOOK_AT, ORDER, PHASE_TITLES, Observation, Progress
 
 CASES = Path(__file__).parents[1] / "cases" / "windows" / "phases"
 MINUTES = dict.fromkeys(ORDER, 10)
 
 
-def seen(look: dict[str, Any]) -> Seen:
+def seen(look: dict[str, Any]) -> Observation:
     said = look.get("raw", "".join(f"{line}\r\n" for line in look.get("said", ())))
-    return Seen(
+    return Observation(
         at=float(look["at"]),
         said=said,
         disk_bytes=look.get("disk_mib", 0) << 20,
@@ -43,31 +43,31 @@ def test_phases_follow_from_what_is_seen(file: Path) -> None:
 
 
 def test_every_phase_has_words_and_a_place_to_look_at() -> None:
-    assert set(ORDER) == set(WORDS) == set(LOOK_AT)
+    assert set(ORDER) == set(PHASE_TITLES) == set(LOOK_AT)
 
 
 def test_a_phase_is_late_by_its_own_deadline_and_patience_lengthens_it() -> None:
     progress = monitor.advance(
-        monitor.begin(0.0), Seen(at=100.0, said="hybridlab: phase winpe\r\n")
+        monitor.begin(0.0), Observation(at=100.0, said="hybridlab: phase winpe\r\n")
     )
-    assert not monitor.late(progress, MINUTES, 1, 700.0)
-    assert monitor.late(progress, MINUTES, 1, 700.5)
-    assert not monitor.late(progress, MINUTES, 10, 6100.0)
+    assert not monitor.is_late(progress, MINUTES, 1, 700.0)
+    assert monitor.is_late(progress, MINUTES, 1, 700.5)
+    assert not monitor.is_late(progress, MINUTES, 10, 6100.0)
 
 
 def at_copy() -> Progress:
     progress = monitor.begin(0.0)
     for one in (
-        Seen(at=10.0, said="hybridlab: phase winpe\r\n", disk_bytes=1 << 20),
-        Seen(at=20.0, disk_bytes=300 << 20, picture="a"),
-        Seen(at=80.0, disk_bytes=400 << 20, picture="a", reboots=1),
+        Observation(at=10.0, said="hybridlab: phase winpe\r\n", disk_bytes=1 << 20),
+        Observation(at=20.0, disk_bytes=300 << 20, picture="a"),
+        Observation(at=80.0, disk_bytes=400 << 20, picture="a", reboots=1),
     ):
         progress = monitor.advance(progress, one)
     return progress
 
 
 def test_the_account_tells_phase_time_growth_reboots_and_screen() -> None:
-    told = monitor.account(replace(at_copy(), step="disk"), 380.0)
+    told = monitor.describe(replace(at_copy(), step="disk"), 380.0)
     assert told == (
         "at 'copy' (Setup lays down Windows) for 6 min; its last step is 'disk'; the disk has "
         "400 MiB, 100 MiB more since the phase began, the last 5 min ago; 1 reboots, 1 in it; "
@@ -76,6 +76,6 @@ def test_the_account_tells_phase_time_growth_reboots_and_screen() -> None:
 
 
 def test_only_the_end_of_a_long_console_is_kept() -> None:
-    progress = monitor.advance(monitor.begin(0.0), Seen(at=1.0, said="x" * 100_000))
+    progress = monitor.advance(monitor.begin(0.0), Observation(at=1.0, said="x" * 100_000))
     assert len(progress.tail) == monitor.KEPT
     assert len(progress.line) == monitor.KEPT

@@ -13,8 +13,8 @@ from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.imaging import inputs, recipes
 from lab.imaging.recipe import Recipe, Windows
-from lab.imaging.windows.answer import clone_preview, decided
-from lab.imaging.windows.settings import MASK, RELEASES, Region, secret_of
+from lab.imaging.windows.answer import clone_preview, make_settings
+from lab.imaging.windows.settings import MASK, RELEASES, Region, secret_name
 from lab.inventory.inventory import STOCK, ImageSource
 
 NAMES = [f"windows-server-{year}" for year in RELEASES]
@@ -62,7 +62,7 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
     )
     deadlines = windows(recipe).minutes
     assert (deadlines["copy"], deadlines["first-logon"], deadlines["disk"]) == (90, 7, 10)
-    settings = decided(windows(recipe), "uefi", "retail", "Secret-Password.1")
+    settings = make_settings(windows(recipe), "uefi", "retail", "Secret-Password.1")
     assert settings.wanted.name == "Windows Server 2022 SERVERDATACENTER"
     assert (settings.storage, settings.firmware) == ("sata", "uefi")
     assert settings.key == "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"
@@ -72,7 +72,7 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
 
 def test_missing_medium_is_asked_for_by_its_name(tmp_path):
     with pytest.raises(PreflightError, match="the ISO of Windows Server 2022") as refused:
-        inputs.found(recipes.load("windows-server-2022"), STOCK, tmp_path, lambda _: None)
+        inputs.digests(recipes.load("windows-server-2022"), STOCK, tmp_path, lambda _: None)
     assert "[images.windows-server-2022] path =" in refused.value.hint
 
 
@@ -82,7 +82,7 @@ def test_unknown_medium_is_taken(tmp_path):
     source = ImageSource(url=str(iso), sha256=None)
     inventory = STOCK.replace(images={"windows-server-2022": source, "virtio-win": source})
     recipe = recipes.load("windows-server-2022")
-    found = inputs.found(recipe, inventory, tmp_path / "downloads", lambda _: None)
+    found = inputs.digests(recipe, inventory, tmp_path / "downloads", lambda _: None)
     assert found["iso"].startswith("sha256:")
 
 
@@ -123,8 +123,8 @@ def test_key_of_the_volume_licence_is_that_of_the_edition(capfd):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("debian-12",), 2, "it is no image of Windows"),
-        (("debian-12", "--clone"), 2, "it is no image of Windows"),
+        (("debian-12",), 2, "it is not an image of Windows"),
+        (("debian-12", "--clone"), 2, "it is not an image of Windows"),
         (("windows-server-2023",), 2, 'did you mean "windows-server-20'),
         (("windows-server-2022", "--firmware", "kernel"), 2, "'bios', 'uefi'"),
         ((), 2, "Missing argument"),
@@ -168,4 +168,4 @@ def test_answer_file_hides_the_inventorys_product_key_and_does_not_read_it(
     ],
 )
 def test_an_images_own_product_key_counts_more(known, found):
-    assert secret_of("windows-server-2022", known) == found
+    assert secret_name("windows-server-2022", known) == found

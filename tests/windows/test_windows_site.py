@@ -173,7 +173,7 @@ def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(
         asked("hybridlab: phase winpe", then="reset")
     )
     seen = watch(folder, machine)
-    with pytest.raises(BrokenError, match="Setup has begun a second time"):
+    with pytest.raises(BrokenError, match="Setup started a second time"):
         seen.until(lambda now: now.phase == "ready")
     Deadline(30).wait(
         "waiting for libvirt to tell of the reset",
@@ -190,7 +190,7 @@ def test_a_machine_that_goes_down_is_seen_with_its_last_words(
         asked("hybridlab: phase specialize", then="off")
     )
     seen = watch(folder, machine)
-    with pytest.raises(BrokenError, match="went down at 'specialize'"):
+    with pytest.raises(BrokenError, match="shut down at 'specialize'"):
         seen.until(lambda now: now.phase == "ready")
     machine.remove()
 

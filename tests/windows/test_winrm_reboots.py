@@ -16,12 +16,12 @@ from lab.remote import windows_steps as module
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import (
     Boot,
-    ask,
     boot,
+    has_restarted,
     parse_boot,
-    prove,
     reboot,
-    restarted,
+    start_reboot,
+    wait_for_reboot,
 )
 
 
@@ -77,7 +77,7 @@ def test_a_boot_is_read_from_what_the_guest_says(text: str, read: Boot | None) -
     ids=["restarted", "clock was set", "nothing", "half of it"],
 )
 def test_a_restart_is_proved_by_boot_time_and_uptime(after: Boot, proof: bool) -> None:
-    assert restarted(Boot("before", 5000, 1000), after) is proof
+    assert has_restarted(Boot("before", 5000, 1000), after) is proof
 
 
 def test_a_machine_is_restarted_and_waited_for(
@@ -121,11 +121,11 @@ def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(
     stopped = threading.Thread(target=computer.guest.winrm.stop)
     computer.restarts = stopped.start
     before = boot(windows_shell, Deadline(20))
-    ask(windows_shell, Deadline(2))
+    start_reboot(windows_shell, Deadline(2))
     stopped.join()
     computer.guest.shells.forget()
     with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
-        prove(windows_shell, before, Deadline(1))
+        wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_refuses_to_restart_is_said(

@@ -15,7 +15,13 @@ from lab._errors import UsageError
 from lab.remote import windows_steps as reboots
 from lab.remote.shell import Completed
 from lab.remote.windows import WindowsShell
-from lab.remote.windows_steps import StepError, StepResult, result_of, run_step, run_step_and_reboot
+from lab.remote.windows_steps import (
+    StepError,
+    StepResult,
+    parse_result,
+    run_step,
+    run_step_and_reboot,
+)
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
 COMMAND = (
@@ -97,13 +103,19 @@ def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> 
         (Completed(1, '{"step":"s","error":"it broke"}\r\n', ""), "exit code 1: it broke"),
         (Completed(1, "", "At line 3: oh\n"), "exit code 1: At line 3: oh"),
         (Completed(1, "", ""), "exit code 1: it said nothing"),
-        (Completed(0, "", ""), "its last line is no result of that step: it said nothing"),
-        (Completed(0, "chatter\n", ""), "its last line is no result of that step: chatter"),
-        (Completed(0, "[1]\n", ""), "is no result of that step"),
-        (Completed(0, '{"step":"other","changed":true}', ""), "is no result of that step"),
-        (Completed(0, '{"step":"s","error":"oh"}', ""), "is no result of that step"),
-        (Completed(0, '{"step":"s","changed":"yes","reboot":false,"facts":{}}', ""), "not one of"),
-        (Completed(0, '{"step":"s","changed":true,"reboot":false,"facts":[]}', ""), "not one of"),
+        (Completed(0, "", ""), "its last line is not a result of that step: it said nothing"),
+        (Completed(0, "chatter\n", ""), "its last line is not a result of that step: chatter"),
+        (Completed(0, "[1]\n", ""), "is not a result of that step"),
+        (Completed(0, '{"step":"other","changed":true}', ""), "is not a result of that step"),
+        (Completed(0, '{"step":"s","error":"oh"}', ""), "is not a result of that step"),
+        (
+            Completed(0, '{"step":"s","changed":"yes","reboot":false,"facts":{}}', ""),
+            "not in the format",
+        ),
+        (
+            Completed(0, '{"step":"s","changed":true,"reboot":false,"facts":[]}', ""),
+            "not in the format",
+        ),
         (
             Completed(0, '{"step":"s","changed":true,"reboot":true,"facts":{}}', ""),
             "'reboot': true",
@@ -116,11 +128,13 @@ def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> 
 )
 def test_what_is_no_result_is_said(done: Completed, words: str) -> None:
     with pytest.raises(StepError) as caught:
-        result_of("running step 's'", "s", done)
+        parse_result("running step 's'", "s", done)
     assert words in caught.value.happened
 
 
 def test_the_last_line_counts_and_a_byte_order_mark_does_not() -> None:
     text = '\ufeff{"step":"s","changed":false,"reboot":true,"facts":{"n":1}}\r\n\r\n'
     done = Completed(3010, text, "")
-    assert result_of("x", "s", done) == StepResult("s", changed=False, reboot=True, facts={"n": 1})
+    assert parse_result("x", "s", done) == StepResult(
+        "s", changed=False, reboot=True, facts={"n": 1}
+    )

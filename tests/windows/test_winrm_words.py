@@ -17,13 +17,13 @@ from lab._errors import UsageError
 from lab.remote.shell import Reach, WindowsReach
 from lab.remote.windows import (
     SCRIPT_LONGEST,
+    command_line,
+    decode_clixml,
     encoded_command,
     fits_command_line,
     interactive_script,
     quote,
-    readable,
     sftp_path,
-    started,
     wrap_script,
 )
 from lab.remote.windows_steps import QUERY
@@ -38,17 +38,19 @@ PIN = "0123456789abcdef" * 4
 
 @pytest.mark.parametrize("path", CLIXML, ids=lambda path: path.stem)
 def test_clixml_is_read(path: Path) -> None:
-    assert readable(path.read_bytes().decode()) == path.with_suffix(".out").read_bytes().decode()
+    assert (
+        decode_clixml(path.read_bytes().decode()) == path.with_suffix(".out").read_bytes().decode()
+    )
 
 
 @given(st.text(max_size=60))
 def test_whatever_comes_as_clixml_is_never_an_error(text: str) -> None:
-    readable(f"#< CLIXML\r\n<Objs>{text}</Objs>")
+    decode_clixml(f"#< CLIXML\r\n<Objs>{text}</Objs>")
 
 
 @pytest.mark.parametrize("case", COMMANDS, ids=lambda case: case["name"])
 def test_a_command_line_is_written(case: dict[str, object]) -> None:
-    assert started(case["command"]).line == case["line"]  # type: ignore[arg-type]
+    assert command_line(case["command"]).line == case["line"]  # type: ignore[arg-type]
 
 
 def microsoft_c(line: str) -> list[str]:
@@ -91,21 +93,21 @@ def cmd(line: str) -> str:
 
 @given(st.lists(WORDS))
 def test_a_program_gets_the_arguments_that_were_given(arguments: list[str]) -> None:
-    made = started(["C:\\it.exe", *arguments])
+    made = command_line(["C:\\it.exe", *arguments])
     assert made.program == "C:\\it.exe"
     assert microsoft_c(made.arguments) == arguments
 
 
 @given(st.lists(WORDS))
 def test_so_it_does_through_cmd(arguments: list[str]) -> None:
-    made = started(["net", *arguments])
+    made = command_line(["net", *arguments])
     assert microsoft_c(cmd(made.arguments.removeprefix("/d /s /c "))) == ["net", *arguments]
 
 
 @pytest.mark.parametrize("command", [[], [""], ["C:\\it.exe", "a\0"], ["net", "x" * 8_200]])
 def test_what_cannot_be_a_command_line_is_refused(command: list[str]) -> None:
     with pytest.raises(UsageError):
-        started(command)
+        command_line(command)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_script_that_just_fits_makes_a_line_that_cmd_takes() -> None:
     assert fits_command_line(longest)
     assert not fits_command_line(f"{longest}x")
     assert not fits_command_line("\U0001f600" * (SCRIPT_LONGEST // 2 + 1))
-    line = started(encoded_command(longest)).line
+    line = command_line(encoded_command(longest)).line
     assert len(f"cmd /c {line}") <= 8_191
     assert base64.b64decode(line.split()[-1]).decode("utf-16-le") == longest
 

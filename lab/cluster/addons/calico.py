@@ -12,7 +12,7 @@ addresses are left out. The account may do all in the cluster, as the operator's
 Sources of the operator's documents: Calico's documentation ("Installation reference", "Install
 Calico for Windows", "Configure BGP peering", "nftables data plane", "Felix configuration"), and the
 operator's own sources (``installation_types.go``: 25 pools at most; ``--manage-crds``). Operator
-1.40.8 and Calico's API server 3.31 have taken these documents once, by hand; no test can do it
+1.40.8 and Calico's API server 3.31 have taken these documents once, by runner; no test can do it
 again, because the operator is not available where the lab is made.
 """
 
@@ -397,7 +397,7 @@ class Calico(Addon):
         ),
         control=bird.Control("/run/calico/bird.ctl"),
         tunnel="correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and see "
-        "that calico-node runs on this node: Felix makes {name} anew",
+        "that calico-node runs on this node: Felix makes {name} again",
     )
     daemon_set = (NAMESPACE, DAEMON_SET)
     routing_daemons = True

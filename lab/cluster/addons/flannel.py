@@ -32,7 +32,7 @@ SUBNET = "/run/flannel/subnet.env"
 
 
 def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
-    """What stands under ``Backend`` in ``net-conf.json``.
+    """The value of ``Backend`` in ``net-conf.json``.
 
     The VNI of a tunnel is the topology's parameter; with ``direct_routing`` the nodes' routes
     to each other's pods do not lead into the tunnel.
@@ -131,7 +131,7 @@ class Flannel(Addon):
     def unfit(self, intent: Intent) -> str:
         """Why flannel cannot make what an Intent has, a clause; empty where it can.
 
-        It sets the routes to other nodes' pods itself, whatever stands there.
+        It sets the routes to other nodes' pods itself, whatever is there.
         """
         assert intent.kubernetes is not None, "asked of clusters alone"
         pods = ip_network(intent.kubernetes.pod_cidr)

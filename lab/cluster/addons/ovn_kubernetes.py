@@ -75,7 +75,7 @@ _LOCAL = {"OVN_NORTH": "local", "OVN_SOUTH": "local"}
 
 
 def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything but what stands on the nodes themselves."""
+    """Everything but what is on the nodes themselves."""
     control_plane = {"node-role.kubernetes.io/control-plane": ""}
     return (
         *administrator(ACCOUNT, NAMESPACE),
@@ -235,7 +235,7 @@ def external_bridge(machine: MachineIntent) -> Operations:
         Run(
             ("sh", "-c", f"{there} || {{ echo 'ovs-vsctl is not installed' >&2; exit 1; }}"),
             unless=there,
-            hint=f"build the machine's image anew, with package '{PACKAGE}' in its recipe",
+            hint=f"build the machine's image again with package '{PACKAGE}' in its recipe",
         ),
         SystemdUnit("openvswitch-switch.service"),
         script,

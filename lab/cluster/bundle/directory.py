@@ -84,7 +84,7 @@ def create(
         found = {os: _programs(source / _FOLDERS[os]) for os in taken}
         problems = [*_strangers(source), *_problems(found)]
     if problems:
-        raise PreflightError(doing, "; ".join(problems), "put that right, and do it again")
+        raise PreflightError(doing, "; ".join(problems), "correct that and try again")
 
     def fill(into: Scratch) -> Manifest:
         programs = [
@@ -124,7 +124,7 @@ def _versions(source: Path, doing: str) -> dict[str, str]:
 
 def _check_version(own: str, asked: str | None, doing: str) -> None:
     if not PATCH.fullmatch(own):
-        happened = f"'{own}' in '{VERSIONS}' is no version of Kubernetes"
+        happened = f"'{own}' in '{VERSIONS}' is not a version of Kubernetes"
         raise PreflightError(doing, happened, 'write one such as "1.36.1"')
     why = unsupported(own.rpartition(".")[0])
     if why is not None:
@@ -159,12 +159,12 @@ def _strangers(source: Path) -> Iterator[str]:
     for path in _visible(source):
         if path.is_dir() and path.name not in known:
             its = ", ".join(sorted(known))
-            yield f"nobody knows its directory '{path.name}': it may have {its}"
+            yield f"unknown directory '{path.name}': it may have {its}"
         if path.name in known and not path.is_dir():
-            yield f"'{path.name}' is no directory"
+            yield f"'{path.name}' is not a directory"
     for path in _visible(source / IMAGES):
         if path.suffix != ".tar" or not path.is_file():
-            yield f"'{IMAGES}/{path.name}' is no .tar file"
+            yield f"'{IMAGES}/{path.name}' is not a .tar file"
 
 
 def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
@@ -178,13 +178,13 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
         for name, path in programs.items():
             if component_of(name) is None or (os == "windows") != name.endswith(".exe"):
                 hint = did_you_mean(name, at_least(os), "leave it out")
-                yield f"nobody knows a program '{folder}/{name}' ({hint})"
+                yield f"unknown program '{folder}/{name}' ({hint})"
             elif not path.is_file():
-                yield f"'{folder}/{name}' is no file"
+                yield f"'{folder}/{name}' is not a file"
             elif not is_program_name(name):
-                yield f"'{folder}/{name}' is no name of a program"
+                yield f"'{folder}/{name}' is not a program name"
             elif not _runs(os, path):
-                yield f"'{folder}/{name}' is no program for {os} on amd64"
+                yield f"'{folder}/{name}' is not a program for {os} on amd64"
 
 
 def _runs(os: Os, path: Path) -> bool:

@@ -208,8 +208,8 @@ def _keep(content: bytes, blob: Blob, into: Scratch, where: str) -> None:
 def _another(where: str, expected: Blob, found: Blob) -> PreflightError:
     return _broken(
         where,
-        f"it is not what it must be: expected sha256:{expected.sha256} with {expected.size:,} "
-        f"bytes, and it is sha256:{found.sha256} with {found.size:,}",
+        f"wrong content: expected sha256:{expected.sha256} with {expected.size:,} "
+        f"bytes, got sha256:{found.sha256} with {found.size:,}",
     )
 
 
@@ -275,8 +275,8 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
                 yield from _docker_images(archive, source, into)
                 return
         except (tarfile.TarError, OverflowError) as error:
-            raise _broken(where, f"it is no whole tar file ({error})") from error
-    raise _broken(where, f"it holds neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': it is no image")
+            raise _broken(where, f"the tar file is damaged or cut short ({error})") from error
+    raise _broken(where, f"it holds neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
 
 
 class _Archive:
@@ -320,7 +320,7 @@ class _Archive:
         if not compression and f"sha256:{blob.sha256}" != unpacked:
             raise _broken(
                 self.where,
-                f"layer '{cut(name)}' is not what it must be: expected {unpacked}, and it is "
+                f"layer '{cut(name)}' has the wrong content: expected {unpacked}, got "
                 f"sha256:{blob.sha256}",
             )
         return Layer(f"{_LAYER}{compression}", blob)
@@ -363,7 +363,7 @@ def _oci_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Conta
 
 def _small(one: Descriptor, where: str) -> Descriptor:
     if one.size > LARGEST:
-        raise _broken(where, f"{one.digest} has {one.size:,} bytes: it is no document")
+        raise _broken(where, f"{one.digest} has {one.size:,} bytes: too large for a document")
     return one
 
 
@@ -426,7 +426,7 @@ def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Co
         for tag in one.tags:
             name = full_name(tag)
             if name is None:
-                raise _broken(archive.where, f"'{cut(tag)}' is no name of an image")
+                raise _broken(archive.where, f"'{cut(tag)}' is not an image name")
             yield _image(name, manifest, into, source, archive.where)
 
 

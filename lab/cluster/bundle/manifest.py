@@ -48,20 +48,20 @@ def checked(holds: Callable[[str], object], what: str) -> AfterValidator:
 
     def check(value: str) -> str:
         if not holds(value):
-            raise ValueError(f"{cut(value)!a} is no {what}")
+            raise ValueError(f"{cut(value)!a} is not a valid {what}")
         return value
 
     return AfterValidator(check)
 
 
 Component = Annotated[
-    str, checked(re.compile(r"[a-z0-9][a-z0-9.-]{0,39}").fullmatch, "name of a component")
+    str, checked(re.compile(r"[a-z0-9][a-z0-9.-]{0,39}").fullmatch, "component name")
 ]
 Version = Annotated[str, checked(re.compile(r"[0-9][A-Za-z0-9.+-]{0,63}").fullmatch, "version")]
 _Sha256 = Annotated[str, checked(re.compile(r"[0-9a-f]{64}").fullmatch, "SHA-256")]
-_Program = Annotated[str, checked(is_program_name, "name of a program")]
-_Image = Annotated[str, checked(is_full_name, "full name of an image")]
-_Text = Annotated[str, checked(str.isprintable, "text that can be printed")]
+_Program = Annotated[str, checked(is_program_name, "program name")]
+_Image = Annotated[str, checked(is_full_name, "full image name")]
+_Text = Annotated[str, checked(str.isprintable, "printable text")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def _foreign(where: str, problem: str) -> PreflightError:
     return PreflightError(
         f"reading the bundle's '{where}'",
         problem,
-        "it is damaged, or not the lab's: remove its directory, and make the bundle anew with "
+        "it is damaged, or not the lab's: remove its directory, and make the bundle again with "
         "'lab bundle create'",
     )
 
@@ -246,7 +246,7 @@ class Asset:
     os: Os
     url: str
     sums: str | None
-    """Address of the list of digests that it stands in."""
+    """Address of the list of digests that has it."""
     release: str | None
     """Where GitHub says the digests of a release's files, for those without a list."""
     members: tuple[tuple[str, str], ...]

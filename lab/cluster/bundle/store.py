@@ -137,7 +137,9 @@ def open_regular(path: Path) -> BufferedReader:
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         is_directory = stat.S_ISDIR(mode)
-        raise OSError(errno.EISDIR if is_directory else errno.EINVAL, "it is no file", str(path))
+        raise OSError(
+            errno.EISDIR if is_directory else errno.EINVAL, "not a regular file", str(path)
+        )
     return os.fdopen(descriptor, "rb")
 
 
@@ -151,7 +153,7 @@ def blob_damage(path: Path, blob: Blob) -> str:
         return f"'{path}': {os_clause(error)}"
     if size != blob.size:
         return f"'{path}' has {size:,} bytes of {blob.size:,}"
-    return "" if found == blob.sha256 else f"'{path}' is another one: its SHA-256 is {found}"
+    return "" if found == blob.sha256 else f"'{path}' has other content: its SHA-256 is {found}"
 
 
 def os_clause(error: OSError) -> str:
@@ -298,9 +300,9 @@ class BundleStore:
             for blob, owner in owners.items()
             if (problem := blob_damage(self.blob(manifest, blob), blob))
         ]
-        hint = "make it anew as it was made ('lab bundle create'): that mends it"
+        hint = "make it again as it was made, with 'lab bundle create'"
         if not wrong:
-            hint = "remove what is damaged: the next 'lab up' that needs it writes it anew"
+            hint = "remove what is damaged: the next 'lab up' that needs it writes it again"
         media = () if systems else sorted((self.directory(manifest) / MEDIA).glob("*.iso"))
         wrong += (problem for one in media if (problem := _medium_damage(one)))
         if wrong:
@@ -317,7 +319,7 @@ class BundleStore:
     ) -> Manifest:
         """Make a bundle, whole or not at all.
 
-        Several processes may make the same one: one does, the others wait and are told for whom.
+        Several processes may make the same one: one does, the others wait, and say for whom.
 
         Parameters
         ----------
@@ -336,9 +338,9 @@ class BundleStore:
         with lab_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
             if scratch.exists():
                 say(
-                    "going on with an interrupted one"
+                    "continuing an interrupted attempt"
                     if goes_on
-                    else "an interrupted one is done anew"
+                    else "an earlier attempt was interrupted; starting over"
                 )
                 if not goes_on:
                     remove(scratch)
@@ -351,7 +353,7 @@ class BundleStore:
                 raise
 
     def gc(self, in_use: Collection[str], yes: bool) -> CollectedBundles:
-        """Find, and with ``yes`` remove, bundles that a newer one of their minor stands for.
+        """Find, and with ``yes`` remove, bundles superseded by a newer one of their minor.
 
         So do damaged ones, those of minors that labs no longer have, and what was interrupted.
 
@@ -392,7 +394,7 @@ class BundleStore:
                 shutil.rmtree(made.directory)
                 return manifest
             if final.exists():
-                say(f"bundle '{final.name}' is damaged: it is made anew")
+                say(f"bundle '{final.name}' is damaged; making it again")
                 remove(final)
             made.directory.rename(final)
             fsync(self._root)
@@ -513,7 +515,7 @@ def _medium_damage(medium: Path) -> str:
         found = _sha256(medium)
     except OSError as error:
         return f"medium '{medium}': {os_clause(error)}"
-    return "" if found == sealed else f"medium '{medium}' is another one: its SHA-256 is {found}"
+    return "" if found == sealed else f"medium '{medium}' has other content: its SHA-256 is {found}"
 
 
 def _sha256(path: Path) -> str:

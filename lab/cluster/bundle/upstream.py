@@ -108,9 +108,7 @@ def _patch(reached: Web, kubernetes: str) -> str:
     doing = f"making a bundle of Kubernetes {kubernetes}"
     found = _VERSION.fullmatch(kubernetes)
     if found is None:
-        raise UsageError(
-            doing, "that is no version", f'give one such as "{SUPPORTED[-1]}" or "1.36.1"'
-        )
+        raise UsageError(doing, "not a version", f'give one such as "{SUPPORTED[-1]}" or "1.36.1"')
     why = unsupported(found[1])
     if why is not None:
         raise UsageError(doing, f"Kubernetes {found[1]} {why}", f"give {' or '.join(SUPPORTED)}")
@@ -184,7 +182,7 @@ def _published(said: str, file: str, where: str, doing: str) -> str | None:
         digests = {one["name"]: one.get("digest") for one in json.loads(said)["assets"]}
         digest = digests[file]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        happened = f"{where} is no description of a release with a file '{file}'"
+        happened = f"{where} does not describe a release with a file '{file}'"
         raise PreflightError(doing, happened, INSTEAD) from None
     if digest is None:
         return None
@@ -212,7 +210,9 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
             with found:
                 yield found
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise PreflightError(doing, f"it is no whole archive ({error})", INSTEAD) from error
+        raise PreflightError(
+            doing, f"the archive is damaged or cut short ({error})", INSTEAD
+        ) from error
     except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # the last of locked, or odd, ones
         raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
 

@@ -16,23 +16,14 @@ from lab.remote.shell import Completed
 
 ADMIN = "/etc/kubernetes/admin.conf"
 CALL_SECONDS = 60.0
-"""For one question, by a program of 60 MB that starts anew each time."""
+"""For one question, by a program of 60 MB that starts each time."""
 AGAIN_SECONDS = 1.0
 _LASTING = ("forbidden", "is invalid", "error validating", "NotFound", "Conflict")
 """Words of answers that no other try will change."""
 
 
 class ClusterApi:
-    """The API of one cluster, through the first control plane.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    site
-        Where its machines are reached.
-
-    """
+    """The API of one cluster, through the first control plane."""
 
     def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
         self._name = cluster.control_planes()[0].name
@@ -315,7 +306,7 @@ def _kubelet_log(site: ClusterSite, name: str) -> str:
     try:
         return site.shell(name).run(command, site.deadline(LOG_SECONDS)).stdout
     except LabError as error:
-        return f"its log cannot be had: {error.happened}"
+        return f"its log is not available: {error.happened}"
 
 
 def cluster_ailments(cluster: Cluster, site: ClusterSite, deadline: Deadline) -> Mapping[str, str]:

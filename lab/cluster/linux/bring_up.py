@@ -30,7 +30,7 @@ from lab.cluster.linux.hard_way import (
 )
 from lab.cluster.linux.joining import API_SECONDS, Joining
 from lab.cluster.linux.node import prepare_balancer, prepare_node
-from lab.cluster.linux.operations import ClusterSite, Executor, Operations, without_secrets
+from lab.cluster.linux.operations import ClusterSite, OperationRunner, Operations, without_secrets
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.remote.parallel import on_each
@@ -154,7 +154,7 @@ class _BringUp:
         nodes = {node.name: node for node in self._linux()}
 
         def prepare(name: str) -> None:
-            Executor(name, self.site).do(self._prepared(nodes[name]))
+            OperationRunner(name, self.site).run(self._prepared(nodes[name]))
             self.site.say(f"{name}: prepared for Kubernetes {self.cluster.version}")
 
         on_each(nodes, prepare)
@@ -163,7 +163,7 @@ class _BringUp:
         balanced = self._balanced()
         if balanced:
             name, operations = balanced
-            Executor(name, self.site).do(operations)
+            OperationRunner(name, self.site).run(operations)
         self._way().planes()
 
     def _workers(self) -> None:

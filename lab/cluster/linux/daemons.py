@@ -16,7 +16,7 @@ from lab._errors import BrokenError
 from lab.cluster.addons.addon import addons
 from lab.cluster.linux.operations import (
     ClusterSite,
-    Executor,
+    OperationRunner,
     Operations,
     Run,
     SystemdUnit,
@@ -97,7 +97,7 @@ def daemon_operations(daemon: Daemon) -> Operations:
             f"{lacking} || {{ echo '{daemon.command[0]} is not installed' >&2; exit 1; }}",
         ),
         unless=lacking,
-        hint=f"build the machine's image anew, with package '{daemon.package}' in its recipe",
+        hint=f"build the machine's image again with package '{daemon.package}' in its recipe",
     )
     return (
         there,
@@ -165,7 +165,7 @@ def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
     wanted, found = wanted_daemons(intent), dict[str, str]()
 
     def look(name: str) -> None:
-        what = _ailment(wanted[name], Executor(name, site))
+        what = _ailment(wanted[name], OperationRunner(name, site))
         if what:
             found[name] = what
 
@@ -173,13 +173,13 @@ def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
     return {name: found[name] for name in wanted if name in found}
 
 
-def _ailment(some: tuple[Daemon, ...], hand: Executor) -> str:
+def _ailment(some: tuple[Daemon, ...], runner: OperationRunner) -> str:
     """What is the matter with the first that does not run; empty where all do."""
-    states = hand.say(("systemctl", "is-active", *map(unit_name, some))).stdout.split()
+    states = runner.query(("systemctl", "is-active", *map(unit_name, some))).stdout.split()
     for daemon, state in zip_longest(some, states[: len(some)], fillvalue="unknown"):
         assert isinstance(daemon, Daemon)
         if state != _RUNS:
-            log = hand.say(("cat", f"{daemon.directory}/{LOG}")).stdout
+            log = runner.query(("cat", f"{daemon.directory}/{LOG}")).stdout
             return f"{daemon.name} is {state}: {_last_lines(log) or 'it has logged nothing'}"
     return ""
 
@@ -226,7 +226,7 @@ def start_daemons(intent: Intent, site: ClusterSite) -> None:
 def _start_stage(wanted: Mapping[str, tuple[Daemon, ...]], site: ClusterSite) -> None:
     def begin(name: str) -> None:
         for one in wanted[name]:
-            Executor(name, site).do(daemon_operations(one))
+            OperationRunner(name, site).run(daemon_operations(one))
 
     def wait(name: str) -> None:
         for one in wanted[name]:
@@ -239,18 +239,16 @@ def _start_stage(wanted: Mapping[str, tuple[Daemon, ...]], site: ClusterSite) ->
 
 
 def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
-    ready, hand = daemon.ready, Executor(name, site)
+    ready, runner = daemon.ready, OperationRunner(name, site)
     doing = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
     log = ("cat", f"{daemon.directory}/{LOG}")
 
     def look() -> _Sight:
-        if hand.say(("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
-            raise BrokenError(doing, f"it has ended: {_last_lines(hand.say(log).stdout)}")
-        seen = hand.say(ready.command or log)
+        if runner.query(("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
+            raise BrokenError(doing, f"it has ended: {_last_lines(runner.query(log).stdout)}")
+        seen = runner.query(ready.command or log)
         good = seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE)
-        return _Sight(
-            bool(good), _last_lines(seen.stdout) or seen.stderr.strip() or "it says nothing"
-        )
+        return _Sight(bool(good), _last_lines(seen.stdout) or seen.stderr.strip() or "no output")
 
     site.deadline(ready.seconds).wait(
         doing,

@@ -51,8 +51,8 @@ from lab.cluster.linux.node import (
 )
 from lab.cluster.linux.operations import (
     ClusterSite,
-    Executor,
     Operation,
+    OperationRunner,
     Operations,
     Run,
     SystemdUnit,
@@ -72,14 +72,7 @@ _SECRET_BYTES = 32
 
 
 class Keys:
-    """Keys below one directory; each in a file of its own, mode 0600.
-
-    Parameters
-    ----------
-    directory
-        The lab's own.
-
-    """
+    """Keys below one directory; each in a file of its own, mode 0600."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / KEYS_DIRECTORY
@@ -89,7 +82,7 @@ class Keys:
         return self._kept("ca", "", lambda: make_authority("hybridlab"))
 
     def service_accounts(self) -> Pair:
-        """What signs service accounts' tokens; in the certificate's place stands the public key."""
+        """What signs service accounts' tokens; the public key takes the certificate's place."""
         return self._kept("service-accounts", "", make_signing_key)
 
     def issued(self, file: str, subject: CertificateSubject) -> Pair:
@@ -451,7 +444,7 @@ def run_worker(
 
 
 def worker_kubelet_config(cluster: Cluster, patience: int) -> Document:
-    """The kubelet's configuration: what kubeadm would add to the cluster's own stands here."""
+    """The kubelet's configuration: the cluster's, with what kubeadm would add."""
     return {
         **kubelet_config(cluster, patience),
         "authentication": {
@@ -486,16 +479,7 @@ WantedBy=multi-user.target
 
 
 class HardWay:
-    """Makes one cluster without kubeadm.
-
-    Parameters
-    ----------
-    cluster, intent
-        What is to be.
-    site
-        Where the machines are reached, and the directory that the keys are kept in.
-
-    """
+    """Makes one cluster without kubeadm."""
 
     def __init__(self, cluster: Cluster, intent: Intent, site: ClusterSite) -> None:
         self._cluster = cluster
@@ -519,7 +503,7 @@ class HardWay:
         self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
-        """Workers, all at once; one whose Node was deleted registers anew."""
+        """Workers, all at once; one whose Node was deleted registers again."""
         wanted = {node.name: node for node in nodes}
         keys = {name: self._worker_keys(node) for name, node in wanted.items()}
         on_each(
@@ -537,7 +521,9 @@ class HardWay:
 
     def register(self, node: ClusterNode) -> None:
         """A kubelet registers when it starts."""
-        Executor(node.name, self._site).do((Run(("systemctl", "restart", "kubelet.service")),))
+        OperationRunner(node.name, self._site).run(
+            (Run(("systemctl", "restart", "kubelet.service")),)
+        )
 
     def _plane_keys(self, node: ClusterNode) -> PlaneKeys:
         kept = Keys(self._site.directory)
@@ -558,4 +544,4 @@ class HardWay:
         return WorkerKeys(kept.authority().certificate, pairs["kubelet"], pairs["proxy"])
 
     def _do(self, name: str, operations: Operations) -> None:
-        Executor(name, self._site).do(operations)
+        OperationRunner(name, self._site).run(operations)

@@ -35,7 +35,7 @@ from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.node import MARK
 from lab.cluster.linux.operations import (
     ClusterSite,
-    Executor,
+    OperationRunner,
     Operations,
     Remove,
     Run,
@@ -170,7 +170,7 @@ def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
     return Run(
         ("kubeadm", verb, "--config", _CONFIG, *skip),
         seconds=seconds,
-        hint="run 'lab up' again: what is half done is taken away first",
+        hint="run 'lab up' again: it removes what is half done first",
     )
 
 
@@ -181,16 +181,7 @@ CA_KEY = "/etc/kubernetes/pki/ca.key"
 
 
 class JoinCredentials:
-    """The way into one cluster, by what its first control plane has.
-
-    Parameters
-    ----------
-    cluster
-        The cluster, which has a control plane already.
-    site
-        Where its machines are reached.
-
-    """
+    """The way into one cluster, by what its first control plane has."""
 
     def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
         self._cluster = cluster
@@ -237,16 +228,7 @@ _KEY_BYTES = 32
 
 
 class Joining:
-    """Brings the nodes of one cluster in, and those out that are half in.
-
-    Parameters
-    ----------
-    cluster, intent, manifest
-        What is to be.
-    site
-        Where the machines are reached.
-
-    """
+    """Brings the nodes of one cluster in, and those out that are half in."""
 
     def __init__(
         self, cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
@@ -308,15 +290,15 @@ class Joining:
     def _leave(self, node: ClusterNode) -> None:
         """Take away what an earlier membership has left, the Node object included."""
         first = self._cluster.control_planes()[0]
-        hand = Executor(node.name, self._site)
-        if hand.say(("sh", "-c", HAS_JOINED)).code == 0:
-            self._site.say(f"{node.name}: taking an earlier membership away")
-            hand.do(leave_cluster(self._cluster))
+        runner = OperationRunner(node.name, self._site)
+        if runner.query(("sh", "-c", HAS_JOINED)).code == 0:
+            self._site.say(f"{node.name}: removing an earlier membership")
+            runner.run(leave_cluster(self._cluster))
         if node.name != first.name:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
 
     def _settle(self, nodes: Iterable[ClusterNode]) -> None:
-        """What a node is told that has registered, anew if it had left."""
+        """Set what a registered node needs; again if it had left."""
         for node in nodes:
             if node.pod_cidr:
                 self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
@@ -350,7 +332,7 @@ class Joining:
         )
 
     def _mark(self, node: ClusterNode) -> str:
-        return Executor(node.name, self._site).say(("cat", MARK)).stdout.strip()
+        return OperationRunner(node.name, self._site).query(("cat", MARK)).stdout.strip()
 
     def _do(self, node: ClusterNode, operations: Operations) -> None:
-        Executor(node.name, self._site).do(operations)
+        OperationRunner(node.name, self._site).run(operations)

@@ -189,7 +189,7 @@ Options=ro
 WantedBy=multi-user.target
 """,
     )
-    # never mounted anew: programs run from it
+    # never remounted: programs run from it
     there = (
         f"systemctl is-active --quiet {MEDIUM_UNIT} && systemctl is-enabled --quiet {MEDIUM_UNIT}"
     )
@@ -238,7 +238,7 @@ _CRICTL = "crictl"
 
 
 def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
-    """The container runtime with its configuration, and crictl told of it."""
+    """The container runtime with its configuration, and crictl's."""
     sandbox = manifest.image(PAUSE).name
     config = WriteFile("/etc/containerd/config.toml", containerd_config(sandbox, host))
     unit = WriteFile(f"/etc/systemd/system/{CONTAINERD_UNIT}", _CONTAINERD_SERVICE)

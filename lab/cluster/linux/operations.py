@@ -85,7 +85,7 @@ class Run:
 class SystemdUnit:
     """A unit that starts with the machine and runs with these inputs.
 
-    It is started anew when they are others than those that it was last started with.
+    It is restarted when they differ from those of its last start.
     """
 
     unit: str
@@ -156,7 +156,7 @@ _LOOK = """for path; do
         sum=$(sha256sum <"$path"); echo "file $(stat -c %a "$path") ${sum%% *}"
     else echo none; fi
 done"""
-"""What stands at each path, a line for each."""
+"""What is at each path, a line for each."""
 _CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
 """A link is replaced; through it, what it points to would be written."""
 _GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
@@ -165,27 +165,18 @@ _GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
 _STAMPS = "/var/lib/hybridlab/services"
 """What each service was last started with; with the machine, each starts with what is there."""
 _NEED_NOT = 113
-"""Exit code of a guarded command that need not run; no program of ours ends with it."""
+"""Exit code of a guarded command that need not run; no program of the lab exits with it."""
 _TAIL_LINES = 12
 
 
-class Executor:
-    """Does operations on one machine.
-
-    Parameters
-    ----------
-    name
-        The machine's.
-    site
-        Where it is reached.
-
-    """
+class OperationRunner:
+    """Does operations on one machine."""
 
     def __init__(self, name: str, site: ClusterSite) -> None:
         self._name = name
         self._site = site
 
-    def do(self, operations: Iterable[Operation]) -> tuple[str, ...]:
+    def run(self, operations: Iterable[Operation]) -> tuple[str, ...]:
         """Do them in their order; what was changed, in words.
 
         Raises
@@ -207,7 +198,7 @@ class Executor:
                 changed += self._one(one)
         return tuple(changed)
 
-    def say(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
+    def query(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
         """Run a command that only looks, whatever code it ends with."""
         return self._site.shell(self._name).run(command, self._site.deadline(seconds))
 
@@ -273,7 +264,7 @@ mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
         if done.code in {0, _NEED_NOT}:
             return done
         words = doing or " ".join(command[:2])
-        said = done.stderr.strip() or done.stdout.strip() or "it says nothing"
+        said = done.stderr.strip() or done.stdout.strip() or "no output"
         raise command_failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
 
 

@@ -51,16 +51,7 @@ _PRIVATE = 0o600
 
 
 class Runner:
-    """Runs steps on one node.
-
-    Parameters
-    ----------
-    shell
-        The node.
-    patience
-        What every deadline is multiplied by: 1 with KVM.
-
-    """
+    """Runs steps on one node."""
 
     def __init__(self, shell: WindowsShell, patience: int = 1) -> None:
         self.shell = shell
@@ -127,7 +118,7 @@ class Runner:
         step
             What is asked.
         lacks
-            What its facts lack, in words; empty if nothing. It may raise for what no waiting mends.
+            What its facts lack, in words; empty if nothing. It may raise to end the wait.
         seconds
             How long; None for ``BACK_SECONDS``.
 
@@ -173,7 +164,7 @@ def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
     Raises
     ------
     BrokenError
-        When the step has not told it.
+        When the step did not report it.
 
     """
     if name not in facts:
@@ -298,7 +289,9 @@ class WindowsBringUp:
             return
         if joined and self.api.registered(name, self.runner.seconds(REGISTER_SECONDS)):
             return
-        say(f"{name}: cleaning up after an earlier life: {', '.join(left) or 'it had joined'}")
+        say(
+            f"{name}: cleaning up after an earlier membership: {', '.join(left) or 'it had joined'}"
+        )
         self.runner.run(self.plan.leave())
         if left:
             self.runner.run_though_cut_off(image_steps.HnsClean())
@@ -323,7 +316,7 @@ class WindowsBringUp:
         self.runner.run(self.plan.kubelet(self.seen, start=self.plan.by_hand))
 
     def _join(self) -> None:
-        """Into the cluster; what goes wrong is told with the kubelet's own last words."""
+        """Into the cluster; errors carry the last lines of the kubelet's log."""
         name, service = self.plan.node.name, KUBELET_SERVICE
         try:
             if not self.plan.by_hand:
@@ -334,8 +327,8 @@ class WindowsBringUp:
         try:
             self.api.set_pod_cidr(self.plan.node, self.runner.seconds(REGISTER_SECONDS))
         except BrokenError as error:
-            told = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.hint)
-            raise explain(self.runner.shell, told, service) from error
+            failure = StepError(f"joining '{name}'", f"{error.doing}: {error.happened}", error.hint)
+            raise explain(self.runner.shell, failure, service) from error
         say(f"{name}: joined")
 
     def _network(self) -> None:
@@ -368,8 +361,8 @@ class WindowsBringUp:
         except BrokenError as error:
             if self.plan.network.maker != "flannel":
                 raise
-            told = StepError(error.doing, error.happened, error.hint)
-            raise explain(self.runner.shell, told, FLANNELD_TASK) from error
+            failure = StepError(error.doing, error.happened, error.hint)
+            raise explain(self.runner.shell, failure, FLANNELD_TASK) from error
 
     def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
         wanted = self.plan.hns_network()
@@ -448,7 +441,7 @@ def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
     join
         What the control plane gives; asked when a step needs it, as tokens are short-lived.
     api
-        Asked whether the node is registered, and told its pod CIDR.
+        The cluster's API: is the node registered, and its pod CIDR.
     mirrors
         Registries of the lab's own.
     patience

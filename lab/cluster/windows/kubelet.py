@@ -94,7 +94,7 @@ def logged_command(service: str, program: str, given: list[str]) -> str:
 
 
 def join_document(node: ClusterNode, join: Join) -> str:
-    """``kubeadm join --config``: the token stands in a file, not on a command line."""
+    """``kubeadm join --config``: the token is in a file, not on a command line."""
     document = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",

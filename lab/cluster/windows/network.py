@@ -201,7 +201,7 @@ def flanneld_arguments(node: ClusterNode) -> tuple[str, ...]:
 
 
 def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
-    """What it is told: the API server itself, since no service address works from the host."""
+    """Its environment: the API server itself, since no service address works from the host."""
     return {
         "NODE_NAME": node.name,
         "KUBERNETES_SERVICE_HOST": cluster.endpoint,

@@ -114,7 +114,7 @@ class NodeService:
     flags_file: str | None
     """kubeadm's, whose flags are put behind ours where ours do not have them."""
     watched: tuple[str, ...]
-    """Files whose change wants it started anew."""
+    """Files whose change makes it restart."""
     start: bool
     """False for one that somebody else starts later."""
     clear_policies: bool
@@ -152,7 +152,7 @@ class NodeLeave:
     services: tuple[str, ...]
     """Services that are removed."""
     tasks: tuple[str, ...]
-    """Tasks of ours, without ``hybridlab-``."""
+    """The lab's scheduled tasks, without ``hybridlab-``."""
     paths: tuple[str, ...]
 
     name: ClassVar[str] = "node-leave"
@@ -198,7 +198,7 @@ class NodeTask:
     script: str
     """Path on the node."""
     watched: tuple[str, ...]
-    """Files whose change wants it started anew."""
+    """Files whose change makes it restart."""
 
     name: ClassVar[str] = "node-task"
     deadline_s: ClassVar[int] = 3 * _MINUTE

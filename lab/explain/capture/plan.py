@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.explain.capture.matching import Asked
+from lab.explain.capture.packets import Asked
 from lab.explain.capture.trace import Ways
-from lab.explain.scope import flow_of
+from lab.explain.question import flow_of
 from lab.matrix.cell import Cell
 from lab.providers.capture import Tap
 from lab.topology.intent import Intent, MachineIntent

@@ -5,45 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import ip_interface
 
-from lab.explain.difference import Difference, Look
+from lab.explain.check import (
+    HNS_NETWORKS,
+    RECREATE_NETWORK,
+    Check,
+    Difference,
+    Kind,
+    Look,
+    asks_for,
+)
 from lab.topology.intent import Bridge
+from lab.topology.path import Hop, Path
 
 _FILTER = "bridge/bridge-nf-call-iptables"
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """The bridge, its address and MTU, its filter, and the addresses answered for."""
-    bridge = look.intended.bridge
-    if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
-        return  # kubelet's first pod makes it
-    if look.observed.os == "windows":
-        yield from _hns(look, bridge)
-        return
-    link = look.observed.link(bridge.name)
-    what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
-    seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
-    if bridge.switch and link:  # it is a port of that switch
-        seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
-    if seen is None:
-        there = ", ".join(one.name for one in look.observed.bridges) or "none"
-        yield look.differs(
-            "bridge-missing",
-            what,
-            "there",
-            f"no such bridge (there: {there})",
-            "ip -details link show type bridge",
-            "restart the network add-on on this node, and delete its pods"
-            if look.by == "kubernetes"
-            else "lab down, then lab up",
-        )
-        return
-    if link and not link.up:
-        mends = f"ip link set dev {bridge.name} up"
-        yield look.differs("bridge-down", what, "up", "set down", shows, mends)
-    yield from _values(look, bridge, seen, shows)
-    if bridge.switch is None:
-        yield from _filter(look)
-    yield from _proxies(look)
+def _at_untranslated(difference: Difference, hop: Hop, _: Path) -> bool:
+    return hop.machine == difference.node and hop.kind == "untranslated"
+
+
+def _at_neighbour(difference: Difference, hop: Hop, _: Path) -> bool:
+    """The other machines ask for the address on the segment."""
+    return asks_for(hop, difference.object.removeprefix("address "), difference.node)
 
 
 def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
@@ -65,7 +48,7 @@ def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
             f"an L2Bridge network of {', '.join(sorted(wanted))}",
             f"L2Bridge networks there: {names or 'none'}",
             "Get-HnsNetwork",
-            "make it anew",
+            "create it again",
         )
 
 
@@ -118,3 +101,50 @@ def _proxies(look: Look) -> Iterator[Difference]:
                 "ip neighbour show proxy",
                 f"ip neighbour add proxy {proxy.address} dev {proxy.device}",
             )
+
+
+class BridgeCheck(Check):
+    """The bridge of a node's pods, its filter, and the addresses that the node answers for."""
+
+    order = 20
+    kinds = (
+        Kind("bridge-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("bridge-down"),
+        Kind("bridge-address", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("bridge-mtu", fault="mtu-black-hole"),
+        Kind("bridge-filter-off", meets=_at_untranslated),
+        Kind("proxy-missing", meets=_at_neighbour),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        bridge = look.intended.bridge
+        if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
+            return  # kubelet's first pod makes it
+        if look.observed.os == "windows":
+            yield from _hns(look, bridge)
+            return
+        link = look.observed.link(bridge.name)
+        what, shows = f"bridge {bridge.name}", f"ip -details address show dev {bridge.name}"
+        seen = next((one for one in look.observed.bridges if one.name == bridge.name), None)
+        if bridge.switch and link:  # it is a port of that switch
+            seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
+        if seen is None:
+            there = ", ".join(one.name for one in look.observed.bridges) or "none"
+            yield look.differs(
+                "bridge-missing",
+                what,
+                "there",
+                f"no such bridge (there: {there})",
+                "ip -details link show type bridge",
+                "restart the network add-on on this node, and delete its pods"
+                if look.by == "kubernetes"
+                else "lab down, then lab up",
+            )
+            return
+        if link and not link.up:
+            mends = f"ip link set dev {bridge.name} up"
+            yield look.differs("bridge-down", what, "up", "set down", shows, mends)
+        yield from _values(look, bridge, seen, shows)
+        if bridge.switch is None:
+            yield from _filter(look)
+        yield from _proxies(look)

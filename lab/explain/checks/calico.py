@@ -19,33 +19,19 @@ from lab.cluster.addons.calico import (
     node_pool,
     pool_spec,
 )
-from lab.explain.difference import Difference, Kind
-from lab.facts.node import NodeFacts
+from lab.explain.check import Check, Difference, Kind, LabLook, differs, on_machine
 from lab.facts.questions import ADMIN
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Hop, Path
 
 _STOPPED = ("T", "t")
 """States of ps(1): stopped by a signal, or by a debugger."""
 _KUBECTL = f"kubectl --kubeconfig={ADMIN}"
 
 
-def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """What differs on each node of a cluster of Calico's."""
-    if intent.kubernetes is None or intent.topology not in TOPOLOGIES:
-        return
-    central = intent.control_plane()
-    found = {name: facts.calico for name, facts in observed.items() if facts.calico}
-    asked = found.get(central)
-    for machine in intent.machines:
-        if not machine.kubelet or not machine.kubelet.pod_cidr:
-            continue
-        if asked and asked.pools is not None:
-            yield from _pool(intent, machine, asked.pools)
-        if asked and asked.systems is not None and machine.os == "linux":
-            yield from _autonomous_system(intent, machine, asked.systems)
-        seen = found.get(machine.name)
-        if seen and seen.felix is not None:
-            yield from _felix(machine, seen.felix)
+def _on_path(difference: Difference, hop: Hop, path: Path) -> bool:
+    """What the cluster is asked for of a node's block comes before all that follows from it."""
+    return hop is path.hops[0] and difference.node in path.machines
 
 
 def _pool(
@@ -59,9 +45,9 @@ def _pool(
         wrong["disabled"] = False
     if there is not None and not wrong:
         return
-    kind: Kind = "wrong-encapsulation" if {"vxlanMode", "ipipMode"} & set(wrong) else "wrong-pool"
+    kind = "wrong-encapsulation" if {"vxlanMode", "ipipMode"} & set(wrong) else "wrong-pool"
     patch = json.dumps({"spec": wrong}, separators=(",", ":"))
-    yield Difference(
+    yield differs(
         kind,
         machine.name,
         f"IPPool {wanted.name}",
@@ -86,7 +72,7 @@ def _autonomous_system(
     if intent.topology != BGP or there is None or there == wanted:
         return
     annotation = f"{AS_NUMBER}={wanted}" if wanted else f"{AS_NUMBER}-"
-    yield Difference(
+    yield differs(
         "wrong-as",
         machine.name,
         f"AS number of node {machine.name}",
@@ -101,12 +87,41 @@ def _autonomous_system(
 def _felix(machine: MachineIntent, states: tuple[str, ...]) -> Iterator[Difference]:
     if any(state not in _STOPPED for state in states):
         return
-    yield Difference(
+    yield differs(
         "felix-down",
         machine.name,
         "program felix",
         "running",
         "stopped by a signal" if states else "it does not run",
         "ps -e -o pid,state,lstart,args",
-        "delete the node's pod calico-node, which makes it anew",
+        "delete the node's pod calico-node, which creates it again",
     )
+
+
+class CalicoCheck(Check):
+    """Pools, AS numbers and Felix on each node of a cluster with Calico."""
+
+    order = 140
+    kinds = (
+        Kind("wrong-pool", fault="wrong-pool", meets=_on_path),
+        Kind("wrong-encapsulation", fault="wrong-encapsulation", meets=_on_path),
+        Kind("wrong-as", fault="wrong-as-number", meets=_on_path),
+        Kind("felix-down", fault="felix-killed", meets=on_machine, follows=True),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        intent = look.intent
+        if intent.kubernetes is None or intent.topology not in TOPOLOGIES:
+            return
+        found = {name: facts.calico for name, facts in look.observed.items() if facts.calico}
+        asked = found.get(intent.control_plane())
+        for machine in intent.machines:
+            if not machine.kubelet or not machine.kubelet.pod_cidr:
+                continue
+            if asked and asked.pools is not None:
+                yield from _pool(intent, machine, asked.pools)
+            if asked and asked.systems is not None and machine.os == "linux":
+                yield from _autonomous_system(intent, machine, asked.systems)
+            seen = found.get(machine.name)
+            if seen and seen.felix is not None:
+                yield from _felix(machine, seen.felix)

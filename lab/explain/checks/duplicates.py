@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 
-from lab.explain.difference import Difference, Kind
+from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
 from lab.facts.node import NodeFacts
-from lab.facts.rules import overlap
+from lab.facts.translations import overlap
 from lab.topology.commands import replace_route, tables
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Hop, Path
+from lab.topology.routing import covers, network_of
 
 _Claim = tuple[str, str]
 """``"address"``, ``"mac"`` or ``"cidr"``, and its value."""
@@ -34,28 +36,26 @@ class _Held:
         return self.node, self.owner
 
 
-def between(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
+def _at_owner(difference: Difference, hop: Hop, _: Path) -> bool:
+    """Where the one is that should not have it, or one that should."""
+    device = difference.object.rpartition(" of ")[2]
+    return any(_is_at(hop, *one) for one in ((difference.node, device), *difference.others))
 
-    Told of the one that should not have it, where the Intent says whose it is. MACs come first:
-    holders of a virtual gateway that have one MAC do not hear each other, and both hold it.
-    """
-    owners = dict(_owners(intent))
-    claims: dict[_Claim, list[_Held]] = {}
-    for node, facts in observed.items():
-        for claim, held in _claims(node, facts, _ranges(intent)):
-            claims.setdefault(claim, []).append(held)
-    for claim, there in sorted(claims.items(), key=lambda one: one[0][0] != "mac"):
-        owner = owners.get(claim)
-        if owner is None:
-            if len(there) > 1:
-                yield _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
-            continue
-        for one in there:
-            if one.who != owner:
-                found = _twice(intent, claim, one, [owner])
-                drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
-                yield replace(found, concerns=tuple(drawn))
+
+def _is_at(hop: Hop, machine: str, device: str) -> bool:
+    if device.startswith("pod "):
+        return hop.place == device.removeprefix("pod ")
+    return (hop.place, hop.device) == (machine, device)
+
+
+def _at_cidr(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``pod CIDR 10.244.1.1/24 of cni0``: packets that the machine keeps or attracts wrongly."""
+    if concerned(difference, hop, path):
+        return True
+    network = network_of(difference.object.split()[2])
+    here = hop.machine == difference.node and hop.kind in {"route", "forwarding"}
+    packets = (hop.packet, hop.carried)
+    return here and any(covers(network, packet.target) for packet in packets if packet)
 
 
 def _drawn(
@@ -113,7 +113,7 @@ def _claims(node: str, facts: NodeFacts, ranges: Sequence[str]) -> Iterator[tupl
 
 
 def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner]) -> Difference:
-    words: dict[str, tuple[Kind, str, str]] = {
+    words: dict[str, tuple[str, str, str]] = {
         "address": ("duplicate-address", "address", "ip address"),
         "mac": ("duplicate-mac", "MAC", "ip link"),
         "cidr": ("duplicate-pod-cidr", "pod CIDR", "ip address"),
@@ -121,7 +121,7 @@ def _twice(intent: Intent, claim: _Claim, held: _Held, others: Sequence[_Owner])
     kind, value = claim
     name, what, shows = words[kind]
     inside = "in the pod: " if held.owner.startswith("pod ") else ""
-    return Difference(
+    return differs(
         name,
         held.node,
         f"{what} {value} of {held.owner}",
@@ -150,3 +150,37 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
         static = [one for one in machine.routes if one.by is None]
         lines += [replace_route(one) for one in static if one.destination == cidr]
     return " && ".join(lines)
+
+
+class DuplicatesCheck(Check):
+    """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
+
+    Reported of the one that should not have it, where the Intent says whose it is. MACs come first:
+    holders of a virtual gateway that have one MAC do not hear each other, and both hold it.
+    """
+
+    order = 110
+    kinds = (
+        Kind("duplicate-address", fault="duplicate-pod-address", meets=_at_owner),
+        Kind("duplicate-mac", fault="two-nodes-one-mac", meets=_at_owner),
+        Kind("duplicate-pod-cidr", fault="duplicate-node-pod-cidr", meets=_at_cidr),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        intent, observed = look.intent, look.observed
+        owners = dict(_owners(intent))
+        claims: dict[_Claim, list[_Held]] = {}
+        for node, facts in observed.items():
+            for claim, held in _claims(node, facts, _ranges(intent)):
+                claims.setdefault(claim, []).append(held)
+        for claim, there in sorted(claims.items(), key=lambda one: one[0][0] != "mac"):
+            owner = owners.get(claim)
+            if owner is None:
+                if len(there) > 1:
+                    yield _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
+                continue
+            for one in there:
+                if one.who != owner:
+                    found = _twice(intent, claim, one, [owner])
+                    drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
+                    yield replace(found, concerns=tuple(drawn))

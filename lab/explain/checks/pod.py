@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.difference import Difference, Look
+from lab.explain.check import DNS_PORT, HNS_ENDPOINTS, Check, Difference, Kind, Look, at_object
 from lab.facts.node import PodFacts
 from lab.topology.intent import Pod
+from lab.topology.path import Hop, Path
 
-_DNS_PORT = 53
+
+def _at_way_out(difference: Difference, hop: Hop, path: Path) -> bool:
+    return hop.kind == "way-out" and at_object(difference, hop, path)
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """Every pod of the node."""
-    for pod in look.intended.pods:
-        if look.by == "lab" and look.observed.os == "linux":
-            yield from _port(look, pod)
-        if look.observed.pods is not None:
-            seen = _seen(look, pod)
-            if seen is None:
-                yield look.differs(
-                    "pod-missing",
-                    f"pod {pod.name}",
-                    f"there, with {pod.address}",
-                    "no pod here has that name or address",
-                    "crictl pods" if look.by == "kubernetes" else "ip netns",
-                    "delete the pod, so that it is made again"
-                    if look.by == "kubernetes"
-                    else "lab down, then lab up",
-                )
-            else:
-                yield from _inside(look, pod, seen)
+def _at_question(difference: Difference, hop: Hop, path: Path) -> bool:
+    asks = path.flow.port == DNS_PORT and hop.place == path.flow.source
+    return asks and at_object(difference, hop, path)
+
+
+def _at_target(difference: Difference, hop: Hop, path: Path) -> bool:
+    return hop.place == path.there[-1].place and at_object(difference, hop, path)
+
+
+def _at_hairpin(difference: Difference, hop: Hop, path: Path) -> bool:
+    comes_back = path.there[0].place == path.there[-1].place
+    return comes_back and at_object(difference, hop, path)
 
 
 def _seen(look: Look, pod: Pod) -> PodFacts | None:
@@ -168,7 +163,7 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
         )
     if seen.listening is None:
         return
-    wanted = {_DNS_PORT} if pod.role == "dns" else _ports(look, pod)
+    wanted = {DNS_PORT} if pod.role == "dns" else _ports(look, pod)
     open_ports = {port for _, port in seen.listening}
     for port in sorted(wanted - open_ports):
         yield look.differs(
@@ -186,3 +181,50 @@ def _ports(look: Look, pod: Pod) -> set[int]:
     services = look.intended.translation.services if look.intended.translation else ()
     behind = [one for one in services if any(end.pod == pod.name for end in one.backends)]
     return {port.target_port for one in behind for port in one.ports}
+
+
+class PodCheck(Check):
+    """The pods of a node: each one's card, port, way out and programs."""
+
+    order = 10
+    kinds = (
+        Kind(
+            "pod-missing",
+            windows=(HNS_ENDPOINTS, "delete the pod, so that its endpoint is created again"),
+        ),
+        Kind(
+            "pod-link-down",
+            fault="pod-link-down",
+            windows=(
+                HNS_ENDPOINTS,
+                "delete the pod; on build 1909 run kube-proxy as NT AUTHORITY\\NetworkService",
+            ),
+        ),
+        Kind("pod-address"),
+        Kind("pod-gateway", meets=_at_way_out),
+        Kind("pod-mtu", fault="mtu-black-hole"),
+        Kind("pod-neighbour"),
+        Kind("pod-resolver", meets=_at_question),
+        Kind("pod-not-listening", meets=_at_target),
+        Kind("hairpin-off", meets=_at_hairpin),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for pod in look.intended.pods:
+            if look.by == "lab" and look.observed.os == "linux":
+                yield from _port(look, pod)
+            if look.observed.pods is not None:
+                seen = _seen(look, pod)
+                if seen is None:
+                    yield look.differs(
+                        "pod-missing",
+                        f"pod {pod.name}",
+                        f"there, with {pod.address}",
+                        "no pod here has that name or address",
+                        "crictl pods" if look.by == "kubernetes" else "ip netns",
+                        "delete the pod, so that it is created again"
+                        if look.by == "kubernetes"
+                        else "lab down, then lab up",
+                    )
+                else:
+                    yield from _inside(look, pod, seen)

@@ -5,35 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network, ip_interface
 
-from lab.explain.difference import Difference, Look
-from lab.facts.rules import overlap, within
+from lab.explain.check import HNS_NETWORKS, RESTART_FLANNEL, Check, Difference, Kind, Look
+from lab.facts.translations import overlap, within
 from lab.topology import bird
 from lab.topology.commands import replace_neighbour, replace_route
 from lab.topology.intent import BLACKHOLE, MachineIntent, Neighbour, Route
+from lab.topology.path import Hop, Path
+from lab.topology.routing import covers
 
 _SILENT = {"FAILED", "INCOMPLETE", "UNREACHABLE"}
 _EVERYWHERE = "0.0.0.0/0"
+_NET_ROUTES = "Get-NetRoute -AddressFamily IPv4"
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """In the order in which a packet meets them."""
-    vfp = look.observed.os == "windows" and look.intended.tunnel is not None  # it forwards alone
-    known = look.observed.forwards is not None and not vfp
-    if known and look.observed.forwards != look.intended.forwards:
-        wanted = "1" if look.intended.forwards else "0"
-        yield look.differs(
-            "forwarding-off",
-            "ip_forward",
-            wanted,
-            "0" if wanted == "1" else "1",
-            "cat /proc/sys/net/ipv4/ip_forward",
-            f"sysctl -w net.ipv4.ip_forward={wanted}",
-        )
-    if look.observed.knows("route"):
-        yield from _routes(look)
-    if look.observed.knows("neighbour"):
-        for neighbour in look.intended.neighbours:
-            yield from _neighbour(look, neighbour)
+def _at_route(difference: Difference, hop: Hop, _: Path) -> bool:
+    if hop.kind != "route" or hop.machine != difference.node:
+        return False
+    return covers(difference.object.removeprefix("route to "), hop.packet.target)
 
 
 def _routes(look: Look) -> Iterator[Difference]:
@@ -42,7 +30,7 @@ def _routes(look: Look) -> Iterator[Difference]:
         found = seen.get(_prefix(route))
         if found is None:
             if route.device != BLACKHOLE and not look.works(route.device):
-                continue  # the device is told of, and took the route with it
+                continue  # the device is reported, and took the route with it
             yield look.differs(
                 "learned-route-missing" if route.by else "route-missing",
                 f"route to {route.destination}",
@@ -52,7 +40,7 @@ def _routes(look: Look) -> Iterator[Difference]:
             )
         elif _leads(found) != _leads(route) or (route.source or found.source) != found.source:
             if found.device == f"{route.device} (down)":
-                continue  # the device is told of
+                continue  # the device is reported
             yield look.differs(
                 "wrong-learned-route" if route.by else "wrong-route",
                 f"route to {route.destination}",
@@ -155,3 +143,86 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
         yield look.differs(
             "neighbour-silent", what, neighbour.mac, f"nobody answers ({seen.state})", shows, mends
         )
+
+
+class ForwardingCheck(Check):
+    """Whether the node forwards packets."""
+
+    order = 40
+    kinds = (
+        Kind(
+            "forwarding-off",
+            fault="ip-forward-off",
+            windows=(
+                (
+                    "Get-NetIPInterface -AddressFamily IPv4 | Select-Object -Property "
+                    "InterfaceAlias, Forwarding"
+                ),
+                "Set-NetIPInterface -InterfaceAlias 'vEthernet*' -Forwarding Enabled",
+            ),
+        ),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        vfp = look.observed.os == "windows" and look.intended.tunnel is not None
+        if look.observed.forwards is None or vfp:  # VFP forwards by itself
+            return
+        if look.observed.forwards != look.intended.forwards:
+            wanted = "1" if look.intended.forwards else "0"
+            yield look.differs(
+                "forwarding-off",
+                "ip_forward",
+                wanted,
+                "0" if wanted == "1" else "1",
+                "cat /proc/sys/net/ipv4/ip_forward",
+                f"sysctl -w net.ipv4.ip_forward={wanted}",
+            )
+
+
+class RoutesCheck(Check):
+    """Routes: missing, wrong and stray ones."""
+
+    order = 41
+    question = "route"
+    kinds = (
+        Kind(
+            "route-missing",
+            fault="route-missing",
+            windows=(
+                "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value '{network}').Policies; "
+                + _NET_ROUTES,
+                RESTART_FLANNEL,
+            ),
+        ),
+        Kind("wrong-route", windows=(_NET_ROUTES, RESTART_FLANNEL)),
+        Kind("learned-route-missing", follows=True),
+        Kind("wrong-learned-route", follows=True),
+        Kind(
+            "stray-route",
+            windows=(_NET_ROUTES, "Remove-NetRoute -DestinationPrefix of that route"),
+            meets=_at_route,
+        ),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        yield from _routes(look)
+
+
+class NeighboursCheck(Check):
+    """The MACs of the machines next to it."""
+
+    order = 42
+    question = "neighbour"
+    kinds = (
+        Kind("neighbour-missing", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
+        Kind(
+            "stale-neighbour",
+            fault="stale-neighbour",
+            windows=("Get-NetNeighbor -AddressFamily IPv4", RESTART_FLANNEL),
+        ),
+        Kind("neighbour-silent", follows=True),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for neighbour in look.intended.neighbours:
+            yield from _neighbour(look, neighbour)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses
 from typing import NamedTuple
 
-from lab.explain.difference import Difference, Kind, Look
-from lab.facts.rules import within
-from lab.facts.translations import End, Translated
+from lab.explain.check import HNS_ENDPOINTS, Check, Difference, Kind, Look, at_services
+from lab.facts.translations import End, Translated, within
 from lab.scenario.terms import ServicePort
 from lab.topology import proxying
 from lab.topology.intent import ProxiedService, Translation
+from lab.topology.path import Hop, Path
+from lab.topology.routing import covers
 
 _SHOWS = {
     "lab": "nft list table ip kube-proxy",
@@ -23,7 +24,7 @@ _SHOWS = {
 _AGAIN = {
     "lab": "lab down, then lab up",
     "kubernetes": (
-        "restart kube-proxy on this node; if it complains in its log, mend that first; "
+        "restart kube-proxy on this node; fix what its log complains of first; "
         "then kubectl get endpointslices"
     ),
 }
@@ -41,7 +42,40 @@ _LEAVING_SHOWS = {
     "lab": "nft list chain ip kube-proxy nat-postrouting",
     "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
 }
+_HNS_POLICIES = (
+    "Get-HnsPolicyList; hnsdiag.exe list loadbalancers",
+    (
+        "Stop-Service -Name 'kube-proxy'; Get-HnsPolicyList | Remove-HnsPolicyList; "
+        "Start-Service -Name 'kube-proxy'"
+    ),
+)
 _Key = tuple[str, str | None, int]
+
+
+def _at_entrance(difference: Difference, hop: Hop, path: Path) -> bool:
+    """Where the same address and port is asked, in its protocol."""
+    if not at_services(difference, hop, path):
+        return False
+    flow = path.flow
+    entrance = f"{hop.object}, {flow.target}:{flow.port}, "
+    by_port = f"{hop.object}, NodePort {flow.port}, "
+    return difference.object.startswith((entrance, by_port)) and flow.protocol in (
+        difference.object.rpartition(", ")[2].split(" and ")
+    )
+
+
+def _at_masquerade(difference: Difference, hop: Hop, _: Path) -> bool:
+    here = hop.kind == "masquerade" and hop.machine == difference.node
+    return here and difference.object.startswith(hop.object)
+
+
+def _at_exception(difference: Difference, hop: Hop, _: Path) -> bool:
+    """``packets of 10.244.1.0/24 to 10.244.0.0/16``: on a bridge, too, they are masqueraded."""
+    if hop.kind not in {"route", "bridge"} or hop.machine != difference.node or hop.packet.answer:
+        return False
+    source, target = difference.object.removeprefix("packets of ").split(" to ")
+    packet = hop.carried or hop.packet
+    return covers(source, packet.source) and covers(target, packet.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,39 +104,12 @@ class _Entrance:
         return {End(one.address, self.port.target_port) for one in choose(self.service, node)}
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """Services first, then what leaves."""
-    translation, seen = look.intended.translation, look.observed.translations
-    if translation is None or not _knows(look):
-        return
-    if look.intended.chassis:  # OVN has the Services
-        yield from _leaving(look, translation)
-        return
-    found = {(one.protocol, one.address, one.port): one for one in seen.services}
-    wanted = list(_wanted(translation.services))
-    leading = {key for key, one in found.items() if one.backends or one.own}
-    served = [one for one in wanted if one.ends(look.intended.name)]  # others may be refused still
-    if served and not any(key in leading for one in served for key in one.asked()):
-        yield look.differs(
-            "service-rules-missing",
-            "Services",
-            f"{len(translation.services)} of them translated",
-            _STRANDED if seen.stranded else _no_services(found),
-            _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),
-            _again(look, "service-missing"),
-        )
-    else:
-        for entrance in wanted:
-            yield from _service(look, entrance, found)
-    yield from _leaving(look, translation)
-
-
 def _no_services(found: Mapping[_Key, Translated]) -> str:
     return "none of them is" if found else "nothing is translated at all"
 
 
-def _again(look: Look, kind: Kind) -> str:
-    """What has Services translated anew."""
+def _again(look: Look, kind: str) -> str:
+    """What has Services translated again."""
     if kind == "service-missing" and look.observed.translations.stranded:
         return _END_PROXY
     return _AGAIN[look.by]
@@ -127,7 +134,7 @@ def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
 def _service(
     look: Look, entrance: _Entrance, found: Mapping[_Key, Translated]
 ) -> Iterator[Difference]:
-    """One entrance of a Service; what differs alike in TCP and UDP is told once."""
+    """One entrance of a Service; the same difference in TCP and UDP is reported once."""
     if not entrance.ends(look.intended.name) and look.observed.os == "windows":
         return  # kube-proxy makes no load balancer without backends there
     said: dict[_Amiss, list[str]] = {}
@@ -149,7 +156,7 @@ def _service(
 class _Amiss(NamedTuple):
     """What is not as intended with one entrance."""
 
-    kind: Kind
+    kind: str
     intended: str
     observed: str
 
@@ -164,7 +171,7 @@ def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss 
         return _Amiss("service-missing", f"to {_ends(intended)}", "not translated")
     backends = set(there.backends)
     if backends != intended:
-        kind: Kind = "stale-backend" if backends - intended else "backend-missing"
+        kind: str = "stale-backend" if backends - intended else "backend-missing"
         return _Amiss(kind, f"to {_ends(intended)}", f"to {_ends(backends)}")
     if look.intended.os == "windows":
         return None
@@ -281,3 +288,79 @@ def _masquerade(look: Look, translation: Translation) -> str:
         f"add rule {chain} ip saddr {translation.local_cidr} ip daddr != {{ {spared} }} "
         "masquerade fully-random'"
     )
+
+
+class ServicesCheck(Check):
+    """Services and their backends, then what is masqueraded."""
+
+    order = 30
+    kinds = (
+        Kind(
+            "service-rules-missing",
+            fault="service-rules-missing",
+            windows=_HNS_POLICIES,
+            meets=at_services,
+        ),
+        Kind("service-missing", windows=_HNS_POLICIES, meets=_at_entrance),
+        Kind(
+            "stale-backend",
+            fault="service-backend-stale",
+            windows=_HNS_POLICIES,
+            meets=_at_entrance,
+        ),
+        Kind("backend-missing", windows=_HNS_POLICIES, meets=_at_entrance),
+        Kind("wrong-policy", meets=_at_entrance),
+        Kind("wrong-affinity", meets=_at_entrance),
+        Kind("wrong-refusal", meets=_at_entrance),
+        Kind(
+            "masquerade-missing",
+            fault="masquerade-missing",
+            windows=(
+                HNS_ENDPOINTS,
+                (
+                    "add an OutBoundNAT policy to AdditionalArgs of the CNI configuration; delete "
+                    "the pods"
+                ),
+            ),
+            meets=_at_masquerade,
+        ),
+        Kind(
+            "masquerade-exception-missing",
+            fault="outboundnat-exception-missing",
+            windows=(
+                HNS_ENDPOINTS,
+                (
+                    "add the prefix to the OutBoundNAT ExceptionList of the CNI configuration; "
+                    "delete the pods"
+                ),
+            ),
+            meets=_at_exception,
+        ),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        translation, seen = look.intended.translation, look.observed.translations
+        if translation is None or not _knows(look):
+            return
+        if look.intended.chassis:  # OVN has the Services
+            yield from _leaving(look, translation)
+            return
+        found = {(one.protocol, one.address, one.port): one for one in seen.services}
+        wanted = list(_wanted(translation.services))
+        leading = {key for key, one in found.items() if one.backends or one.own}
+        served = [
+            one for one in wanted if one.ends(look.intended.name)
+        ]  # others may be refused still
+        if served and not any(key in leading for one in served for key in one.asked()):
+            yield look.differs(
+                "service-rules-missing",
+                "Services",
+                f"{len(translation.services)} of them translated",
+                _STRANDED if seen.stranded else _no_services(found),
+                _STRANDED_SHOWS if seen.stranded else _SHOWS.get(seen.by, ""),
+                _again(look, "service-missing"),
+            )
+        else:
+            for entrance in wanted:
+                yield from _service(look, entrance, found)
+        yield from _leaving(look, translation)

@@ -4,47 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.difference import Difference, Look
+from lab.explain.check import Check, Difference, Kind, Look, at_object
 from lab.facts.node import LinkFacts
 from lab.topology.intent import Switch
+from lab.topology.path import Hop, Path
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """The bridge, then its ports; of a bridge that is not there nothing more is told."""
-    switch = look.intended.switch
-    if switch is None or not look.observed.knows("address"):
-        return
-    link = look.observed.link(switch.name)
-    what, shows = f"switch {switch.name}", f"ip -details link show dev {switch.name}"
-    if link is None:
-        there = ", ".join(one.name for one in look.observed.bridges) or "none"
-        yield look.differs(
-            "bridge-missing",
-            what,
-            "there",
-            f"no such bridge (there: {there})",
-            "ip -details link show type bridge",
-            "lab down, then lab up",
-        )
-        return
-    if not link.up:
-        mends = f"ip link set dev {switch.name} up"
-        yield look.differs("bridge-down", what, "up", "set down", shows, mends)
-    if link.mtu and link.mtu != switch.mtu:
-        yield look.differs(
-            "bridge-mtu",
-            what,
-            f"MTU {switch.mtu}",
-            f"MTU {link.mtu}",
-            shows,
-            f"ip link set dev {switch.name} mtu {switch.mtu}",
-        )
-    tunnel = look.intended.tunnel
-    seen = look.observed.link(tunnel.name) if tunnel else None
-    if seen is not None:  # what else may be wrong with it is told of the tunnel
-        yield from _plugged(look, switch, seen, "the tunnel")
-    for port in switch.ports:
-        yield from _port(look, switch, port.name, port.machine)
+def _at_port(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``port vxlan-nodes of the tunnel``, or of a machine."""
+    if difference.object.endswith(" of the tunnel"):
+        return hop.machine == difference.node and hop.kind == "tunnel"
+    return at_object(difference, hop, path)
+
+
+UNPLUGGED = Kind("unplugged", meets=_at_port)
 
 
 def _port(look: Look, switch: Switch, name: str, whose: str) -> Iterator[Difference]:
@@ -76,3 +49,47 @@ def _plugged(look: Look, switch: Switch, link: LinkFacts, whose: str) -> Iterato
             f"bridge link show dev {link.name}",
             f"ip link set dev {link.name} master {switch.name}",
         )
+
+
+class SwitchCheck(Check):
+    """The switch of a hypervisor: its bridge, and what is plugged into it."""
+
+    order = 60
+    question = "address"
+    kinds = (UNPLUGGED,)
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        switch = look.intended.switch
+        if switch is None:
+            return
+        link = look.observed.link(switch.name)
+        what, shows = f"switch {switch.name}", f"ip -details link show dev {switch.name}"
+        if link is None:
+            there = ", ".join(one.name for one in look.observed.bridges) or "none"
+            yield look.differs(
+                "bridge-missing",
+                what,
+                "there",
+                f"no such bridge (there: {there})",
+                "ip -details link show type bridge",
+                "lab down, then lab up",
+            )
+            return
+        if not link.up:
+            mends = f"ip link set dev {switch.name} up"
+            yield look.differs("bridge-down", what, "up", "set down", shows, mends)
+        if link.mtu and link.mtu != switch.mtu:
+            yield look.differs(
+                "bridge-mtu",
+                what,
+                f"MTU {switch.mtu}",
+                f"MTU {link.mtu}",
+                shows,
+                f"ip link set dev {switch.name} mtu {switch.mtu}",
+            )
+        tunnel = look.intended.tunnel
+        seen = look.observed.link(tunnel.name) if tunnel else None
+        if seen is not None:  # TunnelCheck reports what else is wrong with it
+            yield from _plugged(look, switch, seen, "the tunnel")
+        for port in switch.ports:
+            yield from _port(look, switch, port.name, port.machine)

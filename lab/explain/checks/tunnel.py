@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lab.explain.difference import Difference, Look
+from lab.explain.check import (
+    HNS_NETWORKS,
+    RECREATE_NETWORK,
+    RESTART_FLANNEL,
+    Check,
+    Difference,
+    Kind,
+    Look,
+    at_object,
+)
 from lab.topology.commands import remade_tunnel, replace_entry, tables
 from lab.topology.intent import ForwardingEntry, Tunnel
+from lab.topology.path import Hop, Path
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """The tunnel, then what is in it; of a tunnel that is not there nothing more is told."""
-    tunnel = look.intended.tunnel
-    if tunnel is None:
-        return
-    seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
-    if seen is None:
-        there = ", ".join(f"{one.name} (VNI {one.vni})" for one in look.observed.tunnels)
-        yield look.differs(
-            "tunnel-missing",
-            f"tunnel {tunnel.name}",
-            f"there, VNI {tunnel.vni}",
-            f"no such tunnel (there: {there or 'none'})",
-            "ip -details link show type vxlan",
-            _again(look, tunnel),
-        )
-        return
-    yield from _state(look, tunnel, seen)
-    if look.observed.knows("forwarding") and look.works(tunnel.name):
-        for entry in look.intended.forwarding:
-            yield from _entry(look, entry)
+def _at_chassis(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``chassis worker1``: wherever packets enter its tunnels, or those to it."""
+    if not difference.object.startswith("chassis "):
+        return at_object(difference, hop, path)
+    ends = {hop.machine, hop.object.removeprefix("tunnel to ")}
+    return hop.kind == "tunnel" and difference.node in ends
+
+
+TUNNEL_LOCAL = Kind(
+    "tunnel-local",
+    windows=(HNS_NETWORKS, "give flanneld --iface the node's address; " + RECREATE_NETWORK),
+    meets=_at_chassis,
+)
 
 
 def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
@@ -109,3 +111,54 @@ def _entry(look: Look, entry: ForwardingEntry) -> Iterator[Difference]:
         f"bridge fdb show dev {entry.device}",
         replace_entry(entry.mac, entry.device, entry.remote),
     )
+
+
+class TunnelCheck(Check):
+    """The tunnel and its forwarding entries."""
+
+    order = 50
+    kinds = (
+        Kind("tunnel-missing", windows=(HNS_NETWORKS, RECREATE_NETWORK)),
+        Kind("tunnel-down"),
+        Kind(
+            "wrong-vni",
+            fault="wrong-vni",
+            windows=(HNS_NETWORKS, "correct VNI in net-conf.json; " + RECREATE_NETWORK),
+        ),
+        Kind(
+            "wrong-port",
+            fault="wrong-udp-port",
+            windows=(HNS_NETWORKS, "correct Port in net-conf.json to 4789; " + RECREATE_NETWORK),
+        ),
+        TUNNEL_LOCAL,
+        Kind("tunnel-address"),
+        Kind("tunnel-mac"),
+        Kind("tunnel-mtu", fault="mtu-black-hole"),
+        Kind(
+            "entry-missing",
+            fault="fdb-entry-missing",
+            windows=(HNS_NETWORKS, RESTART_FLANNEL),
+        ),
+        Kind("wrong-entry", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        tunnel = look.intended.tunnel
+        if tunnel is None:
+            return
+        seen = next((one for one in look.observed.tunnels if one.name == tunnel.name), None)
+        if seen is None:
+            there = ", ".join(f"{one.name} (VNI {one.vni})" for one in look.observed.tunnels)
+            yield look.differs(
+                "tunnel-missing",
+                f"tunnel {tunnel.name}",
+                f"there, VNI {tunnel.vni}",
+                f"no such tunnel (there: {there or 'none'})",
+                "ip -details link show type vxlan",
+                _again(look, tunnel),
+            )
+            return
+        yield from _state(look, tunnel, seen)
+        if look.observed.knows("forwarding") and look.works(tunnel.name):
+            for entry in look.intended.forwarding:
+                yield from _entry(look, entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.explain.faults import calico_parts
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, change
 from lab.topology.intent import Intent
 
@@ -12,7 +12,7 @@ _SECONDS = 20
 
 
 def _change(_: Intent, node: str, __: str) -> FaultChange:
-    """Its container's runit starts it again, unless that is told not to."""
+    """Its container's runit starts it again, unless it is stopped there."""
     runs = "pgrep -f '[c]alico-node -felix' > /dev/null"
     back = f"for second in $(seq {_SECONDS}); do ! {runs} || break; sleep 1; done; {runs}"
     return change(
@@ -25,8 +25,8 @@ def _change(_: Intent, node: str, __: str) -> FaultChange:
 FAULT = Fault(
     name="felix-killed",
     title="Felix of a node was killed and does not start again: what changes does not get there",
-    needs=calico_parts.NEEDS,
-    sites=calico_parts.sites,
+    needs=parts.NEEDS_CALICO,
+    sites=parts.calico_nodes,
     change=_change,
     also=("felix-down", "calico-node-down"),
 )

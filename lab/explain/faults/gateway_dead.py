@@ -17,11 +17,11 @@ _CHAIN = f"type filter hook {_HOOK} priority 0;"
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:
-    """Nobody is told its MAC any more; what the node behind it knows is forgotten at once."""
+    """Questions for its MAC are dropped, and the node behind it forgets what it knew."""
     gateway = next(one for one in intent.gateways if one.node == peer)
     address = bare(gateway.address)
-    told = f"arp saddr ip {address} counter drop"
-    mute = barred(node, f"{_NAME} {peer}", _HOOK, 0, [told], "arp")
+    dropped = f"arp saddr ip {address} counter drop"
+    mute = barred(node, f"{_NAME} {peer}", _HOOK, 0, [dropped], "arp")
     forgotten = FaultCommand(peer, f"ip neighbour flush to {address} dev {gateway.device}")
     return FaultChange((*mute.do, forgotten), mute.undo)
 

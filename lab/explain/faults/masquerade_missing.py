@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.explain.faults import proxied
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import hosts, nft
 from lab.providers.netns import services
@@ -17,7 +17,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
     if machine.chassis and machine.bridge:
         return _of_gateway(node, translation, machine.bridge.name)
     if intent.kubernetes is not None:
-        return proxied.without_masquerading(node)
+        return parts.without_masquerading(node)
     chain, rules = f"ip {SERVICE_TABLE} {LEAVING}", leaving_rules(translation)
     kept = rules[:-1]  # what kube-proxy has marked is still masqueraded
     return change(

@@ -1,4 +1,4 @@
-"""Large packets to a node's pods are lost, and nobody is told."""
+"""Large packets to a node's pods are lost without an error to the sender."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 FAULT = Fault(
     name="mtu-black-hole",
-    title="a node's bridge, or a hypervisor's tunnel, has too small an MTU, and nobody is told",
+    title="the MTU of a node's bridge, or a hypervisor's tunnel, is too small; nothing says so",
     needs="pods, or to be one of several hypervisors of the lab's own",
     sites=lambda intent: (
         FaultSite(one.name)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from typing import Any
 
+from lab.cluster.addons.calico import POOL_KIND, TOPOLOGIES, node_pool, pool_spec
+from lab.cluster.linux.api import ADMIN
+from lab.cluster.linux.pod_network import RULES, TABLE
+from lab.cluster.observed import NAMESPACE
 from lab.explain.faults.fault import FaultChange, FaultSite, change
 from lab.topology.commands import remade_tunnel
 from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Tunnel
@@ -105,7 +111,7 @@ def without_address(address: str, device: str) -> str:
 
 
 def while_up(device: str, lines: Iterable[str]) -> str:
-    """The lines where the device is up; where another fault has it down, its own mending does."""
+    """The lines where the device is up; where another fault has it down, undoing that one does."""
     return f"if ip -o link show up dev {device} | grep -q .; then {' && '.join(lines)}; fi"
 
 
@@ -149,3 +155,83 @@ def many(elements: Iterable[str], into: str) -> Iterator[str]:
     for first in range(0, len(there), MANY):
         listed = ", ".join(there[first : first + MANY])
         yield nft(f"add element {into} {{ {listed} }}")
+
+
+CALICO_KUBECTL = f"kubectl --kubeconfig={ADMIN} --request-timeout=20s"
+NEEDS_CALICO = "Calico, as a cluster's network"
+
+
+def calico_nodes(intent: Intent) -> Iterator[FaultSite]:
+    """The Linux nodes of a cluster with Calico."""
+    if intent.topology in TOPOLOGIES:
+        yield from (FaultSite(one.name) for one in kubelets(intent))
+
+
+def pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> FaultChange:
+    """A node's pool with other values than it should have."""
+    kubelet = intent.machine(node).kubelet
+    assert kubelet is not None, "a site is a node"
+    own = node_pool(node, str(kubelet.pod_cidr))
+    right = {key: pool_spec(intent.topology, own)[key] for key in wrong}
+    return change(intent.control_plane(), [_patched(own.name, wrong)], [_patched(own.name, right)])
+
+
+def _patched(name: str, spec: Mapping[str, Any]) -> str:
+    patch = json.dumps({"spec": dict(spec)}, separators=(",", ":"))
+    return f"{CALICO_KUBECTL} patch {POOL_KIND} {name} --type=merge -p {shlex.quote(patch)}"
+
+
+_PROXY = "ip kube-proxy"
+_MAPS = ("service-ips", "service-nodeports")
+
+
+def translates(intent: Intent) -> bool:
+    """Whether the rules of Services are known here: the lab's own, or those of nftables mode."""
+    return intent.kubernetes is None or intent.kubernetes.proxy_mode == "nftables"
+
+
+def without_services(node: str, fault: str) -> FaultChange:
+    """No address and no port of a Service is translated."""
+    emptied = "; ".join(f"flush map {_PROXY} {name}" for name in _MAPS)
+    return _kept(node, fault, "map", " ".join(_MAPS), f"nft {shlex.quote(emptied)}")
+
+
+def stale_backend(node: str, fault: str, service: str, address: str, nobody: str) -> FaultChange:
+    """What a Service leads to the one address is led to the other."""
+    own = rf"s#^\tchain \([^ ]*-{NAMESPACE}/{service}/[^ ]*\) {{$#\1#p"
+    chains = f"$(nft list table {_PROXY} | sed -n {shlex.quote(own)})"
+    wrong = f"/dnat/s/\\b{address.replace('.', '[.]')}\\b/{nobody}/g"
+    written = f"sed {shlex.quote(wrong)} {_file(fault, service)} | nft -f -"
+    return _kept(node, fault, "chain", chains, written, service)
+
+
+def without_masquerading(node: str) -> FaultChange:
+    """What pods send to the outside leaves as it is."""
+    return change(
+        node,
+        [f"nft flush chain ip {TABLE} postrouting"],
+        [f"[ ! -e {RULES} ] || nft -f {RULES}"],
+    )
+
+
+def _kept(  # noqa: PLR0913, PLR0917  what is kept, and where, is all of these
+    node: str, fault: str, kind: str, names: str, breaks: str, service: str = ""
+) -> FaultChange:
+    file = _file(fault, service)
+    listed = f'echo "flush {kind} {_PROXY} $one"; nft list {kind} {_PROXY} "$one"'
+    nothing = "{ echo 'kube-proxy has nothing of it here' >&2; exit 1; }"
+    keep: Iterable[str] = (
+        f"for one in {names}; do {listed}; done > {file}.new",
+        f"[ -s {file}.new ] || {nothing}",
+        f"mv {file}.new {file}",
+    )
+    back = f"nft -f {file} || pkill -x kube-proxy || true"
+    return change(
+        node,
+        [f"[ -s {file} ] || {{ {'; '.join(keep)}; }}", breaks],
+        [f"[ ! -e {file} ] || {{ {back}; }}", f"rm -f {file} {file}.new"],
+    )
+
+
+def _file(fault: str, service: str) -> str:
+    return f"/run/hybridlab-{'-'.join(filter(None, (fault, service)))}.nft"

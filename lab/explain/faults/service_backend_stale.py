@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from ipaddress import ip_network
 
-from lab.explain.faults import proxied
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import central, hosts, nft
 from lab.providers.netns.services import SERVICE_TABLE, service_rules
@@ -24,7 +24,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     service = next(_single(machine, peer))
     if intent.kubernetes is not None:
         right_address = service.backends[0].address
-        return proxied.stale_backend(node, FAULT.name, service.name, right_address, nobody)
+        return parts.stale_backend(node, FAULT.name, service.name, right_address, nobody)
     stale = replace(service, backends=(replace(service.backends[0], address=nobody),))
     right, wrong = _chains(machine, service), _chains(machine, stale)
     names = [name for name in right if right[name] != wrong.get(name)]
@@ -51,7 +51,7 @@ def _of_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
 
 
 def _balanced(intent: Intent, pod: str) -> Iterator[ProxiedService]:
-    """The Services of the whole cluster that this pod alone stands behind."""
+    """The Services of the whole cluster whose only backend is this pod."""
     translation = intent.machine(central(intent)).translation
     for service in translation.services if translation else ():
         if [one.pod for one in service.backends] == [pod] and service.inside == "cluster":
@@ -83,7 +83,7 @@ def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
 
 
 def _single(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
-    """The Services that this pod alone stands behind, and that the machine translates."""
+    """The Services whose only backend is this pod, and that the machine translates."""
     for service in machine.translation.services if machine.translation else ():
         if [one.pod for one in service.backends] == [pod] and _chains(machine, service):
             yield service
@@ -95,7 +95,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
         peers = tuple(pod for pod in every if any(_balanced(intent, pod)))
         yield from [FaultSite(central(intent), peers)] if peers else []
         return
-    for machine in hosts(intent) if proxied.translates(intent) else ():
+    for machine in hosts(intent) if parts.translates(intent) else ():
         pods = (pod.name for one in hosts(intent) for pod in one.pods)
         peers = tuple(pod for pod in pods if any(_single(machine, pod)))
         if peers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.explain.faults import proxied
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import central, hosts, many, nft
 from lab.providers.netns.services import SERVICE_TABLE, service_rules
@@ -16,7 +16,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
     if intent.logical:
         return _of_switch(intent, node)
     if intent.kubernetes is not None:
-        return proxied.without_services(node, FAULT.name)
+        return parts.without_services(node, FAULT.name)
     rules = service_rules(translation, node)
     maps = {"service-ips": rules.by_address, "service-nodeports": rules.by_node_port}
     empty = nft(*(f"flush map ip {SERVICE_TABLE} {name}" for name in maps))
@@ -47,7 +47,7 @@ FAULT = Fault(
     sites=lambda intent: (
         FaultSite(one.name)
         for one in hosts(intent)
-        if one.translation and one.translation.services and proxied.translates(intent)
+        if one.translation and one.translation.services and parts.translates(intent)
     ),
     change=_change,
     also=("no-services", "kube-proxy-down"),

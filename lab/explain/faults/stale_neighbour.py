@@ -34,7 +34,7 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
 def _sites(intent: Intent) -> Iterator[FaultSite]:
     """Where packets of pods pass: a node without any sends nothing to its neighbours.
 
-    Open vSwitch learns its tunnels' neighbours from every packet that comes, and would mend it.
+    Open vSwitch learns its tunnels' neighbours from every packet that comes, and would correct it.
     A chassis that forwards nothing (OVN on Windows) is no way to its pods: the router sends it
     nothing either.
     """

@@ -27,7 +27,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _announced(card: Interface) -> Iterator[str]:
-    """What has a machine send by a card, so that the switch learns anew behind which port it is.
+    """Have a machine send by a card, so that the switch learns again behind which port it is.
 
     It tells its addresses to all (``arp_notify`` of the kernel's ip-sysctl) as if the MAC were
     new, and forgets its neighbours.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.cluster.addons.calico import AS_NUMBER, as_number
-from lab.explain.faults import calico_parts
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
 
@@ -15,12 +15,12 @@ _WRONG = 65_000
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
     right = as_number(intent, intent.machine(node))
-    told = f"{calico_parts.KUBECTL} annotate --overwrite node {node} {AS_NUMBER}="
-    return change(intent.control_plane(), [f"{told}{_WRONG}"], [f"{told}{right}"])
+    annotation = f"{parts.CALICO_KUBECTL} annotate --overwrite node {node} {AS_NUMBER}="
+    return change(intent.control_plane(), [f"{annotation}{_WRONG}"], [f"{annotation}{right}"])
 
 
 def _sites(intent: Intent) -> Iterator[FaultSite]:
-    for site in calico_parts.sites(intent):
+    for site in parts.calico_nodes(intent):
         if as_number(intent, intent.machine(site.node)):
             yield site
 

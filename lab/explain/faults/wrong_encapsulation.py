@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lab.cluster.addons.calico import VXLAN
-from lab.explain.faults import calico_parts
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault, FaultChange, FaultCommand
 from lab.topology.intent import Intent
 
@@ -15,7 +15,7 @@ _SECONDS = 30
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
     """Undone once the control plane's own route to the block is what it was."""
     wrong = "Never" if intent.topology == VXLAN else "Always"
-    made = calico_parts.pool_changed(intent, node, {"vxlanMode": wrong})
+    made = parts.pool_changed(intent, node, {"vxlanMode": wrong})
     central, kubelet = intent.machine(intent.control_plane()), intent.machine(node).kubelet
     block = kubelet.pod_cidr if kubelet else None
     ways = [one for one in central.routes if one.destination == block and one.via]
@@ -29,8 +29,8 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 FAULT = Fault(
     name="wrong-encapsulation",
     title="a node's IPPool has the other encapsulation: VXLAN where there is none, or none",
-    needs=calico_parts.NEEDS,
-    sites=calico_parts.sites,
+    needs=parts.NEEDS_CALICO,
+    sites=parts.calico_nodes,
     change=_change,
     also=("encapsulation-wrong", "vxlan-mode-wrong"),
 )

@@ -1,4 +1,4 @@
-"""flannel's file on a node has another pod CIDR than the Node, as after a cluster made anew.
+"""flannel's file on a node has another pod CIDR than the Node, as after a new kubeadm init.
 
 Pods that are there keep their addresses; new ones get none that leads to them, or none at all.
 """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lab.explain.faults import calico_parts
+from lab.explain.faults import parts
 from lab.explain.faults.fault import Fault
 
 FAULT = Fault(
     name="wrong-pool",
     title="a node's IPPool has natOutgoing off: what its pods send out has their own addresses",
-    needs=calico_parts.NEEDS,
-    sites=calico_parts.sites,
-    change=lambda intent, node, _: calico_parts.pool_changed(intent, node, {"natOutgoing": False}),
+    needs=parts.NEEDS_CALICO,
+    sites=parts.calico_nodes,
+    change=lambda intent, node, _: parts.pool_changed(intent, node, {"natOutgoing": False}),
     also=("pool-wrong", "wrong-ippool", "nat-outgoing-off"),
 )

@@ -1,8 +1,8 @@
 """Answer files and the small CD that they are on: for Setup, and for a clone of a golden image.
 
-The templates are ``images/windows/*.xml.j2``; what they are filled in with is decided here. Windows
+The templates are ``images/windows/*.xml.j2``; this module decides what fills them. Windows
 looks for the answer file in the root of every drive, and the first-logon command looks for the
-script there, so that no drive letter is fixed and the label is ours to choose.
+script there, so that no drive letter is fixed and the label can be anything.
 
 Each command's line is run without a shell of its own. What it says on the first serial port has no
 space before the ``>``, which ``echo`` would write too.
@@ -32,8 +32,8 @@ from lab.imaging.windows.settings import (
     Settings,
     Surface,
     clone_document,
-    encoded,
-    masked,
+    encode_password,
+    mask,
     product_key,
     random_password,
     settings_document,
@@ -59,16 +59,16 @@ DRIVERS: tuple[str, ...] = (
     "pvpanic",
     "qemufwcfg",
 )
-"""Folders of the virtio-win medium whose drivers Setup is to take: those of devices that our
-machines have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
+"""Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
+of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
 LETTERS = "DEFGH"
 """Where a CD may be in Windows PE: the installation medium is D, the others follow in the order
 of their ports. Setup goes on where a path is not there."""
-_CURE = "mend it, or write templates: windows into the recipe"
+_HINT = "correct it, or write 'templates: windows' into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
 """Number of the partition that Windows goes to."""
 Script = Literal["bootstrap.ps1", "clone.ps1"]
-"""What is run at the first logon of an installation, and of a clone."""
+"""Scripts of the first logon of an installation, and of a clone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class AnswerCommand:
     """Goes into the answer file beside it."""
 
 
-def _says(phase: str) -> AnswerCommand:
+def _echo_phase(phase: str) -> AnswerCommand:
     return AnswerCommand(f"cmd /c echo hybridlab: phase {phase}> COM1", f"Tell the host: {phase}")
 
 
-WINDOWS_PE: tuple[AnswerCommand, ...] = (_says("winpe"),)
+WINDOWS_PE: tuple[AnswerCommand, ...] = (_echo_phase("winpe"),)
 """Before Setup looks at the disk."""
 SPECIALIZE: tuple[AnswerCommand, ...] = (
-    _says("specialize"),
+    _echo_phase("specialize"),
     AnswerCommand("net user Administrator /active:yes", "Let the administrator log in"),
     AnswerCommand(
         r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
@@ -116,7 +116,7 @@ def takes_own_key(windows: Windows, channel: Channel) -> bool:
     return windows.key is None and channel != "evaluation"
 
 
-def decided(
+def make_settings(
     windows: Windows, firmware: Firmware, channel: Channel, password: str, own: str | None = None
 ) -> Settings:
     """All that the answer file says.
@@ -209,8 +209,8 @@ def driver_paths(drivers: tuple[str, ...], release: str) -> tuple[str, ...]:
 
 def _common(computer_name: str, password: str, region: Region) -> dict[str, Any]:
     return {
-        "administrator_password": encoded(password, "AdministratorPassword"),
-        "autologon_password": encoded(password, "Password"),
+        "administrator_password": encode_password(password, "AdministratorPassword"),
+        "autologon_password": encode_password(password, "Password"),
         "computer_name": computer_name,
         "region": region,
     }
@@ -245,14 +245,14 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         raise UsageError(
             "making the answer file",
             f"template '{error.name if isinstance(error, TemplateSyntaxError) else name}': {error}",
-            _CURE,
+            _HINT,
         ) from error
     document = "".join(f"{line}\n" for line in lines if line.strip()).encode()
     try:
         ET.fromstring(document)  # noqa: S314  our own
     except ET.ParseError as error:
         raise UsageError(
-            "making the answer file", f"template '{name}' makes no XML: {error}", _CURE
+            "making the answer file", f"template '{name}' is not valid XML: {error}", _HINT
         ) from error
     return document
 
@@ -323,7 +323,7 @@ def _scripts(templates: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
 def first_logon(script: Script) -> tuple[AnswerCommand, ...]:
     """At the first logon, as administrator; each waits for the one before it."""
     return (
-        _says("first-logon"),
+        _echo_phase("first-logon"),
         AnswerCommand(rf"cmd.exe /c {_POLICY}", "Let PowerShell run local scripts"),
         AnswerCommand(
             rf"%SystemDrive%\Windows\SysWOW64\cmd.exe /c {_POLICY}",
@@ -371,14 +371,14 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
     asked = {"edition": edition, "surface": surface}
     windows = windows.model_copy(update={name: one for name, one in asked.items() if one})
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
-    settings = decided(
+    settings = make_settings(
         windows,
         firmware or recipe.firmware,
         channel,
         random_password(),
         HIDDEN if has_key and takes_own_key(windows, channel) else None,
     )
-    return masked(answer_file(settings, templates=recipe.templates).decode())
+    return mask(answer_file(settings, templates=recipe.templates).decode())
 
 
 def clone_preview(recipe: Recipe) -> str:
@@ -399,14 +399,14 @@ def clone_preview(recipe: Recipe) -> str:
         time_server=None,
         region=_windows(recipe).region,
     )
-    return masked(clone_answer_file(settings, templates=recipe.templates).decode())
+    return mask(clone_answer_file(settings, templates=recipe.templates).decode())
 
 
 def _windows(recipe: Recipe) -> Windows:
     if recipe.windows is None:
         raise UsageError(
             f"making the answer file of image '{recipe.name}'",
-            f"it is no image of Windows, but made by '{recipe.kind}'",
+            f"it is not an image of Windows, but made by '{recipe.kind}'",
             "'lab image list' shows the kind of each",
         )
     return recipe.windows

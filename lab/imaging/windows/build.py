@@ -20,7 +20,7 @@ from lab.imaging import inputs
 from lab.imaging.cloud import adopt
 from lab.imaging.job import UNFINISHED, BuildJob, Built
 from lab.imaging.recipe import Windows
-from lab.imaging.windows.answer import decided, install_medium, takes_own_key
+from lab.imaging.windows.answer import install_medium, make_settings, takes_own_key
 from lab.imaging.windows.machine import (
     Building,
     InstallationMachine,
@@ -31,16 +31,16 @@ from lab.imaging.windows.medium import Channel, choose, overlay, read
 from lab.imaging.windows.monitor import EMULATED, InstallMonitor, Progress
 from lab.imaging.windows.settings import (
     MASK,
-    checked,
-    masked,
+    check_key,
+    mask,
     random_password,
     read_secret,
-    secret_of,
+    secret_name,
 )
 from lab.imaging.windows.steps import MODULE, ImageStep, Sysprep, golden_steps, settings
 from lab.remote import programs
 from lab.remote.shell import Reach, WindowsReach
-from lab.remote.windows_steps import answers
+from lab.remote.windows_steps import collect_facts
 from lab.state.files import write_private
 
 if TYPE_CHECKING:
@@ -55,13 +55,13 @@ KEY = "key"
 
 _CONTENT = 24 << 30
 """Bytes that an installed server takes twice while its disk comes home, desktop included. [I]"""
-_WITNESS_SECONDS = 90.0
+_LOGS_SECONDS = 90.0
 """For asking a machine that is being given up; most take no question any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildRecord:
-    """What cannot be seen of the machine itself."""
+    """State of a build that cannot be read from its machine."""
 
     stage: Stage
     password: str = field(repr=False)
@@ -178,16 +178,16 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     """The media read, the answers written; nothing is on a hypervisor yet."""
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
-    digests = inputs.found(recipe, job.inventory, job.downloads, job.say)
+    digests = inputs.digests(recipe, job.inventory, job.downloads, job.say)
     setup = _disc(job, inputs.ISO, digests)
     assert setup is not None, "found() has looked"
     medium = read(setup.path)
     image = choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
-    answered = decided(
+    answered = make_settings(
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
-    openssh = inputs.provided(job, inputs.OPENSSH)
+    openssh = inputs.find_file(job, inputs.OPENSSH)
     disc = install_medium(
         answered,
         public_key.strip(),
@@ -219,21 +219,21 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
 def _own_key(job: BuildJob, channel: Channel) -> str | None:
     """The inventory's product key, where it has one and the medium may take one."""
     secrets = job.inventory.secrets
-    name = secret_of(job.recipe.name, secrets)
+    name = secret_name(job.recipe.name, secrets)
     if name is None or not takes_own_key(_parts(job), channel):
         return None
     job.tell(f"the product key is that of [secrets.{name}]")
-    return checked(name, read_secret(name, secrets[name], job.doing))
+    return check_key(name, read_secret(name, secrets[name], job.doing))
 
 
 def _disc(job: BuildJob, name: str, digests: Mapping[str, str]) -> VendorMedium | None:
-    path = inputs.provided(job, name)
+    path = inputs.find_file(job, name)
     return None if path is None else VendorMedium(path, digests[name].rpartition(":")[2])
 
 
 def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
     """Follow it to the end of its installation, and take its disk home; its size in GiB."""
-    handover = Handover(job, machine, record)
+    steps = InstallationSteps(job, machine, record)
     watch = InstallMonitor(
         image=job.recipe.name,
         machine=machine,
@@ -241,17 +241,17 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
         logs=job.downloads.parent / "logs",
         tell=job.tell,
         resets_before=record.resets,
-        witness=handover.witness,
-        reset=handover.reset,
+        collect_logs=steps.collect_logs,
+        reset=steps.save_resets,
     )
-    if handover.record.stage in {"installing", "steps"}:
+    if steps.record.stage in {"installing", "steps"}:
         watch.until(lambda now: now.phase in {"ready", "sysprep"})
-        handover.run_steps(watch)
-    if handover.record.stage == "sealing":
+        steps.run_steps(watch)
+    if steps.record.stage == "sealing":
         watch.until(lambda now: now.off)
-        handover.reached("taking")
+        steps.save_stage("taking")
     machine.take_answers()
-    job.tell("taking the finished disk home")
+    job.tell("copying the finished disk")
     work = job.scratch / "work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -266,7 +266,9 @@ def _give_up(job: BuildJob, machine: Building) -> None:
     try:
         machine.remove()
     except LabError as error:
-        job.tell(f"{machine.where} is left: {error.happened}; the next build removes it")
+        job.tell(
+            f"{machine.where} could not be removed: {error.happened}; the next build removes it"
+        )
         _unreachable(job)
         return
     _forget(job.scratch)
@@ -279,22 +281,22 @@ def _unreachable(job: BuildJob) -> None:
         _save(job.scratch, replace(record, stage="making"))
 
 
-class Handover:
-    """What this command does in the machine, and what it keeps of that for the next one."""
+class InstallationSteps:
+    """Runs the steps of an installation, and records them for a command that resumes it."""
 
     def __init__(self, job: BuildJob, machine: Building, record: BuildRecord) -> None:
         self.record = record
         self._job = job
         self._machine = machine
-        self._patience = 1 if machine.accelerated else EMULATED
+        self._slowdown = 1 if machine.accelerated else EMULATED
 
-    def reached(self, stage: Stage) -> None:
+    def save_stage(self, stage: Stage) -> None:
         """Keep how far it is."""
-        self._keep(replace(self.record, stage=stage))
+        self._save_record(replace(self.record, stage=stage))
 
-    def reset(self, resets: int) -> None:
+    def save_resets(self, resets: int) -> None:
         """Keep how often it was reset."""
-        self._keep(replace(self.record, resets=resets))
+        self._save_record(replace(self.record, resets=resets))
 
     def run_steps(self, watch: InstallMonitor) -> None:
         """Log in by both shells, with what it said on COM1 and nothing else, and run the steps.
@@ -309,22 +311,22 @@ class Handover:
         """
         recipe = self._job.recipe
         assert recipe.windows is not None, "chosen by the recipe's kind"
-        self.reached("steps")
+        self.save_stage("steps")
         shell = self._shell(watch.progress)
         try:
             self._job.tell("ready: logging in by WinRM and by SSH, with the keys from COM1")
-            self._enter(shell, watch)
+            self._log_in(shell, watch)
             for step in golden_steps(recipe.windows.wanted.year, watch.progress.certificate):
                 if step.name not in self.record.steps:
                     self._run(shell, step)
-                    self._keep(replace(self.record, steps=(*self.record.steps, step.name)))
+                    self._save_record(replace(self.record, steps=(*self.record.steps, step.name)))
         except LabError as error:
-            raise self._told(error, watch) from error
+            raise self._with_evidence(error, watch) from error
         finally:
             shell.close()
-        self.reached("sealing")
+        self.save_stage("sealing")
 
-    def witness(self, progress: Progress) -> str:
+    def collect_logs(self, progress: Progress) -> str:
         """Fetch what the machine tells of itself, where its shells take commands; where it is."""
         if not progress.key or not progress.certificate:
             return ""
@@ -332,9 +334,9 @@ class Handover:
         shell = self._shell(progress)
         fetched = 0
         try:
-            for name, content in answers(shell, Deadline(_WITNESS_SECONDS)):
+            for name, content in collect_facts(shell, Deadline(_LOGS_SECONDS)):
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_text(self._hidden(content), encoding="utf-8")
+                (folder / name).write_text(self._mask(content), encoding="utf-8")
                 fetched += 1
         except LabError as error:
             if not fetched:
@@ -343,11 +345,11 @@ class Handover:
             shell.close()
         return f"its own logs are in '{folder}'"
 
-    def _hidden(self, content: bytes) -> str:
+    def _mask(self, content: bytes) -> str:
         """A log without this build's password, and without product keys."""
-        return masked(content.decode(errors="replace").replace(self.record.password, MASK))
+        return mask(content.decode(errors="replace").replace(self.record.password, MASK))
 
-    def _keep(self, record: BuildRecord) -> None:
+    def _save_record(self, record: BuildRecord) -> None:
         self.record = record
         _save(self._job.scratch, record)
 
@@ -367,7 +369,7 @@ class Handover:
         way = WindowsReach(reach, self.record.password, progress.certificate, port=where.winrm_port)
         return WindowsShell(way)
 
-    def _enter(self, shell: WindowsShell, watch: InstallMonitor) -> None:
+    def _log_in(self, shell: WindowsShell, watch: InstallMonitor) -> None:
         shell.wait(Deadline(watch.seconds("ready")))
 
     def _run(self, shell: WindowsShell, step: ImageStep) -> None:
@@ -376,7 +378,7 @@ class Handover:
         self._job.tell(f"ready: step '{step.name}'")
         files = self._job.recipe.templates
         given = (files[f"{step.name}.ps1"], files[MODULE], step.name, settings(step))
-        deadline = Deadline(step.deadline_s * self._patience)
+        deadline = Deadline(step.deadline_s * self._slowdown)
         if isinstance(step, Sysprep):
             run_step(shell, *given, deadline)  # its reboot is the shut-down
             return
@@ -386,7 +388,7 @@ class Handover:
             + (", and the machine was restarted" if result.reboot else "")
         )
 
-    def _told(self, error: LabError, watch: InstallMonitor) -> LabError:
+    def _with_evidence(self, error: LabError, watch: InstallMonitor) -> LabError:
         """The error with what can be seen of the machine from outside."""
         with suppress(LabError):
             watch.look()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VendorMedium:
-    """A vendor's medium: a file of this machine that nobody copies where it can be helped."""
+    """A vendor's medium: a file of this machine, used in place where possible."""
 
     path: Path
     sha256: str
@@ -28,7 +28,7 @@ class VendorMedium:
 
 @dataclass(frozen=True, slots=True)
 class InstallationMachine:
-    """What is asked for."""
+    """The machine that a build asks for."""
 
     image: str
     """Of the recipe, for messages."""
@@ -49,7 +49,7 @@ class InstallationMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class InstallationState:
     """The machine at one moment."""
 
     said: bytes
@@ -83,7 +83,7 @@ class Building(Protocol):
     def where(self) -> str:
         """It and its hypervisor in words: ``domain 'x' on 'rack1'``."""
 
-    def look(self, heard: int) -> Glance:
+    def look(self, heard: int) -> InstallationState:
         """Look at it; ``heard`` is how many bytes of its console are known already."""
 
     def picture(self) -> bytes:
@@ -118,7 +118,7 @@ class InstallationSite(Protocol):
         ------
         PreflightError
             When the hypervisor has another processor, no room or no range, or cannot read a
-            medium: what, and how to mend it.
+            medium: what, and how to fix it.
         BrokenError
             As libvirt refuses.
 

@@ -36,7 +36,7 @@ _EDITION_FILE = "/sources/ei.cfg"
 _EDITION_FILE_MOST = 4096
 _CHANNELS: dict[str, Channel] = {"eval": "evaluation", "volume": "volume", "retail": "retail"}
 _EVALUATION = re.compile(r"Eval$|\bEvaluation\b")
-_CURE = "give the ISO of Windows Server as Microsoft publishes it"
+_HINT = "give the ISO of Windows Server as Microsoft publishes it"
 _AGAIN = "fetch the medium again, and compare its SHA-256 with the one Microsoft gives"
 _ARCHITECTURES = {"0": "i686", "5": "arm", "9": "x86_64", "12": "aarch64"}
 """PROCESSOR_ARCHITECTURE_... of Windows to the names that Python and libvirt have."""
@@ -111,7 +111,7 @@ class WindowsMedium:
 
 
 def read(path: Path) -> WindowsMedium:
-    """What an installation medium holds; what it is, where it is none.
+    """Read an installation medium.
 
     Raises
     ------
@@ -120,10 +120,10 @@ def read(path: Path) -> WindowsMedium:
         not installed.
 
     """
-    with opened(path, f"reading the medium '{path}'", _CURE) as medium:
+    with opened(path, f"reading the medium '{path}'", _HINT) as medium:
         container = next(filter(None, map(medium.find, _CONTAINERS)), None)
         if container is None:
-            raise PreflightError(medium.doing, kind_of(medium.label, _names(medium)), _CURE)
+            raise PreflightError(medium.doing, kind_of(medium.label, _names(medium)), _HINT)
         images = _images(medium, container)
         edition_file = medium.find(_EDITION_FILE)
         told = b""
@@ -248,7 +248,9 @@ def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
             programs.run(doing, command, Deadline(_SECONDS), on_line=lines.append)
         except BrokenError as error:
             message = lines[-1] if lines else error.happened
-            raise PreflightError(doing, f"it is no whole WIM: {message}", _AGAIN) from error
+            raise PreflightError(
+                doing, f"it is not a complete WIM file: {message}", _AGAIN
+            ) from error
         pairs = (line.partition("=") for line in lines)
         return {name.strip(): value.strip() for name, _, value in pairs}, xml.read_bytes()
 
@@ -334,16 +336,16 @@ ARCHITECTURE = "x86_64"
 _SERVERS = "give the ISO of Windows Server 2019, 2022 or 2025"
 _STORAGE, _CARD = "viostor", "NetKVM"
 """Folders of the drivers without which nothing can be installed, or reached."""
-_DRIVERS_CURE = "give the whole virtio-win ISO, of a version that has this release"
+_DRIVERS_HINT = "give the whole virtio-win ISO, of a version that has this release"
 _DAEMON = "sshd.exe"
-_OPENSSH_CURE = "give OpenSSH-Win64.zip of a release of Win32-OpenSSH"
+_OPENSSH_HINT = "give OpenSSH-Win64.zip of a release of Win32-OpenSSH"
 _ARCHIVE_MOST = 256 << 20
 """Bytes; the archive has some 5 MB, and goes onto the answer medium."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one recipe would have of a medium."""
+    """Whether one recipe can use a medium."""
 
     recipe: str
     image: str
@@ -362,10 +364,10 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
 
     """
     doing = f"looking for '{wanted.name}' on the medium '{medium.path}'"
-    _server(doing, medium)
+    _check_server(doing, medium)
     for image in medium.images:
         if image.name.lower() == wanted.name.lower():
-            _usable(doing, image, wanted.release)
+            _check_image(doing, image, wanted.release)
             return image
     releases = sorted({release.name for image in medium.images if (release := _release(image))})
     if releases and wanted.release.name not in releases:
@@ -374,11 +376,11 @@ def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     else:
         happened = "there is no such image on it"
         hint = "ask for one of those that it holds, or give another ISO"
-    raise PreflightError(doing, f"{happened}; {held(medium)}", hint)
+    raise PreflightError(doing, f"{happened}; {list_images(medium)}", hint)
 
 
 def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use, ...]:
-    """What each recipe would have of a medium, in the order of their names."""
+    """Whether each recipe can use a medium, sorted by name."""
     found = []
     for recipe, wanted in sorted(recipes.items()):
         try:
@@ -390,7 +392,7 @@ def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use
     return tuple(found)
 
 
-def held(medium: WindowsMedium) -> str:
+def list_images(medium: WindowsMedium) -> str:
     """The images of a medium, in words: ``it holds`` and a line for each."""
     lines = [
         f"\n    {image.index} '{image.name}' ('{image.display_name}'), {version(image)}"
@@ -405,7 +407,7 @@ def version(image: WindowsImage) -> str:
 
 
 def check_drivers(path: Path, release: Release) -> None:
-    """See that the virtio-win medium has the drivers of disk and card for a release.
+    """Check that the virtio-win medium has the drivers of disk and card for a release.
 
     Raises
     ------
@@ -413,15 +415,17 @@ def check_drivers(path: Path, release: Release) -> None:
         When it cannot be read, is something else, or has no drivers for that release.
 
     """
-    with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_CURE) as medium:
+    with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
         for driver in (_STORAGE, _CARD):
             folder = f"/{driver}/{release.drivers}/amd64"
             if not any(name.lower().endswith(".inf") for name in medium.names(folder)):
-                raise PreflightError(medium.doing, _lack(medium, driver, folder), _DRIVERS_CURE)
+                raise PreflightError(
+                    medium.doing, _missing_driver(medium, driver, folder), _DRIVERS_HINT
+                )
 
 
 def check_openssh(path: Path) -> None:
-    """See that a file is an archive with Win32-OpenSSH's server in it.
+    """Check that a file is an archive with Win32-OpenSSH's server in it.
 
     Raises
     ------
@@ -433,23 +437,23 @@ def check_openssh(path: Path) -> None:
     try:
         size = path.stat().st_size
         if not path.is_file():
-            raise PreflightError(doing, "it is no file", _OPENSSH_CURE)
+            raise PreflightError(doing, "it is not a file", _OPENSSH_HINT)
         if size > _ARCHIVE_MOST:
-            what = f"it has {size:,} bytes, which is no archive of OpenSSH"
-            raise PreflightError(doing, what, _OPENSSH_CURE)
+            what = f"it has {size:,} bytes, too large for an archive of OpenSSH"
+            raise PreflightError(doing, what, _OPENSSH_HINT)
         with zipfile.ZipFile(path) as archive:
             names = [
                 name.replace("\\", "/").rpartition("/")[2].lower() for name in archive.namelist()
             ]
     except zipfile.BadZipFile as error:
-        raise PreflightError(doing, "it is no whole ZIP archive", _OPENSSH_CURE) from error
+        raise PreflightError(doing, "it is not a complete ZIP archive", _OPENSSH_HINT) from error
     except OSError as error:
         raise PreflightError(doing, f"{error.strerror}", "check the path") from error
     if _DAEMON not in names:
-        raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_CURE)
+        raise PreflightError(doing, f"it holds no '{_DAEMON}'", _OPENSSH_HINT)
 
 
-def _lack(medium: Medium, driver: str, folder: str) -> str:
+def _missing_driver(medium: Medium, driver: str, folder: str) -> str:
     called = f"the medium '{medium.label}'"
     releases = [name for name in medium.names(f"/{driver}") if not name.startswith(".")]
     if not releases:
@@ -457,18 +461,18 @@ def _lack(medium: Medium, driver: str, folder: str) -> str:
     return f"{called} has no driver in '{folder[1:]}', but for {', '.join(sorted(releases))}"
 
 
-def _server(doing: str, medium: WindowsMedium) -> None:
-    """See that it is a medium of servers at all."""
+def _check_server(doing: str, medium: WindowsMedium) -> None:
+    """Check that it is a medium of Windows Server."""
     kinds = {image.installation.lower() for image in medium.images}
     if kinds and kinds <= {"client"}:
-        happened = f"it is a medium of Windows for desktops; {held(medium)}"
+        happened = f"it is a medium of Windows for desktops; {list_images(medium)}"
         raise PreflightError(doing, happened, _SERVERS)
     if kinds and kinds <= {"windowspe", ""}:
-        happened = f"it is a medium without Windows to install; {held(medium)}"
+        happened = f"it is a medium without Windows to install; {list_images(medium)}"
         raise PreflightError(doing, happened, _SERVERS)
 
 
-def _usable(doing: str, image: WindowsImage, release: Release) -> None:
+def _check_image(doing: str, image: WindowsImage, release: Release) -> None:
     if image.architecture != ARCHITECTURE:
         raise PreflightError(
             doing,

@@ -41,28 +41,28 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """One line that was meant for us."""
+class ConsoleMessage:
+    """A line of the console that is for the lab."""
 
     word: Word
     rest: str
 
 
-def heard(line: str) -> Heard | None:
-    """What a line of the console says to us; None for all others.
+def parse_message(line: str) -> ConsoleMessage | None:
+    """Parse a line of the console; None if it is not for the lab.
 
     The line may begin with what firmware or another program has left on it.
     """
     found = _LINE.search(line)
     if found is None:
         return None
-    return Heard(found["word"], found["rest"])  # type: ignore[arg-type]
+    return ConsoleMessage(found["word"], found["rest"])  # type: ignore[arg-type]
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
-"""Why nothing is to be waited for any more: a step of ours failed, the machine went down before
-its time, Setup has begun anew, or Windows specialises again and again."""
-MOST_SPECIALIZE = 2
+"""Why waiting is useless: a step failed, the machine shut down too early, Setup started again, or
+Windows specialises again and again."""
+SPECIALIZE_LIMIT = 2
 """How often Windows may begin to specialise: once, and once more where it was reset then. [I]"""
 ORDER: tuple[WindowsPhase, ...] = (
     "starting",
@@ -92,7 +92,7 @@ _SAYS: Mapping[str, WindowsPhase] = {
     "sysprep": "sysprep",
 }
 """What the guest itself says of its phase."""
-WORDS: Mapping[WindowsPhase, str] = {
+PHASE_TITLES: Mapping[WindowsPhase, str] = {
     "starting": "the firmware starts the medium",
     "winpe": "Setup's own system (WinPE) is running",
     "disk": "Setup partitions the disk",
@@ -113,7 +113,7 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
         "available' is a wrong image name or key, no disk in the list a missing storage driver "
         "(virtio-win)"
     ),
-    "disk": "the picture: Setup tells what it dislikes of the disk; 60 GiB are enough for all",
+    "disk": "the picture: Setup shows what is wrong with the disk; 60 GiB are enough",
     "copy": "the picture, and whether the disk still grows; the ISO may be damaged: compare its "
     "SHA-256 with Microsoft's",
     "specialize": (
@@ -132,8 +132,8 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the host sees of the machine at one moment."""
+class Observation:
+    """The machine as the host sees it at one moment."""
 
     at: float
     """Seconds, on any clock that does not go back."""
@@ -153,13 +153,13 @@ class Progress:
     """All that is known of an installation."""
 
     began: float
-    """When its present phase began, on the clock of :class:`Seen`."""
+    """When its present phase began, on the clock of :class:`Observation`."""
     phase: WindowsPhase = "starting"
     step: str = ""
-    """Step of ours that the guest said it is at."""
+    """The step that the guest reported."""
     ending: Ending = ""
     failure: str = ""
-    """``step: message``, where a step of ours has failed."""
+    """``step: message``, where a step failed."""
     off: bool = False
     """It has shut itself down when it was to."""
     key: str = ""
@@ -194,8 +194,8 @@ def begin(at: float) -> Progress:
     return Progress(began=at, grown=at, changed=at)
 
 
-def advance(before: Progress, seen: Seen) -> Progress:
-    """What is known after one more look."""
+def advance(before: Progress, seen: Observation) -> Progress:
+    """The progress after one more observation."""
     now = replace(
         before,
         reboots=max(before.reboots, seen.reboots),
@@ -208,27 +208,31 @@ def advance(before: Progress, seen: Seen) -> Progress:
     *lines, rest = (before.line + seen.said.replace("\r", "\n")).split("\n")
     now = replace(now, line=rest[-KEPT:])
     for line in lines:
-        word = heard(line)
+        word = parse_message(line)
         if word is not None and not now.ending:
-            now = _told(now, word, seen.at)
+            now = _apply_message(now, word, seen.at)
     if not now.ending:
-        now = _guessed(now, seen.at)
+        now = _infer_phase(now, seen.at)
     if seen.runs or now.ending:
         return now
     return replace(now, off=True) if now.phase == "sysprep" else replace(now, ending="down")
 
 
-def late(progress: Progress, minutes: Mapping[WindowsPhase, int], patience: int, at: float) -> bool:
+def is_late(
+    progress: Progress, minutes: Mapping[WindowsPhase, int], slowdown: int, at: float
+) -> bool:
     """Whether the present phase has taken longer than it may.
 
-    ``patience``: how many times as long as ``minutes`` says.
+    ``slowdown``: how many times as long as ``minutes`` says.
     """
-    return at - progress.began > minutes[progress.phase] * 60.0 * patience
+    return at - progress.began > minutes[progress.phase] * 60.0 * slowdown
 
 
-def account(progress: Progress, at: float) -> str:
-    """What has been seen in the present phase, for a person: one clause after the other."""
-    words = [f"at '{progress.phase}' ({WORDS[progress.phase]}) for {_span(at - progress.began)}"]
+def describe(progress: Progress, at: float) -> str:
+    """Describe the present phase for messages."""
+    words = [
+        f"at '{progress.phase}' ({PHASE_TITLES[progress.phase]}) for {_span(at - progress.began)}"
+    ]
     if progress.step:
         words.append(f"its last step is '{progress.step}'")
     grown = progress.disk_bytes - progress.disk_before
@@ -242,10 +246,10 @@ def account(progress: Progress, at: float) -> str:
     return "; ".join(words)
 
 
-def _told(now: Progress, word: Heard, at: float) -> Progress:
+def _apply_message(now: Progress, word: ConsoleMessage, at: float) -> Progress:
     match word.word:
         case "phase":
-            return _entered(now, word.rest, at)
+            return _enter_phase(now, word.rest, at)
         case "step":
             return replace(now, step=word.rest)
         case "failed":
@@ -256,7 +260,7 @@ def _told(now: Progress, word: Heard, at: float) -> Progress:
             return replace(now, certificate=word.rest.lower())
 
 
-def _entered(now: Progress, said: str, at: float) -> Progress:
+def _enter_phase(now: Progress, said: str, at: float) -> Progress:
     """A phase as the guest says it."""
     phase = _SAYS.get(said)
     if phase is None:
@@ -268,24 +272,24 @@ def _entered(now: Progress, said: str, at: float) -> Progress:
         now = replace(now, disk_empty=now.disk_bytes)
     if phase == "specialize":
         now = replace(now, specializes=now.specializes + 1)
-        if now.specializes > MOST_SPECIALIZE:
+        if now.specializes > SPECIALIZE_LIMIT:
             return replace(now, phase=phase, ending="loops")
-    return _forward(now, phase, at)
+    return _advance_to(now, phase, at)
 
 
-def _guessed(now: Progress, at: float) -> Progress:
-    """A phase that nobody says: by the disk's growth, and by a reboot."""
+def _infer_phase(now: Progress, at: float) -> Progress:
+    """Infer a phase that is not reported, from the disk's growth and reboots."""
     grown = now.disk_bytes - now.disk_empty
     if now.phase in {"winpe", "disk"} and grown >= COPY_BEGUN:
-        return _forward(now, "copy", at)
+        return _advance_to(now, "copy", at)
     if now.phase == "winpe" and grown >= DISK_BEGUN:
-        return _forward(now, "disk", at)
+        return _advance_to(now, "disk", at)
     if now.phase == "specialize" and now.reboots > now.reboots_before:
-        return _forward(now, "oobe", at)
+        return _advance_to(now, "oobe", at)
     return now
 
 
-def _forward(now: Progress, phase: WindowsPhase, at: float) -> Progress:
+def _advance_to(now: Progress, phase: WindowsPhase, at: float) -> Progress:
     if ORDER.index(phase) <= ORDER.index(now.phase):
         return now
     return replace(
@@ -320,7 +324,7 @@ _MARGIN_SECONDS = 60.0
 
 @dataclass
 class InstallMonitor:
-    """What is known of one machine, and how it is got to know.
+    """Follows the installation in one machine.
 
     Parameters
     ----------
@@ -333,14 +337,14 @@ class InstallMonitor:
     logs
         Directory for the console, and for pictures.
     tell
-        Is told every phase as it is entered.
+        Called with every phase as it is entered.
     resets_before
         How often it had been reset before this command looked at it.
-    witness
+    collect_logs
         Called when the machine is given up, with a way into it if there was one; what it says
         goes into the message.
     reset
-        Is told how often it was reset, all in all, whenever it was again.
+        Called with the total number of resets, after each.
 
     """
 
@@ -350,7 +354,7 @@ class InstallMonitor:
     logs: Path
     tell: Callable[[str], None]
     resets_before: int = 0
-    witness: Callable[[Progress], str] = lambda _: ""
+    collect_logs: Callable[[Progress], str] = lambda _: ""
     reset: Callable[[int], None] = lambda _: None
     progress: Progress = field(init=False)
     _heard: int = 0
@@ -359,7 +363,7 @@ class InstallMonitor:
     def __post_init__(self) -> None:
         """Begin to look now."""
         self.progress = begin(time.monotonic())
-        self._patience = 1 if self.machine.accelerated else EMULATED
+        self._slowdown = 1 if self.machine.accelerated else EMULATED
         self.logs.mkdir(parents=True, exist_ok=True)
         self.console.write_bytes(b"")
 
@@ -369,8 +373,8 @@ class InstallMonitor:
         return self.logs / f"{self.image}.log"
 
     def seconds(self, phase: WindowsPhase) -> float:
-        """What a phase may take on this machine."""
-        return self.minutes[phase] * 60.0 * self._patience
+        """Seconds that a phase may take on this machine."""
+        return self.minutes[phase] * 60.0 * self._slowdown
 
     def until(self, reached: Callable[[Progress], bool]) -> None:
         """Follow it until then.
@@ -383,7 +387,7 @@ class InstallMonitor:
             When it has come to an end from which it does not go on; the same.
 
         """
-        longest = sum(self.minutes.values()) * 60.0 * self._patience + _MARGIN_SECONDS
+        longest = sum(self.minutes.values()) * 60.0 * self._slowdown + _MARGIN_SECONDS
         doing = f"installing image '{self.image}'"
         Deadline(longest).wait(doing, lambda: self._step(reached), every=LOOK_SECONDS)
 
@@ -392,44 +396,44 @@ class InstallMonitor:
         if reached(self.progress):
             return True
         if self.progress.ending:
-            raise BrokenError(*self._story(_ended(self.progress)))
+            raise BrokenError(*self._error_parts(_describe_ending(self.progress)))
         at = time.monotonic()
-        if late(self.progress, self.minutes, self._patience, at):
+        if is_late(self.progress, self.minutes, self._slowdown, at):
             span = f"{self.seconds(self.progress.phase) / 60:.0f} min"
             raise DeadlineError(
-                *self._story(f"phase '{self.progress.phase}' has not ended within {span}")
+                *self._error_parts(f"phase '{self.progress.phase}' has not ended within {span}")
             )
         return False
 
     def look(self) -> None:
-        """Look once; what is new is told, and kept."""
-        glance = self.machine.look(self._heard)
+        """Look once; report and keep what is new."""
+        state = self.machine.look(self._heard)
         at = time.monotonic()
-        seen = Seen(
+        seen = Observation(
             at=at,
-            disk_bytes=glance.disk_bytes,
-            reboots=self.resets_before + glance.resets,
-            picture=self._screen(at) if glance.runs else "",
+            disk_bytes=state.disk_bytes,
+            reboots=self.resets_before + state.resets,
+            picture=self._screen(at) if state.runs else "",
         )
-        self._heard += len(glance.said)
+        self._heard += len(state.said)
         with self.console.open("ab") as log:
-            log.write(glance.said)
+            log.write(state.said)
         resets = self.progress.reboots
-        for line in glance.said.decode("ascii", errors="replace").splitlines(keepends=True):
+        for line in state.said.decode("ascii", errors="replace").splitlines(keepends=True):
             self._take(replace(seen, said=line))
-        self._take(replace(seen, runs=glance.runs))
+        self._take(replace(seen, runs=state.runs))
         if self.progress.reboots != resets:
             self.reset(self.progress.reboots)
 
-    def _take(self, seen: Seen) -> None:
-        """Add what was seen, and tell what is new in it."""
+    def _take(self, seen: Observation) -> None:
+        """Add an observation, and report what is new in it."""
         before, self.progress = self.progress, advance(self.progress, seen)
         self._tell(before)
 
     def _tell(self, before: Progress) -> None:
         now = self.progress
         if now.phase != before.phase:
-            self.tell(f"{now.phase}: {WORDS[now.phase]}")
+            self.tell(f"{now.phase}: {PHASE_TITLES[now.phase]}")
         if now.step and now.step != before.step:
             self.tell(f"{now.phase}: step '{now.step}'")
 
@@ -445,40 +449,40 @@ class InstallMonitor:
     def evidence(self) -> str:
         """All that was seen of the present phase, and where pictures and logs are kept."""
         now, at = self.progress, time.monotonic()
-        seen = [account(now, at)]
+        seen = [describe(now, at)]
         with suppress(LabError, OSError):
             path = self.logs / f"{self.image}-{now.phase}.png"
             path.write_bytes(self.machine.picture())
             seen.append(f"its screen is in '{path}'")
         with suppress(LabError):
-            said = self.witness(now)
+            said = self.collect_logs(now)
             seen += [said] if said else []
         seen.append(f"all of its console is in '{self.console}', which ends:{_tail(now)}")
         return "; ".join(seen)
 
-    def _story(self, what: str) -> tuple[str, str, str]:
+    def _error_parts(self, what: str) -> tuple[str, str, str]:
         """Doing, happened and hint of an error that ends the installation."""
         look = f"look at {LOOK_AT[self.progress.phase]}; then build it again"
         return f"installing image '{self.image}'", f"{what}; {self.evidence()}", look
 
 
-def _ended(progress: Progress) -> str:
+def _describe_ending(progress: Progress) -> str:
     """Why nothing is to be waited for any more."""
     if progress.ending == "failed":
         return f"step {progress.failure}"
     if progress.ending == "again":
         return (
-            "Setup has begun a second time: the machine was reset before Windows was on the disk, "
+            "Setup started a second time: the machine was reset before Windows was on the disk, "
             "or it starts the medium again instead of the disk"
         )
     if progress.ending == "loops":
         return (
-            f"Windows has begun phase 'specialize' {progress.specializes} times: each time the "
+            f"Windows started phase 'specialize' {progress.specializes} times: each time the "
             "machine was reset in the middle of it"
         )
-    return f"the machine went down at '{progress.phase}', before it was to"
+    return f"the machine shut down at '{progress.phase}', too early"
 
 
 def _tail(progress: Progress) -> str:
     lines = [line for line in progress.tail.replace("\r", "\n").split("\n") if line.strip()]
-    return "".join(f"\n    | {line[:160]}" for line in lines[-_LINES:]) or " it has said nothing"
+    return "".join(f"\n    | {line[:160]}" for line in lines[-_LINES:]) or " it printed nothing"

@@ -175,7 +175,7 @@ class CloneCard:
 
 @dataclass(frozen=True, slots=True)
 class CloneSettings:
-    """What makes a clone of a golden image one certain machine."""
+    """The identity of one clone of a golden image."""
 
     computer_name: str
     administrator_password: str = field(repr=False)
@@ -284,12 +284,12 @@ def random_password() -> str:
             return made
 
 
-def encoded(password: str, suffix: Suffix) -> str:
+def encode_password(password: str, suffix: Suffix) -> str:
     """A password as an answer file has it with ``PlainText`` false: hidden, and no secret."""
     return base64.b64encode(f"{password}{suffix}".encode("utf-16-le")).decode("ascii")
 
 
-def masked(document: str) -> str:
+def mask(document: str) -> str:
     """An answer file for people to see: without passwords, and without keys but public ones."""
     public = {key for release in RELEASES.values() for key in release.keys.values()}
     hidden = _VALUE.sub(lambda found: found[1] + MASK, document)
@@ -301,15 +301,15 @@ SECRET = "product-key"  # noqa: S105  a name
 ``product-key-windows-server-2022``."""
 PATTERN = r"^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$"
 HIDDEN = "-".join(["XXXXX"] * 5)
-"""Stands for a key that is not told."""
+"""Shown in place of a key."""
 
 
-def secret_of(image: str, known: Collection[str]) -> str | None:
+def secret_name(image: str, known: Collection[str]) -> str | None:
     """Name of the secret that holds an image's product key; None where the inventory has none."""
     return next((name for name in (f"{SECRET}-{image}", SECRET) if name in known), None)
 
 
-def checked(name: str, value: str) -> str:
+def check_key(name: str, value: str) -> str:
     """A secret that is a product key; letters may be small.
 
     Raises
@@ -329,7 +329,7 @@ def checked(name: str, value: str) -> str:
 
 
 def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str | None:
-    """What goes with a medium: None on evaluation media, where any key stops the installation.
+    """The key for a medium: None on evaluation media, where any key stops the installation.
 
     Parameters
     ----------
@@ -366,11 +366,11 @@ def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str |
 
 
 _SECRET_MOST = 4096
-"""Bytes of a file that are read: no secret of ours has more."""
+"""Bytes of a file that are read: secrets are shorter."""
 
 
 def read_secret(name: str, secret: Secret, doing: str) -> str:
-    """What a secret is, without the white space around it.
+    """Read a secret, without surrounding white space.
 
     Raises
     ------

@@ -101,10 +101,10 @@ class Containerd(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class HnsClean(ImageStep):
-    """What an earlier life left in the Host Networking Service is removed."""
+    """Removes what an earlier lab left in the Host Networking Service."""
 
     stop: tuple[str, ...] = ("kubelet", "kube-proxy", "flanneld", "containerd")
-    """Services that would make it anew."""
+    """Services that would make it again."""
     keep: tuple[str, ...] = ()
     """Names of networks that stay."""
 
@@ -156,7 +156,7 @@ class Observe(ImageStep):
     lines: int = 60
     """Of each log, the last ones."""
     ports: tuple[str, ...] = ("10250", "4789", "30000-32767")
-    """Whose firewall rules are told."""
+    """Firewall rules to report."""
 
     name: ClassVar[str] = "observe"
     deadline_s: ClassVar[int] = 2 * _MINUTE

@@ -16,16 +16,16 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, ip_address, ip_interface, ip_network
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
-from lab.providers.fake.directory import Directory, Place, bare, source_address
 from lab.providers.provider import (
     DNS_PORT,
+    MACHINES,
     PROBE_PORT,
     Ability,
     Evidence,
@@ -41,10 +41,114 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.shell import Completed
+from lab.remote.shell import Completed, Jump, Reach
 from lab.scenario.terms import ServicePort
-from lab.topology.intent import Intent, MachineIntent
+from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
 from lab.topology.proxying import ProxyChoice, choice, local
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an endpoint is: a machine, or a pod on it."""
+
+    machine: MachineIntent
+    pod: Pod | None = None
+
+    @property
+    def name(self) -> str:
+        """The endpoint's name."""
+        return self.pod.name if self.pod else self.machine.name
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """Who has which name and address; addresses are without prefix length."""
+
+    by_name: Mapping[str, Place]
+    by_address: Mapping[str, Place]
+    zone: Mapping[str, str]
+    """Addresses of each fully qualified name, of Services and of pods behind headless ones."""
+
+    @classmethod
+    def of(cls, intent: Intent) -> Directory:
+        """The directory of an Intent."""
+        places = [Place(machine) for machine in intent.machines]
+        places += [Place(machine, pod) for machine in intent.machines for pod in machine.pods]
+        services = {
+            machine.name: machine.translation.services
+            for machine in intent.machines
+            if machine.translation
+        }
+        return cls(
+            {place.name: place for place in places},
+            {address: place for place in places for address in _addresses(place)},
+            _zone(intent, {each for offered in services.values() for each in offered}),
+        )
+
+
+def bare(address: str) -> str:
+    """The address without its prefix length."""
+    return address.partition("/")[0]
+
+
+def source_address(machine: MachineIntent, destination: str) -> str | None:
+    """The address that a machine sends from: the first of the device that its best route names.
+
+    None where it has no route.
+    """
+    if destination in _machine_addresses(machine):
+        return destination
+    wanted = ip_address(destination)
+    ways = [(prefix, device) for prefix, device in _ways(machine) if wanted in prefix]
+    if not ways:
+        return None
+    _, best = max(ways, key=lambda way: way[0].prefixlen)
+    addresses = dict(_devices(machine)).get(best, ())
+    return bare(addresses[0]) if addresses else None
+
+
+def _addresses(place: Place) -> tuple[str, ...]:
+    return (bare(place.pod.address),) if place.pod else _machine_addresses(place.machine)
+
+
+def _machine_addresses(machine: MachineIntent) -> tuple[str, ...]:
+    return tuple(bare(address) for _, listed in _devices(machine) for address in listed)
+
+
+def _devices(machine: MachineIntent) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every device of the machine itself, with its addresses."""
+    for device in (*machine.interfaces, machine.bridge, machine.tunnel):
+        if device is not None:
+            yield device.name, device.addresses
+
+
+def _ways(machine: MachineIntent) -> Iterator[tuple[IPv4Network, str]]:
+    """Every prefix that the machine can send to, and the device it takes."""
+    for name, addresses in _devices(machine):
+        for address in addresses:
+            yield IPv4Network(ip_interface(address).network), name
+    for route in machine.routes:
+        everywhere = route.destination == "default"
+        prefix = "0.0.0.0/0" if everywhere else route.destination
+        yield IPv4Network(ip_network(prefix)), route.device
+
+
+def _zone(intent: Intent, services: set[ProxiedService]) -> dict[str, str]:
+    """Every name under the namespace that the pods' resolvers search first."""
+    namespaces = {
+        pod.resolver.search[0]
+        for machine in intent.machines
+        for pod in machine.pods
+        if pod.resolver.search
+    }
+    found = {f"{each.name}.{domain}": each.address for each in services for domain in namespaces}
+    for each in intent.headless:
+        for domain in namespaces:
+            every = sorted(ip_address(one.address) for one in each.backends)
+            found[f"{each.name}.{domain}"] = ", ".join(map(str, every))
+            found |= {f"{one.pod}.{each.name}.{domain}": one.address for one in each.backends}
+    return found
+
 
 LATENCY_MS = 0.2
 """Every exchange takes this long: the order of what one between namespaces takes."""
@@ -56,15 +160,8 @@ def outcome(directory: Directory, probe: Probe, dead: frozenset[str]) -> Outcome
     Everything works that the Intent lets work: what a machine drops times out, a name is looked
     up as the pod's resolver file says, an address that nothing has does not answer.
 
-    Parameters
-    ----------
-    directory
-        Of the lab's Intent.
-    probe
-        What is tried.
-    dead
-        Machines and pods that are switched off: nothing comes from them or gets through.
-
+    ``directory``: of the lab's Intent. ``probe``: what is tried. ``dead``: machines and pods that
+    are switched off: nothing comes from them or gets through.
     """
     source = directory.by_name.get(probe.source)
     if source is None:
@@ -259,7 +356,7 @@ class Call:
 
 @dataclass
 class Faults:
-    """What is to go wrong. Nothing does, unless told to."""
+    """What is to go wrong; nothing by default."""
 
     refuse: str = ""
     """Why this machine cannot do it: preflight says so."""
@@ -301,22 +398,13 @@ class FakeMachine:
 class FakeProvider(Provider):
     """A :class:`~lab.providers.provider.Provider` whose machines are entries in a mapping.
 
-    Parameters
-    ----------
-    world
-        The labs that are there, by token. Its own unless one is given.
-    faults
-        What goes wrong.
-    runner
-        What comes of commands on its machines.
-    now
-        The wall clock.
+    ``world``: the labs that are there, by token. Its own unless one is given. ``faults``: what goes
+    wrong. ``runner``: what comes of commands on its machines. ``now``: the wall clock.
 
     Attributes
     ----------
     calls
         What was asked of it, in order.
-
     """
 
     world: MutableMapping[str, FakeLab] = field(default_factory=dict)
@@ -408,8 +496,8 @@ class FakeProvider(Provider):
         directory = Directory.of(intent)
         outcomes: dict[int, Outcome] = {}
         for probe in probes:
-            told = self.faults.answer(intent, probe) if self.faults.answer else None
-            outcomes[probe.key] = told or outcome(directory, probe, self.faults.dead)
+            answer = self.faults.answer(intent, probe) if self.faults.answer else None
+            outcomes[probe.key] = answer or outcome(directory, probe, self.faults.dead)
         progress(len(outcomes))
         return outcomes
 
@@ -505,3 +593,60 @@ def make(setup: ProviderSetup) -> Provider:
     """A world of its own; it needs no inventory."""
     del setup
     return FakeProvider()
+
+
+BLANK = b"\x89PNG\r\n\x1a\n"
+"""How every PNG begins; enough of a picture for who does not look at it."""
+
+
+@dataclass
+class FakeComputers(FakeProvider):
+    """A :class:`~lab.providers.provider.RealMachines` too.
+
+    ``keyfile``, ``host_key``, ``port``, ``user``, ``jump``: of every machine's reach. ``said``:
+    what a machine's console has said, by its name.
+    """
+
+    abilities: frozenset[Ability] = frozenset({MACHINES})
+    keyfile: Path = Path("/nowhere/key")
+    host_key: str = "ssh-ed25519 AAAA"
+    port: int = 22
+    user: str = "root"
+    jump: Jump | None = None
+    said: dict[str, str] = field(default_factory=dict)
+
+    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
+        """Every machine at 127.0.0.1. BrokenError if the lab is not there."""
+        self._require(lab)
+        return tuple(
+            Reach(
+                machine.name,
+                "127.0.0.1",
+                self.user,
+                self.keyfile,
+                self.host_key,
+                self.port,
+                self.jump,
+            )
+            for machine in intent.machines
+        )
+
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:  # noqa: ARG002  one world is as good as another
+        """Noted, and left at once."""
+        self.calls.append(Call("console", lab.name, name))
+        return 0
+
+    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:  # noqa: ARG002  the same
+        """What ``said`` has of it."""
+        self.calls.append(Call("console_log", lab.name, name))
+        return self.said.get(name, "")
+
+    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:  # noqa: ARG002  the same
+        """The beginning of a picture."""
+        self.calls.append(Call("screenshot", lab.name, name))
+        return BLANK
+
+    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
+        """Noted."""
+        self.calls.append(Call("suspend", lab.name))
+        return tuple(machine.name for machine in intent.machines)

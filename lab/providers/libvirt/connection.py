@@ -34,7 +34,7 @@ ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'stora
 
 _FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
 """What libvirt says to who may not use it on this machine; polkit may not even be there to ask."""
-_ADMIT = "sudo usermod --append --groups libvirt $USER, and log in anew"
+_ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
 _CURES = (
     ("authentication failed", "see that this user may use libvirt there: group 'libvirt', polkit"),
     ("Permission denied", "see that the key of the URI may log in there: 'keyfile=' in the URI"),
@@ -52,11 +52,7 @@ _CURES = (
 def load() -> Any:
     """The libvirt module.
 
-    Raises
-    ------
-    PreflightError
-        When it is not installed.
-
+    Raises PreflightError when it is not installed.
     """
     try:
         import libvirt  # noqa: PLC0415  an extra: only who uses hypervisors has it
@@ -78,11 +74,7 @@ def is_here(hypervisor: Hypervisor) -> bool:
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
     """Open a connection that notices when the other end has gone.
 
-    Raises
-    ------
-    PreflightError
-        Saying which hypervisor, why not, and what to do.
-
+    Raises PreflightError saying which hypervisor, why not, and what to do.
     """
     library = load()
     remote = hypervisor.uri.split(":")[0].endswith(("+ssh", "+tls"))
@@ -184,11 +176,7 @@ def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
 def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
     """Put libvirt's refusals into words.
 
-    Raises
-    ------
-    BrokenError
-        With what was being done and on which hypervisor.
-
+    Raises BrokenError with what was being done and on which hypervisor.
     """
     library = load()
     try:

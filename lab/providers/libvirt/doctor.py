@@ -16,11 +16,11 @@ from lab._errors import LabError
 from lab._log import quantity
 from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor, Inventory
-from lab.providers.diagnosis import Diagnosis, Level
 from lab.providers.libvirt import connection, networks, ownership, storage
 from lab.providers.libvirt.host import KVM_HINT, AccelerationTrial, Host, try_acceleration
 from lab.providers.libvirt.owned import find_owned
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import Diagnosis, Level
 
 if TYPE_CHECKING:
     import libvirt
@@ -31,7 +31,7 @@ SURVEY_SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address sho
 
 @dataclass(frozen=True, slots=True)
 class KernelRoute:
-    """A way of the main table that is no default route."""
+    """A route of the main table other than the default one."""
 
     network: IPv4Network
     device: str
@@ -58,11 +58,7 @@ class Survey:
 def read_survey(printed: str) -> Survey:
     """What :data:`SCRIPT` has printed.
 
-    Raises
-    ------
-    ValueError
-        When it is anything else.
-
+    Raises ValueError when it is anything else.
     """
     clock, _, rest = printed.partition("\n")
     routes, _, links = rest.partition("\n\n")
@@ -88,7 +84,7 @@ def read_survey(printed: str) -> Survey:
 def _list(text: str) -> list[dict[str, Any]]:
     found = json.loads(text or "[]")
     if not isinstance(found, list):
-        raise ValueError("the output of ip is no list")  # noqa: TRY004  of the text, not of a type
+        raise ValueError("the output of ip is not a list")  # noqa: TRY004  of the text, not of a type
     return [one for one in found if isinstance(one, dict) and one]
 
 
@@ -149,13 +145,7 @@ class HypervisorFacts:
 def gather_facts(host: Host, peers: tuple[Hypervisor, ...]) -> HypervisorFacts:
     """Ask for everything. A tiny guest is started, and nothing is left.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot be reached.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises PreflightError when it cannot be reached. Raises libvirt.libvirtError as libvirt refuses.
     """
     connected = host.connected
     info = connected.getInfo()
@@ -299,7 +289,7 @@ def check_facts(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[D
 
 
 Findings = Iterator[tuple[Level, str, str]]
-"""Level, what was seen, what mends it."""
+"""Level, what was seen, how to fix it."""
 
 
 def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -472,7 +462,7 @@ def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         for name, why in inside.unreached:
             size = asked.hypervisor.mtu
             seen = f"a packet of {size} bytes does not come to '{name}': {why}"
-            yield "fail", seen, "mend the network between the two, or write a smaller mtu for both"
+            yield "fail", seen, "fix the network between the two, or write a smaller mtu for both"
     else:
         yield "ok", "a shell is there" + ("; the others are reached" if asked.several else ""), ""
 

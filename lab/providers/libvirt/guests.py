@@ -60,11 +60,7 @@ class LibvirtGuests(Guests):
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises
-        ------
-        BrokenError
-            If it has none: its management network is gone.
-
+        Raises BrokenError if it has none: its management network is gone.
         """
         if machine not in self._addresses:
             raise BrokenError(

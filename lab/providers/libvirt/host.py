@@ -45,13 +45,8 @@ SSH_CONFIG = "~/.ssh/config"
 class Host:
     """A hypervisor, connected when first needed.
 
-    Parameters
-    ----------
-    hypervisor
-        As the inventory has it, or a lab's layout.
-    listed
-        Whether the inventory has it.
-
+    ``hypervisor``: as the inventory has it, or a lab's layout. ``listed``: whether the inventory
+    has it.
     """
 
     def __init__(self, hypervisor: Hypervisor, *, listed: bool = True) -> None:

@@ -54,13 +54,8 @@ def ensure_image(
 
     The caller sees to it that this controller copies an image to a hypervisor once at a time.
 
-    Raises
-    ------
-    BrokenError
-        When there is no room, or the copy of another controller never ends.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises BrokenError when there is no room, or the copy of another controller never ends. Raises
+    libvirt.libvirtError as libvirt refuses.
     """
     shared = images_pool(connected, directory)
     storage.refresh(shared)
@@ -124,7 +119,7 @@ def _complete_copy(
     size = storage.file_size(found)
     if wanted in {size, _ANY}:
         return str(found.path())
-    say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copied anew")
+    say(f"the {what} on the hypervisor is {size} bytes long instead of {wanted}: copying it again")
     storage.remove(shared, name + _DONE)
     storage.remove(shared, name)
     return None
@@ -189,22 +184,13 @@ class Copies:
 def collect_copies(
     host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
 ) -> Copies:
-    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine stands on.
+    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine uses.
 
-    Parameters
-    ----------
-    host
-        The hypervisor.
-    current
-        Digests of the images that recipes lead to now, and of bundles' media; copies stay.
-    discs
-        Digests of the installation media that recipes ask for; so do those.
+    ``host``: the hypervisor. ``current``: digests of the images that recipes lead to now, and of
+    bundles' media; copies stay. ``discs``: digests of the installation media that recipes ask for;
+    so do those.
 
-    Raises
-    ------
-    LabError
-        When the hypervisor cannot be reached or refuses.
-
+    Raises LabError when the hypervisor cannot be reached or refuses.
     """
     with host.explain_errors("collecting copies of images"):
         pool = _existing_pool(host.connected)
@@ -294,13 +280,8 @@ def place_medium(
 ) -> PlacedMedium:
     """Have a medium where the hypervisor can read it.
 
-    Raises
-    ------
-    PreflightError
-        When QEMU may not read it where it lies, or there is no room for it.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises PreflightError when QEMU may not read it where it lies, or there is no room for it.
+    Raises libvirt.libvirtError as libvirt refuses.
     """
     if is_local(host.hypervisor):
         path = disc.path.resolve()
@@ -338,11 +319,7 @@ def _with_groups(user: int, group: int) -> QemuUser:
 def require_readable(path: Path, who: QemuUser, what: str) -> None:
     """See that a file can be read by who it is meant for, by the modes of all that leads to it.
 
-    Raises
-    ------
-    PreflightError
-        Naming what is in the way, and the command that mends it.
-
+    Raises PreflightError naming what is in the way, and the command that fixes it.
     """
     doing = f"attaching the {what}, '{path}'"
     if not path.is_file():

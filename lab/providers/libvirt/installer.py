@@ -31,9 +31,9 @@ from lab.imaging.recipe import Phase
 from lab.imaging.windows.machine import (
     Address,
     Building,
-    Glance,
     InstallationMachine,
     InstallationSite,
+    InstallationState,
 )
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.providers.libvirt import (
@@ -355,13 +355,15 @@ class WindowsInstallation:
         """It and its hypervisor in words."""
         return f"domain '{self._name}' on '{self._host.name}'"
 
-    def look(self, heard: int) -> Glance:
+    def look(self, heard: int) -> InstallationState:
         """Look at it."""
         with self._explain_errors("looking at"):
             runs = bool(self._domain.isActive())  # first: what it said before it went is read after
             said = storage.read_from(self._pool, _CONSOLE, heard)
             disk = storage.find(self._pool, _DISK)
-            return Glance(said, 0 if disk is None else int(disk.info()[2]), self._resets, runs)
+            return InstallationState(
+                said, 0 if disk is None else int(disk.info()[2]), self._resets, runs
+            )
 
     def picture(self) -> bytes:
         """What its screen shows."""

@@ -73,13 +73,8 @@ def take_range(
     ``token`` is hex digits that say where in the pool to begin; ``document`` writes the network
     with a range; ``doing`` is for the refusal.
 
-    Raises
-    ------
-    PreflightError
-        When the whole pool is in use.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises PreflightError when the whole pool is in use. Raises libvirt.libvirtError as libvirt
+    refuses.
     """
     last = "none was free"
     for subnet in _free(connected, pool, token):
@@ -99,13 +94,8 @@ def ensure_segment(
 ) -> None:
     """The network of a segment on this hypervisor, running, with the segment's MTU.
 
-    Raises
-    ------
-    BrokenError
-        When another object has its name.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises BrokenError when another object has its name. Raises libvirt.libvirtError as libvirt
+    refuses.
     """
     found = find(connected, lab, segment.name)
     if found is not None and mtu_of(found.XMLDesc()) != segment.mtu:
@@ -134,11 +124,7 @@ def ensure_segment(
 def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.virNetwork | None:
     """The lab's network of that segment.
 
-    Raises
-    ------
-    BrokenError
-        When a stranger's network has its name.
-
+    Raises BrokenError when a stranger's network has its name.
     """
     library = connection.load()
     try:

@@ -45,7 +45,7 @@ class _Jobs:
         error: BaseException | None = None
         try:
             result = job()
-        except BaseException as raised:  # noqa: BLE001  told to the one who waits, whatever it is
+        except BaseException as raised:  # noqa: BLE001  passed to the one who waits, whatever it is
             error = raised
         self.ended.put((machine, result, error))
 
@@ -77,16 +77,9 @@ def run_jobs(
     bears one. After the first that fails none is begun, and those that run are waited for.
     Ctrl-C leaves at once: nothing is begun any more, and what runs ends with the command.
 
-    Raises
-    ------
-    LabError
-        The one job's own error.
-    BrokenError
-        When several failed: every machine with its error; a PreflightError or UsageError when
-        all of those are.
-    DeadlineError
-        When not all have ended in time: which run and which were not begun.
-
+    Raises LabError: the one job's own error. Raises BrokenError when several failed: every machine
+    with its error; a PreflightError or UsageError when all of those are. Raises DeadlineError when
+    not all have ended in time: which run and which were not begun.
     """
     storm = _Jobs({host: deque(of_host.items()) for host, of_host in jobs.items()})
     while True:

@@ -185,14 +185,9 @@ def place(
     ``kept`` is where machines are already: there they stay, unless the hypervisor is no longer
     among ``hosts`` or the scenario now asks for another.
 
-    Raises
-    ------
-    UsageError
-        When the scenario asks for a hypervisor or a tag that the inventory does not have.
-    PreflightError
-        When it does not fit: every machine without a place, and what every hypervisor has free.
-        When the scenario has more hypervisors than there are.
-
+    Raises UsageError when the scenario asks for a hypervisor or a tag that the inventory does not
+    have. Raises PreflightError when it does not fit: every machine without a place, and what every
+    hypervisor has free. When the scenario has more hypervisors than there are.
     """
     allowed = {machine.name: _allowed(machine, hosts) for machine in machines}
     room = _FreeRoom(hosts)
@@ -223,11 +218,7 @@ def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
     Within one hypervisor any fits. Between several it is the smallest of their uplinks' less
     what the tunnel between them adds.
 
-    Raises
-    ------
-    PreflightError
-        When it would be too small for what stands on it.
-
+    Raises PreflightError when it would be too small for what uses it.
     """
     used = [inventory.hypervisors[name] for name in dict.fromkeys(hosts)]
     if len(used) < 2:  # noqa: PLR2004  one hypervisor has no network between
@@ -336,7 +327,7 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
         raise PreflightError(
             _DOING,
             "machines that are there already do not fit any more:\n  " + "\n  ".join(lines),
-            "raise the limits in the inventory, or 'lab down' first, so that all are placed anew",
+            "raise the limits in the inventory, or 'lab down' first, so that all are placed again",
         )
 
 
@@ -370,11 +361,8 @@ _UNKNOWN_GIB = 1 << 20
 def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
     """Where every machine goes; what is there already stays where it is.
 
-    Raises
-    ------
-    PreflightError
-        When a hypervisor cannot be reached, a stranger has a name of ours, or it does not fit.
-
+    Raises PreflightError when a hypervisor cannot be reached, a stranger's object has a name of
+    the lab, or it does not fit.
     """
     before = load_layout(lab)
     kept = dict(before.machines) if before else {}
@@ -395,11 +383,7 @@ def labs_at_once(
 ) -> int:
     """How many labs of that size fit at once; at least one. No hypervisor is asked.
 
-    Parameters
-    ----------
-    own_mib
-        MiB that this machine has; None for what the kernel says.
-
+    ``own_mib``: MiB that this machine has; None for what the kernel says.
     """
     own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
     there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
@@ -457,7 +441,7 @@ def _no_network(
 
 
 def _capacity(host: Host, lab: LabHandle) -> Capacity:
-    """What is left there for this lab: the limits less what all other labs of ours have."""
+    """What is left there for this lab: the limits less what all other labs have."""
     given = host.hypervisor
     with host.explain_errors("asking how much room there is"):
         memory = host.memory_mib
@@ -526,15 +510,8 @@ def predict_cost(
 ) -> Cost:
     """Predict, from nothing; seconds are without KVM, good to about a factor of three.
 
-    Parameters
-    ----------
-    intent
-        The lab.
-    hypervisors
-        Where its machines may be; all are taken to share them evenly.
-    built
-        By name of image, whether it need not be built any more.
-
+    ``intent``: the lab. ``hypervisors``: where its machines may be; all are taken to share them
+    evenly. ``built``: by name of image, whether it need not be built any more.
     """
     machines = intent.machines
     at_once = sum(one.parallel_boots or os.cpu_count() or 1 for one in hypervisors)

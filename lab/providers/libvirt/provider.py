@@ -18,7 +18,6 @@ from lab._log import say
 from lab.imaging.golden import GoldenImage
 from lab.inventory.inventory import Inventory
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt import (
     bring_up,
     connection,
@@ -49,6 +48,7 @@ from lab.providers.provider import (
     CLUSTER,
     MACHINES,
     SLOW_EVIDENCE_SECONDS,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -56,7 +56,7 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.windows_steps import answers
+from lab.remote.windows_steps import collect_facts
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 
@@ -73,11 +73,7 @@ _STATE_WORDS = {MISSING: "missing", **domains.WORDS}
 class LibvirtProvider(MachinesProvider):
     """Virtual machines on the hypervisors of an inventory.
 
-    Parameters
-    ----------
-    inventory
-        Where machines may be, and what they may use.
-
+    ``inventory``: where machines may be, and what they may use.
     """
 
     name = "libvirt"
@@ -372,7 +368,7 @@ def _missing_networks(
 def windows_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
     """What a Windows machine answers; what cannot be had says why. Never raises."""
     try:
-        for file, content in answers(guests.windows_shell(name), deadline):
+        for file, content in collect_facts(guests.windows_shell(name), deadline):
             yield Evidence(f"{name}/windows/{file}", content)
     except LabError as error:
         yield Evidence(f"{name}/windows/missing.txt", f"{error}\n".encode())

@@ -38,12 +38,12 @@ def images_path(storage: str) -> str:
 
 
 def lab_path(storage: str, token: str) -> str:
-    """Where a lab's disks are kept; whose they are stands in the path."""
+    """Where a lab's disks are kept; the path says whose they are."""
     return f"{storage}/{_ROOT}/labs/{token}"
 
 
 def token_of(path: str) -> str | None:
-    """The token of the lab whose pool is at that path; None if it is no lab's."""
+    """The token of the lab whose pool is at that path; None if it belongs to none."""
     head, _, token = path.rpartition("/")
     return token if head.endswith(f"/{_ROOT}/labs") else None
 
@@ -53,13 +53,8 @@ def ensure_pool(
 ) -> libvirt.virStoragePool:
     """The pool of that name at that path, running.
 
-    Raises
-    ------
-    BrokenError
-        When a pool of that name is somewhere else.
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises BrokenError when a pool of that name is somewhere else. Raises libvirt.libvirtError as
+    libvirt refuses.
     """
     library = connection.load()
     try:
@@ -116,7 +111,7 @@ def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
 
 
 def refresh(pool: libvirt.virStoragePool) -> None:
-    """Have libvirt look anew at what is in a pool, as soon as nobody is making a volume there."""
+    """Have libvirt reread what is in a pool, as soon as nobody is making a volume there."""
     _retry_while_busy(pool.refresh)
 
 
@@ -156,14 +151,14 @@ def remove(pool: libvirt.virStoragePool, name: str) -> None:
 
 
 def clone(pool: libvirt.virStoragePool, name: str, backing: str, capacity: int) -> str:
-    """Make a copy-on-write disk of ``capacity`` bytes on a golden image, anew; its path."""
+    """Make a copy-on-write disk of ``capacity`` bytes on a golden image, in place of an old one."""
     remove(pool, name)
     document = documents.volume(name, capacity, "qcow2", backing)
     return str(pool.createXML(document).path())
 
 
 def write(pool: libvirt.virStoragePool, name: str, content: bytes) -> str:
-    """Make a raw volume with that content, anew; its path."""
+    """Make a raw volume with that content, in place of an old one; its path."""
     remove(pool, name)
     volume = pool.createXML(documents.volume(name, max(1, len(content)), "raw"))
     _upload(pool, volume, BytesIO(content), len(content))
@@ -305,11 +300,7 @@ def scratch_pool(
 ) -> Iterator[libvirt.virStoragePool]:
     """A pool in a directory of its own; at the end it is gone, with all that is in it.
 
-    Raises
-    ------
-    libvirt.libvirtError
-        As libvirt refuses.
-
+    Raises libvirt.libvirtError as libvirt refuses.
     """
     _remove_abandoned(connected)
     name = scratch_name(time.time(), purpose)

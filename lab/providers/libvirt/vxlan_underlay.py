@@ -71,7 +71,7 @@ class VxlanDevice:
     learning: bool
     mtu: int
     bridge: str
-    """Empty if it is no port of one."""
+    """Empty if it is not a port of one."""
     up: bool
     alias: str
 
@@ -121,11 +121,7 @@ class VxlanDevices:
     def try_vxlan(self) -> None:
         """Make a VXLAN device in a namespace that is gone the moment after.
 
-        Raises
-        ------
-        PreflightError
-            When it cannot be made, with the reason and the fix.
-
+        Raises PreflightError when it cannot be made, with the reason and the fix.
         """
         add = ("ip", "link", "add", "probe", "type", "vxlan", "id", "1", "dstport", "4789")
         self._changed("trying a VXLAN device", "unshare", "--net", *add)
@@ -339,13 +335,8 @@ def differences(shell: Shell, carrier: TunnelEnd, deadline: Deadline) -> tuple[s
 def ensure_tunnel(shell: Shell, carrier: TunnelEnd, owner: Owner, deadline: Deadline) -> bool:
     """Have the tunnel end as it must be; whether anything had to be done.
 
-    Raises
-    ------
-    PreflightError
-        When this user may not make it, or the kernel has no VXLAN.
-    BrokenError
-        When a stranger's device has its name, or the network's bridge is not there.
-
+    Raises PreflightError when this user may not make it, or the kernel has no VXLAN. Raises
+    BrokenError when a stranger's device has its name, or the network's bridge is not there.
     """
     links = VxlanDevices(shell, deadline)
     doing = f"carrying network '{carrier.segment}' on hypervisor '{carrier.host}'"
@@ -441,12 +432,8 @@ def _commands(carrier: TunnelEnd, owner: Owner) -> tuple[str, ...]:
 def require_tunnels(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) -> None:
     """See that a hypervisor can be one end of tunnels; nothing is made that stays.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot: no right to, no VXLAN, another address or a smaller MTU than the
-        inventory says.
-
+    Raises PreflightError when it cannot: no right to, no VXLAN, another address or a smaller MTU
+    than the inventory says.
     """
     links = VxlanDevices(shell, deadline)
     links.try_vxlan()
@@ -472,11 +459,8 @@ def require_tunnels(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) ->
 def tunnel_address(hypervisor: Hypervisor) -> str:
     """The IPv4 address of a hypervisor's end of the tunnels.
 
-    Raises
-    ------
-    PreflightError
-        When the inventory has none and the host of its URI is no address that can be found.
-
+    Raises PreflightError when the inventory has none and the host of its URI cannot be
+    resolved.
     """
     if hypervisor.address is not None:
         return hypervisor.address
@@ -511,11 +495,7 @@ class VxlanUnderlay:
     def check(self) -> None:
         """See that every hypervisor that needs tunnels can have them; none is made.
 
-        Raises
-        ------
-        PreflightError
-            Naming the hypervisor, what is in the way, and the fix.
-
+        Raises PreflightError naming the hypervisor, what is in the way, and the fix.
         """
         self._on_each(
             lambda host: require_tunnels(host.shell, host.hypervisor, self.deadline), self._joined()
@@ -524,11 +504,7 @@ class VxlanUnderlay:
     def make(self, owner: Owner) -> tuple[str, ...]:
         """Have every tunnel end as it must be, and no other of this lab's; what was done.
 
-        Raises
-        ------
-        PreflightError, BrokenError
-            As :func:`carrier.ensure` does.
-
+        Raises PreflightError, BrokenError as :func:`carrier.ensure` does.
         """
         wanted = self._planned()
         done = self._on_each(lambda host: self._make(host, wanted, owner), self._joined())

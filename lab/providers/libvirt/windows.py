@@ -18,7 +18,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import monitor
-from lab.imaging.windows.monitor import Progress, Seen
+from lab.imaging.windows.monitor import Observation, Progress
 from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
 from lab.providers.libvirt import domains, ownership, storage
 from lab.providers.libvirt.documents import Disc, VirtualMachine
@@ -131,18 +131,10 @@ def clone_machine(
 def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None:
     """Wait until it has said its keys, pin them, and take its medium away; at once if they are.
 
-    Parameters
-    ----------
-    said
-        Reads all that its console has said in this life.
+    ``said``: reads all that its console has said in this life.
 
-    Raises
-    ------
-    BrokenError
-        When a step of the lab's script failed, or its domain stopped: with its last lines.
-    DeadlineError
-        When it takes too long, naming the phase that it was in.
-
+    Raises BrokenError when a step of the lab's script failed, or its domain stopped: with its last
+    lines. Raises DeadlineError when it takes too long, naming the phase that it was in.
     """
     lab, name = recipe.lab, recipe.machine.name
     if keyring.pins(lab, name) is None:
@@ -167,7 +159,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
             found = domains.find(host.connected, lab, name)
             runs = found is not None and domains.state(found[0]) == "running"
         text = said()
-        new = Seen(at=time.monotonic(), said=text, runs=runs)
+        new = Observation(at=time.monotonic(), said=text, runs=runs)
         progress = monitor.advance(monitor.begin(progress.began), new)
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
@@ -202,13 +194,8 @@ def _how_far(progress: Progress) -> str:
 def wait_for_shell(recipe: MachineRecipe, shell: Shell) -> None:
     """Wait until it takes a command.
 
-    Raises
-    ------
-    DeadlineError
-        With what the last try met.
-    BrokenError
-        When it shows another key or certificate than it has said.
-
+    Raises DeadlineError with what the last try met. Raises BrokenError when it shows another key or
+    certificate than it has said.
     """
     shell.wait(Deadline(SHELL_SECONDS[recipe.accelerated]))
 
@@ -216,11 +203,7 @@ def wait_for_shell(recipe: MachineRecipe, shell: Shell) -> None:
 def set_clock(shell: WindowsShell) -> None:
     """Put the clock of a resumed guest right: it stood still with its memory.
 
-    Raises
-    ------
-    BrokenError
-        When it refuses.
-
+    Raises BrokenError when it refuses.
     """
     milliseconds = int(time.time() * 1000)
     moment = f"[DateTimeOffset]::FromUnixTimeMilliseconds({milliseconds})"
@@ -265,16 +248,9 @@ class WindowsMachine:
 def require_images(intent: Intent, check: Callable[[str], None]) -> None:
     """See that the installation media of every Windows image are there, or the image is.
 
-    Parameters
-    ----------
-    check
-        Raises PreflightError for an image that neither is there nor can be built.
+    ``check``: raises PreflightError for an image that neither is there nor can be built.
 
-    Raises
-    ------
-    PreflightError
-        Saying what to get, where to put it, and how to go on without.
-
+    Raises PreflightError saying what to get, where to put it, and how to go on without.
     """
     wanted = {
         machine.hardware.image: machine.name
@@ -293,13 +269,9 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
 
 
 def refuse_pod(intent: Intent, name: str) -> None:
-    """See that it is no pod on a Windows machine.
+    """Refuse a pod on a Windows machine.
 
-    Raises
-    ------
-    UsageError
-        When it is.
-
+    Raises UsageError when it is.
     """
     for machine in _windows(intent):
         if name in {pod.name for pod in machine.pods}:

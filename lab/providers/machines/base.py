@@ -28,8 +28,8 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    RealCluster,
 )
-from lab.providers.real import RealCluster
 from lab.remote.shell import Reach
 from lab.topology.intent import Intent
 
@@ -42,11 +42,7 @@ if TYPE_CHECKING:
 class MachinesProvider(Provider):
     """Machines that are computers, reached through shells.
 
-    Parameters
-    ----------
-    inventory
-        What labs may use.
-
+    ``inventory``: what labs may use.
     """
 
     pods: Pods = "kubernetes"
@@ -67,11 +63,7 @@ class MachinesProvider(Provider):
     def _guests(self, lab: LabHandle) -> Guests:
         """The lab's machines, from inside.
 
-        Raises
-        ------
-        BrokenError
-            When it is not known where they are.
-
+        Raises BrokenError when it is not known where they are.
         """
 
     @abstractmethod
@@ -104,7 +96,7 @@ class MachinesProvider(Provider):
         return made_from.packages if made_from else None
 
     def _beyond_network(self, lab: LabHandle, intent: Intent) -> dict[str, Ailments]:
-        """What is to be asked of what runs on the machines, by the step that mends it."""
+        """What is to be asked of what runs on the machines, by the step that repairs it."""
         beyond: dict[str, Ailments] = {DAEMONS: lambda guests: daemon_ailments(intent, guests.site)}
         if intent.kubernetes is not None and self._bundle_digest(lab):
             beyond[NODES] = self._cluster(lab, intent).ailments
@@ -113,11 +105,7 @@ class MachinesProvider(Provider):
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
-        Raises
-        ------
-        UsageError
-            If there is none; names the nearest.
-
+        Raises UsageError if there is none; names the nearest.
         """
         guests = self._guests(lab)
         if intent.kubernetes is not None:

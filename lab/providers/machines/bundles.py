@@ -32,11 +32,7 @@ class Bundled:
     def check(self) -> None:
         """See that the bundle is whole, as far as its media are still to be written.
 
-        Raises
-        ------
-        PreflightError
-            Naming everything that is damaged.
-
+        Raises PreflightError naming everything that is damaged.
         """
         for system in sorted({node.os for node in self.cluster.nodes}):
             medium.check(self.store, self.manifest, system)
@@ -47,21 +43,11 @@ def of(
 ) -> Bundled:
     """What a lab's cluster is made from.
 
-    Parameters
-    ----------
-    kept
-        Digest of the bundle that the lab was made from; empty for the newest one.
-    host
-        What its Linux nodes run on.
+    ``kept``: digest of the bundle that the lab was made from; empty for the newest one. ``host``:
+    what its Linux nodes run on.
 
-    Raises
-    ------
-    PreflightError
-        When there is none of that version, or it lacks what the cluster needs: all of it is
-        named.
-    UsageError
-        When the one that the lab was made from is gone.
-
+    Raises PreflightError when there is none of that version, or it lacks what the cluster needs:
+    all of it is named. Raises UsageError when the one that the lab was made from is gone.
     """
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = BundleStore(cache)

@@ -29,11 +29,7 @@ def unfit(intent: Intent) -> str:
 def require_fit(intent: Intent) -> None:
     """Refuse what cannot be had.
 
-    Raises
-    ------
-    PreflightError
-        Saying why, and what can be had instead.
-
+    Raises PreflightError saying why, and what can be had instead.
     """
     why = unfit(intent)
     if why:
@@ -50,16 +46,9 @@ def require_fit(intent: Intent) -> None:
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
     """See that the machines' images have the programs that they are to run.
 
-    Parameters
-    ----------
-    packages_of
-        Of an image's recipe; None where it does not say.
+    ``packages_of``: of an image's recipe; None where it does not say.
 
-    Raises
-    ------
-    PreflightError
-        Naming each image and what it lacks.
-
+    Raises PreflightError naming each image and what it lacks.
     """
     lacking: dict[str, set[str]] = {}
     for name, wanted in required_packages(intent).items():
@@ -68,10 +57,12 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
         if there is not None and not wanted <= set(there):
             lacking.setdefault(image, set()).update(wanted - set(there))
     if lacking:
-        told = (f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items())
+        missing = (
+            f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items()
+        )
         raise PreflightError(
             f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
-            "; ".join(told),
+            "; ".join(missing),
             "name the packages in a recipe of your own, made from 'debian-12', which has those of "
             "every shipped scenario",
         )

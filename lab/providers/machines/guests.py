@@ -44,15 +44,8 @@ EMULATION = 8
 class Guests(ABC):
     """Every machine of one lab; the connections are opened when they are first used.
 
-    Parameters
-    ----------
-    lab
-        Whose machines they are.
-    linux
-        Names of the machines that run Linux.
-    cluster
-        Whether the pods are Kubernetes' own.
-
+    ``lab``: whose machines they are. ``linux``: names of the machines that run Linux. ``cluster``:
+    whether the pods are Kubernetes' own.
     """
 
     def __init__(self, lab: LabHandle, linux: Collection[str], *, cluster: bool) -> None:
@@ -88,11 +81,7 @@ class Guests(ABC):
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises
-        ------
-        BrokenError
-            If it has none: its management network is gone.
-
+        Raises BrokenError if it has none: its management network is gone.
         """
 
     @abstractmethod
@@ -135,11 +124,7 @@ class Guests(ABC):
     def apply(self, intent: Intent) -> None:
         """Make the network of every machine as the intent has it, where it is not so already.
 
-        Raises
-        ------
-        LabError
-            Naming every machine where it could not be made.
-
+        Raises LabError naming every machine where it could not be made.
         """
         ill = self.ailments(intent)
         if ill:

@@ -46,11 +46,7 @@ def client_file(lab: LabHandle) -> Path:
 def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
     """Make the keys that are not there yet: one to log in with, and one a machine.
 
-    Raises
-    ------
-    StateError
-        When they cannot be written.
-
+    Raises StateError when they cannot be written.
     """
     from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
 
@@ -77,11 +73,7 @@ def host_key(lab: LabHandle, machine: str) -> HostKey:
 def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
     """Make the passwords of Windows machines that are not there yet.
 
-    Raises
-    ------
-    StateError
-        When they cannot be written.
-
+    Raises StateError when they cannot be written.
     """
     from lab.imaging.windows.settings import random_password  # noqa: PLC0415  few labs need it
 
@@ -113,7 +105,7 @@ def pins(lab: LabHandle, machine: str) -> Pins | None:
 
 
 def unpin(lab: LabHandle, machine: str) -> None:
-    """Forget it: the machine is made anew."""
+    """Forget it: the machine is rebuilt."""
     _pins_file(lab, machine).unlink(missing_ok=True)
 
 

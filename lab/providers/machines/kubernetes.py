@@ -96,13 +96,7 @@ Opened = Callable[[], Guests]
 class MachinesCluster:
     """One lab's cluster.
 
-    Parameters
-    ----------
-    bundled
-        What it is made from.
-    opened
-        Shells on its machines, once they are there.
-
+    ``bundled``: what it is made from. ``opened``: shells on its machines, once they are there.
     """
 
     lab: LabHandle
@@ -135,11 +129,7 @@ class MachinesCluster:
 
         They stay after the block, for the next run and for whoever looks into them.
 
-        Raises
-        ------
-        LabError
-            When they cannot be had, or the cluster is not as the Intent has it.
-
+        Raises LabError when they cannot be had, or the cluster is not as the Intent has it.
         """
         with self.opened() as guests:
             deadline = Deadline(PODS_SECONDS * guests.patience)
@@ -164,11 +154,7 @@ class MachinesCluster:
     def versions(self) -> tuple[NodeVersion, ...]:
         """What the nodes really run.
 
-        Raises
-        ------
-        LabError
-            When the cluster does not say.
-
+        Raises LabError when the cluster does not say.
         """
         with self.opened() as guests:
             deadline = Deadline(_API_SECONDS * guests.patience)

@@ -30,11 +30,7 @@ def ranges(pool: IPv4Network, token: str) -> Iterator[IPv4Network]:
 
     Labs that come up at once seldom want the same one first.
 
-    Parameters
-    ----------
-    token
-        Hex digits, eight at least.
-
+    ``token``: hex digits, eight at least.
     """
     listed = list(pool.subnets(new_prefix=max(SUBNET_BITS, pool.prefixlen)))
     first = int(token[:8], 16) % len(listed)

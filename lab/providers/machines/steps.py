@@ -31,11 +31,7 @@ Ailments = Callable[[Guests], Mapping[str, str]]
 def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
     """What a lab's machines are made from, as read from its directory.
 
-    Raises
-    ------
-    BrokenError
-        When nothing could be read.
-
+    Raises BrokenError when nothing could be read.
     """
     if found is None:
         raise BrokenError(
@@ -56,11 +52,7 @@ def on_machines(
 ) -> tuple[Step, ...]:
     """From ``network`` on: ``daemons`` where there are some, and the cluster's own.
 
-    Parameters
-    ----------
-    bundled
-        What the lab's cluster is made from; None where pods are namespaces.
-
+    ``bundled``: what the lab's cluster is made from; None where pods are namespaces.
     """
 
     def network() -> None:
@@ -98,14 +90,8 @@ def _named(machines: Iterable[str]) -> str:
 def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:
     """What is wrong inside machines that run; None where all is well.
 
-    Parameters
-    ----------
-    intent
-        What the lab itself makes on them.
-    beyond
-        What is to be asked of what runs on the machines, by the step that mends it; in order, as
-        long as all is well.
-
+    ``intent``: what the lab itself makes on them. ``beyond``: what is to be asked of what runs on
+    the machines, by the step that repairs it; in order, as long as all is well.
     """
     ill: dict[str, str] = {
         name: what for name, what in guests.ailments(intent).items() if what != OTHER

@@ -1,4 +1,4 @@
-"""What brings a lab of namespaces up, step by step."""
+"""The steps that bring a lab of namespaces up."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class NetnsBringUp:
 
 
 def find_ailment(holder: int, intent: Intent) -> str:
-    """What is wrong with the lab of that holder process; empty where nothing is."""
+    """Find what is wrong with the lab of that holder process; empty if nothing is."""
     if _shut(holder):
         return (
             f"its holder, process {holder}, cannot be looked into from this user namespace, only "
@@ -169,7 +169,7 @@ def find_ailment(holder: int, intent: Intent) -> str:
 
 
 def _shut(holder: int) -> bool:
-    """Whether the kernel lets us see no file of the holder's, though it is there."""
+    """True if the holder runs, but the kernel hides its files from this process."""
     try:
         os.stat(f"/proc/{holder}/root/")  # noqa: PTH116  no Path needed
     except PermissionError:

@@ -35,7 +35,7 @@ _OUTGOING, _OTHER_HOST = 4, 3
 """Kinds of packets, of linux/if_packet.h."""
 _QUIET_SECONDS = 0.05
 _LINGER_SECONDS = 0.5
-"""What is on its way when the probe has ended is waited for: until it is quiet, or so long."""
+"""After the probe, wait for packets under way: until it is quiet, or at most this long."""
 
 READY = "ready"
 """Told once every socket is open."""
@@ -79,7 +79,7 @@ def take_packets(
     limit
         Bytes kept of each tap.
     tell
-        Is told ``READY`` once every tap is open.
+        Called with ``READY`` once every tap is open.
     stop
         The descriptor of a pipe's reading end.
 
@@ -158,7 +158,7 @@ def _drain(listener: _Listener, buffer: bytearray) -> None:
         except OSError as error:
             if error.errno != errno.ENETDOWN:
                 raise
-            return  # told once of a device that is, or goes, down; it may come up again
+            return  # reported once when a device is or goes down; it may come up again
         kept = min(length, len(buffer))
         if listener.size + kept > listener.limit:
             listener.missed += 1

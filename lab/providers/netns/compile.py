@@ -46,7 +46,7 @@ NO_IPV6 = (
     SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
 )
 UNFILTERED = SysctlSet("net/bridge/bridge-nf-call-iptables", "0", optional=True)
-"""What crosses a switch is none of its machine's own packets."""
+"""Packets that cross a switch are not its machine's own."""
 
 
 @dataclass(slots=True)
@@ -234,7 +234,7 @@ def namespace_names(intent: Intent) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What differs between a namespace of the lab's own and one that others live in too."""
+    """The differences between a namespace of the lab's own and a shared one."""
 
     settings: Callable[[MachineIntent], Iterable[SysctlSet]]
     device_settings: Callable[[str], Iterable[SysctlSet]]

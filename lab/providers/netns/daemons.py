@@ -1,6 +1,6 @@
 """A lab's daemons: started inside the holder, waited for, and looked at.
 
-Which process each is stands in a file of the holder's /run, where the outside reads it through
+A file in the holder's /run has their process ids, which the outside reads through
 /proc. They have no keeper: one that ends is found missing by whoever looks next.
 """
 
@@ -72,7 +72,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """What was seen of a daemon that is waited for; its ``repr`` is for the error."""
+    """The last look at a daemon that is waited for; its ``repr`` is for the error."""
 
     ready: bool
     text: str

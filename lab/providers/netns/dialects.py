@@ -1,4 +1,4 @@
-"""What a probe says to whatever answers it, and how it reads the answers. No sockets.
+"""The requests of probes and how their answers are read. No sockets.
 
 Four dialects: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, kube-proxy's
 health check of a Service, and a TLS handshake that asks for the server's certificate.
@@ -10,9 +10,8 @@ import hashlib
 import json
 import random
 import re
-import ssl
 from functools import cache
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lab.providers.netns import protocol
 from lab.providers.netns.protocol import (
@@ -24,12 +23,15 @@ from lab.providers.netns.protocol import (
 )
 from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
 
+if TYPE_CHECKING:
+    import ssl
+
 _SMALL_DATAGRAM = 64
 """Bytes of payload: more than the header, and small enough for any path."""
 FILLING: Final = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
 
 Answer = tuple[str, str]
-"""Who answered, and the client (address and port) that was seen."""
+"""The name of the endpoint, and the client (address and port) that it saw."""
 
 
 class WebTalk(Protocol):
@@ -37,7 +39,7 @@ class WebTalk(Protocol):
 
     request: bytes
     body: bytes
-    """What must come back, byte for byte; empty where nothing is echoed."""
+    """The bytes that must come back; empty if nothing is echoed."""
 
     def read(self, received: bytes | bytearray) -> protocol.Reply | None:
         """The whole answer; None while it is incomplete. WireError if it never can be one."""
@@ -52,7 +54,7 @@ class Datagram:
         self.title = title
         self.data = data
         self.fragments = fragments
-        """Whether it goes without DF; all others have it."""
+        """True if it is sent without DF."""
         self.status: ProbeStatus | None = None
         """None while neither an answer nor a failure has come."""
         self.detail = ""
@@ -136,7 +138,7 @@ def whole_and_fragmented(mtu: int) -> tuple[int, int]:
 
 
 def titles(whole: int, fragmented: int) -> tuple[str, str]:
-    """What the two are called, by the length of their packets."""
+    """Names for the two, by the length of their packets."""
     return (
         f"{whole + protocol.IP_UDP_BYTES} bytes with DF",
         f"{fragmented + protocol.IP_UDP_BYTES} bytes in fragments",
@@ -183,7 +185,7 @@ def netexec_echo(number: int) -> bytes:
 
 
 def netexec_number(answer: bytes) -> int | None:
-    """The number that came back; None if it is no answer to such a datagram."""
+    """The number that came back; None if the answer is to another datagram."""
     return int(answer) if answer.isdigit() else None
 
 
@@ -253,7 +255,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
-    """The body, and what stands after it; None while it is incomplete."""
+    """The body, and the bytes after it; None while it is incomplete."""
     if fields.get("transfer-encoding") == "chunked":
         return _chunks(data)
     try:
@@ -368,7 +370,7 @@ class HealthWeb:
 
 
 def health_backends(reply: Reply) -> str:
-    """How many backends the node says it has.
+    """Read the number of local backends.
 
     Raises
     ------
@@ -389,7 +391,7 @@ FINGERPRINT = "sha256:"
 
 
 def fingerprint(certificate: bytes) -> str:
-    """What a certificate (DER) is known by: ``sha256:`` and 64 hexadecimal digits."""
+    """The fingerprint of a certificate (DER): ``sha256:`` and 64 hexadecimal digits."""
     return f"{FINGERPRINT}{hashlib.sha256(certificate).hexdigest()}"
 
 
@@ -397,10 +399,12 @@ class Handshake:
     """One handshake. It verifies nothing: whose the certificate is, the caller looks up."""
 
     def __init__(self) -> None:
+        import ssl  # noqa: PLC0415  few probes need it
+
         self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = _context().wrap_bio(self._from, self._to)
         self.hello = self.read(b"")[1]
-        """What the client sends first."""
+        """The client's first message."""
 
     def read(self, received: bytes) -> tuple[str | None, bytes]:
         """Take what came next: the certificate's fingerprint at the end, and what to send now.
@@ -411,6 +415,8 @@ class Handshake:
             If it never can become a handshake.
 
         """
+        import ssl  # noqa: PLC0415  few probes need it
+
         self._from.write(received)
         try:
             self._tls.do_handshake()
@@ -426,6 +432,8 @@ class Handshake:
 
 @cache
 def _context() -> ssl.SSLContext:
+    import ssl  # noqa: PLC0415  few probes need it
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

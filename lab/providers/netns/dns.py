@@ -26,7 +26,7 @@ _OK, _FORMAT, _FAILURE, _NO_NAME, _NOT_IMPLEMENTED = 0, 1, 2, 3, 4
 _CODES = {1: "FORMERR", 2: "SERVFAIL", 4: "NOTIMP", 5: "REFUSED"}
 _LABEL_BYTES, _NAME_BYTES, _POINTER = 63, 255, 0xC0
 _TO_QUESTION = struct.pack("!H", _POINTER << 8 | _HEADER.size)
-"""In place of a name: the one that stands behind the header."""
+"""A pointer to the name after the header."""
 
 Labels = tuple[bytes, ...]
 """A domain name in lower case, label by label, without the root's empty one."""
@@ -38,7 +38,7 @@ def make_question(name: str, number: int) -> bytes:
     Raises
     ------
     WireError
-        If ``name`` is no domain name.
+        If ``name`` is not a domain name.
 
     """
     head = _HEADER.pack(number, _DESIRED, 1, 0, 0, 0)
@@ -53,7 +53,7 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
     Raises
     ------
     WireError
-        If it is no answer to this question, or the server could not answer.
+        If it answers another question, or the server could not answer.
 
     """
     try:
@@ -200,7 +200,7 @@ def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
 
 
 class ResolverFile(NamedTuple):
-    """What a resolv.conf says. Of several name servers the first is asked, as nothing else is."""
+    """The contents of a resolv.conf. Only the first of several name servers is asked."""
 
     server: str | None
     search: tuple[str, ...]
@@ -249,7 +249,7 @@ _IDS = 1 << 16
 _LONGEST = 65_535
 
 Then = Callable[[bytes], None]
-"""What is done with an answer."""
+"""Called with the answer."""
 
 
 class Forwarder:
@@ -284,7 +284,7 @@ class Forwarder:
             wire = self.sock.recv(_LONGEST)
         except BlockingIOError:
             return
-        except OSError:  # nobody listens there: whoever waits is told
+        except OSError:  # nobody listens there: fail all that wait
             self._fail()
             return
         question, then = self._waiting.pop(message_id(wire), (b"", None))

@@ -83,7 +83,7 @@ class HolderProcess:
     directory: Path
 
     def gone(self) -> bool:
-        """Whether it has ended; it takes its whole pid namespace with it first."""
+        """True if it has ended; its whole pid namespace ends before it."""
         return start_time(self.pid) != self.started
 
     def age(self) -> float:
@@ -99,7 +99,7 @@ def start_time(pid: int, proc: str = "/proc") -> int | None:
 
 
 def is_stopped(pid: int, proc: str = "/proc") -> bool:
-    """Whether the process is stopped, by a signal or a debugger: there, and doing nothing."""
+    """True if the process is stopped by a signal or a debugger."""
     fields = _fields(pid, proc)
     return fields is not None and fields[_STATE] in "Tt"
 
@@ -172,7 +172,7 @@ def _status(process: str) -> Mapping[str, str]:
 
 
 def _runs_python(process: str) -> bool:
-    """Whether its executable is an interpreter; after an upgrade it is one that was deleted."""
+    """True if its executable is an interpreter, perhaps one deleted by an upgrade."""
     return Path(process, "exe").readlink().name.startswith(_INTERPRETERS)
 
 
@@ -357,7 +357,7 @@ def _descend(
         send("done", function(lambda value: send("told", value)))
     except BaseException as error:  # noqa: BLE001  carried over to the caller
         error.add_note("".join(traceback.format_exception(error)))
-        with suppress(OSError):  # a caller that has gone need not be told
+        with suppress(OSError):  # the caller may be gone
             send("failed", _portable(error))
     finally:
         os._exit(0)  # whatever happens, never back into what the caller was doing
@@ -370,7 +370,7 @@ def _reap(child: int) -> NoReturn:
     namespace it would hold up the end of the holder for as long as that process sleeps.
     """
     if signal.sigwait(_AWAITED) == signal.SIGTERM:
-        os.kill(child, signal.SIGKILL)  # if it has ended by itself, it is a zombie of ours still
+        os.kill(child, signal.SIGKILL)  # if it has ended by itself, it is still our zombie
     os.waitpid(child, 0)
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What one probe does, step by step, as generators that the prober's loop drives.
+"""The exchanges of a probe, as generators that the prober's loop drives.
 
 A generator yields the epoll events it waits for on its current socket, and is resumed when
 they are there; when an exchange's time is up, ``Expired`` is thrown into it. It records what it
@@ -50,10 +50,10 @@ _STATUS: Mapping[int, ProbeStatus] = {
     errno.EPIPE: "wrong",
     errno.EMSGSIZE: "wrong",
 }
-"""What an errno of connect, send or receive says of the network; any other says nothing."""
+"""Statuses by errno of connect, send and receive; any other errno says nothing."""
 
 
-class Expired(Exception):  # noqa: N818  it is told, not raised by mistake
+class Expired(Exception):  # noqa: N818  a signal to the generator
     """The exchange's time is up."""
 
 
@@ -83,12 +83,12 @@ class InFlight:
         self.steps: Steps
         self.sock: socket.socket | None = None
         self.mask = 0
-        """What epoll watches the socket for; 0 before it is registered."""
+        """The events that epoll watches; 0 before the socket is registered."""
         self.deadline = 0.0
         self.began = 0.0
         """When the first packet was sent, by ``perf_counter``; 0 before."""
         self.phase = "start"
-        """What is under way, the first word of a failure's detail."""
+        """The current phase, the first word of a failure's detail."""
         self.status: ProbeStatus = "ok"
         self.detail = ""
         self.sources: dict[str, None] = {}
@@ -109,7 +109,7 @@ class InFlight:
         self.backends[endpoint] = None
 
     def outcome(self) -> Outcome:
-        """What came of it."""
+        """The outcome so far."""
         latency = self.latency
         if latency < 0:
             latency = perf_counter() - self.began if self.began else 0.0
@@ -127,7 +127,7 @@ class InFlight:
 
 
 def describe_failure(error: Exception, phase: str, timeout: float) -> tuple[ProbeStatus, str]:
-    """The status and the detail that an exception stands for."""
+    """The status and detail for an exception."""
     match error:
         case Expired():
             return "timeout", f"{phase}: no reply in {timeout:g} s"
@@ -151,8 +151,8 @@ Open = Callable[[InFlight, int], socket.socket]
 _IP_MTU_DISCOVER, _IP_RECVERR = 10, 11
 _PMTUDISC_PROBE, _PMTUDISC_OMIT = 3, 5
 """ip(7). PROBE sets DF as DO does, but does not heed what the kernel remembers of the path for
-ten minutes: a path that has been mended passes at once. OMIT cuts into fragments without DF as
-DONT does, but is still told of the ICMP error that the datagram before it meets."""
+ten minutes: a repaired path passes at once. OMIT cuts into fragments without DF as
+DONT does, but still hears of the ICMP error that the datagram before it meets."""
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")
 """sock_extended_err; its sixth field is the MTU that an EMSGSIZE speaks of."""
 _ERROR_SPACE = 512
@@ -233,7 +233,7 @@ def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
 
 
 def _receive(sock: socket.socket, before: int) -> Asking:
-    """What comes next of a stream, after so many bytes."""
+    """Receive the next part of a stream, after ``before`` bytes."""
     while True:
         yield EPOLLIN
         with suppress(BlockingIOError):
@@ -277,7 +277,7 @@ def _connect(flight: InFlight, sock: socket.socket) -> None:
 
 
 def _open_datagrams(flight: InFlight, open_: Open) -> socket.socket:
-    """A UDP socket that is told of every ICMP error, "no route" included."""
+    """A UDP socket that receives every ICMP error, "no route" included."""
     sock = open_(flight, socket.SOCK_DGRAM)
     sock.setsockopt(socket.IPPROTO_IP, _IP_RECVERR, 1)
     _connect(flight, sock)

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import dialects, namespaces
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.entry import HolderEntry, Tell
@@ -67,7 +67,7 @@ class _Pair:
                 self.answered.add(number)
 
     def calm(self, now: float, seconds: float) -> bool:
-        """Whether every beat of the last so many seconds was answered."""
+        """True if every beat of the last ``seconds`` was answered."""
         number = len(self.sent) - 1
         while number >= 0 and now - self.sent[number] < _ANSWER_SECONDS:
             number -= 1
@@ -176,7 +176,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
 def cable_operations(
     intent: Intent, machine: str, *, plugged: bool
 ) -> tuple[NamespaceOperations, ...]:
-    """What is done at the switches that it is plugged into: the lab's, or a hypervisor's. Pure."""
+    """Operations at the switches that it is plugged into, the lab's or a hypervisor's. Pure."""
     found = []
     for one in compile_intent(intent):
         ends = [

@@ -131,7 +131,7 @@ def destroy_holders(
     Raises
     ------
     DeadlineError
-        When one has not gone in time.
+        When one has not ended in time.
 
     """
     return end_all_holders(
@@ -159,7 +159,7 @@ def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark,
 
 
 def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
-    """Kill every holder that is seen, and wait until all has gone; those that there were.
+    """Kill every holder found, wait until all have ended, and return them.
 
     One whose starter was killed may just be handing over to its child: a look through /proc can
     come too late for the one and too early for the other. So there are two looks.
@@ -167,7 +167,7 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
     Raises
     ------
     DeadlineError
-        When one has not gone in time.
+        When one has not ended in time.
 
     """
     ended: list[HolderProcess] = []
@@ -179,12 +179,12 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
 
 
 def end_holders(found: tuple[HolderProcess, ...]) -> None:
-    """Kill the holders, and wait until each has gone with all that was in it.
+    """Kill the holders, and wait until each has ended with everything in it.
 
     Raises
     ------
     DeadlineError
-        When one has not gone in time.
+        When one has not ended in time.
 
     """
     for holder in found:
@@ -226,11 +226,11 @@ _USED_UP = {
     errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
     errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
 }
-"""What a count that is used up, or is zero, is mended with: of namespaces, of processes."""
+"""Commands that raise an exhausted limit of namespaces or processes, by errno."""
 
 
 def namespaces_hint(call: str, number: int) -> str:
-    """What mends a refusal of the holder's namespaces: the knob that is shut, or a sentence.
+    """A hint for a refusal of the holder's namespaces: a command, or a sentence.
 
     ``call`` is the refused call and ``number`` its errno.
     """

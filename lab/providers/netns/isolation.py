@@ -75,14 +75,14 @@ MACHINES_DIRECTORY = "/run/machines"
 """Has a directory for each machine with daemons, which is /run for all that runs there."""
 
 _OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where daemons are, and where a plain user's PATH does not lead."""
+"""Directories of daemons, which a plain user's PATH may lack."""
 
 _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
 
 
 def privileged() -> bool:
-    """Whether this process may make namespaces without a user namespace of its own."""
+    """True if this process may make namespaces without a user namespace of its own."""
     wanted = (1 << _CAP_SYS_ADMIN) | (1 << _CAP_NET_ADMIN)
     with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123  pathlib is slow to import in the holder
         for line in status:

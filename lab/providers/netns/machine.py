@@ -58,12 +58,12 @@ class NetnsMachine:
         deadline: Deadline,
         heard: Callable[[Completed], None],
     ) -> None:
-        """As :meth:`run`, command after command in one visit; ``heard`` is told what came of each.
+        """As :meth:`run`, command after command in one visit; ``heard`` gets each result.
 
         Raises
         ------
         DeadlineError
-            When not all have ended in time; those that have were told.
+            When not all have ended in time; ``heard`` has the results of the others.
 
         """
         where = _here()

@@ -46,13 +46,13 @@ def _path(name: str) -> str:
 
 
 def create(names: Sequence[str], here: str | None = None) -> None:
-    """Make each namespace anew; those that are there already are taken away first.
+    """Make each namespace, after removing those that exist.
 
     With ``here`` the namespace that the thread is in is given that name too. Leaves the
     calling thread in the last one made. ``OSError`` if the kernel refuses.
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
-        with suppress(OSError):  # a file left by a create that was interrupted is no mount
+        with suppress(OSError):  # a file left by an interrupted create is not a mount
             isolation.unmount(_path(entry))
         os.unlink(_path(entry))  # noqa: PTH108  a thousand of them: no Path each
     if here is not None:
@@ -333,7 +333,7 @@ HasResolver = Pod | MachineIntent
 
 
 def resolver_text(resolver: Resolver) -> str:
-    """What stands in the file. Pure."""
+    """The contents of the file. Pure."""
     lines = [f"nameserver {resolver.server}"]
     if resolver.search:
         lines.append(f"search {' '.join(resolver.search)}")

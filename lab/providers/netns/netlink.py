@@ -287,7 +287,7 @@ def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpC
 def _served(
     machine: MachineIntent, translation: Translation
 ) -> Iterator[tuple[UdpEnd, frozenset[UdpEnd]]]:
-    """Where UDP may be asked for a Service, and all its backends, whatever its policies."""
+    """Addresses and ports of Services over UDP, and all backends, whatever the policies."""
     own = own_addresses(machine)
     for service in translation.services:
         for port in service.ports:
@@ -321,7 +321,7 @@ def _forget(flows: Iterable[UdpConnection]) -> None:
         for flow in flows:
             body = _FAMILY + attribute(_ORIGINAL | 0x8000, flow.original)
             channel.send(_message(_DELETE, _CONNTRACK_ACK, body))
-            channel.recv(_BUFFER)  # an error is that it has gone by itself
+            channel.recv(_BUFFER)  # an error means that it is already gone
 
 
 def _opened() -> socket.socket:

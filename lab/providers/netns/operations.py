@@ -1,4 +1,4 @@
-"""What is done to make a lab's network: one typed operation per change, in one namespace each.
+"""Operations that make a lab's network: one typed operation per change, in one namespace each.
 
 An operation knows how it is described, which ``ip``, ``bridge``, ``sysctl`` or ``nft`` command does
 the same, and how the kernel is asked for it: by a message of rtnetlink, or by a request to a device
@@ -56,7 +56,7 @@ def _no_namespace(name: str) -> int:
 
 
 class Names:
-    """What an encoder looks up: interface indexes here, and other namespaces by name."""
+    """Look-ups of an encoder: interface indexes here, and other namespaces by name."""
 
     def __init__(
         self, indexes: Mapping[str, int], namespace: Callable[[str], int] = _no_namespace
@@ -78,16 +78,16 @@ class _Attributes(dict[str, object]):
 
 
 class Operation:
-    """What every operation has in common."""
+    """Base of all operations."""
 
     __slots__ = ()
     words: ClassVar[str]
-    """What is done to which object; attributes of the operation in braces."""
+    """The change and its object; attributes of the operation in braces."""
     shell: ClassVar[str]
     """The lines of a shell script that do the same in namespace ``{ns}``."""
 
     def describe(self) -> str:
-        """What is done to which object, for an error."""
+        """The change and its object, for an error."""
         return self.words.format_map(_Attributes(self))
 
     def commands(self, namespace: str) -> list[str]:
@@ -364,7 +364,7 @@ class HairpinOn(Message):
 
 
 class _AddressChange(Message):
-    """What adding and removing an address have in common."""
+    """Base of adding and removing an address."""
 
     __slots__ = ()
     device: str
@@ -406,7 +406,7 @@ class AddressRemove(_AddressChange):
 
 
 class _RouteChange(Message):
-    """What changes of routes have in common."""
+    """Base of changes of routes."""
 
     __slots__ = ()
     destination: str
@@ -533,7 +533,7 @@ class ForwardingSet(Message):
 
     @property
     def verb(self) -> str:
-        """How ``bridge fdb`` sets it."""
+        """The verb of ``bridge fdb`` that sets it."""
         return "replace" if self.mac.strip("0:") else "append"
 
     def _encode(self, names: Names) -> Encoded:
@@ -562,7 +562,7 @@ class ProxySet(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProxyDelaySet(Message):
-    """How long a proxied ARP answer waits at most.
+    """Set the longest delay of a proxied ARP answer.
 
     A netlink message, because a user namespace has no ``net/ipv4/neigh`` settings.
     """

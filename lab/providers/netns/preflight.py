@@ -1,4 +1,4 @@
-"""Whether this machine can have a lab: programs, abilities of the kernel, capacity.
+"""Checks of this machine before a lab comes up: programs, kernel abilities, capacity.
 
 Abilities are tried in a scratch world gone a moment later: kernels without modules, containers
 and hardened distributions cannot be known from version numbers. Capacity is read in one place
@@ -18,7 +18,6 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.providers.diagnosis import Diagnosis, Level
 from lab.providers.netns import holders, isolation, namespaces, operations
 from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import call_isolated, list_holders
@@ -36,6 +35,7 @@ from lab.providers.netns.operations import (
     VethAdd,
     VxlanAdd,
 )
+from lab.providers.provider import Diagnosis, Level
 from lab.state.capacity import available
 from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
@@ -105,7 +105,7 @@ _THRESHOLD3, _NAME = 4, 1
 
 @dataclass(frozen=True, slots=True)
 class NetnsNeed:
-    """What a lab needs of the machine."""
+    """A lab's need of the machine."""
 
     namespaces: int
     neighbours: int
@@ -121,7 +121,7 @@ class NetnsNeed:
 
 @dataclass(frozen=True, slots=True)
 class NetnsRoom:
-    """What the machine has."""
+    """The machine's limits, and what is in use."""
 
     neighbour_limit: int
     """gc_thresh3, one table for all namespaces of the machine."""
@@ -134,7 +134,7 @@ class NetnsRoom:
 
 
 def lab_need(intent: Intent) -> NetnsNeed:
-    """What this intent needs.
+    """Compute the need of an intent.
 
     Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
     gateway without a permanent entry.
@@ -211,7 +211,7 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
 
 
 def labs_at_once(cores: int | None = None) -> int:
-    """How many labs the processors of this machine are enough for; at least one."""
+    """The number of labs that this machine's processors can carry; at least one."""
     return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
 
 
@@ -309,12 +309,12 @@ class Ability:
     name: str
     """``"namespaces"``, ``"vxlan"``, ..."""
     needs: str
-    """What a lab needs it for."""
+    """The use that a lab has for it."""
     there: bool
     detail: str
-    """What the kernel said, where it is not there."""
+    """The kernel's answer, if the ability is missing."""
     hint: str
-    """The command, or the sentence, that mends it."""
+    """A command or sentence that says how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,7 @@ class _Trial:
     module: str
     """The kernel module that has it, in most distributions."""
     file: str = ""
-    """What must be opened for it; empty for nothing."""
+    """A file that must be opened for it; empty for none."""
 
 
 _TRIALS = (

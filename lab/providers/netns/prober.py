@@ -76,7 +76,7 @@ _BURST = 16
 _EVENTS = 256
 _TICK_SECONDS = 0.02
 _GAP_SECONDS = 0.1
-"""A round takes some 30 ms at most (256 large answers); what is beyond this was not ours."""
+"""A round takes some 30 ms at most (256 large answers); a longer gap is somebody else's."""
 _REPORT_SECONDS = 0.05
 _DATAGRAMS_A_TARGET = 32
 """Large UDP probes at one address at once: they take 8 KiB of its receive buffer each, which
@@ -84,7 +84,7 @@ on an untuned machine holds 416 KiB."""
 _PORTS_TRIED = 8
 """Of a source, before the kernel is left to choose one: somebody else may have some."""
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Of descriptors or memory, ours or the kernel's queues': no fault of the network's."""
+"""Shortage of descriptors, memory or kernel queues: says nothing of the network."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 

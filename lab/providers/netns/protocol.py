@@ -1,4 +1,4 @@
-"""What prober and responder say to each other: HTTP/1.1 over TCP, one-line headers over UDP.
+"""The protocol of prober and responder: HTTP/1.1 over TCP, one-line headers over UDP.
 
 Pure functions on bytes, both directions side by side. HTTP is plain enough for curl::
 
@@ -47,7 +47,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class WireError(ValueError):
-    """What came is not what was asked; the text says how, a clause without a full stop."""
+    """An unexpected answer; the text says how, a clause without a full stop."""
 
 
 class CannotProbeError(Exception):
@@ -70,7 +70,7 @@ class HttpRequest(NamedTuple):
     body_at: int
     length: int
     waits: bool
-    """Whether the client waits for ``100 Continue`` before it sends the body."""
+    """True if the client waits for ``100 Continue`` before it sends the body."""
 
 
 class Reply(NamedTuple):
@@ -181,7 +181,7 @@ def read_reply(data: bytes | bytearray) -> Reply | None:
     Raises
     ------
     WireError
-        If it is none of ours.
+        If it is not a responder's.
 
     """
     end = data.find(_END)
@@ -210,7 +210,7 @@ def datagram(nonce: int, filling: bytes, *, fragments: bool) -> bytes:
 def echo_datagram(data: bytes, endpoint: bytes, client: bytes) -> tuple[bytes, bool] | None:
     """The answer to a datagram, and whether it may be fragmented; None for another's answer.
 
-    A datagram that is not ours (``nc -u``) is echoed all the same, in fragments if need be.
+    Foreign datagrams (``nc -u``) are echoed too, in fragments if need be.
     """
     if data.startswith(_ANSWER):
         return None
@@ -221,7 +221,7 @@ def echo_datagram(data: bytes, endpoint: bytes, client: bytes) -> tuple[bytes, b
 
 
 def nonce_of(reply: bytes) -> int | None:
-    """Which datagram an answer belongs to; None if it is no answer of ours."""
+    """The number of the datagram answered; None if it is not a responder's answer."""
     if not reply.startswith(_ANSWER):
         return None
     try:

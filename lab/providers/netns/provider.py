@@ -26,11 +26,9 @@ from lab._log import quantity
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.netns import (
     daemons,
-    failover,
     holders,
     isolation,
     namespaces,
@@ -49,6 +47,7 @@ from lab.providers.provider import (
     CAPTURE,
     EVIDENCE_SECONDS,
     FAILOVER,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -77,7 +76,7 @@ port (212,992 bytes, 2.3 KiB a packet) when the switch's thread does not run for
 def batches(
     intent: Intent, probes: Sequence[Probe], settings: ProbeSettings
 ) -> Iterator[tuple[Sequence[Probe], ProbeSettings]]:
-    """What is sent one after another, and how.
+    """Split probes into batches that are sent one after another, each at its pace.
 
     TCP sends again what a burst of its own made a port lose; UDP does not, and goes apart.
     Probes that nothing is to come back from load nobody: they go together, at the pace asked.
@@ -156,7 +155,7 @@ class NetnsProvider(Provider):
         return preflight.labs_at_once()
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
-        """What the kernel of this machine lacks, and which programs."""
+        """Check this machine's kernel and programs."""
         del state
         from lab.providers.netns import preflight  # noqa: PLC0415  only 'lab doctor' asks
 
@@ -188,11 +187,11 @@ class NetnsProvider(Provider):
         preflight.check_capacity(preflight.lab_need(intent), preflight.machine_room())
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
-        """What brings the lab up, in order."""
+        """The steps that bring the lab up, in order."""
         return NetnsBringUp(lab, self.realised(intent), self._python).steps()
 
     def realised(self, intent: Intent) -> Intent:
-        """The intent with the Windows rules laid upon its emulated nodes; pure."""
+        """The intent with the Windows rules applied to its emulated nodes; pure."""
         return realise(intent, self._off)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
@@ -208,12 +207,12 @@ class NetnsProvider(Provider):
         )
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """End the owner's holders with the lab's token, and wait until all has gone.
+        """End the owner's holders with the lab's token, and wait until all have ended.
 
         Raises
         ------
         DeadlineError
-            When one has not gone in time.
+            When one has not ended in time.
 
         """
         found = holders.destroy_holders(lab, owner)
@@ -252,7 +251,7 @@ class NetnsProvider(Provider):
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe; ``progress`` is told how many have ended.
+        """Try every probe; ``progress`` gets the number that have ended.
 
         Raises
         ------
@@ -292,11 +291,11 @@ class NetnsProvider(Provider):
             If the lab is not up.
 
         """
-        from lab.providers.looking import look  # noqa: PLC0415  only where it is asked for
+        from lab.providers.observe import observe_machine  # noqa: PLC0415  only where it is asked for
 
         holders.enter_holder(lab)
         return {
-            name: look(
+            name: observe_machine(
                 name, pods, lambda one: self.machine(lab, intent, one), deadline, namespace=True
             )
             for name, pods in asked.items()
@@ -335,20 +334,28 @@ class NetnsProvider(Provider):
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return failover.gateway_holders(holders.enter_holder(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Pull every cable of the machine."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug every cable of the machine in."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+
         return holders.enter_holder(lab).call(
             f"measuring in lab '{lab.name}'",
             lambda tell: failover.measure_silences(namespaces.enter, beats, pace, tell),
@@ -359,7 +366,7 @@ class NetnsProvider(Provider):
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """What the daemons of those machines have written."""
+        """The logs of the daemons of those machines."""
         del deadline  # files of this machine's memory
         with suppress(LabError, OSError):
             holder = holders.find_holder(lab)
@@ -373,7 +380,7 @@ class NetnsProvider(Provider):
 
 
 def _emulated(intent: Intent) -> tuple[list[str], bool]:
-    """What is not what it is called, in words, and whether that is several things."""
+    """The emulated parts in words, and whether the verb is plural."""
     windows = [machine.name for machine in intent.machines if machine.os == "windows"]
     parts: list[str] = []
     if intent.hypervisors:
@@ -455,7 +462,7 @@ def _text(path: Path) -> str:
 
 
 def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """What the machine's daemons are asked: file and command."""
+    """Files and commands that show the state of the machine's daemons."""
     for machine in intent.machines:
         for daemon in machine.daemons if machine.name == name else ():
             for look in daemon.looks:

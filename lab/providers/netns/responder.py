@@ -1,4 +1,4 @@
-"""What answers in every pod and machine of a lab: one process with sockets in all namespaces.
+"""The responder of all pods and machines of a lab: one process with sockets in all namespaces.
 
 Started inside the lab's holder as ``python -I -m lab.providers.netns.responder CONFIG.json``,
 or ``python -I .../responder.py CONFIG.json`` where the package is not installed. The file holds
@@ -51,7 +51,7 @@ EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | Later | None]
 
 
 class ResponderAnswer(NamedTuple):
-    """What to send on a connection, and what to do after."""
+    """Data to send on a connection, and what to do after."""
 
     data: bytes
     then: str
@@ -84,7 +84,7 @@ def http_responder(endpoint: bytes) -> Converse:
 
 
 def health_responder(service: str, local: int) -> Converse:
-    """What kube-proxy says on a Service's health check port, whatever is asked there."""
+    """kube-proxy's answer on a Service's health check port, whatever the question."""
     said = protocol.health_answer(service, local)
 
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | None:
@@ -103,14 +103,14 @@ def echo_responder(endpoint: bytes) -> EchoDatagram:
 
 
 class Elsewhere(NamedTuple):
-    """Where names are asked for that are not within the domain ``but``."""
+    """The server for names outside of the domain ``but``."""
 
     ask: Callable[[bytes, Callable[[bytes], None]], None]
     but: str
     """With its final dot."""
 
     def asked(self, wire: bytes) -> bool:
-        """Whether the question is for the other server."""
+        """True if the question is for the other server."""
         name = dns.asked_name(wire)
         return name is not None and not f".{name}".endswith(f".{self.but}")
 
@@ -150,7 +150,7 @@ def dns_datagram(
 CONNECTION_SECONDS = 10.0
 """A connection ends after this long, done or not; longer than any probe waits."""
 DRAIN_SECONDS = 2.0
-"""How long the rest of a refused request is read, so that the refusal is not lost to a reset."""
+"""The rest of a refused request is read this long, or a reset would lose the refusal."""
 CONNECTIONS_LIMIT = 2_048
 """Slow connections held at once; the oldest gives way. Twice what a prober has in flight."""
 BYTES_LIMIT = 256 << 20
@@ -320,7 +320,7 @@ class SocketServer:
             self._close(next(iter(self._connections)))
             return
         self._log(f"accept: {error.strerror}")
-        time.sleep(0.01)  # not ours to free: the queue waits in the kernel, and so must we
+        time.sleep(0.01)  # nothing to free here: the queue waits in the kernel
 
     def _read(self, connection: _Connection) -> None:
         try:
@@ -425,7 +425,7 @@ _DATAGRAM = socket.SOCK_DGRAM
 _MORE_DESCRIPTORS = 2 * CONNECTIONS_LIMIT
 _SO_RCVBUFFORCE = 33
 _DEFER_SECONDS = 5
-"""How long the kernel keeps a silent client to itself; its own timers round it up."""
+"""The kernel withholds a silent client this long; its timers round it up."""
 
 
 class AnsweringNamespace(NamedTuple):
@@ -440,7 +440,7 @@ class AnsweringNamespace(NamedTuple):
     forward: Mapping[str, str] | None = None
 
     def sockets(self) -> int:
-        """How many sockets it takes."""
+        """The number of its sockets."""
         own = len(self.tcp) + len(self.udp) + len(self.health) + (self.forward is not None)
         return own + 2 * (self.dns is not None)
 

@@ -1,6 +1,6 @@
 """The lab's responder: the process that answers in every namespace, started and looked at.
 
-It runs inside the holder's pid namespace; which process it is stands in a file in the
+It runs inside the holder's pid namespace; its process id is in a file in the
 holder's /run, where the outside can read it through /proc.
 """
 
@@ -43,7 +43,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What the responder answers in one namespace."""
+    """The answers of the responder in one namespace."""
 
     namespace: str
     name: str
@@ -56,7 +56,7 @@ class Answering:
     """TCP port to the Service whose health check answers there, and the number of its local
     backends. None where no Service has one."""
     forward: Forward | None = None
-    """Where to ask for other names; None where those do not exist."""
+    """The server for other names; None if those do not exist."""
 
 
 def answering(intent: Intent) -> tuple[Answering, ...]:
@@ -103,7 +103,7 @@ def _services(intent: Intent) -> Iterator[ProxiedService]:
 
 
 def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
-    """What the node's kube-proxy would say of the Services that ask for it."""
+    """Health checks of the node's kube-proxy."""
     found = {
         service.health_port: (service.name, len(proxying.local(service, machine.name)))
         for service in (machine.translation.services if machine.translation else ())

@@ -1,4 +1,4 @@
-"""What a machine translates and loses, as nftables text in the shape of kube-proxy's. Pure.
+"""A machine's translations and drops, as nftables text in the shape of kube-proxy's. Pure.
 
 Two tables: ``kube-proxy`` holds Services and masquerade, ``host-limits`` what the machine's own
 packets do not reach. What becomes of each Service is in :mod:`lab.providers.netns.services`.
@@ -278,7 +278,7 @@ def _lead(rules: Rules, port: _Port, *, refuses: bool) -> None:
 
 
 def _external(port: _Port, translation: Translation) -> Iterator[str]:
-    """What comes to the port of the node, by the policy for traffic from outside.
+    """Rules for packets to the node's port, by the policy for traffic from outside.
 
     Where that is for local backends alone, the node's own packets and its own pods' are taken
     to any backend, as if they had gone out and come back in.
@@ -367,7 +367,7 @@ _OWN = "fib daddr type local ip daddr != 127.0.0.0/8"
 
 
 def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
-    """Each table's lines; none where the machine is no chassis."""
+    """Each table's lines; none if the machine is not a chassis."""
     if machine.chassis is None:
         return
     if machine.translation and machine.bridge:
@@ -394,11 +394,11 @@ class _NodePort:
 
     @property
     def lost(self) -> bool:
-        """Whether it is for local backends alone, and there is none."""
+        """True if it is for local backends alone, and there is none."""
         return self.service.outside == "local" and not self.local
 
     def elements(self, value: str = "") -> list[str]:
-        """What a set, or a map to ``value``, has of it."""
+        """Its elements of a set, or of a map to ``value``."""
         number = self.port.node_port
         return [f"{protocol} . {number}{value}" for protocol in self.port.protocols]
 
@@ -442,7 +442,7 @@ def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[st
 
 
 def gateway_leaving_rules(translation: Translation, port: str) -> tuple[str, str]:
-    """Who gets the node's address: what is marked and goes in by ``port``; pods, to the world."""
+    """Masquerade marked packets that enter by ``port``, and pods' packets to the world."""
     kept = ", ".join(translation.not_masqueraded)
     return (
         f'oifname "{port}" meta mark and {MASQUERADE_MARK:#x} != 0 masquerade fully-random',

@@ -1,4 +1,4 @@
-"""The documented rules of Windows nodes, laid upon a node that is emulated on Linux.
+"""The documented rules of Windows nodes, applied to a node that is emulated on Linux.
 
 They live apart from the expectations of the matrix, which must find them out by packets:
 with a rule switched off, the cells it forbids turn into ``unexpected-pass``. All are pure.

@@ -1,4 +1,4 @@
-"""What runs on the machine: one verb, its work on standard input, its answer line by line.
+"""The agent on the machine: one verb, its order on standard input, its answer line by line.
 
 ``agent.py VERB`` with a pickled order on standard input, or ``agent.py attach POD COMMAND...``
 with the terminal of whoever asked. See :mod:`lab.providers.node.protocol` for what it says.

@@ -1,4 +1,4 @@
-"""The archive's ``__main__``: find a Python new enough, unpack, and do what the agent is told.
+"""The archive's ``__main__``: find a Python new enough, unpack, and run the agent.
 
 Unpacked, because Python compiles what it imports from a directory once, and from an archive
 each time: seconds, on a machine without hardware virtualisation. This file alone is read by

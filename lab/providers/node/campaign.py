@@ -26,13 +26,13 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the thread of a machine reports: a number meanwhile, or how it ended."""
+    """A report of a machine's thread: a number meanwhile, or its end."""
 
     machine: str
     number: int = 0
     ended: bool = False
     result: Any = None
-    """What the work returned, or the exception that it raised."""
+    """The value that the work returned, or the exception that it raised."""
 
 
 def start_thread(
@@ -54,7 +54,7 @@ def start_thread(
 
 
 class Prober(Protocol):
-    """What sends probes from one machine."""
+    """Sends probes from one machine."""
 
     def probe(
         self,
@@ -180,7 +180,7 @@ class Campaign:
 
 
 def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int]:
-    """How many each machine may have under way, by how many it has to send; at least one.
+    """Share the probes under way among machines, by how many each has to send; at least one.
 
     The sum is at most ``in_flight``, unless there are more machines than that: then each has
     one, and no more than ``in_flight`` machines may send at once.
@@ -201,7 +201,7 @@ def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
 
 
 class Listener(Protocol):
-    """What captures packets on one machine."""
+    """Captures packets on one machine."""
 
     def listen(
         self,
@@ -305,7 +305,7 @@ class Capture:
 
 
 def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
-    """What each tap took, of all the parts in which it was reported."""
+    """Join the parts in which each tap was reported."""
     own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
     return tuple(
         Taken(

@@ -1,4 +1,4 @@
-"""One machine's agent, told what to do over a shell on that machine."""
+"""Orders to one machine's agent, over a shell on that machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Heard = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Answer:
-    """What an agent has said, line by line."""
+    """The answer of an agent, line by line."""
 
     machine: str
     phase: Heard
@@ -137,7 +137,7 @@ class NodeControl:
         self._told("up", order, deadline, phase=phase)
 
     def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
-        """What is wrong with the machine's network as a whole; empty where nothing is.
+        """Ask what is wrong with the machine's network as a whole; empty if nothing is.
 
         Faults that packets meet are for the matrix to find. Raises as :meth:`up`.
         """
@@ -206,7 +206,7 @@ class NodeControl:
     ) -> tuple[Taken, ...]:
         """Take down all that passes taps of the machine and its pods, until :meth:`stop`.
 
-        ``ready`` is told the agent's process once all are open. Raises as :meth:`probe`.
+        ``ready`` gets the agent's process once all are open. Raises as :meth:`probe`.
         """
         order = Hearing(_share(deadline), tuple(taps), limit, self._cluster)
         return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
@@ -216,7 +216,7 @@ class NodeControl:
         self.shell.run(["kill", f"-{protocol.STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
-        """What is known of the network of the machine and its pods. Never raises."""
+        """Evidence of the network of the machine and its pods. Never raises."""
         try:
             answer = self._told("gather", Gather(_share(deadline)), deadline)
         except LabError as error:

@@ -64,23 +64,23 @@ class Transfer:
     seconds: float
     """The longest that it may take."""
     dialled: bool
-    """Whether netexec's dialler asks the target, and its answer is JSON."""
+    """True if netexec's dialler asks the target, and its answer is JSON."""
     expected: str = ""
     """The text of an echo."""
 
     @property
     def file(self) -> str:
-        """Where its body goes."""
+        """The file for its body."""
         return f"{DIRECTORY}/{self.name}"
 
     @property
     def name(self) -> str:
-        """What it is known by in curl's output."""
+        """Its name in curl's output."""
         return f"{self.key}-{self.part}"
 
 
 def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
-    """What is to be asked for one probe of a cluster's."""
+    """The transfers of one probe of a cluster."""
     if probe.name is not None:
         url = f"http://{probe.name}:{_SERVICE_PORT}/hostname"
         return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
@@ -191,7 +191,7 @@ def collect_command(asked: Sequence[Transfer]) -> tuple[list[str], str]:
 
 
 END_MARK = "--hybridlab-end--"
-"""After each body, with the transfer's name; no answer of ours has it."""
+"""Follows each body, with the transfer's name; no answer contains it."""
 
 
 def _quoted(text: str) -> str:
@@ -220,12 +220,12 @@ _BY_WORDS: tuple[tuple[str, ProbeStatus], ...] = (
     ("deadline exceeded", "timeout"),
     ("did not properly respond", "timeout"),
 )
-"""What curl, and Go on both systems, say of the network; the first that is found counts."""
+"""Words of curl, and of Go on both systems, about the network; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How one transfer has ended."""
+    """The result of one transfer."""
 
     exit_code: int
     status: int
@@ -239,7 +239,7 @@ class Ended:
 
 
 def read_transfers(output: str) -> dict[str, Ended]:
-    """What curl wrote of each transfer, by its name; lines of anything else are passed over."""
+    """Read curl's report of each transfer, by its name; other lines are skipped."""
     found: dict[str, Ended] = {}
     for line in output.splitlines():
         name, space, text = line.partition(" ")
@@ -277,7 +277,7 @@ def read_bodies(output: str) -> dict[str, str]:
 def read_outcome(
     probe: Probe, asked: Sequence[Transfer], ended: Mapping[str, Ended], bodies: Mapping[str, str]
 ) -> Outcome:
-    """What came of one probe: the first transfer that failed decides."""
+    """The outcome of one probe: the first transfer that failed decides."""
     learnt = _Learnt(probe)
     for transfer in asked:
         one = ended.get(transfer.name)
@@ -290,7 +290,7 @@ def read_outcome(
 
 
 class _Learnt:
-    """What the transfers of one probe have told so far."""
+    """The results of one probe's transfers so far."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -405,9 +405,9 @@ ONE_ADDRESS = "cannot probe: curl, all that a Windows pod has, tells one of a na
 
 
 class Executor(Protocol):
-    """What runs commands in pods: an :class:`~lab.cluster.api.Api`."""
+    """Runs commands in pods: an :class:`~lab.cluster.api.Api`."""
 
-    def execute(  # noqa: PLR0913, PLR0917  what an exec is told
+    def execute(  # noqa: PLR0913, PLR0917  the parts of an exec
         self,
         namespace: str,
         pod: str,
@@ -427,7 +427,7 @@ class ExecProber:
     api
         The cluster's API server.
     node
-        The node's name. Where it is itself the source, its HostProcess pod stands in for it.
+        The node's name. When it is itself the source, its HostProcess pod sends.
 
     """
 

@@ -12,9 +12,9 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
-from lab.providers.looking import look
 from lab.providers.node.campaign import Campaign, Capture, News, Prober, start_thread
 from lab.providers.node.control import NodeControl, NodeMachine
+from lab.providers.observe import observe_machine
 from lab.providers.provider import PROBE_PORT, Dialect, Evidence, Outcome, Probe, ProbeSettings
 from lab.topology.intent import Intent
 
@@ -86,7 +86,7 @@ class Fleet:
     def up_all(
         self, intent: Intent, deadline: Deadline, phase: Phase = lambda _name, _phase: None
     ) -> None:
-        """Make every machine's network anew, all at once; ``phase`` is called on any thread.
+        """Make every machine's network, all at once; ``phase`` is called on any thread.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Fleet:
         self._all("making the machines' networks", up)
 
     def ailments(self, intent: Intent, deadline: Deadline) -> dict[str, str]:
-        """What is wrong with each machine that something is wrong with; out of reach is too."""
+        """What is wrong, by machine, for machines that are broken or out of reach."""
 
         def look(name: str) -> str:
             return self._controls[name].ailment(intent.machine(name), intent, deadline)
@@ -128,9 +128,9 @@ class Fleet:
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe from the machine where its source stands.
+        """Try every probe from its source's machine.
 
-        ``progress`` is told, on this thread, how many have ended. Every key has an outcome:
+        ``progress`` gets, on this thread, the number that have ended. Every key has an outcome:
         that of a machine which is out of reach, or falls silent, is an error that says why.
         """
         place = _places(intent)
@@ -169,12 +169,12 @@ class Fleet:
 
         def seen(name: str) -> NodeFacts | LabError:
             pods = () if self._cluster else asked[name]
-            return look(name, pods, lambda one: self.machine(intent, one), deadline)
+            return observe_machine(name, pods, lambda one: self.machine(intent, one), deadline)
 
         return _parallel(asked, seen)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
-        """What is known of the network of every machine. Never raises."""
+        """Evidence of the network of every machine. Never raises."""
 
         def gather(name: str) -> list[Evidence]:
             return list(self._controls[name].evidence(deadline))
@@ -213,7 +213,7 @@ class Fleet:
 
 
 def _places(intent: Intent) -> dict[str, str]:
-    """The machine where each pod and machine stands."""
+    """The machine of each pod and machine."""
     return {
         name: machine.name
         for machine in intent.machines

@@ -102,9 +102,9 @@ def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
 
 
 def read_settings(one: NamespaceOperations, devices: Iterable[str]) -> dict[str, str]:
-    """What the settings that are going to be written say now.
+    """The present values of the settings that are going to be written.
 
-    Those of ``devices``, which are ours and go with the lab, are left out.
+    Those of ``devices``, which go with the lab, are left out.
     """
     made = frozenset(devices)
     keys = (op.key for op in one.operations if isinstance(op, SysctlSet))
@@ -124,7 +124,7 @@ def restore_settings(settings: Mapping[str, str]) -> None:
 
 
 METRIC = 1024
-"""What systemd-networkd gives to a route that DHCP has told of."""
+"""The metric that systemd-networkd gives to a route from DHCP."""
 
 
 def find_foreign_defaults(channel: Socket, machine_has_default: bool) -> tuple[Demoted, ...]:
@@ -145,7 +145,7 @@ def demote_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
 
 
 def restore_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
-    """Give each its metric back; one that has gone meanwhile is let go."""
+    """Give each its metric back; routes that are gone meanwhile are skipped."""
     _move(channel, routes, METRIC, 0)
 
 
@@ -304,7 +304,7 @@ _HERE = "this machine"
 
 
 def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
-    """Make the network anew, whatever an earlier life has left.
+    """Make the network, whatever an earlier one has left behind.
 
     Raises
     ------

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _OWN = "/proc/thread-self/ns/net"
 _INSIDE = "eth0"
-"""What the container runtime calls a pod's network card."""
+"""The container runtime's name of a pod's network card."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What an agent is told, and what it says.
+"""The orders that an agent gets, and its answers.
 
 Orders are plain frozen data, pickled on the way to the agent and never on the way back. The agent
 says one JSON object a line, with one key::
@@ -81,7 +81,7 @@ def _prefixes(intent: Intent) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What every verb is told; ``seconds`` is all the time it has."""
+    """Base of the orders; ``seconds`` is all the time there is."""
 
     seconds: float
 
@@ -105,7 +105,7 @@ class Linking(Order):
 
 @dataclass(frozen=True, slots=True)
 class Up(Order):
-    """Make the network anew."""
+    """Make the network."""
 
     work: Work
 
@@ -122,7 +122,7 @@ class Probing(Order):
     probes: tuple[Probe, ...]
     settings: ProbeSettings
     cluster: ClusterPods | None = None
-    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
+    """If the pods are Kubernetes' own; None if they are the lab's namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ class PodCommand(Order):
 
 @dataclass(frozen=True, slots=True)
 class Hearing(Order):
-    """Take down all that passes the taps, until told to end."""
+    """Capture all that passes the taps, until :data:`STOP`."""
 
     taps: tuple[Tap, ...]
     limit: int
     """Bytes kept of each."""
     cluster: ClusterPods | None = None
-    """Where the pods are Kubernetes' own; None where they are the lab's namespaces."""
+    """If the pods are Kubernetes' own; None if they are the lab's namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ _LETTERS_A_LINE = 1 << 17
 
 
 class StrangeError(ValueError):
-    """What was said is none of the above; the text says how, a clause without a full stop."""
+    """A line that is none of the above; the text says how, a clause without a full stop."""
 
 
 def make_line(kind: str, value: Any) -> bytes:
@@ -178,7 +178,7 @@ def outcomes_line(found: list[Outcome]) -> bytes:
 
 
 def taken_lines(found: Taken) -> Iterator[bytes]:
-    """What passed a tap, as lines: together they are all of it."""
+    """The packets of a tap, in as many lines as they need."""
     tap, missed = found.tap, found.missed
     frames: list[list[Any]] = []
     letters = 0
@@ -248,7 +248,7 @@ def read_completed(value: Any) -> tuple[int, str, str]:
 
 
 def read_taken(value: Any) -> Taken:
-    """What passed a tap, or a part of it."""
+    """Read the packets of a tap, or a part of them."""
     match value:
         case [str(place), str(device), int(missed), str(trouble), list(frames)]:
             found = tuple(_frame(one) for one in frames)
@@ -267,7 +267,7 @@ def _frame(value: Any) -> Frame:
 
 
 def read_links(value: Any) -> tuple[PodLink, ...]:
-    """How a node's pods are plugged in."""
+    """Read how a node's pods are plugged in."""
     if not isinstance(value, list):
         raise StrangeError(f"no list of links: {str(value)[:80]}")
     return tuple(_link(one) for one in value)

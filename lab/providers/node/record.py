@@ -118,17 +118,17 @@ Demoted = tuple[str, str | None, bool]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is there, or may be."""
+    """The things that exist, or may."""
 
     machine: str
     devices: tuple[str, ...]
-    """Names of bridges, tunnels and veths of ours."""
+    """Names of the lab's bridges, tunnels and veths."""
     cards: tuple[str, ...]
     """MACs of the network cards that were given addresses."""
     tables: tuple[str, ...]
     """Tables of nftables, family ``ip``."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Kernel settings as they were before the first of ours."""
+    """Kernel settings as they were before the lab."""
     demoted: tuple[Demoted, ...] = ()
     """Strangers' default routes that were given a higher metric."""
 
@@ -147,7 +147,7 @@ class Record:
 
 
 def plan_record(machine: MachineIntent) -> Record:
-    """What is going to be there for a machine. Pure."""
+    """The record of what a machine is going to have. Pure."""
     made = [one.name for one in (machine.bridge, machine.tunnel) if one]
     tables = [MANAGEMENT_TABLE]
     if machine.translation:
@@ -199,5 +199,5 @@ def write_record(record: Record) -> None:
 
 
 def remove_record() -> None:
-    """There is nothing of ours any more."""
+    """Remove the record: nothing of the lab is left."""
     RECORD.unlink(missing_ok=True)

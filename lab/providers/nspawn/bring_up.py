@@ -122,7 +122,7 @@ class NspawnBringUp:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
     def _remove_strangers(self, entry: HolderEntry, there: Mapping[str, containers.Leader]) -> None:
-        """Switch machines off that the scenario has no more, or that are to be made anew."""
+        """Switch machines off that the scenario no longer has, or that are to be rebuilt."""
         wanted = {
             one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
         }

@@ -54,13 +54,8 @@ class Limits:
 class Hierarchies:
     """The host's cgroup file systems.
 
-    Parameters
-    ----------
-    unified
-        Whether there is only cgroup v2.
-    parents
-        In each hierarchy, the directory below which the lab's groups are made.
-
+    ``unified``: whether there is only cgroup v2. ``parents``: in each hierarchy, the directory
+    below which the lab's groups are made.
     """
 
     unified: bool
@@ -91,11 +86,7 @@ def hierarchies() -> Hierarchies:
 def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[Path, ...]:
     """Make a machine's group with its limits in each hierarchy, and those below; the machine's.
 
-    Raises
-    ------
-    OSError
-        When the kernel refuses one.
-
+    Raises OSError when the kernel refuses one.
     """
     made = []
     for parent, group in zip(there.parents, there.groups(token), strict=True):

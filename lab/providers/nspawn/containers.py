@@ -111,11 +111,7 @@ class Container:
     def start(self, groups: tuple[Path, ...], bridges: Mapping[str, str]) -> Start:
         """What it is started with.
 
-        Parameters
-        ----------
-        bridges
-            The bridge of each segment, in the holder.
-
+        ``bridges``: the bridge of each segment, in the holder.
         """
         own = disk(self.lab, self.name)
         management = Port(
@@ -170,11 +166,7 @@ def containers(lab: LabHandle, intent: Intent, layout: NspawnLayout) -> tuple[Co
 def require_own_disks(lab: LabHandle) -> None:
     """Refuse a link in the place of the directory of the machines' disks.
 
-    Raises
-    ------
-    BrokenError
-        When there is one: what is behind it is not the lab's.
-
+    Raises BrokenError when there is one: what is behind it is not the lab's.
     """
     place = lab.directory / MACHINES
     if place.is_symlink():
@@ -188,11 +180,7 @@ def require_own_disks(lab: LabHandle) -> None:
 def write_disk(one: Container) -> None:
     """Write what the machine is made from; there must be nothing of an earlier one.
 
-    Raises
-    ------
-    OSError
-        When the disk is full.
-
+    Raises OSError when the disk is full.
     """
     own = disk(one.lab, one.name)
     upper = own / "upper"
@@ -235,11 +223,7 @@ def switch_on(
 ) -> None:
     """Start a machine whose disk is there. It boots on its own afterwards.
 
-    Raises
-    ------
-    BrokenError
-        When it cannot be started.
-
+    Raises BrokenError when it cannot be started.
     """
     groups = cgroups.make(hierarchies, one.lab.token, one.name, one.limits())
     start = one.start(groups, bridges)
@@ -326,11 +310,7 @@ def _booted(nspawn: int) -> Iterator[Leader]:
 def switch_off(holder: int, machine: str) -> None:
     """Cut a machine's power: its systemd is killed, and with it all that it runs.
 
-    Raises
-    ------
-    DeadlineError
-        When it has not gone in time.
-
+    Raises DeadlineError when it has not gone in time.
     """
     leader = leaders(holder).get(machine)
     if leader is None:
@@ -347,11 +327,7 @@ def switch_off(holder: int, machine: str) -> None:
 def remove(entry: HolderEntry, lab: LabHandle, machine: str) -> None:
     """Switch a machine off and take its disk away.
 
-    Raises
-    ------
-    DeadlineError
-        When it has not gone in time.
-
+    Raises DeadlineError when it has not gone in time.
     """
     switch_off(entry.pid, machine)
     root = RUN / "roots" / machine

@@ -39,13 +39,8 @@ exec "$@"
 def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
     """The words before a command that has to run in a container, with no more rights than it has.
 
-    Parameters
-    ----------
-    leader
-        Process id of the container's systemd.
-    groups
-        The machine's control group in each hierarchy.
-
+    ``leader``: process id of the container's systemd. ``groups``: the machine's control group in
+    each hierarchy.
     """
     lost = ",".join(f"-{one.removeprefix('CAP_').lower()}" for one in DROPPED)
     return (
@@ -63,15 +58,8 @@ def container_shell(
 ) -> LocalShell:
     """A shell on the container.
 
-    Parameters
-    ----------
-    name
-        The machine's, for messages.
-    leader
-        Finds its systemd; None while it is off. It is another process after a reboot.
-    groups
-        Finds its control group in each hierarchy.
-
+    ``name``: the machine's, for messages. ``leader``: finds its systemd; None while it is off. It
+    is another process after a reboot. ``groups``: finds its control group in each hierarchy.
     """
 
     def inside() -> tuple[str, ...]:
@@ -93,11 +81,7 @@ PROBES_A_PROCESSOR = 16
 class ContainerGuests(Guests):
     """Every machine of one lab, entered from this one.
 
-    Parameters
-    ----------
-    holder
-        Process id of the lab's holder; None while there is none.
-
+    ``holder``: process id of the lab's holder; None while there is none.
     """
 
     at_once = PROBES_A_PROCESSOR * (os.cpu_count() or 1)
@@ -122,11 +106,7 @@ class ContainerGuests(Guests):
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises
-        ------
-        BrokenError
-            If the lab's record has none: it was made for other machines.
-
+        Raises BrokenError if the lab's record has none: it was made for other machines.
         """
         try:
             return self._layout.address(machine)

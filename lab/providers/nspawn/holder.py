@@ -27,11 +27,7 @@ def find(lab: LabHandle) -> HolderProcess | None:
 def entry(lab: LabHandle) -> HolderEntry:
     """The way into the lab's holder.
 
-    Raises
-    ------
-    BrokenError
-        If the lab has none.
-
+    Raises BrokenError if the lab has none.
     """
     return holders.enter_holder(lab, KIND)
 
@@ -39,13 +35,8 @@ def entry(lab: LabHandle) -> HolderEntry:
 def ensure(lab: LabHandle, python: str) -> HolderEntry:
     """The way into the lab's holder, which is started if there is none.
 
-    Raises
-    ------
-    PreflightError
-        When the kernel refuses it its namespaces, with the fix.
-    BrokenError
-        When it ends without a word.
-
+    Raises PreflightError when the kernel refuses it its namespaces, with the fix. Raises
+    BrokenError when it ends without a word.
     """
     if find(lab) is not None:
         return entry(lab)

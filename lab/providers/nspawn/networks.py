@@ -47,11 +47,7 @@ def remove_cable(lab: LabHandle) -> bool:
 def free_range(pool: IPv4Network, token: str) -> IPv4Network:
     """A management range that no address and no route of this machine has.
 
-    Raises
-    ------
-    PreflightError
-        When the whole pool is in use.
-
+    Raises PreflightError when the whole pool is in use.
     """
     taken = tuple(_taken(_ip("-json", "-4", "route", "show", "table", "all")))
     for one in ranges(pool, token):
@@ -77,11 +73,7 @@ def make(
 ) -> None:
     """Make what is not there yet: the bridges, and the cable with this machine's address.
 
-    Raises
-    ------
-    BrokenError
-        When one cannot be made.
-
+    Raises BrokenError when one cannot be made.
     """
     named = bridges(segments)
     mtus = {named[segment.name]: segment.mtu for segment in segments}
@@ -136,11 +128,7 @@ def _links() -> set[str]:
 def configure(lines: Sequence[str]) -> None:
     """Give 'ip' these lines, where the calling process is.
 
-    Raises
-    ------
-    BrokenError
-        With what it said.
-
+    Raises BrokenError with what it said.
     """
     _ip("-batch", "-", lines=lines)
 

@@ -1,6 +1,6 @@
 """Whether this machine can have a lab of system containers: figures read, and judged.
 
-Each check gives a :class:`~lab.providers.diagnosis.Diagnosis`, for ``lab doctor`` and for the
+Each check gives a :class:`~lab.providers.provider.Diagnosis`, for ``lab doctor`` and for the
 refusal of ``lab up`` alike.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.cluster import HostTraits
-from lab.providers.diagnosis import Diagnosis
 from lab.providers.netns import entry, isolation
 from lab.providers.nspawn import cgroups
+from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
 from lab.topology.intent import Intent
 
@@ -130,12 +130,8 @@ def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
 def examine(directory: Path) -> tuple[Diagnosis, ...]:
     """What this machine lacks or has, whatever the lab.
 
-    Parameters
-    ----------
-    directory
-        Where labs would keep what their machines write; the nearest directory above it that is
-        there is tried.
-
+    ``directory``: where labs would keep what their machines write; the nearest directory above it
+    that is there is tried.
     """
     if os.geteuid() != 0:
         return (

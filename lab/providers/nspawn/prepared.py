@@ -45,13 +45,8 @@ def prepared(
 ) -> Path:
     """The directory with the bundle's files and the store, made if it is not there.
 
-    Raises
-    ------
-    PreflightError
-        When there is no room for it, or the bundle is damaged.
-    BrokenError
-        When containerd does not take an image.
-
+    Raises PreflightError when there is no room for it, or the bundle is damaged. Raises BrokenError
+    when containerd does not take an image.
     """
     final = place(cache, manifest)
     if final.is_dir():
@@ -180,11 +175,7 @@ def link_store(ready: Path, target: Path) -> None:
     No file of an image is ever written again; the databases are the node's own. Where the cache is
     on another file system, everything is copied.
 
-    Raises
-    ------
-    OSError
-        When the disk is full.
-
+    Raises OSError when the disk is full.
     """
     draft = target.with_name(f".{target.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)

@@ -19,8 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.cluster import HostTraits
 from lab.plan.step import Step
-from lab.providers.diagnosis import Diagnosis
-from lab.providers.failing import Beat, BeatPace, Silence
+from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
 from lab.providers.machines.base import MachinesProvider
 from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
@@ -41,6 +40,7 @@ from lab.providers.provider import (
     FAILOVER,
     MACHINES,
     SLOW_EVIDENCE_SECONDS,
+    Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
@@ -62,11 +62,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
 
     The management cable stays: the machine can still be looked at.
 
-    Raises
-    ------
-    BrokenError
-        When the lab is not there.
-
+    Raises BrokenError when the lab is not there.
     """
     lines = tuple(
         f"link set {name} {'up' if plugged else 'down'}" for name in ports(intent, machine)
@@ -96,11 +92,7 @@ def measure(
 ) -> tuple[Silence, ...]:
     """Send datagrams from pod to pod in a steady beat, and call ``change`` once all answer.
 
-    Raises
-    ------
-    BrokenError
-        Where not every pair is answered to begin with; nothing was changed then.
-
+    Raises BrokenError where not every pair is answered to begin with; nothing was changed then.
     """
 
     def inside(tell: Tell) -> tuple[Silence, ...]:
@@ -200,11 +192,8 @@ class NspawnProvider(MachinesProvider):
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Check root, programs, kernel, control groups, inotify instances, memory and the bundle.
 
-        Raises
-        ------
-        PreflightError
-            Naming everything that is missing and its fix. Nothing has been created.
-
+        Raises PreflightError naming everything that is missing and its fix. Nothing has been
+        created.
         """
         found = [one for one in preflight.examine(lab.directory) if one.level == "fail"]
         strange = preflight.strangers_cache(self._cache)
@@ -224,11 +213,7 @@ class NspawnProvider(MachinesProvider):
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """What brings the lab up, in order.
 
-        Raises
-        ------
-        PreflightError
-            When there can be no such lab of system containers.
-
+        Raises PreflightError when there can be no such lab of system containers.
         """
         why = self.unfit(intent)
         if why:
@@ -297,11 +282,7 @@ class NspawnProvider(MachinesProvider):
         Cables and control groups are root's: those with the token of another user's holder are
         not removed.
 
-        Raises
-        ------
-        DeadlineError
-            When one is still there after 10 s.
-
+        Raises DeadlineError when one is still there after 10 s.
         """
         ended = holders.destroy_holders(lab, owner, holder.KIND)
         if not owner:
@@ -348,11 +329,7 @@ class NspawnProvider(MachinesProvider):
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
         """Refuse: system containers have no screen.
 
-        Raises
-        ------
-        UsageError
-            Always.
-
+        Raises UsageError: always.
         """
         del intent
         raise UsageError(

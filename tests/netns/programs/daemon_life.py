@@ -16,11 +16,9 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2])]
 from daemon_worlds import VIRTUAL, world  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
-from lab.providers.netns import responder_config  # noqa: E402
 from lab.providers.netns.provider import NetnsProvider  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 
-responder_config.PROGRAM = HERE / "responder.py"
 token, directory = sys.argv[1:]
 lab = LabHandle("life", Path(directory), token)
 provider, intent = NetnsProvider(), world()

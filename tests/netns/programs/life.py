@@ -18,11 +18,10 @@ from netns_intents import cluster  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import LabError  # noqa: E402
-from lab.providers.netns import holders, responder_config  # noqa: E402
+from lab.providers.netns import holders  # noqa: E402
 from lab.providers.netns.provider import NetnsProvider  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 
-responder_config.PROGRAM = HERE / "responder.py"
 token, directory, *stop = sys.argv[1:]
 lab = LabHandle("life", Path(directory), token)
 provider, intent = NetnsProvider(), cluster("overlay", pods=1)
@@ -38,10 +37,8 @@ try:
     pod = provider.machine(lab, intent, "worker1-p1")
     done = pod.run(["cat", "/etc/resolv.conf"], Deadline(10))
     seen["resolver"] = done.stdout.splitlines()[:1]
-    ask = (
-        "import socket; print(socket.create_connection(('10.244.1.2', 8080), 2).recv(99).decode())"
-    )
-    seen["answer"] = pod.run([sys.executable, "-c", ask], Deadline(10)).stdout.strip()
+    ask = ["curl", "--silent", "--max-time", "5", "http://10.244.1.2:8080/"]
+    seen["answer"] = json.loads(pod.run(ask, Deadline(10)).stdout)["endpoint"]
     by_hand = os.popen(pod.command_line(["ip", "-brief", "address"])).read()
     seen["by hand"] = "10.244.0.2/24" in by_hand
     seen["removed"] = len(provider.destroy(lab))

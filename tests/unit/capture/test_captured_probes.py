@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from lab.explain.capture.conclusion import Conclusion, conclude
-from lab.explain.capture.matching import match
+from lab.explain.capture.packets import match
 from lab.explain.capture.plan import listening
-from lab.explain.capture.trace import Sight, Trace, by_time, trace
+from lab.explain.capture.trace import Conclusion, Sight, Trace, by_time, conclude, trace
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.providers.capture import Frame, Taken, Tap

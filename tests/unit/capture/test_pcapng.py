@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.capture.pcapng import CaptureInterface, Noted, pcapng
+from lab.explain.capture.files import CaptureInterface, Noted, pcapng
 from lab.providers.capture import Direction, Frame
 
 SYN = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -91,3 +92,21 @@ def test_help_imports_few_modules_of_the_product() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[-1]) <= 15
+
+
+def test_a_list_imports_no_provider_where_there_is_no_lab(tmp_path: Path) -> None:
+    code = (
+        "import sys, atexit; from lab.providers.libvirt import marks;"
+        "marks.is_installed = lambda: False; from lab.cli.main import main;"
+        "atexit.register(lambda: print(sum(m.partition('.')[0] == 'lab' for m in sys.modules)));"
+        "main(['list'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"HYBRIDLAB_STATE": str(tmp_path / "state")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout.split()[-1]) <= 60

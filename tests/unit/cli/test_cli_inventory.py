@@ -14,7 +14,7 @@ from golden_files import check_golden
 from lab._errors import LabError
 from lab.cli.main import command
 from lab.lifecycle import providers
-from lab.providers.diagnosis import Diagnosis
+from lab.providers.provider import Diagnosis
 
 CASES = Path(__file__).parents[2] / "cases"
 BROKEN = BrokenFiles(CASES / "inventory" / "broken.txt", ".toml", "inventory").read()
@@ -108,7 +108,7 @@ FOUND = (
 @pytest.mark.parametrize(
     ("found", "code", "last"),
     [
-        (FOUND, 4, "1 thing to mend first; 1 warning"),
+        (FOUND, 4, "1 thing to repair first; 1 warning"),
         (FOUND[:2], 0, "labs can be had; 1 warning"),
         (FOUND[:1], 0, "labs can be had; 0 warnings"),
     ],

@@ -101,7 +101,7 @@ def test_a_damaged_bundle_ends_with_3_or_4_and_gc_takes_a_foreign_one(cache, sou
     blob = next((cache / "bundles" / digest / "blobs" / "sha256").iterdir())
     blob.write_bytes(blob.read_bytes() + b"x")
     code, _, err = lab(capfd, "verify")
-    assert (code, "make it anew" in err) == (3, True)
+    assert (code, "make it again" in err) == (3, True)
     manifest = cache / "bundles" / digest / "manifest.json"
     manifest.write_text(manifest.read_text().replace("kubelet", "cubelet", 1))
     assert lab(capfd, "verify", digest)[0] == 4

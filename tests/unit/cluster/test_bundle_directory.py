@@ -90,10 +90,10 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
         create(store, source)
     said = refused.value.happened
     assert "'linux-amd64/kubelet' is not there" in said
-    assert "nobody knows a program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
-    assert "'linux-amd64/runc' is no program for linux on amd64" in said
-    assert "nobody knows its directory 'linux-arm64'" in said
-    assert "'images/pause.tar.gz' is no .tar file" in said
+    assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
+    assert "'linux-amd64/runc' is not a program for linux on amd64" in said
+    assert "unknown directory 'linux-arm64'" in said
+    assert "'images/pause.tar.gz' is not a .tar file" in said
     assert not (store._root).exists()
 
 
@@ -103,10 +103,10 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
         (None, "it has no 'versions.json'"),
         ("{", "the file: invalid JSON"),
         ("[]", "the file: input should be an object"),
-        ('{"containerd": "2.3.7"}', "'' in 'versions.json' is no version"),
+        ('{"containerd": "2.3.7"}', "'' in 'versions.json' is not a version of Kubernetes"),
         ('{"kubernetes": 1.36}', "kubernetes: input should be a valid string"),
-        ('{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is no version"),
-        ('{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is no version"),
+        ('{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is not a valid version"),
+        ('{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is not a version of Kubernetes"),
         ('{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
         ('{"kubernetes": "1.35.2"}', "it has Kubernetes 1.35.2, and 1.36 was asked for"),
     ],
@@ -154,29 +154,29 @@ LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "it is no whole tar file"),
-        (b"nothing" * 100, "it is no whole tar file"),
+        (b"", "the tar file is damaged or cut short"),
+        (b"nothing" * 100, "the tar file is damaged or cut short"),
         (b"\x1f\x8b\x08 and more", "it is compressed"),
-        (DOCKER[:2000], "it is no whole tar file"),
-        (parts.tar({"readme": b"x"}), "it is no image"),
-        (parts.tar({"../manifest.json": b"[]"}), "it is no image"),
+        (DOCKER[:2000], "the tar file is damaged or cut short"),
+        (parts.tar({"readme": b"x"}), "not an image"),
+        (parts.tar({"../manifest.json": b"[]"}), "not an image"),
         (linked("manifest.json", "../../../etc/passwd"), "it holds no file 'manifest.json'"),
         (linked("manifest.json", "manifest.json"), "it holds no file 'manifest.json'"),
         (linked("index.json", "/etc/passwd"), "it holds no file 'index.json'"),
         (parts.tar({"manifest.json": b"{}"}), "input should be a valid array"),
         (parts.tar({"manifest.json": b"[]"}), "'manifest.json' lists no image"),
         (parts.tar({"manifest.json": b"[{}]"}), "0.Config: field required"),
-        (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' is not what it must be"),
+        (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' has the wrong content"),
         (parts.docker_archive(None), "it has no name: save it by its name"),
-        (parts.docker_archive("Pause:3"), "'Pause:3' is no name of an image"),
+        (parts.docker_archive("Pause:3"), "'Pause:3' is not an image name"),
         (parts.docker_archive(NAME, machine="arm64"), "is for linux/arm64"),
-        (changed(ARCHIVE, LAYER, b"other"), "is not what it must be: expected sha256:"),
+        (changed(ARCHIVE, LAYER, b"other"), "wrong content: expected sha256:"),
         (changed(ARCHIVE, "index.json", b"{"), "invalid JSON"),
         (changed(ARCHIVE, "index.json", parts.index([])), "it holds no image for amd64"),
         (changed(ARCHIVE, "index.json", parts.index([IMAGE.entry()])), "has no full name"),
         (
             changed(ARCHIVE, "index.json", parts.index([{"size": 1, "digest": "md5:0"}])),
-            "no SHA-256 digest",
+            "not a valid SHA-256 digest",
         ),
     ],
 )
@@ -268,5 +268,5 @@ def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, sourc
     assert [name[0] for name in left(store)] == ["."]
     told: list[str] = []
     made = directory.create(store, source, (), None, told.append)
-    assert "an interrupted one is done anew" in told
+    assert "an earlier attempt was interrupted; starting over" in told
     assert left(store) == [made.short]

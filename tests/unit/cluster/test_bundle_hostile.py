@@ -60,9 +60,9 @@ def test_versions_that_would_break_the_bundle_are_refused(store, source, version
     ("path", "words"),
     [
         ("versions.json", "it has no 'versions.json'"),
-        ("images/pipe.tar", "'images/pipe.tar' is no .tar file"),
-        ("linux-amd64/crictl", "'linux-amd64/crictl' is no file"),
-        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is no file"),
+        ("images/pipe.tar", "'images/pipe.tar' is not a .tar file"),
+        ("linux-amd64/crictl", "'linux-amd64/crictl' is not a file"),
+        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is not a file"),
     ],
 )
 def test_a_pipe_is_never_waited_for(store, source, path, words):
@@ -74,10 +74,10 @@ def test_a_pipe_is_never_waited_for(store, source, path, words):
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("cni/my plugin", "'linux-amd64/cni/my plugin' is no name of a program"),
-        ("cni/a/b", "'linux-amd64/cni/a' is no file"),
-        ("cni/" + os.fsdecode(b"\xff"), "is no name of a program"),
-        ("other/kubelet", "nobody knows a program 'linux-amd64/other'"),
+        ("cni/my plugin", "'linux-amd64/cni/my plugin' is not a program name"),
+        ("cni/a/b", "'linux-amd64/cni/a' is not a file"),
+        ("cni/" + os.fsdecode(b"\xff"), "is not a program name"),
+        ("other/kubelet", "unknown program 'linux-amd64/other'"),
     ],
 )
 def test_odd_names_are_said_before_anything_is_copied(store, source, path, words):
@@ -99,7 +99,7 @@ def test_plugins_behind_a_link_are_taken(store, source):
 def test_a_file_in_place_of_a_directory_is_said(store, source):
     shutil.rmtree(source / "images")
     (source / "images").touch()
-    assert "'images' is no directory" in refused(store, source)
+    assert "'images' is not a directory" in refused(store, source)
 
 
 def test_a_directory_of_any_name_makes_the_same_bundle(store, source):
@@ -173,7 +173,7 @@ SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "
 def test_a_tar_file_whose_headers_lie_is_refused(store, source, content):
     (source / "images" / "one.tar").write_bytes(content)
     said = refused(store, source)
-    assert "one.tar': it is no whole tar file" in said
+    assert "one.tar': the tar file is damaged or cut short" in said
 
 
 def test_an_archive_that_shrinks_while_it_is_read_is_refused(store, source, monkeypatch):
@@ -190,7 +190,7 @@ def test_an_archive_that_shrinks_while_it_is_read_is_refused(store, source, monk
         return small(one, where)
 
     monkeypatch.setattr(images, "_small", shrink)
-    assert "one.tar': it is no whole tar file" in refused(store, source)
+    assert "one.tar': the tar file is damaged or cut short" in refused(store, source)
 
 
 def test_a_hole_that_would_fill_the_disk_is_refused(store, source):
@@ -248,7 +248,7 @@ def test_a_document_that_claims_to_be_huge_is_not_read(store, source):
     entry = {**image.entry(), "size": 1 << 40}
     top = parts.index([{**entry, "annotations": {"io.containerd.image.name": NAME}}])
     (source / "images" / "one.tar").write_bytes(parts.tar({"index.json": top, member: b"{}"}))
-    assert "it is no document" in refused(store, source)
+    assert "too large for a document" in refused(store, source)
 
 
 def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, monkeypatch):

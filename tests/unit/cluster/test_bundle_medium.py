@@ -266,7 +266,7 @@ def test_a_medium_that_is_not_as_it_was_written_is_named_and_written_anew(store,
         path.write_bytes(content[:-1] if damage == "short" else content[:-1] + b"?")
     with pytest.raises(BrokenError, match=rf"medium '{path}'") as raised:
         store.verify(made, print)
-    assert "the next 'lab up' that needs it writes it anew" in raised.value.hint
+    assert "the next 'lab up' that needs it writes it again" in raised.value.hint
     path.unlink()
     assert medium.medium(store, made, "linux") == path
     store.verify(made, print)

@@ -142,7 +142,7 @@ def test_a_manifest_that_says_another_size_is_refused(registry, pull):
     registry.push_image("huge/pause", image)
     index = parts.index([{**image.entry(), "size": 1 << 45}])
     registry.push("huge/pause", "3.10.2", index)
-    with pytest.raises(PreflightError, match="it is not what it must be: expected sha256:"):
+    with pytest.raises(PreflightError, match="wrong content: expected sha256:"):
         pull("huge")
 
 

@@ -80,10 +80,10 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         ('"size": ', '"size": "', "invalid JSON"),
         ('"name": "cni/bridge"', '"name": 5', "programs.0.name: input should be a valid string"),
         ('"os": "linux"', '"os": "beos"', "images.0.os: input should be 'linux' or 'windows'"),
-        ('"cni/bridge"', '"../bridge"', "'../bridge' is no name of a program"),
+        ('"cni/bridge"', '"../bridge"', "'../bridge' is not a valid program name"),
         ('"cni/bridge"', '"cni/flannel"', "program 'cni/flannel' for linux is there 2 times"),
         ('"1.36.1"', '"1.36"', "there is no Kubernetes version"),
-        ('"name": "ghcr.io/', '"name": "', "'flannel-io/flannel:v0.28.10' is no full name"),
+        ('"name": "ghcr.io/', '"name": "', "' is not a valid full image name"),
         (
             '"component": "cni-plugins"',
             '"component":  "cni-plugins"',
@@ -102,7 +102,7 @@ def test_a_foreign_or_damaged_manifest_is_refused_with_its_place(made, old, new,
 def test_a_path_for_a_digest_is_refused(made):
     content = made.encoded().decode()
     first = made.programs[0].blob.sha256
-    with pytest.raises(PreflightError, match="is no SHA-256"):
+    with pytest.raises(PreflightError, match="is not a valid SHA-256"):
         decode(content.replace(first, "../../../../etc/passwd").encode(), "it")
 
 
@@ -117,7 +117,7 @@ def test_every_damaged_blob_is_named_with_what_it_belongs_to(store, made):
         store.verify(made, print)
     said = broken.value.happened
     assert "program 'kubelet' (linux): " in said
-    assert "is another one" in said
+    assert "has other content" in said
     assert "program 'runc' (linux): " in said
     assert "no such file" in said
     assert "image 'registry.k8s.io/pause:3.10.2' (linux), layer 1: " in said
@@ -134,7 +134,7 @@ def test_of_many_damaged_blobs_the_first_are_named_and_the_others_counted(store,
 
 
 @pytest.mark.parametrize("damage", ["gone", "short", "another", "foreign"])
-def test_a_damaged_bundle_is_mended_by_making_it_again(store, source, made, damage):
+def test_a_damaged_bundle_is_fixed_by_making_it_again(store, source, made, damage):
     blob = store.blob(made, made.program("runc", "linux").blob)
     if damage == "gone":
         blob.unlink()
@@ -144,7 +144,7 @@ def test_a_damaged_bundle_is_mended_by_making_it_again(store, source, made, dama
         blob.write_bytes(b"x" * (1 if damage == "short" else blob.stat().st_size))
     told: list[str] = []
     directory.create(store, source, (), None, told.append)
-    assert f"bundle '{name(made)}' is damaged: it is made anew" in told
+    assert f"bundle '{name(made)}' is damaged; making it again" in told
     store.verify(made, print)
 
 
@@ -284,7 +284,7 @@ def test_a_manifest_that_is_a_pipe_is_not_waited_for_and_is_garbage(store, made)
     path = store.directory(made) / FILE
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(PreflightError, match="it is no file"):
+    with pytest.raises(PreflightError, match="not a regular file"):
         store.get(name(made))
     assert store.gc((), yes=True).found == (f"bundles/{name(made)}",)
     assert not store.list()

@@ -80,8 +80,8 @@ def test_a_patch_version_is_taken_by_its_word(store, site):
     [
         ("1.20", "is too old"),
         ("1.99", "is not known"),
-        ("latest", "that is no version"),
-        ("v1.36", "that is no version"),
+        ("latest", "not a version"),
+        ("v1.36", "not a version"),
     ],
 )
 def test_versions_that_labs_cannot_have_are_a_wrong_use(store, site, version, words):
@@ -93,7 +93,7 @@ def test_versions_that_labs_cannot_have_are_a_wrong_use(store, site, version, wo
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        (KUBELET, b"other", "it is not what it must be: expected sha256:"),
+        (KUBELET, b"other", "wrong content: expected sha256:"),
         (KUBELET, None, "404 Not Found"),
         (f"{KUBELET}.sha256", None, "404 Not Found"),
         (f"{KUBELET}.sha256", b"<html>", "does not list 'kubelet'"),
@@ -158,7 +158,7 @@ def test_an_interrupted_one_is_gone_on_with(store, site, monkeypatch):
     before, pulled = len(site.asked), len(site.registry.asked())
     told: list[str] = []
     made = create(store, site, say=told.append)
-    assert "going on with an interrupted one" in told
+    assert "continuing an interrupted attempt" in told
     assert KUBELET not in [path for path, _ in site.asked[before:]]
     assert not [path for path in site.registry.asked()[pulled:] if "/blobs/" in path]
     assert not partial(store)
@@ -181,7 +181,7 @@ def test_a_killed_download_is_gone_on_with(store, site, tmp_path):
     del site.stops[ETCD]
     before = len(site.asked)
     made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    assert "going on with an interrupted one" in made.stderr
+    assert "continuing an interrupted attempt" in made.stderr
     again = [path for path, _ in site.asked[before:]]
     assert ETCD in again
     assert KUBELET not in again

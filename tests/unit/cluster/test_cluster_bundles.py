@@ -86,7 +86,7 @@ def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
     assert "program 'kubelet' (linux): " in refused.value.happened
     with pytest.raises(PreflightError, match=r"'registry.k8s.io/pause:3.10.2' \(windows\)"):
         medium.medium(store, both, "windows")
-    with pytest.raises(PreflightError, match="is another one"):
+    with pytest.raises(PreflightError, match="has other content"):
         medium.medium(store, both, "linux")
     assert not list(store.directory(both).rglob("*.iso"))
     kubelet.write_bytes(whole)

@@ -10,9 +10,10 @@ import pytest
 from lab.cluster.addons.calico import Calico
 from lab.cluster.addons.flannel import Flannel
 from lab.cluster.footprint import LAB, bird_of, footprint
-from lab.explain.checks.sessions import differences as of_sessions
-from lab.explain.difference import Difference
-from lab.explain.differences import differences, lab_differences
+from lab.explain.check import Difference, LabLook
+from lab.explain.checks.bgp import BgpSessionsCheck
+from lab.explain.comparison import compare_lab
+from lab.explain.comparison import compare_machine as differences
 from lab.facts import nftables
 from lab.facts.node import LinkFacts, NodeFacts, SeenSession
 from lab.facts.translations import Masquerade, Translations
@@ -121,7 +122,7 @@ def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario: str) -
     assert machine.bridge is None
     assert differences(machine, seen(machine), by="kubernetes", beside=CALICO) == ()
     alone = replace(intent, machines=(machine,))
-    assert lab_differences(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
+    assert compare_lab(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
 
 
 def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not() -> None:
@@ -179,13 +180,15 @@ def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(
     names = {s.machine: f"{kind}_{s.address.replace('.', '_')}" for s in machine.speaker.sessions}
     sessions = tuple(SeenSession(name, "up", "Established") for name in names.values())
     facts = NodeFacts("linux", "", sessions=sessions)
-    assert list(of_sessions(intent, {"worker1": facts}, by="kubernetes")) == []
+    assert list(BgpSessionsCheck().in_lab(LabLook(intent, {"worker1": facts}, "kubernetes"))) == []
     peer = machine.speaker.sessions[0]
     shut = tuple(
         replace(one, state="down", info="") if one.name == names[peer.machine] else one
         for one in sessions
     )
-    (found,) = of_sessions(intent, {"worker1": replace(facts, sessions=shut)}, by="kubernetes")
+    (found,) = BgpSessionsCheck().in_lab(
+        LabLook(intent, {"worker1": replace(facts, sessions=shut)}, "kubernetes")
+    )
     assert (found.kind, found.node) == ("session-down", "worker1")
     assert found.shows == "birdc -s /run/calico/bird.ctl show protocols"
     session = peer.address.replace(".", "_")

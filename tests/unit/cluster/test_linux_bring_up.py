@@ -147,7 +147,7 @@ def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: P
         for document in world.applied
         if document["kind"] == "Node"
     }
-    assert said == {"worker1": {"projectcalico.org/ASNumber": "64514"}}
+    assert said["worker1"] == {"projectcalico.org/ASNumber": "64514"}
 
 
 def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
     one = CASES["overlay"]()
     world = world_of(one)
     world.ready = False
-    monkeypatch.setattr("lab.cluster.linux.api.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError) as caught:
         bring(one, world, tmp_path)
     text = str(caught.value)
@@ -239,7 +239,7 @@ def test_the_dns_is_not_applied_before_the_pod_network_is_ready(
     one = ONCE[name]()
     world = world_of(one)
     world.network = False
-    monkeypatch.setattr("lab.cluster.linux.api.READY_SECONDS", 0.05)
+    monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
     with pytest.raises(DeadlineError, match=r"waiting for DaemonSet '.*' on every node"):
         bring(one, world, tmp_path)
     assert "coredns" not in {document["metadata"]["name"] for document in world.applied}

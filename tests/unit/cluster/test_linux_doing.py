@@ -11,7 +11,6 @@ from lab._errors import BrokenError, DeadlineError
 from lab.cluster.linux.operations import (
     ClusterSite,
     Enabled,
-    Executor,
     Operations,
     Remove,
     Run,
@@ -21,6 +20,9 @@ from lab.cluster.linux.operations import (
     inputs_digest,
     render,
     without_secrets,
+)
+from lab.cluster.linux.operations import (
+    OperationRunner as Runner,
 )
 from lab.remote.local import LocalShell
 
@@ -53,127 +55,127 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hand(tmp_path: Path, units: Path) -> Executor:
+def hand(tmp_path: Path, units: Path) -> Runner:
     del units
     shell = LocalShell(become=False)
-    return Executor("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
+    return Runner("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
 
 
-def test_files_and_links_are_written_once_with_their_modes(hand: Executor, tmp_path: Path) -> None:
+def test_files_and_links_are_written_once_with_their_modes(hand: Runner, tmp_path: Path) -> None:
     wanted: Operations = (
         WriteFile(f"{tmp_path}/deep/er/file", "text\n"),
         WriteFile(f"{tmp_path}/secret", "key\n", 0o600, secret=True),
         Symlink(f"{tmp_path}/bin/program", "/somewhere/else"),
     )
-    assert len(hand.do(wanted)) == 3
+    assert len(hand.run(wanted)) == 3
     assert (tmp_path / "deep/er/file").read_text() == "text\n"
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "bin/program").readlink() == Path("/somewhere/else")
-    assert hand.do(wanted) == ()
+    assert hand.run(wanted) == ()
 
 
-def test_what_differs_alone_is_written_again(hand: Executor, tmp_path: Path) -> None:
+def test_what_differs_alone_is_written_again(hand: Runner, tmp_path: Path) -> None:
     wanted = (WriteFile(f"{tmp_path}/a", "a\n"), WriteFile(f"{tmp_path}/b", "b\n"))
-    hand.do(wanted)
+    hand.run(wanted)
     (tmp_path / "a").chmod(0o666)
-    assert hand.do(wanted) == (f"wrote {tmp_path}/a",)
+    assert hand.run(wanted) == (f"wrote {tmp_path}/a",)
     (tmp_path / "b").write_text("other\n")
-    assert hand.do(wanted) == (f"wrote {tmp_path}/b",)
+    assert hand.run(wanted) == (f"wrote {tmp_path}/b",)
 
 
-def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Executor, tmp_path: Path) -> None:
+def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Runner, tmp_path: Path) -> None:
     (tmp_path / "target").write_text("kept\n")
     (tmp_path / "path").symlink_to(tmp_path / "target")
-    hand.do((WriteFile(f"{tmp_path}/path", "new\n"),))
+    hand.run((WriteFile(f"{tmp_path}/path", "new\n"),))
     assert not (tmp_path / "path").is_symlink()
     assert (tmp_path / "target").read_text() == "kept\n"
-    hand.do((Symlink(f"{tmp_path}/path", "target"),))
+    hand.run((Symlink(f"{tmp_path}/path", "target"),))
     assert (tmp_path / "path").readlink() == Path("target")
 
 
-def test_a_command_runs_unless_it_need_not(hand: Executor, tmp_path: Path) -> None:
+def test_a_command_runs_unless_it_need_not(hand: Runner, tmp_path: Path) -> None:
     made = Run(("touch", f"{tmp_path}/made"), unless=f"[ -e {tmp_path}/made ]")
-    assert hand.do((made,)) == (f"ran touch {tmp_path}/made",)
-    assert hand.do((made,)) == ()
+    assert hand.run((made,)) == (f"ran touch {tmp_path}/made",)
+    assert hand.run((made,)) == ()
 
 
 def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(
-    hand: Executor, tmp_path: Path
+    hand: Runner, tmp_path: Path
 ) -> None:
-    hand.do((Run(("touch", f"{tmp_path}/a b;c")),))
+    hand.run((Run(("touch", f"{tmp_path}/a b;c")),))
     assert (tmp_path / "a b;c").exists()
 
 
-def test_a_failed_command_tells_its_last_words(hand: Executor) -> None:
+def test_a_failed_command_tells_its_last_words(hand: Runner) -> None:
     with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
-        hand.do((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
+        hand.run((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
     assert caught.value.hint == "think"
 
 
-def test_a_command_that_does_not_end_is_ended(hand: Executor) -> None:
+def test_a_command_that_does_not_end_is_ended(hand: Runner) -> None:
     with pytest.raises(DeadlineError):
-        hand.do((Run(("sleep", "60"), seconds=0.1),))
+        hand.run((Run(("sleep", "60"), seconds=0.1),))
 
 
 def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
-    hand: Executor, tmp_path: Path
+    hand: Runner, tmp_path: Path
 ) -> None:
     for name in ("x.conf", "y.conf", "z.other"):
         (tmp_path / name).touch()
     gone = Remove((f"{tmp_path}/*.conf", f"{tmp_path}/never"))
-    assert hand.do((gone,)) == (f"removed {tmp_path}/x.conf", f"removed {tmp_path}/y.conf")
+    assert hand.run((gone,)) == (f"removed {tmp_path}/x.conf", f"removed {tmp_path}/y.conf")
     assert (tmp_path / "z.other").exists()
-    assert hand.do((gone,)) == ()
+    assert hand.run((gone,)) == ()
 
 
 def test_a_service_starts_anew_only_when_what_it_reads_is_another(
-    hand: Executor, units: Path
+    hand: Runner, units: Path
 ) -> None:
     service = SystemdUnit("x.service", "one")
-    assert hand.do((service,)) == ("started x.service",)
+    assert hand.run((service,)) == ("started x.service",)
     assert (units / "x.service.enabled").exists()
-    assert hand.do((service,)) == ()
-    assert hand.do((SystemdUnit("x.service", "two"),)) == ("started x.service",)
+    assert hand.run((service,)) == ()
+    assert hand.run((SystemdUnit("x.service", "two"),)) == ("started x.service",)
 
 
-def test_a_service_that_has_died_is_started(hand: Executor, units: Path) -> None:
-    hand.do((SystemdUnit("x.service", "one"),))
+def test_a_service_that_has_died_is_started(hand: Runner, units: Path) -> None:
+    hand.run((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("failed\n")
-    assert hand.do((SystemdUnit("x.service", "one"),)) == ("started x.service",)
+    assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
 def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(
-    hand: Executor, units: Path
+    hand: Runner, units: Path
 ) -> None:
-    hand.do((SystemdUnit("x.service", "one"),))
+    hand.run((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("activating\n")
-    assert hand.do((SystemdUnit("x.service", "one", wait=False),)) == ()
-    assert hand.do((SystemdUnit("x.service", "one"),)) == ("started x.service",)
+    assert hand.run((SystemdUnit("x.service", "one", wait=False),)) == ()
+    assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
 def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
-    hand: Executor, units: Path
+    hand: Runner, units: Path
 ) -> None:
     (units / "broken").touch()
     with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
-        hand.do((SystemdUnit("x.service", "one"),))
+        hand.run((SystemdUnit("x.service", "one"),))
 
 
 def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
-    hand: Executor, tmp_path: Path
+    hand: Runner, tmp_path: Path
 ) -> None:
     unit = WriteFile(f"{tmp_path}/x.conf", "old\n")
-    hand.do((unit, SystemdUnit("x.service", inputs_digest((unit,)))))
+    hand.run((unit, SystemdUnit("x.service", inputs_digest((unit,)))))
     changed = WriteFile(f"{tmp_path}/x.conf", "new\n")
-    hand.do((changed,))  # and killed
-    assert hand.do((changed, SystemdUnit("x.service", inputs_digest((changed,))))) == (
+    hand.run((changed,))  # and killed
+    assert hand.run((changed, SystemdUnit("x.service", inputs_digest((changed,))))) == (
         "started x.service",
     )
 
 
-def test_an_enabled_unit_is_not_started(hand: Executor, units: Path) -> None:
-    assert hand.do((Enabled("x.service"),)) == ("enabled x.service",)
-    assert hand.do((Enabled("x.service"),)) == ()
+def test_an_enabled_unit_is_not_started(hand: Runner, units: Path) -> None:
+    assert hand.run((Enabled("x.service"),)) == ("enabled x.service",)
+    assert hand.run((Enabled("x.service"),)) == ()
     assert not (units / "x.service.active").exists()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lab.cluster.addons.calico import node_pool, pool_spec
-from lab.explain.checks import calico
-from lab.explain.difference import Difference
+from lab.explain.check import Difference, LabLook
+from lab.explain.checks.calico import CalicoCheck
 from lab.explain.explainer import Explainer
 from lab.facts.linux import facts
 from lab.facts.node import CalicoFacts, NodeFacts
@@ -46,7 +46,7 @@ def seen(intent: Intent, **changes: Any) -> dict[str, NodeFacts]:
 
 
 def told(intent: Intent, observed: dict[str, NodeFacts]) -> list[Difference]:
-    return list(calico.differences(intent, observed))
+    return list(CalicoCheck().in_lab(LabLook(intent, observed, "kubernetes")))
 
 
 def test_what_the_api_and_ps_answer_is_read() -> None:

@@ -9,7 +9,7 @@ import pytest
 from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
-from lab.explain.causes import with_causes
+from lab.explain.question import with_causes
 from lab.facts.node import NodeFacts
 from lab.matrix.expectations import expect
 from lab.matrix.verdict import CellResult, Verdict

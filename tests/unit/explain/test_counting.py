@@ -8,8 +8,7 @@ import pytest
 from seen_machines import lab
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import FEWEST, lost
-from lab.explain.scope import flow_of
+from lab.explain.question import FEWEST, flow_of, lost
 from lab.facts.node import Counter, NodeFacts
 from lab.topology.path import Hop, Path
 from lab.topology.walk import walk

@@ -6,17 +6,16 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from seen_machines import lab, neighbour, whole
 
 import lab as lab_package
 from lab._errors import BrokenError
-from lab.explain.difference import FAULT_OF, Kind
+from lab.explain.check import kinds
 from lab.explain.explainer import Explainer
 from lab.explain.faults import registry
-from lab.explain.scope import asked, flow_of, of_failures
+from lab.explain.question import asked, flow_of, of_failures
 from lab.facts.node import NodeFacts, Unit
 from lab.facts.translations import Barrier
 from lab.matrix.cell import Cell
@@ -323,7 +322,7 @@ def test_what_is_broken_is_named_where_it_is_met_and_nowhere_else(way: str) -> N
     _, intent, _ = lab("overlay")
     seen = breaks(whole(intent))
     first = findings(intent, seen, cell("overlay", hit))[0]
-    assert (first.kind, first.node, first.fault) == (kind, node, FAULT_OF.get(kind, ""))
+    assert (first.kind, first.node, first.fault) == (kind, node, kinds()[kind].fault)
     assert first.hop >= 0
     assert findings(intent, seen, cell("overlay", beside)) == ()
 
@@ -516,8 +515,7 @@ def test_of_many_failures_the_machines_they_have_in_common_are_looked_at() -> No
 
 
 def test_every_fault_of_the_catalogue_is_what_some_kind_looks_like() -> None:
-    assert set(FAULT_OF.values()) == set(registry.faults())
-    assert set(FAULT_OF) <= set(get_args(Kind))
+    assert {kind.fault for kind in kinds().values() if kind.fault} == set(registry.faults())
 
 
 def test_nothing_of_it_knows_what_was_put_in_on_purpose() -> None:

@@ -9,7 +9,7 @@ import pytest
 from seen_machines import lab, whole
 
 from lab.explain.explainer import Explainer
-from lab.explain.scope import asked, flow_of
+from lab.explain.question import asked, flow_of
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
@@ -201,7 +201,7 @@ def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> No
         "lab exec ovn master -- ovn-nbctl --no-leader-only --columns=name,vips find Load_Balancer "
         "name=to-win1-p1/tcp"
     )
-    assert found.mended_by("ovn").startswith("lab exec ovn master -- sh -c ")
+    assert found.fixed_by("ovn").startswith("lab exec ovn master -- sh -c ")
 
 
 def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:

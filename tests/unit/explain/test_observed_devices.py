@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lab.facts import linux, nft_words
+from lab.facts import linux, nftables
 from lab.facts.linux import facts
 from lab.facts.questions import answers, command
-from lab.facts.rules import Leaving, masquerades
-from lab.facts.translations import Masquerade
+from lab.facts.translations import Leaving, Masquerade, masquerades
 from lab.topology.intent import Route
 
 MARK = {"meta": {"key": "mark"}}
@@ -56,7 +55,7 @@ def test_kube_proxys_mark_is_known_in_every_way_to_write_it(
     operator: str, left: object, right: int, marked: bool | None
 ) -> None:
     rule = {"expr": [{"match": {"op": operator, "left": left, "right": right}}]}
-    assert nft_words.mark_of(rule) is marked
+    assert nftables.mark_of(rule) is marked
 
 
 PODS = "10.244.0.0/16"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import combinations
-from typing import get_args
 
 import pytest
 from observed_nodes import CASES, WORKER1, intent
 
-from lab.explain import difference
-from lab.explain.difference import Kind
-from lab.explain.differences import differences, lab_differences, settled
+from lab.explain.check import kinds as every_kind
+from lab.explain.comparison import compare_lab, with_chosen_macs
+from lab.explain.comparison import compare_machine as differences
 from lab.facts.linux import facts
 from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, rises
 from lab.facts.translations import Translations
@@ -84,7 +83,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("logical-port", "logical-route", "port-unbound", "tunnel-end-missing"),
         *("balancer-missing", "balancer-stale", "balancers-missing"),
     }
-    kinds = set(get_args(Kind))
+    kinds = set(every_kind())
     assert kinds - elsewhere == {one["kind"] for one in WAYS} - {""}
 
 
@@ -114,7 +113,7 @@ def test_a_tunnels_mac_is_taken_from_the_node_whose_it_is() -> None:
     whole = intent("overlay")
     chosen = "7a:00:00:00:00:02"
     own = replace(HEALTHY.tunnels[0], mac=chosen)
-    bound = settled(whole, {"worker1": replace(HEALTHY, tunnels=(own,))})
+    bound = with_chosen_macs(whole, {"worker1": replace(HEALTHY, tunnels=(own,))})
     for machine in bound.machines:
         macs = {one.remote: one.mac for one in machine.forwarding}
         if machine.name != "worker1" and machine.tunnel:
@@ -126,7 +125,7 @@ def test_an_end_that_has_not_heard_of_the_new_mac_is_told() -> None:
     whole = intent("overlay")
     peer = replace(HEALTHY.tunnels[0], mac="7a:00:00:00:00:03")
     there = {"worker1": HEALTHY, "worker2": NodeFacts("linux", "", tunnels=(peer,))}
-    found = lab_differences(whole, there, by="kubernetes")
+    found = compare_lab(whole, there, by="kubernetes")
     kinds = {one.kind for one in found if one.node == "worker1"}
     assert kinds == {"stale-neighbour", "entry-missing"}
 
@@ -155,7 +154,7 @@ def test_services_that_kube_proxy_has_chains_for_come_back_when_it_is_ended() ->
     (missing,) = differences(WORKER, untouched, by="kubernetes")
     assert emptied.kind == missing.kind == "service-rules-missing"
     assert "/etc/protocols" in emptied.observed
-    told = difference.found(emptied, 0).mended_by("overlay")
+    told = emptied.at(0).fixed_by("overlay")
     assert told == "lab exec overlay worker1 -- pkill -x kube-proxy"
     assert missing.observed == "nothing is translated at all"
     assert missing.mends != emptied.mends
@@ -182,7 +181,7 @@ def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_it
     )
     seen = {"worker1": NodeFacts("linux", "", pods=there)}
     (found,) = (
-        one for one in lab_differences(whole, seen, by="kubernetes") if one.kind.startswith("dup")
+        one for one in compare_lab(whole, seen, by="kubernetes") if one.kind.startswith("dup")
     )
     bare = other.address.partition("/")[0]
     assert (found.kind, found.node) == ("duplicate-address", "worker1")

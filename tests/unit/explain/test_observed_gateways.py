@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lab.explain.differences import as_held, differences
+from lab.explain.comparison import compare_machine as differences
+from lab.explain.comparison import with_held_gateways
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -21,7 +22,7 @@ def seen(*virtual: str, machine: str = "master1") -> NodeFacts:
 
 def test_one_holder_is_followed_wherever_it_is() -> None:
     observed = {"master1": seen(), "master3": seen("10.160.11.1/24", machine="master3")}
-    bound = as_held(INTENT, observed)
+    bound = with_held_gateways(INTENT, observed)
     assert [one.holder for one in bound.gateways] == ["master3", "master1"]
     assert bound.machine("master3").interfaces[1].virtual == ("10.160.11.1/24",)
 
@@ -29,7 +30,7 @@ def test_one_holder_is_followed_wherever_it_is() -> None:
 def test_with_no_holder_or_two_the_intent_stays() -> None:
     two = {name: seen("10.160.11.1/24", machine=name) for name in ("master1", "master2")}
     for observed in ({"master1": seen()}, two):
-        assert as_held(INTENT, observed) == INTENT
+        assert with_held_gateways(INTENT, observed) == INTENT
 
 
 def test_a_gateway_that_nobody_holds_is_told_of_the_machine_that_should() -> None:

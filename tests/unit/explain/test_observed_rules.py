@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab.facts import iptables, nftables
-from lab.facts.rules import Ruleset
-from lab.facts.translations import End, Masquerade, Translated
+from lab.facts.translations import End, Masquerade, Ruleset, Translated
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 NOTHING = frozenset[tuple[str, str]]()

@@ -7,8 +7,8 @@ from functools import cache
 
 import pytest
 
-from lab.explain.checks.node_software import differences
-from lab.explain.difference import FAULT_OF
+from lab.explain.check import LabLook, kinds
+from lab.explain.checks.software import SoftwareCheck
 from lab.explain.explainer import Explainer, first_hop
 from lab.facts.node import NodeFacts, Software, Unit
 from lab.facts.software import read_software as read
@@ -47,7 +47,10 @@ def intent(kind: str = "overlay") -> Intent:
 
 def seen(node: str = "worker1", kind: str = "overlay", **changes: object) -> list[str]:
     facts = NodeFacts("linux", "", software=replace(HEALTHY, **changes))  # type: ignore[arg-type]
-    return [f"{one.kind} on {one.node}" for one in differences(intent(kind), {node: facts})]
+    return [
+        f"{one.kind} on {one.node}"
+        for one in SoftwareCheck().in_lab(LabLook(intent(kind), {node: facts}))
+    ]
 
 
 def test_what_a_healthy_node_answers_is_read_and_no_difference() -> None:
@@ -89,9 +92,9 @@ def test_what_could_not_be_asked_is_not_judged() -> None:
 def test_each_is_told_by_itself_with_its_node(question: str, answer: str, kind: str) -> None:
     software = read({**SAID, question: answer})
     facts = {"worker1": NodeFacts("linux", "", software=software)}
-    (found,) = differences(intent(), facts)
+    (found,) = SoftwareCheck().in_lab(LabLook(intent(), facts))
     assert (found.kind, found.node) == (kind, "worker1")
-    assert FAULT_OF[found.kind]
+    assert kinds()[found.kind].fault
     assert first_hop(found, path("worker1", "worker2")) is not None
     assert first_hop(found, path("master", "worker2")) is None
 
@@ -111,7 +114,8 @@ def test_a_cluster_of_ovn_needs_no_kube_proxy() -> None:
 
 def test_a_lab_without_kubernetes_is_not_judged() -> None:
     facts = NodeFacts("linux", "", software=Software(processes=(), cni=()))
-    assert list(differences(replace(intent(), kubernetes=None), {"worker1": facts})) == []
+    bare = replace(intent(), kubernetes=None)
+    assert list(SoftwareCheck().in_lab(LabLook(bare, {"worker1": facts}))) == []
 
 
 def test_a_dns_that_is_scaled_to_nothing_is_told_of_the_first_control_plane_alone() -> None:
@@ -129,7 +133,11 @@ def path(one: str, other: str, port: int = 8080) -> object:
 def test_a_dns_without_pods_concerns_who_asks_for_names() -> None:
     whole = intent()
     facts = {"master": NodeFacts("linux", "", software=replace(HEALTHY, dns_replicas=0))}
-    (found,) = [one for one in differences(whole, facts) if one.kind == "dns-scaled-down"]
+    (found,) = [
+        one
+        for one in SoftwareCheck().in_lab(LabLook(whole, facts))
+        if one.kind == "dns-scaled-down"
+    ]
     assert whole.kubernetes
     asking = walk(whole, Flow("worker1-p1", whole.kubernetes.dns_address, 53, "udp"))[0]
     assert first_hop(found, asking) == 0

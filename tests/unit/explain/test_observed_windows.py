@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 from observed_nodes import Said, changed, intent, windows, without
 
-from lab.explain.difference import Difference
-from lab.explain.differences import differences
+from lab.explain.check import Difference
+from lab.explain.comparison import compare_machine as differences
 from lab.facts.windows import facts
 from lab.topology.intent import Intent, MachineIntent
 

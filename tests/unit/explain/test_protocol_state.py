@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab, whole
 
-from lab.explain.checks import sessions
-from lab.explain.differences import lab_differences
+from lab.explain.check import LabLook
+from lab.explain.checks.bgp import BgpSessionsCheck
+from lab.explain.comparison import compare_lab
 from lab.explain.explainer import Explainer
-from lab.explain.question import explain
-from lab.explain.scope import asked, flow_of
+from lab.explain.question import asked, explain, flow_of
 from lab.facts import nftables, software
 from lab.facts.node import Counter, NodeFacts, SeenSession
 from lab.facts.translations import Barrier
@@ -103,7 +103,7 @@ def test_in_a_mesh_the_end_that_has_shut_a_session_is_told_from_both_sides() -> 
         assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
         assert {kind for kind, _ in told(found[1:])} == {"learned-route-missing"}
         assert found[0].shown_by("x") == "lab exec x worker1 -- birdc show protocols"
-        assert found[0].mended_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
+        assert found[0].fixed_by("x").endswith("""birdc "enable '"'"'to-win1'"'"'"'""")
     beside = findings("calico-bgp", seen, "pod-pod/master-p1/worker1-p1/tcp-small")
     assert beside == ()
 
@@ -128,13 +128,13 @@ def test_sessions_with_a_machine_that_is_lost_are_missed_by_nobody(name: str, lo
     for machine in left.machines:
         if machine.speaker and any(one.machine == lost for one in machine.speaker.sessions):
             seen = session(seen, machine.name, lost, "start", "Active")
-    assert list(sessions.differences(left, seen)) == []
+    assert list(BgpSessionsCheck().in_lab(LabLook(left, seen))) == []
     assert seen != whole(left)
     for machine in left.machines:  # and what else is wrong is told all the same
         for other in machine.speaker.sessions if machine.speaker else ():
             if other.machine != lost:
                 shut_too = session(seen, machine.name, other.machine, "down", "")
-                assert len(list(sessions.differences(left, shut_too))) == 1
+                assert len(list(BgpSessionsCheck().in_lab(LabLook(left, shut_too)))) == 1
 
 
 def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> None:
@@ -241,7 +241,7 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
             "master1",
         )
         assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
-        assert "nft delete" in found.mended_by("x")
+        assert "nft delete" in found.fixed_by("x")
     assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
     behind = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
     (found,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")
@@ -304,7 +304,7 @@ def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the
     def barred(device: str) -> list[str]:
         barriers = (replace(rule, device=device),)
         found = changed(seen, "worker1", links=links, barriers=barriers)
-        return [one.node for one in lab_differences(intent, found) if one.barrier]
+        return [one.node for one in compare_lab(intent, found) if one.barrier]
 
     assert barred("mgmt0") == []
     assert barred("eth0") == ["worker1"]

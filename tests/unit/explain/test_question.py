@@ -207,9 +207,9 @@ def test_an_end_called_by_its_address_or_with_its_port_is_told_by_its_name(
     assert refused.value.hint.startswith(meant)
 
 
-def test_what_would_ask_itself_is_told_so() -> None:
+def test_source_and_target_must_differ() -> None:
     _, _, matrix = lab("overlay")
     with pytest.raises(UsageError) as refused:
         choose(matrix, "master-p1", "master-p1", doing="explaining")
-    assert refused.value.happened == "nothing asks itself by its name"
+    assert refused.value.happened == "source and target are the same"
     assert "'to-master-p1'" in refused.value.hint

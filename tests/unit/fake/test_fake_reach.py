@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import small_lab
 
-from lab.providers.fake.directory import Directory, source_address
-from lab.providers.fake.provider import candidates, outcome
+from lab.providers.fake.provider import Directory, candidates, outcome, source_address
 from lab.providers.provider import Probe
 
 INTENT = small_lab.intent()

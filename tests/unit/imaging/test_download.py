@@ -97,7 +97,7 @@ def test_part_of_an_older_file_is_thrown_away(web, tmp_path):
     told: list[str] = []
     fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), told.append)
     assert (tmp_path / "disk").read_bytes() == CONTENT
-    assert any("anew" in sentence for sentence in told)
+    assert any("starting over" in sentence for sentence in told)
 
 
 def test_missing_file_is_refused_with_the_address(web, tmp_path):

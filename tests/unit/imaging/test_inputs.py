@@ -83,7 +83,7 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
     ],
 )
 def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
-    found = inputs.of(inputs.needs(recipe)[0], recipe, inventory)
+    found = inputs.locate(inputs.needs(recipe)[0], recipe, inventory)
     assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
 
 
@@ -123,12 +123,12 @@ def test_longest_mirror_that_fits_is_taken(mirrors, asked):
 def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):
     web.files["/SUMS"] = f"{SHA512}  tiny.qcow2\n".encode()
     recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
-    assert inputs.known(recipe, stock(), tmp_path) is None
-    found = inputs.found(recipe, stock(), tmp_path, print)
+    assert inputs.known_digests(recipe, stock(), tmp_path) is None
+    found = inputs.digests(recipe, stock(), tmp_path, print)
     assert found == {"file": f"sha512:{SHA512}"}
     web.files["/SUMS"] = b""
-    assert inputs.found(recipe, stock(), tmp_path, print) == found
-    assert inputs.known(recipe, stock(), tmp_path) == found
+    assert inputs.digests(recipe, stock(), tmp_path, print) == found
+    assert inputs.known_digests(recipe, stock(), tmp_path) == found
     assert [path for path, _ in web.asked] == ["/SUMS"]
 
 
@@ -142,57 +142,57 @@ def test_list_without_the_file_is_refused(sums, words, web, tmp_path):
         web.files["/SUMS"] = sums
     recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
     with pytest.raises(PreflightError, match=words):
-        inputs.found(recipe, stock(), tmp_path, print)
+        inputs.digests(recipe, stock(), tmp_path, print)
 
 
 def test_address_that_nobody_vouches_for_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"\[images.tiny\] sha256 = "):
-        inputs.found(PLAIN, stock(), tmp_path, print)
+        inputs.digests(PLAIN, stock(), tmp_path, print)
 
 
 def test_missing_medium_is_refused_with_what_to_get_and_where_to_put_it(tmp_path):
     with pytest.raises(PreflightError, match="it needs the first DVD") as refused:
-        inputs.found(ISO, stock(), tmp_path, print)
+        inputs.digests(ISO, stock(), tmp_path, print)
     assert refused.value.exit_code == 4
     assert '[images.tiny] path = "/where/it/is.iso"' in refused.value.hint
-    assert inputs.known(ISO, stock(), tmp_path) is None
+    assert inputs.known_digests(ISO, stock(), tmp_path) is None
 
 
 def test_local_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     file, kept = tmp_path / "tiny.qcow2", tmp_path / "downloads"
     file.write_bytes(CONTENT)
     inventory = stock(url=str(file))
-    assert inputs.known(PLAIN, inventory, kept) is None
-    found = inputs.found(PLAIN, inventory, kept, print)
+    assert inputs.known_digests(PLAIN, inventory, kept) is None
+    found = inputs.digests(PLAIN, inventory, kept, print)
     assert found == {"file": f"sha256:{SHA256}"}
     with monkeypatch.context() as without:
         without.setattr(download, "hashed", pytest.fail)
-        assert inputs.found(PLAIN, inventory, kept, print) == found
-        assert inputs.known(PLAIN, inventory, kept) == found
+        assert inputs.digests(PLAIN, inventory, kept, print) == found
+        assert inputs.known_digests(PLAIN, inventory, kept) == found
     file.write_bytes(CONTENT + b"!")
-    assert inputs.found(PLAIN, inventory, kept, print) != found
+    assert inputs.digests(PLAIN, inventory, kept, print) != found
 
 
 def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):
     file = tmp_path / "tiny.qcow2"
     file.write_bytes(CONTENT)
     with pytest.raises(PreflightError) as refused:
-        inputs.found(PLAIN, stock(url=str(file), sha256="ab" * 32), tmp_path, print)
+        inputs.digests(PLAIN, stock(url=str(file), sha256="ab" * 32), tmp_path, print)
     assert f"expected sha256:{'ab' * 32}" in str(refused.value)
-    assert f"it is sha256:{SHA256}" in str(refused.value)
+    assert f"got sha256:{SHA256}" in str(refused.value)
     assert file.exists()
 
 
 def test_local_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(PreflightError, match="No such file"):
-        inputs.found(PLAIN, stock(url=str(tmp_path / "none")), tmp_path, print)
+        inputs.digests(PLAIN, stock(url=str(tmp_path / "none")), tmp_path, print)
 
 
 def test_download_becomes_the_input_and_is_forgotten_after(web, tmp_path):
     web.files["/tiny.qcow2"] = CONTENT
     recipe = cloud(f"{web.url}/tiny.qcow2", SHA256)
     job = BuildJob(recipe, tmp_path, tmp_path, stock(), None, print)
-    file = inputs.provide(job)
+    file = inputs.fetch_file(job)
     assert file.read_bytes() == CONTENT
-    inputs.forget(job)
+    inputs.remove_downloads(job)
     assert not file.exists()

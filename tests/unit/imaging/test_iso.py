@@ -107,8 +107,8 @@ def test_medium_without_the_kernel_is_refused_with_what_it_holds(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        ("echo '<html>' >{0}", "is no disk: it has neither"),
-        ("qemu-img create -q -f qcow2 -F raw -b /etc/passwd {0} 8M", "leans on another file"),
+        ("echo '<html>' >{0}", "is not a disk: it has neither"),
+        ("qemu-img create -q -f qcow2 -F raw -b /etc/passwd {0} 8M", "depends on another file"),
     ],
 )
 def test_disk_that_is_none_or_leans_on_another_file_is_refused(make, words, tmp_path):

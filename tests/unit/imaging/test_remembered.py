@@ -21,7 +21,7 @@ NOTHING = Inventory()
 @pytest.fixture
 def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Files that count as the right media; what a medium must be has tests of its own."""
-    monkeypatch.setattr(inputs, "look_at", lambda *_: None)
+    monkeypatch.setattr(inputs, "check_file", lambda *_: None)
     found = {name: tmp_path / name for name in ("iso", "virtio-win", "openssh")}
     for name, path in found.items():
         path.write_text(name)
@@ -32,9 +32,9 @@ def test_what_was_given_once_is_known_from_then_on(tmp_path: Path, media: dict[s
     cache = tmp_path / "cache"
     image_store.remember(cache, NOTHING, RECIPE, media)
     inventory = image_store.merged(cache, NOTHING)
-    found = inputs.found(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
+    found = inputs.digests(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
     assert set(found) == {"iso", "virtio-win", "openssh"}
-    assert inputs.known(RECIPE, inventory, tmp_path / "downloads") == found
+    assert inputs.known_digests(RECIPE, inventory, tmp_path / "downloads") == found
     assert stat.S_IMODE((cache / image_store.FILE).stat().st_mode) == 0o600
     image_store.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
     inventory = image_store.merged(cache, NOTHING)
@@ -51,7 +51,7 @@ def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> No
 
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match=r"--iso: .* is no file"):
+    with pytest.raises(PreflightError, match=r"--iso: .* is not a file"):
         image_store.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
     assert image_store.merged(tmp_path, NOTHING) == NOTHING
 
@@ -88,9 +88,9 @@ def test_every_missing_medium_is_named_with_both_ways_to_give_it(
     assert f"[images.{RECIPE.name}]" in refused.value.hint
     iso = Inventory(images={RECIPE.name: ImageSource(url=str(media["iso"]))})
     with pytest.raises(PreflightError) as refused:
-        inputs.found(RECIPE, iso, tmp_path, lambda _: None)
+        inputs.digests(RECIPE, iso, tmp_path, lambda _: None)
     assert "virtio-win" in refused.value.happened
-    assert inputs.known(RECIPE, iso, tmp_path) is None
+    assert inputs.known_digests(RECIPE, iso, tmp_path) is None
 
 
 def test_a_medium_that_has_gone_is_said(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
         RECIPE.name: ImageSource(url=str(tmp_path)),
         "virtio-win": ImageSource(url="/nowhere"),
     }
-    with pytest.raises(PreflightError, match="it is no file"):
+    with pytest.raises(PreflightError, match="it is not a file"):
         inputs.check(RECIPE, Inventory(images=images))
-    with pytest.raises(PreflightError, match="it is no file"):
-        inputs.found(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
+    with pytest.raises(PreflightError, match="it is not a file"):
+        inputs.digests(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
 
 
 def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:

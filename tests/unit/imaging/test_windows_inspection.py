@@ -14,8 +14,8 @@ from lab.imaging.windows.medium import (
     WindowsMedium,
     channel,
     choose,
-    held,
     kind_of,
+    list_images,
     uses,
 )
 from lab.imaging.windows.settings import RELEASES, WantedImage
@@ -202,7 +202,7 @@ def test_every_recipe_is_told_whether_the_medium_serves_it():
 
 
 def test_refused_medium_is_listed_with_both_names_and_build():
-    assert held(medium(image(2))) == (
+    assert list_images(medium(image(2))) == (
         "it holds\n    2 'Windows Server 2022 SERVERSTANDARD' "
         "('Windows Server 2022 Standard Evaluation (Desktop Experience)'), build 20348.3650"
     )

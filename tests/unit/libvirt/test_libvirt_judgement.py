@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
-from lab.providers.diagnosis import Diagnosis
 from lab.providers.libvirt.doctor import (
     ExaminedHypervisor,
     HypervisorFacts,
@@ -22,6 +21,7 @@ from lab.providers.libvirt.doctor import (
 )
 from lab.providers.libvirt.host import AccelerationTrial
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import Diagnosis
 
 NOW = 1_800_000_000.0
 KVM = AccelerationTrial("kvm", works=True, detail="a tiny guest runs with KVM")

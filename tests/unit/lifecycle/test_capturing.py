@@ -13,9 +13,9 @@ import pytest
 from lab_desk import Desk
 
 from lab._errors import UsageError
-from lab.explain.capture.captured import Captured
+from lab.explain.capture.files import Captured
 from lab.lifecycle import capture
-from lab.lifecycle.capture import CaptureRequest, captured, cells_of, made_empty
+from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
@@ -60,8 +60,8 @@ def test_one_name_is_the_id_of_a_cell() -> None:
             "did you mean 'worker1-p2' or 'worker1-p1'",
         ),
         (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
-        (CaptureRequest("pod-pod/no/such/cell", None), "there is no cell of that id"),
-        (CaptureRequest("worker1-p1", None), "there is no cell of that id"),
+        (CaptureRequest("pod-pod/no/such/cell", None), "unknown cell id"),
+        (CaptureRequest("worker1-p1", None), "unknown cell id"),
         (CaptureRequest("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
     desk.up(scenario_text=find("overlay").read_text())
     opened = open_lab("overlay", desk.providers, desk.store)
     with pytest.raises(UsageError) as refused:
-        captured(opened, CaptureRequest("a", "b"), desk.said.append)
+        capture_cell(opened, CaptureRequest("a", "b"), desk.said.append)
     assert refused.value.exit_code == 2
     assert "provider 'fake' takes down no packets" in str(refused.value)
     assert "lab explain" in refused.value.hint
@@ -85,7 +85,10 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
 def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
     with made_empty(None), made_empty(tmp_path):
         (tmp_path / "one").touch()
-    for directory, said in ((tmp_path, "has something in it"), (tmp_path / "one", "no directory")):
+    for directory, said in (
+        (tmp_path, "has something in it"),
+        (tmp_path / "one", "not a directory"),
+    ):
         with pytest.raises(UsageError, match=said), made_empty(directory):
             pass
 
@@ -95,7 +98,7 @@ def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
     [
         ("/proc/x", "it cannot be made"),
         ("/proc/x/y", "'/proc/x/y': it cannot be made"),
-        ("/dev/null", "is no directory"),
+        ("/dev/null", "is not a directory"),
         ("/dev/null/x", "it cannot be made: not a directory"),
         ("/proc/self/task/0", "it cannot be made"),
     ],

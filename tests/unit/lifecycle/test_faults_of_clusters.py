@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.explain.faults.fault import FaultChange, FaultCommand
 from lab.lifecycle.compilation import Compiled, compile_scenario
-from lab.lifecycle.explain import ExplainQuestion, explained
+from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab, Writers
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
@@ -328,7 +328,7 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenL
 def test_a_path_is_explained_with_the_addresses_that_are_there(
     there: OpenLab, real: Intent
 ) -> None:
-    found = explained(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
+    found = explain_cell(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
     address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
     assert set(cluster(there).asked) == {address.partition("/")[0]}
     assert found.verdict == "probe-error"
@@ -366,7 +366,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there:
     cluster(there).state, cluster(there).reachable = "broken", True
     put_in(there, FaultRequest("kube-proxy-stopped", "worker2"), print)
     asked = ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small")
-    assert explained(there, asked, print).verdict == "probe-error"
+    assert explain_cell(there, asked, print).verdict == "probe-error"
     cluster(there).ready_again = True
     assert [one.name for one in heal(there, print).mended] == [
         "kube-proxy-stopped",
@@ -380,6 +380,6 @@ def test_machines_that_do_not_answer_are_not_asked(there: OpenLab) -> None:
     with pytest.raises(BrokenError, match="the lab is broken"):
         put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
     with pytest.raises(BrokenError, match="the lab is broken"):
-        explained(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
+        explain_cell(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
     with pytest.raises(BrokenError, match="the lab is broken"):
         heal(there, print)

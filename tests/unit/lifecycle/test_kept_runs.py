@@ -85,11 +85,11 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
     [
         ("", "is empty"),
         (" \n", "is empty"),
-        ("[]", "is JSON, but no result of a run"),
-        ("{}", "is JSON, but no result of a run"),
+        ("[]", "is JSON, but not the result of a run"),
+        ("{}", "is JSON, but not the result of a run"),
         ('{"format": 99}', "its format is 99, and this version of lab reads"),
         ('{\n "format": 3,\n "cells": [', "breaks off in line 3: it was not written, or copied"),
-        ("root:x:0:0", "is no JSON: expecting value in line 1, column 1"),
+        ("root:x:0:0", "is not JSON: expecting value in line 1, column 1"),
         ("\xff", "cannot be read: 'utf-8' codec"),
     ],
 )

@@ -22,9 +22,8 @@ from lab.lifecycle import api
 from lab.lifecycle.access import inventory
 from lab.lifecycle.compilation import Parts
 from lab.lifecycle.session import OpenLab, Writers, open_lab
-from lab.providers.fake.computers import BLANK, FakeComputers
-from lab.providers.provider import Liveness, Provider
-from lab.providers.real import RealMachines
+from lab.providers.fake.provider import BLANK, FakeComputers
+from lab.providers.provider import Liveness, Provider, RealMachines
 from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
 from lab.remote.ssh import SshShell

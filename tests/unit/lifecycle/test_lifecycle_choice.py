@@ -6,7 +6,7 @@ import pytest
 
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
 from lab.lifecycle.providers import chosen, weighed
-from lab.providers.diagnosis import Diagnosis
+from lab.providers.provider import Diagnosis
 from lab.providers.setup import ProviderSetup
 
 EMPTY = Inventory(owner="me")

@@ -214,6 +214,6 @@ def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_w
         desk.up()
     else:
         desk.up(scenario_text="summary: another\n", plan=small_lab.plan(summary="another"))
-    with pytest.raises(BrokenError, match="made anew meanwhile") as raised:
+    with pytest.raises(BrokenError, match="made again meanwhile") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
     assert raised.value.hint == "repeat the command"

@@ -72,7 +72,7 @@ def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk:
     other = small_lab.plan(summary="Other words")
     result = desk.up(plan=other, scenario_text="summary: Other words\n")
     assert not result.changed
-    assert "written down anew" in desk.said[-1]
+    assert "was recorded again" in desk.said[-1]
     assert desk.row().scenario_text == "summary: Other words\n"
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"
     assert copy.read_text() == "summary: Other words\n"

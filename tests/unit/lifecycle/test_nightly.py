@@ -27,13 +27,13 @@ from lab.lifecycle.names import check_name
 from lab.lifecycle.nightly import (
     EMULATED_SECONDS,
     REAL_SECONDS,
-    Hands,
     Job,
+    NightOperations,
     NightRequest,
     cause,
-    hold,
     jobs_of,
     last_words,
+    run_night,
 )
 from lab.lifecycle.providers import Providers, choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
@@ -90,8 +90,8 @@ class Paper:
         (folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
         self.runs.setdefault(lab, []).append(folder)
 
-    def hands(self) -> Hands:
-        return Hands(
+    def operations(self) -> NightOperations:
+        return NightOperations(
             self.run, self.up.__contains__, lambda lab: {p.name: p for p in self.runs.get(lab, [])}
         )
 
@@ -109,7 +109,7 @@ def request(tmp_path: Path, *names: str, parallel: int = 1) -> NightRequest:
 
 
 def held(paper: Paper, asked: NightRequest) -> Night:
-    night, ended_by = hold(asked, paper.hands(), lambda _: None)
+    night, ended_by = run_night(asked, paper.operations(), lambda _: None)
     assert ended_by is None
     return night
 
@@ -209,7 +209,7 @@ def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
 
     paper.meanwhile = stop
     said: list[str] = []
-    night, ended_by = hold(request(tmp_path, "a", "b"), paper.hands(), said.append)
+    night, ended_by = run_night(request(tmp_path, "a", "b"), paper.operations(), said.append)
     assert isinstance(ended_by, KeyboardInterrupt)
     assert fates(night) == {"a": "stopped", "b": "stopped"}
     assert paper.up == set()
@@ -233,7 +233,9 @@ def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
 
     monkeypatch.setattr(ThreadPoolExecutor, "submit", stopped)
     said: list[str] = []
-    night, ended_by = hold(request(tmp_path, "a", "b", parallel=2), paper.hands(), said.append)
+    night, ended_by = run_night(
+        request(tmp_path, "a", "b", parallel=2), paper.operations(), said.append
+    )
     assert isinstance(ended_by, KeyboardInterrupt)
     assert jobs == ["a", "b"]
     assert set(fates(night)) == {"a", "b"}
@@ -274,9 +276,9 @@ def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
     monkeypatch.setattr("os.cpu_count", lambda: 64)
     jobs = jobs_of(("overlay", "services"), ())
     nspawn = choose(Providers(), "nspawn")
-    whole, _ = nightly.judged(jobs, nspawn, None, None)
+    whole, _ = nightly.select_jobs(jobs, nspawn, None, None)
     assert "cannot be system containers" in whole[0].unfit
-    judged, fitting = nightly.judged(jobs, nspawn, "linux", None)
+    judged, fitting = nightly.select_jobs(jobs, nspawn, "linux", None)
     assert [job.unfit for job in judged] == ["", ""]
     assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
 
@@ -392,7 +394,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
         else None
     )
     asked = NightRequest((Job("a", "a"),), "netns", first.parent / "second", 1, 60.0)
-    night, ended_by = hold(asked, paper.hands(), lambda _: None)
+    night, ended_by = run_night(asked, paper.operations(), lambda _: None)
     assert ended_by is not None
     night_report.write(night, asked.output)
     paper.meanwhile = lambda *_: None
@@ -474,7 +476,7 @@ def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Pa
     output = night_report.make_output(tmp_path / "nights" / "one", tmp_path, datetime.now(UTC))
     said: list[str] = []
     asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
-    night, _ = hold(asked, paper.hands(), said.append)
+    night, _ = run_night(asked, paper.operations(), said.append)
     night_report.write(night, output)
     assert any(why in line for line in said)
     assert any(why in line for line in plain_lines(night))

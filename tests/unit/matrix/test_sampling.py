@@ -105,14 +105,6 @@ def _kind(cell: Cell) -> tuple[object, ...]:
     return cell.family, *ends, cell.protocol, cell.size
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ["overlay", "kubeinit", "services"])
-def test_every_kind_of_source_asks_in_every_family(name: str, strategy: Strategy) -> None:
-    whole = drawn(find(name))
-    there = {_asker(cell) for cell in whole.cells()}
-    assert {_asker(cell) for cell in sample(whole, Choice(strategy))} == there
-
-
 def _asker(cell: Cell) -> tuple[str, str, str]:
     return cell.family, cell.source.kind, cell.source.os
 
@@ -238,11 +230,6 @@ def test_of_a_part_the_figures_are_told(overlay: Product) -> None:
         "1 of 20 node pairs, 1 of 30 pairs of operating systems by family, "
         "1 of 10 pods ask, 2 of 10 are asked"
     )
-
-
-def test_where_all_is_asked_nothing_is_to_be_told(overlay: Product) -> None:
-    found = coverage(overlay, Choice(), tuple(overlay.cells()))
-    assert (found.share, found.sentence) == ("2,300 cells", "")
 
 
 def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) -> None:

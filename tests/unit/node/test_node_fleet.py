@@ -1,15 +1,21 @@
-"""Many machines at once: what one has to show is not held up by another."""
+"""Many machines at once: shares, progress, machines that do not answer, and evidence."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.providers.node.campaign import Campaign, divide_in_flight
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
-from lab.providers.provider import Evidence
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 
 ENOUGH_SECONDS = 20.0
 
@@ -35,3 +41,125 @@ def test_evidence_of_one_machine_does_not_wait_for_another() -> None:
     assert next(pieces).path == "b.txt"
     last.set()
     assert [one.path for one in pieces] == ["a.txt"]
+
+
+COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, max_size=20)
+
+
+@given(st.integers(1, 300), COUNTS)
+def test_shares_keep_the_bound_and_leave_nobody_out(in_flight: int, counts: dict[str, int]) -> None:
+    shares = divide_in_flight(in_flight, counts)
+    assert set(shares) == set(counts)
+    assert min(shares.values()) >= 1
+    assert sum(shares.values()) <= max(in_flight, len(counts))
+
+
+def test_shares_go_by_what_there_is_to_send() -> None:
+    assert divide_in_flight(100, {"a": 10, "b": 30}) == {"a": 25, "b": 75}
+    assert divide_in_flight(100, {}) == {}
+
+
+def a_probe(key: int, source: str) -> Probe:
+    return Probe(key, source, "tcp", "small", "10.0.0.1", 8080, 1500)
+
+
+def passed(key: int) -> Outcome:
+    return Outcome(key, "ok", "", "10.0.0.9", ("x",), None, 1.0)
+
+
+class Crowd:
+    """Probers that count how many may be under way at once, in all."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.under_way = self.most = 0
+
+    def probe(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None],
+        _: Deadline,
+    ) -> Mapping[int, Outcome]:
+        with self.lock:
+            self.under_way += settings.in_flight
+            self.most = max(self.most, self.under_way)
+        for number in range(len(probes)):
+            progress(number)
+        with self.lock:
+            self.under_way -= settings.in_flight
+        return {probe.key: passed(probe.key) for probe in probes}
+
+
+class Failing:
+    """A prober that raises."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def probe(self, *_: object) -> Mapping[int, Outcome]:
+        raise self.error
+
+
+class Hanging:
+    """A prober that never comes back, until the test lets it."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def probe(
+        self,
+        _: Sequence[Probe],
+        __: ProbeSettings,
+        progress: Callable[[int], None],
+        ___: Deadline,
+    ) -> Mapping[int, Outcome]:
+        progress(1)
+        self.gate.wait(30)
+        return {}
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 7, 64])
+def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight: int) -> None:
+    crowd, told = Crowd(), []
+    names = [f"m{number}" for number in range(5)]
+    probes = [a_probe(number, names[number % 5]) for number in range(43)]
+    campaign = Campaign(
+        dict.fromkeys(names, crowd), {one: one for one in names}, ProbeSettings(1.0, in_flight)
+    )
+    found = campaign.run(probes, told.append)
+    assert list(found) == list(range(43))
+    assert crowd.most <= in_flight
+    assert told == sorted(told)
+    assert told[-1] == 43
+
+
+def test_a_machine_that_fails_costs_its_own_probes_and_says_why() -> None:
+    probers = {"a": Crowd(), "b": Failing(BrokenError("reaching 'b'", "no banner"))}
+    campaign = Campaign(probers, {"a": "a", "b": "b", "b-p1": "b"}, ProbeSettings(1.0, 8))
+    probes = [a_probe(0, "a"), a_probe(1, "b"), a_probe(2, "b-p1"), a_probe(3, "c")]
+    found = campaign.run(probes, lambda _: None)
+    assert [found[key].status for key in range(4)] == ["ok", "error", "error", "error"]
+    assert found[1].detail == found[2].detail == "cannot probe: reaching 'b': no banner"
+    assert found[3].detail == "cannot probe: no machine has 'c'"
+
+
+def test_a_machine_that_falls_silent_is_given_up() -> None:
+    hanging = Hanging()
+    campaign = Campaign(
+        {"a": Crowd(), "b": hanging}, {"a": "a", "b": "b"}, ProbeSettings(1.0, 8), silence=0.2
+    )
+    found = campaign.run([a_probe(0, "a"), a_probe(1, "b")], lambda _: None)
+    hanging.gate.set()
+    assert found[0].status == "ok"
+    assert found[1].detail == "cannot probe: machine 'b' has said nothing for 0.2 s"
+
+
+def test_a_defect_is_not_taken_for_a_network_fault() -> None:
+    campaign = Campaign({"a": Failing(KeyError("x"))}, {"a": "a"}, ProbeSettings(1.0, 8))
+    with pytest.raises(KeyError):
+        campaign.run([a_probe(0, "a")], lambda _: None)
+
+
+def test_no_probes_are_no_outcomes() -> None:
+    assert Campaign({}, {}, ProbeSettings(1.0, 8)).run([], lambda _: None) == {}

@@ -1,11 +1,21 @@
+"""The responder: its configuration, its sockets and its connections."""
+
 from __future__ import annotations
 
+import gc
 import json
+import os
 import resource
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
-from lab.providers.netns import isolation, responder
+from lab._deadline import Deadline
+from lab.providers.netns import isolation, protocol, responder
 
 
 def test_a_configuration_is_read_entry_by_entry() -> None:
@@ -60,3 +70,258 @@ def test_a_limit_that_may_not_be_raised_is_raised_as_far_as_it_goes(
     monkeypatch.setattr(resource, "setrlimit", refuse_beyond_hard)
     isolation.raise_descriptors(5000)
     assert asked == [(5000, 5000), (1000, 1000)]
+
+
+GET = protocol.get_request("127.0.0.1", 80)
+Connect = Callable[[], socket.socket]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def server() -> Iterator[responder.SocketServer]:
+    with responder.SocketServer() as server:
+        yield server
+
+
+@pytest.fixture
+def connect(server: responder.SocketServer, stack: ExitStack) -> Connect:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    listener.setblocking(False)
+    server.add_stream(listener, responder.http_responder(b"pod"))
+    return lambda: stack.enter_context(socket.create_connection(listener.getsockname()))
+
+
+def said(server: responder.SocketServer, client: socket.socket) -> bytes:
+    """All that the client hears until the server closes the connection."""
+    client.setblocking(False)
+    heard = bytearray()
+
+    def hear() -> bool:
+        server.turn(0.01)
+        try:
+            data = client.recv(1 << 20)
+        except BlockingIOError:
+            return False
+        heard.extend(data)
+        return not data
+
+    Deadline(10.0).wait("hearing the server out", hear, every=0.0)
+    return bytes(heard)
+
+
+def answer(server: responder.SocketServer, client: socket.socket) -> protocol.Reply:
+    reply = protocol.read_reply(said(server, client))
+    assert reply is not None
+    return reply
+
+
+def turn_until(server: responder.SocketServer, met: Callable[[], bool]) -> None:
+    def look() -> bool:
+        server.turn(0.01)
+        return met()
+
+    Deadline(10.0).wait("turning the server", look, every=0.0)
+
+
+def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    client = connect()
+    client.sendall(GET)
+    reply = answer(server, client)
+    host, port = client.getsockname()
+    assert (reply.status, reply.endpoint, reply.client) == (200, "pod", f"{host}:{port}")
+    assert not server._connections
+
+
+def test_a_request_byte_by_byte_is_answered(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    client = connect()
+    for at in range(len(GET)):
+        client.sendall(GET[at : at + 1])
+        server.turn(0.05)
+    assert answer(server, client).status == 200
+
+
+def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    body = os.urandom(protocol.BODY_LIMIT)
+    client = connect()
+    client.setblocking(False)
+    request = protocol.echo_request("127.0.0.1", 80, body)
+    sent = 0
+
+    def send() -> bool:
+        nonlocal sent
+        try:
+            sent += client.send(request[sent:])
+        except BlockingIOError:
+            return False
+        return sent == len(request)
+
+    turn_until(server, send)
+    assert answer(server, client).body == body
+    larger = connect()
+    larger.sendall(protocol.echo_request("127.0.0.1", 80, body + b"x")[:500])
+    larger.shutdown(socket.SHUT_WR)
+    assert answer(server, larger).status == 413
+
+
+def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    client = connect()
+    client.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n" + bytes(50_000))
+    server.turn(1.0)
+    client.sendall(bytes(50_000))
+    client.shutdown(socket.SHUT_WR)
+    assert answer(server, client).status == 413
+
+
+def test_a_client_that_waits_is_told_to_continue_once(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    client = connect()
+    head = b"POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+    client.sendall(head)
+    server.turn(1.0)
+    assert client.recv(100) == protocol.CONTINUE
+    client.sendall(b"bo")
+    server.turn(1.0)
+    client.sendall(b"dy")
+    assert answer(server, client).body == b"body"
+
+
+def test_garbage_is_refused(server: responder.SocketServer, connect: Connect) -> None:
+    client = connect()
+    client.sendall(b"\x16\x03\x01\x02\n")
+    client.shutdown(socket.SHUT_WR)
+    assert answer(server, client).status == 400
+
+
+def test_a_silent_client_is_dropped_when_its_time_is_up(
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responder, "CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(responder, "_SWEEP_SECONDS", 0.0)
+    assert said(server, connect()) == b""
+    assert not server._connections
+
+
+def test_a_reset_in_the_middle_leaves_nothing_behind(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    client = connect()
+    client.sendall(GET[:10])
+    server.turn(1.0)
+    assert len(server._connections) == 1
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    turn_until(server, lambda: not server._connections)
+    assert (server._held, len(server._handlers)) == (0, 1)
+
+
+def test_the_oldest_slow_client_gives_way_at_the_limit(
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responder, "CONNECTIONS_LIMIT", 3)
+    clients = [connect() for _ in range(5)]
+    for client in clients:
+        client.sendall(GET[:10])
+        server.turn(1.0)
+    assert len(server._connections) == 3
+    assert said(server, clients[0]) == b""
+    clients[4].sendall(GET[10:])
+    assert answer(server, clients[4]).status == 200
+
+
+def test_unfinished_requests_are_bounded_in_bytes(
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responder, "BYTES_LIMIT", 100)
+    clients = [connect() for _ in range(5)]
+    for client in clients:
+        client.sendall(b"GET /" + b"x" * 60)
+        server.turn(1.0)
+    assert server._held <= 3 * 65
+
+
+@contextmanager
+def few_descriptors(more: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + more, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_without_descriptors_slow_clients_give_way_to_the_next(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    slow = [connect() for _ in range(4)]
+    quick = connect()
+    quick.sendall(GET)
+    for client in slow:
+        client.sendall(GET[:10])
+    gc.collect()
+    with few_descriptors(2):
+        assert answer(server, quick).status == 200
+
+
+def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(
+    server: responder.SocketServer, connect: Connect, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = connect()
+    client.sendall(GET)
+    held = []
+    with few_descriptors(1):
+        try:
+            while True:
+                held.append(os.dup(0))
+        except OSError:
+            server.turn(1.0)
+            server.turn(1.0)
+    for descriptor in held:
+        os.close(descriptor)
+    assert answer(server, client).status == 200
+    assert capfd.readouterr().err == "responder: accept: Too many open files\n"
+
+
+def test_a_defect_in_one_answer_is_told_and_the_others_are_served(
+    server: responder.SocketServer,
+    stack: ExitStack,
+    connect: Connect,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def broken(_data: bytearray, _client: bytes, _answered: bool) -> responder.ResponderAnswer:
+        raise KeyError("odd")
+
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    server.add_stream(listener, broken)
+    for _ in range(2):
+        unlucky = stack.enter_context(socket.create_connection(listener.getsockname()))
+        unlucky.sendall(GET)
+        assert said(server, unlucky) == b""
+    client = connect()
+    client.sendall(GET)
+    assert answer(server, client).status == 200
+    assert capfd.readouterr().err == "responder: KeyError: 'odd'\n"
+
+
+def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(
+    server: responder.SocketServer, connect: Connect
+) -> None:
+    for _ in range(2000):
+        with connect() as client:
+            client.sendall(GET)
+            server.turn(1.0)
+    assert (len(server._handlers), len(server._connections), server._held) == (1, 0, 0)

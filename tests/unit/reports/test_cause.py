@@ -102,7 +102,7 @@ def test_the_page_tells_each_cause_once_and_the_rare_one_too() -> None:
 
 def test_a_command_is_told_as_it_is_typed_and_words_stay_words() -> None:
     assert DOWN.shown_by("mine") == "lab exec mine worker2 -- ip link show dev eth0"
-    assert DOWN.mended_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")
+    assert DOWN.fixed_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")
     assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
     assert by_hand("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
     assert by_hand("mine", "p1", "") == ""

@@ -183,5 +183,5 @@ def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(
 def test_a_name_in_the_journal_that_no_lab_can_have_leads_nowhere(
     tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(StateError, match="no lab's name"):
+    with pytest.raises(StateError, match="not a lab name"):
         lab_directory(tmp_path, name)

@@ -19,8 +19,15 @@ from lab.matrix.cells import cells
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import CLUSTER, Ability, LabHandle, Outcome, Probe, ProbeSettings
-from lab.providers.real import RealCluster
+from lab.providers.provider import (
+    CLUSTER,
+    Ability,
+    LabHandle,
+    Outcome,
+    Probe,
+    ProbeSettings,
+    RealCluster,
+)
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Limit, Services
 from lab.topology import registry

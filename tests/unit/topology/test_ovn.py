@@ -14,8 +14,7 @@ from lab.plan.planner import make_plan
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import RULES, realise
 from lab.scenario.loader import find, load
-from lab.scenario.scenario import Scenario
-from lab.topology import ovn, ovn_daemons, registry
+from lab.topology import ovn_daemons, registry
 from lab.topology.cost import cost
 from lab.topology.daemon import Daemon
 from lab.topology.intent import Drop, Intent, MachineIntent, ProxiedService
@@ -282,19 +281,3 @@ def test_daemons_are_counted_in_what_a_lab_takes() -> None:
     assert found.counts["daemon"] == 18
     assert 200 < found.memory_mib - overlay.memory_mib < 400
     assert 1 < found.seconds - overlay.seconds < 4
-
-
-def test_two_sizes_of_cluster_have_as_many_switches_as_nodes() -> None:
-    for nodes in (2, 4):
-        smaller = scenario_of(nodes)
-        intent = registry.intent(make_plan(smaller))
-        assert intent.logical
-        assert len(intent.logical.switches) == nodes
-
-
-def scenario_of(nodes: int) -> Scenario:
-    return SCENARIO.replace(nodes=SCENARIO.nodes[:nodes])
-
-
-def test_the_overhead_is_that_of_the_headers() -> None:
-    assert ovn.GENEVE_OVERHEAD == 20 + 8 + 8 + 8 + 14

@@ -1,4 +1,4 @@
-"""One machine, looked at through a shell on it, and into its pods through shells in those."""
+"""One machine, observed through a shell on it, and its pods through shells in those."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EACH_SECONDS = 40.0
 """For one machine or pod; a shell alone takes seconds where the processor is emulated."""
 
 
-def look(
+def observe_machine(
     name: str,
     pods: Collection[str],
     shell: Callable[[str], Runs],
@@ -24,19 +24,9 @@ def look(
 ) -> NodeFacts | LabError:
     """What is seen of a machine; why it cannot be asked, where it cannot.
 
-    Parameters
-    ----------
-    name
-        The machine's.
-    pods
-        Which of its pods to look into; a pod that cannot be asked is left out.
-    shell
-        Finds what runs commands on the machine, or in a pod.
-    deadline
-        For all of it.
-    namespace
-        Whether the machine is a network namespace, and no computer.
-
+    ``name``: the machine's. ``pods``: which of its pods to look into; a pod that cannot be asked is
+    left out. ``shell``: finds what runs commands on the machine, or in a pod. ``deadline``: for all
+    of it. ``namespace``: whether the machine is a network namespace, and no computer.
     """
     try:
         facts = observe(shell(name), _share(deadline), namespace=namespace)
@@ -44,10 +34,12 @@ def look(
         return error
     if not pods:
         return facts
-    return replace(facts, pods=tuple(one for pod in pods if (one := _inside(pod, shell, deadline))))
+    return replace(
+        facts, pods=tuple(one for pod in pods if (one := _observe_pod(pod, shell, deadline)))
+    )
 
 
-def _inside(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | None:
+def _observe_pod(pod: str, shell: Callable[[str], Runs], deadline: Deadline) -> PodFacts | None:
     try:
         return observe_pod(pod, shell(pod), _share(deadline))
     except LabError:

@@ -1,7 +1,7 @@
-"""A logical network, compared with what OVN's databases and every chassis say of it. Pure.
+"""A logical network of OVN: its databases and each chassis' Open vSwitch.
 
-What stands in the databases is asked, and mended, on the central machine; the difference is
-the node's whose switch or port it is, and the central machine's where it is everybody's.
+The databases are asked, and fixed, on the central machine. The difference is the node's whose
+switch or port it is, and the central machine's where it is everybody's.
 """
 
 from __future__ import annotations
@@ -9,55 +9,49 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from lab.explain.difference import Difference, Kind
+from lab.explain.check import (
+    DNS_PORT,
+    Check,
+    Difference,
+    Kind,
+    LabLook,
+    Look,
+    at_services,
+    differs,
+)
+from lab.explain.checks.switch import UNPLUGGED
+from lab.explain.checks.tunnel import TUNNEL_LOCAL
 from lab.facts.node import NodeFacts
-from lab.facts.ovn import Databases
+from lab.facts.ovn import Databases, Switching
 from lab.facts.translations import End
 from lab.topology import proxying
 from lab.topology.intent import Intent, ProxiedService
-from lab.topology.logical import LogicalNetwork, LogicalPort, LogicalSwitch
+from lab.topology.logical import GENEVE_PORT, Chassis, LogicalNetwork, LogicalPort, LogicalSwitch
+from lab.topology.path import Hop, Path
 
 _NORTH = "ovn-nbctl --no-leader-only"
 _SOUTH = "ovn-sbctl --no-leader-only"
-_DNS_PORT = 53
 _Key = tuple[str, str, int]
 """Protocol, address and port of a Service."""
 
 
-def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """What of the logical network is not as intended; nothing where none is, or nobody was asked.
-
-    Parameters
-    ----------
-    intent
-        The lab's.
-    observed
-        What was seen: the databases on the central machine, its switch on each chassis.
-
-    """
-    network = intent.logical
-    if network is None:
-        return
-    for port in network.ports():
-        yield from _plugged(port, observed)
-    yield from _tunnels(intent, observed)
-    central = observed.get(network.central)
-    if central is None or central.databases is None:
-        return
-    judged = _Judged(intent, network, central.databases)
-    for switch in network.switches:
-        yield from judged.switch(switch)
-    yield from judged.routes()
-    yield from judged.balancers()
+def _at_balancer(difference: Difference, hop: Hop, path: Path) -> bool:
+    """``Service to-a, 10.96.0.20:80, tcp``: wherever a packet enters the logical network."""
+    service, entrance, protocol = difference.object.split(", ")
+    asked = f"{hop.packet.target}:{hop.packet.port}" == entrance
+    everywhere = difference.node == difference.place
+    here = everywhere or hop.machine == difference.node
+    named = hop.kind == "service" and hop.object == service
+    return named and asked and here and protocol == path.flow.protocol
 
 
-def _plugged(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
+def _bound(port: LogicalPort, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
     seen = observed[port.chassis].switching if port.chassis in observed else None
     if seen is None:
         return
     device = seen.port(port.device)
     if device is None or device.logical != port.name:
-        yield Difference(
+        yield differs(
             "port-unbound",
             port.chassis,
             f"logical port {port.name}",
@@ -80,7 +74,7 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
         remotes = {port.remote for port in seen.ports if port.kind == "geneve"}
         for other, address in ends.items():
             if other != name and address not in remotes:
-                yield Difference(
+                yield differs(
                     "tunnel-end-missing",
                     name,
                     f"tunnel to {other}",
@@ -103,9 +97,9 @@ class _Judged:
         self._chassis = {one.name: one.chassis for one in intent.machines if one.chassis}
 
     def _differs(  # noqa: PLR0913, PLR0917  a difference is all of these
-        self, kind: Kind, node: str, what: str, intended: str, observed: str, shows: str, mends: str
+        self, kind: str, node: str, what: str, intended: str, observed: str, shows: str, mends: str
     ) -> Difference:
-        return Difference(
+        return differs(
             kind, node, what, intended, observed, shows, mends, place=self._network.central
         )
 
@@ -119,7 +113,7 @@ class _Judged:
             yield from self._port(switch, port, known)
         for barrier in there.barriers if there else ():
             first, last = barrier.ports or (0, 65_535)
-            name_server = barrier.ports and first <= _DNS_PORT <= last
+            name_server = barrier.ports and first <= DNS_PORT <= last
             found = self._differs(
                 "name-server-barred" if name_server else "packets-barred",
                 node,
@@ -199,7 +193,7 @@ class _Judged:
                 )
 
     def balancers(self) -> Iterator[Difference]:
-        """Services, switch by switch; what is wrong on all of them is told once."""
+        """Services, switch by switch; what is wrong on all of them is reported once."""
         serving = {}
         for switch in self._network.switches:
             seen = self._seen.switch(switch.name)
@@ -254,11 +248,11 @@ class _Judged:
                         f"to {_ends(wanted)}",
                         "not balanced" if found is None else f"to {_ends(found)}",
                         f"{_NORTH} --columns=name,vips find Load_Balancer name={name}",
-                        self._mended(name, vip, wanted),
+                        self._fix(name, vip, wanted),
                     )
 
     @staticmethod
-    def _mended(name: str, vip: str, wanted: set[End]) -> str:
+    def _fix(name: str, vip: str, wanted: set[End]) -> str:
         found = f"$({_NORTH} --bare --columns=_uuid find Load_Balancer name={name})"
         return f'{_NORTH} set Load_Balancer "{found}" \'vips:"{vip}"="{_joined(wanted)}"\''
 
@@ -269,3 +263,113 @@ def _ends(ends: set[End]) -> str:
 
 def _joined(ends: set[End]) -> str:
     return ",".join(f"{address}:{port}" for address, port in sorted(ends))
+
+
+def _end(look: Look, chassis: Chassis, seen: Switching) -> Iterator[Difference]:
+    for key, value in (
+        ("ovn-encap-ip", chassis.local),
+        ("ovn-encap-type", chassis.encapsulation),
+        ("ovn-bridge", chassis.integration),
+    ):
+        found = seen.settings.get(key, "")
+        if found != value:
+            yield look.differs(
+                "tunnel-local",
+                f"chassis {chassis.name}",
+                f"{key} {value}",
+                f"{key} {found}" if found else f"no {key}",
+                "ovs-vsctl get Open_vSwitch . external_ids",
+                f"ovs-vsctl set Open_vSwitch . external_ids:{key}={value}",
+            )
+
+
+def _plugged(look: Look, bridge: str, card: str, seen: Switching) -> Iterator[Difference]:
+    port = seen.port(card)
+    if port is None or port.bridge != bridge:
+        yield look.differs(
+            "unplugged",
+            f"card {card}",
+            f"a port of {bridge}",
+            f"a port of {port.bridge}" if port else "a port of no bridge",
+            "ovs-vsctl show",
+            f"ovs-vsctl --if-exists del-port {card} -- add-port {bridge} {card}",
+        )
+
+
+def _neighbours(look: Look, bridge: str, seen: Switching) -> Iterator[Difference]:
+    known = {one.address: one.mac for one in seen.neighbours if one.device == bridge}
+    for one in look.intended.neighbours:
+        found = known.get(one.address)
+        if one.device == bridge and found and found != one.mac:
+            yield look.differs(
+                "stale-neighbour",
+                f"tunnel neighbour {one.address} on {bridge}",
+                one.mac,
+                found,
+                "ovs-appctl tnl/neigh/show",
+                f"ovs-appctl tnl/neigh/set {bridge} {one.address} {one.mac}",
+            )
+
+
+def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
+    for barrier in seen.flows:
+        first, last = barrier.ports or (0, 0)
+        tunnel = first <= GENEVE_PORT <= last and barrier.protocol != "tcp"
+        found = look.differs(
+            "tunnel-port-dropped" if tunnel else "packets-barred",
+            barrier.where,
+            "no flow that bars the lab's packets",
+            barrier.rule,
+            barrier.shows,
+            barrier.mends,
+        )
+        yield replace(found, barrier=barrier)
+
+
+class ChassisCheck(Check):
+    """A node's own Open vSwitch: its end of tunnels, the cards that it switches, its flows."""
+
+    order = 70
+    kinds = (TUNNEL_LOCAL, UNPLUGGED)
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        chassis, seen = look.intended.chassis, look.observed.switching
+        if chassis is None or seen is None:
+            return
+        yield from _end(look, chassis, seen)
+        for card in look.intended.interfaces:
+            if card.card:
+                yield from _plugged(look, card.name, card.card, seen)
+                yield from _neighbours(look, card.name, seen)
+        yield from _flows(look, seen)
+
+
+class LogicalNetworkCheck(Check):
+    """The databases on the central machine, and the ports that each chassis binds."""
+
+    order = 120
+    kinds = (
+        Kind("port-unbound"),
+        Kind("tunnel-end-missing", follows=True),
+        Kind("logical-port"),
+        Kind("logical-route"),
+        Kind("balancers-missing", fault="service-rules-missing", meets=at_services),
+        Kind("balancer-missing", meets=_at_balancer),
+        Kind("balancer-stale", fault="service-backend-stale", meets=_at_balancer),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        network = look.intent.logical
+        if network is None:
+            return
+        for port in network.ports():
+            yield from _bound(port, look.observed)
+        yield from _tunnels(look.intent, look.observed)
+        central = look.observed.get(network.central)
+        if central is None or central.databases is None:
+            return
+        judged = _Judged(look.intent, network, central.databases)
+        for switch in network.switches:
+            yield from judged.switch(switch)
+        yield from judged.routes()
+        yield from judged.balancers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lab.cluster.footprint import By, bird_of
-from lab.explain.difference import Difference
+from lab.explain.check import Check, Difference, Kind, LabLook, concerned, differs
 from lab.facts.node import NodeFacts, SeenSession
 from lab.topology import bird
 from lab.topology.intent import Intent, MachineIntent, Session
@@ -14,34 +14,6 @@ _ESTABLISHED = "Established"
 _SHUT = "down"
 Hop = tuple[str, str]
 """Machine and object, as a path's hops have them."""
-
-
-def differences(
-    intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
-) -> Iterator[Difference]:
-    """Sessions that are shut on a machine, and those that do not come up though they are not.
-
-    Of the second kind nothing is told where the other end was seen to be shut; of neither where the
-    Intent has no other end, as when a machine is lost.
-    """
-    there = {one.name for one in intent.machines}
-    for machine in intent.machines:
-        facts = observed.get(machine.name)
-        if machine.speaker is None or facts is None or not facts.sessions:
-            continue
-        for session in machine.speaker.sessions:
-            if session.machine not in there:
-                continue
-            seen = _seen(intent, machine, session, facts, by)
-            if seen and seen.info.startswith(_ESTABLISHED):
-                continue
-            if (
-                seen
-                and seen.state != _SHUT
-                and _is_shut(intent, observed, session, machine.name, by)
-            ):
-                continue
-            yield _difference(intent, machine, session, seen, by)
 
 
 def _seen(
@@ -66,7 +38,7 @@ def _difference(
 ) -> Difference:
     shut, control = seen is None or seen.state == _SHUT, bird_of(intent, machine, by)
     far = bird_of(intent, intent.machine(session.machine), by)
-    return Difference(
+    return differs(
         "session-down" if shut else "session-waiting",
         machine.name,
         f"BGP session with {session.machine}",
@@ -101,3 +73,35 @@ def _learned(machine: MachineIntent, peer: MachineIntent) -> Iterator[str]:
     """Destinations of the routes that a machine learns, and that lead to the peer."""
     end = peer.speaker.address if peer.speaker else None
     yield from (one.destination for one in machine.routes if one.by == bird.NAME and one.via == end)
+
+
+class BgpSessionsCheck(Check):
+    """Sessions of BGP that are shut, and those that do not come up though they are not.
+
+    Of the second kind nothing is reported where the other end was seen to be shut; of neither where
+    the Intent has no other end, as when a machine is lost.
+    """
+
+    order = 100
+    kinds = (
+        Kind("session-down", fault="bgp-session-down", meets=concerned),
+        Kind("session-waiting", meets=concerned, follows=True),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        intent, by = look.intent, look.by
+        there = {one.name for one in intent.machines}
+        for machine in intent.machines:
+            facts = look.observed.get(machine.name)
+            if machine.speaker is None or facts is None or not facts.sessions:
+                continue
+            for session in machine.speaker.sessions:
+                if session.machine not in there:
+                    continue
+                seen = _seen(intent, machine, session, facts, by)
+                if seen and seen.info.startswith(_ESTABLISHED):
+                    continue
+                waits = seen is not None and seen.state != _SHUT
+                if waits and _is_shut(intent, look.observed, session, machine.name, by):
+                    continue
+                yield _difference(intent, machine, session, seen, by)

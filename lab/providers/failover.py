@@ -1,12 +1,13 @@
-"""What a provider adds that can take machines off their networks, and measure meanwhile."""
+"""The ability to take machines off their networks, and measure meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
-from lab.providers.provider import Dialect, LabHandle
+from lab.providers.provider import FAILOVER, Dialect, LabHandle, Provider
+from lab.topology import gateways
 from lab.topology.intent import Intent
 
 
@@ -47,17 +48,13 @@ class Silence:
     answered: int
 
 
-class Failing(Protocol):
+class FailoverProvider(Protocol):
     """What a provider adds that can take machines off their networks, and measure meanwhile."""
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
         """Machines that hold each virtual gateway now, by the node whose gateway it is.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's machines are not there.
-
+        Raises BrokenError when the lab's machines are not there.
         """
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
@@ -75,9 +72,18 @@ class Failing(Protocol):
     ) -> tuple[Silence, ...]:
         """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
 
-        Raises
-        ------
-        BrokenError
-            Where not every pair is answered to begin with; nothing was changed then.
-
+        Raises BrokenError where not every pair is answered to begin with; nothing was changed then.
         """
+
+
+def resolve_gateways(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
+    """The intent with each gateway on the one machine that holds it.
+
+    One that nobody holds, or several do, stays where it was planned: that is a fault, for others
+    to tell.
+
+    Raises BrokenError when the lab's machines are not there.
+    """
+    if FAILOVER not in provider.abilities or not intent.gateways:
+        return intent
+    return gateways.settled(intent, cast(FailoverProvider, provider).gateway_holders(lab, intent))

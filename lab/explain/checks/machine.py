@@ -5,48 +5,47 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lab.explain.difference import Difference, Kind, Look
+from lab.explain.check import (
+    DNS_PORT,
+    Check,
+    Difference,
+    Kind,
+    Look,
+    asks_for,
+    at_object,
+    on_machine,
+)
 from lab.facts.node import LinkFacts
-from lab.facts.rules import overlap
-from lab.facts.translations import Barrier
+from lab.facts.translations import Barrier, overlap
 from lab.topology.commands import tables
 from lab.topology.intent import Interface
+from lab.topology.path import Hop, Path
 
 KUBELET_PORT = 10_250
 """Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
-_DNS_PORT = 53
+_IN_RULES = "Get-NetFirewallRule -Enabled True -Direction Inbound"
 _RUNS = {"active", "running", "activating", "startpending"}
 
 
-def check(look: Look) -> Iterator[Difference]:
-    """Cards, barriers, shapers, programs."""
-    if look.observed.knows("address"):
-        for card in look.intended.interfaces:
-            yield from _card(look, card)
-            if card.card:
-                yield from _switched(look, card)
-    for barrier in look.observed.barriers:
-        yield from _barrier(look, barrier)
-    yield from _not_let_in(look)
-    for shaper in look.observed.shapers:
-        yield look.differs(
-            "slowed",
-            f"device {shaper.where}",
-            "no shaping",
-            shaper.rule,
-            shaper.shows,
-            shaper.mends,
-        )
-    for unit in look.observed.units:
-        if unit.state.split(",")[0].lower() not in _RUNS:
-            yield look.differs(
-                "runtime-down" if unit.name == "containerd" else "program-down",
-                f"service {unit.name}",
-                "running",
-                unit.state,
-                f"systemctl status {unit.name}; journalctl -u {unit.name} -n 50",
-                f"systemctl restart {unit.name}",
-            )
+def _at_card(difference: Difference, hop: Hop, path: Path) -> bool:
+    """Also a Service that the node itself asks: without its card it has no route to the address."""
+    asks = hop.kind == "service" and path.there[0].place == hop.place == difference.node
+    return asks or at_object(difference, hop, path)
+
+
+def _at_gateway(difference: Difference, hop: Hop, _: Path) -> bool:
+    """The machines behind it ask for the address on the segment."""
+    address = difference.object.removeprefix("gateway ").partition("/")[0]
+    return asks_for(hop, address, difference.node)
+
+
+def _at_device(difference: Difference, hop: Hop, _: Path) -> bool:
+    device = difference.object.rpartition(" ")[2]
+    return (hop.place, hop.device) == (difference.node, device)
+
+
+def _at_tunnel(difference: Difference, hop: Hop, _: Path) -> bool:
+    return hop.machine == difference.node and hop.kind == "tunnel"
 
 
 def _card(look: Look, card: Interface) -> Iterator[Difference]:
@@ -158,7 +157,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
     open_ports = look.observed.let_in
     if open_ports is None:
         return
-    wanted: list[tuple[Kind, str, int, str]] = []
+    wanted: list[tuple[str, str, int, str]] = []
     if look.intended.kubelet:
         wanted.append(("packets-barred", "tcp", KUBELET_PORT, "kubelet"))
     if look.intended.tunnel:
@@ -175,7 +174,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
             )
 
 
-def _kind(look: Look, barrier: Barrier) -> Kind | None:
+def _kind(look: Look, barrier: Barrier) -> str | None:
     """What a rule bars of the lab's packets; None where it bars others'."""
     if barrier.protocol in {"icmp", "icmpv6", "igmp"} or _is_elsewhere(look, barrier.device):
         return None
@@ -205,25 +204,165 @@ def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
                 yield text
 
 
-def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> Kind | None:
+def _by_port(look: Look, first: int, last: int, barrier: Barrier) -> str | None:
     tunnel, translation = look.intended.tunnel, look.intended.translation
     if tunnel and first <= tunnel.port <= last and barrier.protocol != "tcp":
         return "tunnel-port-rejected" if barrier.refuses else "tunnel-port-dropped"
     services = translation.services if translation else ()
     if any(first <= port <= last for one in services for port in one.node_ports()):
         return "node-port-barred"
-    if look.intended.kind == "services" and first <= _DNS_PORT <= last:
+    if look.intended.kind == "services" and first <= DNS_PORT <= last:
         return "name-server-barred"
     every = [port for one in services for port in one.ports]
     ports = {number for port in every for number in (port.port, port.target_port)}
     if not any(first <= port <= last for port in ports):
         return None
-    return "name-server-barred" if first <= _DNS_PORT <= last else "packets-barred"
+    return "name-server-barred" if first <= DNS_PORT <= last else "packets-barred"
 
 
-def _by_prefix(look: Look, barrier: Barrier) -> Kind | None:
+def _by_prefix(look: Look, barrier: Barrier) -> str | None:
     if barrier.prefixes and not any(
         overlap(one, range_) for one in barrier.prefixes for range_ in look.ranges()
     ):
         return None
     return "packets-barred"
+
+
+class CardsCheck(Check):
+    """The machine's own cards, and the virtual gateways that it holds on them."""
+
+    order = 80
+    question = "address"
+    kinds = (
+        Kind(
+            "link-missing",
+            windows=("Get-NetAdapter", "see the adapter in the machine's definition"),
+        ),
+        Kind(
+            "link-down",
+            fault="node-link-down",
+            windows=("Get-NetAdapter", "Enable-NetAdapter -Name of that adapter"),
+            meets=_at_card,
+        ),
+        Kind(
+            "link-address",
+            windows=(
+                "Get-NetIPAddress -AddressFamily IPv4",
+                (
+                    "give the node its address by DHCP reservation: creating an HNS network loses "
+                    "a static one"
+                ),
+            ),
+        ),
+        Kind(
+            "link-mtu",
+            fault="mtu-black-hole",
+            windows=(
+                "Get-NetIPInterface -AddressFamily IPv4",
+                "Set-NetIPInterface -NlMtuBytes on that interface",
+            ),
+        ),
+        Kind(
+            "link-mac",
+            windows=("Get-NetAdapter", "allow changed MAC addresses on the hypervisor's network"),
+        ),
+        Kind("gateway-missing", fault="gateway-dead", meets=_at_gateway),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for card in look.intended.interfaces:
+            yield from _card(look, card)
+            if card.card:
+                yield from _switched(look, card)
+
+
+class FirewallCheck(Check):
+    """Rules that block the lab's packets, and ports that no rule lets in."""
+
+    order = 81
+    kinds = (
+        Kind(
+            "tunnel-port-dropped",
+            fault="tunnel-udp-dropped",
+            windows=(
+                _IN_RULES,
+                (
+                    "New-NetFirewallRule -DisplayName 'VXLAN' -Direction Inbound -Protocol UDP "
+                    "-LocalPort 4789 -Action Allow"
+                ),
+            ),
+            meets=_at_tunnel,
+        ),
+        Kind("tunnel-port-rejected", fault="tunnel-udp-rejected"),
+        Kind(
+            "node-port-barred",
+            fault="nodeport-blocked",
+            windows=(
+                "Get-NetFirewallRule -Enabled True -Action Block -Direction Inbound",
+                "Disable-NetFirewallRule -DisplayName of that rule",
+            ),
+        ),
+        Kind("name-server-barred", fault="dns-unreachable"),
+        Kind(
+            "packets-barred",
+            windows=(
+                _IN_RULES,
+                (
+                    "New-NetFirewallRule -DisplayName 'kubelet' -Direction Inbound -Protocol TCP "
+                    "-LocalPort 10250 -Action Allow"
+                ),
+            ),
+        ),
+        Kind("packets-lost", fault="packet-loss"),
+        Kind("gateway-barred", fault="gateway-dead"),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for barrier in look.observed.barriers:
+            yield from _barrier(look, barrier)
+        yield from _not_let_in(look)
+
+
+class ShapingCheck(Check):
+    """What slows or loses packets on a device."""
+
+    order = 82
+    kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for one in look.observed.shapers:
+            device = f"device {one.where}"
+            yield look.differs("slowed", device, "no shaping", one.rule, one.shows, one.mends)
+
+
+class UnitsCheck(Check):
+    """The services of the operating system that must run."""
+
+    order = 83
+    kinds = (
+        Kind("runtime-down", fault="containerd-stopped", meets=on_machine, follows=True),
+        Kind(
+            "program-down",
+            windows=(
+                (
+                    "Get-Service | Where-Object -Property Name -In 'containerd', 'kubelet', "
+                    "'kube-proxy', 'flanneld'"
+                ),
+                "Start-Service -Name of that service, and see its log",
+            ),
+            meets=on_machine,
+            follows=True,
+        ),
+    )
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:
+        for unit in look.observed.units:
+            if unit.state.split(",")[0].lower() not in _RUNS:
+                yield look.differs(
+                    "runtime-down" if unit.name == "containerd" else "program-down",
+                    f"service {unit.name}",
+                    "running",
+                    unit.state,
+                    f"systemctl status {unit.name}; journalctl -u {unit.name} -n 50",
+                    f"systemctl restart {unit.name}",
+                )

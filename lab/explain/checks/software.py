@@ -6,26 +6,22 @@ breaks is what is to be made or changed from then on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from lab.explain.difference import Difference, Kind
-from lab.facts.node import NodeFacts, Software
+from lab.explain.check import DNS_PORT, Check, Difference, Kind, LabLook, differs, on_machine
+from lab.facts.node import Software
 from lab.facts.questions import ADMIN, SUBNET
 from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Hop, Path
 
 _STOPPED = ("T", "t")
 """States of ps(1): stopped by a signal, or by a debugger."""
 _CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 
-def differences(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """What differs on each node of a cluster, the worst first."""
-    for machine in intent.machines if intent.kubernetes else ():
-        facts = observed.get(machine.name)
-        if facts and facts.software and machine.kubelet:
-            if machine.name == intent.control_plane():
-                yield from _dns(intent, machine, facts.software)
-            yield from _of_node(intent, machine, facts.software)
+def _at_dns(_: Difference, hop: Hop, path: Path) -> bool:
+    """A client that asks for a name gets no answer: before all that only follows from it."""
+    return path.flow.port == DNS_PORT and hop is path.hops[0]
 
 
 def _dns(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Difference]:
@@ -34,7 +30,7 @@ def _dns(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator[Dif
     if seen.dns_replicas == 0:
         deployment = f"kubectl --kubeconfig={ADMIN} --namespace={NAMESPACE}"
         wanted = replicas_of(intent)
-        yield Difference(
+        yield differs(
             "dns-scaled-down",
             machine.name,
             "Deployment coredns",
@@ -49,7 +45,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
     if machine.kubelet is None or machine.kubelet.pod_cidr is None:
         return
     if seen.expired:
-        yield Difference(
+        yield differs(
             "certificate-expired",
             machine.name,
             "the certificate of the kubelet",
@@ -61,7 +57,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             "/etc/kubernetes/kubelet.conf of the node, and restart its kubelet",
         )
     if seen.cni == ():
-        yield Difference(
+        yield differs(
             "cni-config-missing",
             machine.name,
             "the CNI configuration",
@@ -71,7 +67,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             "put the network add-on's .conflist there again, or restart its pod where it writes it",
         )
     for mounted in seen.full:
-        yield Difference(
+        yield differs(
             "disk-full",
             machine.name,
             f"the file system at {mounted}",
@@ -93,7 +89,7 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
         yield from _program(machine.name, seen, "flanneld", NAMESPACE, "flanneld-down")
         line = subnet_line(machine.kubelet.pod_cidr or "")
         if seen.subnet is not None and seen.subnet != line:
-            yield Difference(
+            yield differs(
                 "wrong-subnet",
                 machine.name,
                 f"flannel's {SUBNET}",
@@ -105,12 +101,12 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
 
 
 def _program(
-    node: str, seen: Software, name: str, namespace: str, kind: Kind
+    node: str, seen: Software, name: str, namespace: str, kind: str
 ) -> Iterator[Difference]:
     states = [state for there, state in seen.processes or () if there == name]
     if seen.processes is None or any(state not in _STOPPED for state in states):
         return
-    yield Difference(
+    yield differs(
         kind,
         node,
         f"program {name}",
@@ -121,5 +117,34 @@ def _program(
         else "journalctl -u kubelet --since=-5min --no-pager",
         f"pkill -CONT -x {name}"
         if states
-        else f"see why it does not start (kubectl -n {namespace} describe pods), and mend that",
+        else f"see why it does not start (kubectl -n {namespace} describe pods), and fix that",
     )
+
+
+class SoftwareCheck(Check):
+    """What Kubernetes runs and reads on each node of a cluster, the worst first."""
+
+    order = 130
+    kinds = (
+        Kind("dns-scaled-down", fault="coredns-scaled-down", meets=_at_dns),
+        Kind(
+            "certificate-expired",
+            fault="kubelet-certificate-expired",
+            meets=on_machine,
+            follows=True,
+        ),
+        Kind("cni-config-missing", fault="cni-config-missing", meets=on_machine, follows=True),
+        Kind("disk-full", fault="disk-full", meets=on_machine, follows=True),
+        Kind("proxy-stopped", fault="kube-proxy-stopped", meets=on_machine, follows=True),
+        Kind("flanneld-down", fault="flanneld-killed", meets=on_machine, follows=True),
+        Kind("wrong-subnet", fault="wrong-pod-cidr", meets=on_machine, follows=True),
+    )
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:
+        intent = look.intent
+        for machine in intent.machines if intent.kubernetes else ():
+            facts = look.observed.get(machine.name)
+            if facts and facts.software and machine.kubelet:
+                if machine.name == intent.control_plane():
+                    yield from _dns(intent, machine, facts.software)
+                yield from _of_node(intent, machine, facts.software)

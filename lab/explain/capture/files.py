@@ -1,17 +1,85 @@
-"""Packets as a pcapng file, which Wireshark, tshark and tcpdump read. Pure.
+"""One probe of a cell with all that was seen of it, and its pcapng files. Pure.
 
-Blocks and options: draft-ietf-opsawg-pcapng. Times are nanoseconds; each interface has a
-name and each packet its direction and, where there is one, a comment, which tshark filters by
-(``frame.comment``).
+Blocks and options: draft-ietf-opsawg-pcapng, which Wireshark, tshark and tcpdump read. Times are
+nanoseconds; each interface has a name and each packet its direction and, where there is one, a
+comment, which tshark filters by (``frame.comment``).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lab.providers.capture import SNAP_BYTES, Frame
+from lab.explain.capture.packets import Matched, Way
+from lab.explain.capture.trace import Conclusion, Trace
+from lab.matrix.cell import Cell, Expectation
+from lab.matrix.verdict import GREEN, Verdict
+from lab.providers.capture import SNAP_BYTES, Frame, Taken, Tap
+from lab.providers.provider import Outcome
+
+WHOLE = "path.pcapng"
+"""Every hop in one file."""
+_COMMENTS: dict[Way, str] = {"there": "the probe's question", "back": "the probe's answer"}
+_ERROR = "an error about the probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One probe, and what was seen of it."""
+
+    cell: Cell
+    expectation: Expectation
+    verdict: Verdict
+    detail: str
+    tried: int
+    """The how manieth probe of the cell it is; those before were as expected."""
+    outcome: Outcome
+    trace: Trace
+    conclusion: Conclusion
+    taken: tuple[Taken, ...]
+    matched: Matched
+    end: str
+    """Where the Intent itself leads no further; empty where the answer comes back."""
+    onward: Conclusion | None = None
+    """What became of the question that the DNS server asks another one before it answers."""
+
+    @property
+    def well(self) -> bool:
+        """Whether what was expected came of it."""
+        return self.verdict in GREEN
+
+    def taps(self) -> tuple[Tap, ...]:
+        """Every tap: those of the path that was taken in its order, then the others."""
+        every = (*(row.tap for row in self.trace.rows), *(one.tap for one in self.taken))
+        return tuple(dict.fromkeys(every))
+
+    def file_of(self, tap: Tap) -> str:
+        """``05-worker1-eth0.pcapng``: what passed the tap."""
+        number = self.taps().index(tap) + 1
+        return f"{number:02}-{tap.place}-{tap.device}.pcapng".replace("/", "_")
+
+
+def files(captured: Captured) -> Iterator[tuple[str, bytes]]:
+    """A file for each tap, in order, and one with all of them: name and content."""
+    interfaces = {tap: _interface_of(captured, tap) for tap in captured.taps()}
+    for tap, interface in interfaces.items():
+        yield captured.file_of(tap), pcapng([interface])
+    yield WHOLE, pcapng(list(interfaces.values()))
+
+
+def _interface_of(captured: Captured, tap: Tap) -> CaptureInterface:
+    taken = next(one for one in captured.taken if one.tap == tap)
+    matched = captured.matched
+    comments = {id(one.frame): _COMMENTS[one.way] for one in matched.passed if one.tap == tap}
+    comments |= {id(one.frame): _ERROR for one in matched.errors if one.tap == tap}
+    return CaptureInterface(
+        f"{tap.place}:{tap.device}",
+        f"device {tap.device} in the network namespace of {tap.place}",
+        [Noted(frame, comments.get(id(frame), "")) for frame in taken.frames],
+        taken.missed,
+    )
+
 
 _SECTION, _INTERFACE, _STATISTICS, _PACKET = 0x0A0D0D0A, 1, 5, 6
 _ORDER_MARK, _MAJOR, _MINOR, _UNKNOWN_LENGTH = 0x1A2B3C4D, 1, 0, -1

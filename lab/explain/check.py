@@ -1,0 +1,264 @@
+"""A check: one comparison of what a machine answered with its Intent.
+
+Each module in :mod:`lab.explain.checks` has one or more subclasses of :class:`Check`, which
+:func:`checks` finds. A check declares the kinds of differences it finds, and with each kind the
+fault that it amounts to, which packets meet it, and the commands for Windows.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from ipaddress import ip_interface
+from typing import ClassVar
+
+import lab.explain.checks
+from lab.cluster.footprint import By, Footprint
+from lab.facts.node import NodeFacts
+from lab.facts.translations import Barrier
+from lab.matrix.finding import IN_POD, Finding
+from lab.topology.intent import Intent, MachineIntent
+from lab.topology.path import Hop, Packet, Path
+from lab.topology.routing import covers, network_of
+
+DNS_PORT = 53
+HNS_NETWORKS = (
+    "Get-HnsNetwork | Select-Object -Property Name, Type, ManagementIP, Subnets, Policies"
+)
+HNS_ENDPOINTS = (
+    "Get-HnsEndpoint | Select-Object -Property Name, IPAddress, IsRemoteEndpoint, Policies"
+)
+RESTART_FLANNEL = "Restart-Service -Name 'flanneld'; then kube-proxy"
+RECREATE_NETWORK = (
+    "Stop-Service -Name 'kube-proxy', 'flanneld'; Get-HnsNetwork | Where-Object -Property Name "
+    "-EQ -Value '{network}' | Remove-HnsNetwork; Start-Service -Name 'flanneld', 'kube-proxy' "
+    "(the link drops for seconds)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Finding):
+    """One thing on a machine that is not as the Intent has it."""
+
+    barrier: Barrier | None = None
+    """The rule that blocks packets, where the difference is one."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Machine and device, or ``"pod NAME"``, of the others that have the same unique thing."""
+    concerns: tuple[tuple[str, str], ...] = ()
+    """Machine and object of what depends on it, on other machines too: ``("worker2", "route to
+    10.244.0.64/26")``."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.node}: {self.object}: {self.observed}, not {self.intended}; "
+            f"see: {self.shows}; fix: {self.mends}"
+        )
+
+    def at(self, hop: int) -> Finding:
+        """The finding at that hop of a path; -1 where it is not on the path."""
+        return Finding(
+            *(self.kind, self.fault, self.node, self.object, self.intended, self.observed),
+            *(self.shows, self.mends, self.place, hop),
+        )
+
+
+Meets = Callable[[Difference, Hop, Path], bool]
+"""Whether a packet meets the difference at a hop of its path."""
+
+
+def at_object(difference: Difference, hop: Hop, _: Path) -> bool:
+    """At the object of the same name: the rule for most kinds."""
+    return hop.machine == difference.node and hop.object == difference.object
+
+
+def on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
+    """Anywhere on the machine."""
+    return hop.machine == difference.node
+
+
+def concerned(difference: Difference, hop: Hop, _: Path) -> bool:
+    """At what depends on it."""
+    return (hop.machine, hop.object) in difference.concerns
+
+
+def at_services(difference: Difference, hop: Hop, _: Path) -> bool:
+    """Wherever a Service is translated on the machine."""
+    return hop.kind == "service" and hop.machine == difference.node
+
+
+def asks_for(hop: Hop, prefix: str, machine: str) -> bool:
+    """Whether another machine asks there for the MAC of an address in the prefix."""
+    if hop.kind != "neighbour" or hop.machine == machine or hop.place != hop.machine:
+        return False
+    return covers(prefix, hop.object.split()[1])
+
+
+def at_barrier(difference: Difference, hop: Hop, _: Path) -> bool:
+    """Where a firewall's rule takes a packet of the path."""
+    barrier = difference.barrier
+    if barrier is None:
+        return False
+    if barrier.protocol == "arp":
+        if any(asks_for(hop, prefix, difference.node) for prefix in barrier.prefixes):
+            return True
+        asked = hop.kind == "neighbour" and hop.place == hop.machine == difference.node
+        return asked and any(
+            covers(network_of(one), hop.object.split()[1]) for one in barrier.networks
+        )
+    if hop.machine != difference.node or hop.kind == "switch":
+        return False  # a hypervisor's firewall does not see what crosses its switch
+    if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
+        return False
+    return any(_takes(barrier, packet) for packet in (hop.packet, hop.carried) if packet)
+
+
+def _takes(barrier: Barrier, packet: Packet) -> bool:
+    if barrier.protocol not in {"", packet.protocol}:
+        return False
+    if barrier.ports:  # of the answering side, which an answer comes from
+        first, last = barrier.ports
+        if packet.answer or not first <= packet.port <= last:
+            return False
+    ends = (packet.source, packet.target)
+    return not barrier.prefixes or any(
+        covers(prefix, end) for prefix in barrier.prefixes for end in ends
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way in which a machine can differ from its Intent."""
+
+    name: str
+    """As reports have it: ``"wrong-vni"``."""
+    fault: str = ""
+    """The fault of the catalogue that looks like it; empty where none does."""
+    windows: tuple[str, str] | None = None
+    """The commands that show it and that fix it on Windows; ``{network}`` is the HNS network's
+    name. None where the Linux ones do, or it does not occur there."""
+    meets: Meets = at_object
+    """Which packets meet it. A firewall's rule is met by the packets that it takes."""
+    follows: bool = False
+    """Whether it is usually a consequence of something else, or not on a packet's way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One machine's Intent and facts, for the checks."""
+
+    intended: MachineIntent
+    observed: NodeFacts
+    by: By
+    beside: Footprint
+    """What the network add-on makes in addition, which is as it should be."""
+
+    def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
+        self, kind: str, what: str, intended: str, observed: str, shows: str, mends: str
+    ) -> Difference:
+        """A difference of this machine."""
+        found = differs(kind, self.intended.name, what, intended, observed, shows, mends)
+        windows = kinds()[kind].windows if self.observed.os == "windows" else None
+        if windows is None:
+            return found
+        network = self.intended.tunnel or self.intended.bridge
+        name = network.name if network else ""
+        shows, mends = (text.replace("{network}", name) for text in windows)
+        return differs(kind, self.intended.name, what, intended, observed, shows, mends)
+
+    def works(self, device: str) -> bool:
+        """Whether a device is there and up; where it is not, that alone is reported."""
+        link = self.observed.link(device)
+        return link is not None and link.up and link.carrier
+
+    def ranges(self) -> tuple[str, ...]:
+        """The lab's prefixes, as far as the machine knows them: nodes', pods', Services'."""
+        return tuple(dict.fromkeys(self._ranges()))
+
+    def _ranges(self) -> Iterator[str]:
+        machine = self.intended
+        for interface in machine.interfaces:
+            yield from (str(ip_interface(text).network) for text in interface.held)
+        yield from (one.destination for one in machine.routes if one.destination != "default")
+        if machine.translation:
+            yield from machine.translation.not_masqueraded
+            yield from (f"{service.address}/32" for service in machine.translation.services)
+            if machine.translation.local_cidr:
+                yield machine.translation.local_cidr
+
+
+@dataclass(frozen=True, slots=True)
+class LabLook:
+    """A whole lab's Intent and the facts about its machines, for the checks."""
+
+    intent: Intent
+    observed: Mapping[str, NodeFacts]
+    by: By = "lab"
+
+
+class Check(ABC):
+    """One comparison; a subclass overrides ``on_machine`` or ``in_lab``."""
+
+    order: ClassVar[int]
+    """Its place among the checks: in the order in which a packet meets them."""
+    question: ClassVar[str] = ""
+    """The question of :mod:`lab.facts.questions` that it cannot do without; a machine that did
+    not answer it is not judged. Empty where the check decides itself."""
+    kinds: ClassVar[tuple[Kind, ...]]
+
+    def on_machine(self, look: Look) -> Iterator[Difference]:  # noqa: ARG002  overridden
+        """What differs on one machine."""
+        return iter(())
+
+    def in_lab(self, look: LabLook) -> Iterator[Difference]:  # noqa: ARG002  overridden
+        """What differs between machines, or on one by what others say of it."""
+        return iter(())
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """Every check, in order."""
+    for module in pkgutil.iter_modules(lab.explain.checks.__path__):
+        import_module(f"lab.explain.checks.{module.name}")
+    return tuple(sorted((one() for one in Check.__subclasses__()), key=lambda one: one.order))
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Every kind by its name; several checks may declare the same one."""
+    return {kind.name: kind for check in checks() for kind in check.kinds}
+
+
+def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
+    kind: str,
+    node: str,
+    what: str,
+    intended: str,
+    observed: str,
+    shows: str,
+    mends: str,
+    *,
+    place: str = "",
+    others: tuple[tuple[str, str], ...] = (),
+    concerns: tuple[tuple[str, str], ...] = (),
+) -> Difference:
+    """A difference, its fault and the place of its commands filled in.
+
+    ``place`` is the machine that the commands are for, where it is neither the node nor a pod.
+    """
+    pod = what.rpartition("pod ")[2]  # "neighbour 10.244.1.1 of pod worker1-p1"
+    return Difference(
+        *(kind, kinds()[kind].fault, node, what, intended, observed, shows, mends),
+        place=pod if shows.startswith(IN_POD) else place or node,
+        others=others,
+        concerns=concerns,
+    )
+
+
+def first_hop(difference: Difference, path: Path) -> int | None:
+    """The first hop that a difference concerns, counted from 0; None where it concerns none."""
+    meets = at_barrier if difference.barrier else kinds()[difference.kind].meets
+    return next((at for at, hop in enumerate(path.hops) if meets(difference, hop, path)), None)

@@ -1,0 +1,212 @@
+"""The prober's loop: the order of probes, shortages, and source ports."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import Counter
+from select import EPOLLOUT
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.providers.netns import prober
+from lab.providers.netns.exchange import Expired, InFlight, Open, Steps, describe_failure
+from lab.providers.netns.prober import (
+    CYCLE_SECONDS,
+    FIRST,
+    LAST,
+    AttendedClock,
+    SourcePorts,
+    interleave,
+)
+from lab.providers.netns.protocol import CannotProbeError, WireError
+from lab.providers.provider import Outcome, Probe, ProbeSettings
+
+
+def probes(sources: int, targets: int) -> list[Probe]:
+    return [
+        Probe(source * targets + target, f"s{source}", "tcp", "small", f"10.0.0.{target}", 1, 1500)
+        for source in range(sources)
+        for target in range(targets)
+    ]
+
+
+@given(st.integers(0, 9), st.integers(0, 30), st.integers(1, 9))
+def test_every_probe_has_its_turn_once(sources: int, targets: int, batch: int) -> None:
+    asked = probes(sources, targets)
+    assert Counter(interleave(asked, batch)) == Counter(asked)
+
+
+def test_sources_take_turns() -> None:
+    order = [probe.source for probe in interleave(probes(3, 4), 2)]
+    assert order == ["s0", "s0", "s1", "s1", "s2", "s2"] * 2
+
+
+def test_no_target_is_flooded_at_the_start() -> None:
+    first = interleave(probes(100, 100), 8)[:400]
+    assert max(Counter(probe.address for probe in first).values()) <= 8
+
+
+def test_attended_time_is_time_that_passes_in_short_steps() -> None:
+    clock = AttendedClock(100.0, gap=0.1)
+    for step in range(1, 11):
+        clock.tick(100.0 + step * 0.05)
+    assert clock.seconds == pytest.approx(0.5)
+
+
+def test_a_long_gap_counts_as_a_short_one() -> None:
+    clock = AttendedClock(100.0, gap=0.1)
+    clock.tick(160.0)
+    clock.tick(160.05)
+    assert clock.seconds == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (errno.ECONNREFUSED, "refused"),
+        (errno.EHOSTUNREACH, "no-route"),
+        (errno.ENETUNREACH, "no-route"),
+        (errno.ENETDOWN, "no-route"),
+        (errno.EACCES, "no-route"),
+        (errno.EINVAL, "no-route"),
+        (errno.ETIMEDOUT, "timeout"),
+        (errno.EPERM, "timeout"),
+        (errno.ECONNRESET, "wrong"),
+        (errno.EPIPE, "wrong"),
+        (errno.EMFILE, "error"),
+        (errno.EADDRNOTAVAIL, "error"),
+        (errno.ENOMEM, "error"),
+        (errno.EAGAIN, "error"),
+    ],
+)
+def test_each_errno_says_its_own_of_the_network(number: int, status: str) -> None:
+    assert describe_failure(OSError(number, "text"), "connect", 1.0)[0] == status
+
+
+def test_details_name_what_was_under_way() -> None:
+    assert describe_failure(Expired(), "connect", 1.0) == ("timeout", "connect: no reply in 1 s")
+    assert describe_failure(OSError(errno.ECONNREFUSED, ""), "connect", 1.0) == (
+        "refused",
+        "connect: connection refused",
+    )
+    assert describe_failure(WireError("short"), "answer", 1.0) == ("wrong", "answer: short")
+    assert describe_failure(CannotProbeError("no such place"), "start", 1.0) == (
+        "error",
+        "no such place",
+    )
+    assert describe_failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")
+
+
+def probed(
+    monkeypatch: pytest.MonkeyPatch, count: int, shortage: int, times: int
+) -> dict[int, Outcome]:
+    """Outcomes of so many probes, the last of which meets the shortage so many times."""
+    met: list[int] = []
+
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
+        open_(flight, socket.SOCK_DGRAM)
+        if flight.probe.key == count - 1 and len(met) < times:
+            met.append(shortage)
+            raise OSError(shortage, "short")
+        yield EPOLLOUT  # of an idle socket: comes at once
+
+    monkeypatch.setattr(prober, "exchange_steps", steps)
+    probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(count)]
+    return prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
+
+
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_a_shortage_is_waited_out_while_others_are_under_way(
+    monkeypatch: pytest.MonkeyPatch, shortage: int
+) -> None:
+    outcomes = probed(monkeypatch, count=4, shortage=shortage, times=1)
+    assert [outcomes[key].status for key in range(4)] == ["ok"] * 4
+
+
+def test_a_shortage_that_nobody_can_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = probed(monkeypatch, count=4, shortage=errno.ENOBUFS, times=99)
+    assert [outcomes[key].status for key in range(4)] == ["ok", "ok", "ok", "error"]
+
+
+def test_another_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = probed(monkeypatch, count=4, shortage=errno.ECONNREFUSED, times=1)
+    assert outcomes[3].status == "refused"
+
+
+COUNT = LAST - FIRST + 1
+
+
+def test_a_source_has_every_port_once_before_one_comes_again() -> None:
+    ports = SourcePorts(1234.5)
+    had = list(ports.of("worker1-p1", COUNT))
+    assert sorted(had) == list(range(FIRST, LAST + 1))
+    assert list(ports.of("worker1-p1", 3)) == had[:3]
+
+
+def test_sources_do_not_take_each_others_ports() -> None:
+    ports = SourcePorts(1234.5)
+    mine = list(ports.of("worker1-p1", 5))
+    list(ports.of("worker1-p2", 500))
+    assert list(ports.of("worker1-p1", 1)) == [mine[-1] + 1]
+
+
+@pytest.mark.parametrize("gap", [0.5, 2.0, 50.0])
+@pytest.mark.parametrize("began", [0.0, 59.9, 1_000_000.25])
+def test_another_process_goes_on_where_the_one_before_ended_at_most(
+    began: float, gap: float
+) -> None:
+    rate = COUNT / CYCLE_SECONDS
+    before = set(SourcePorts(began).of("win1-p1", int(rate * gap)))
+    after = set(SourcePorts(began + gap).of("win1-p1", int(rate * (CYCLE_SECONDS - gap)) - 1))
+    assert not before & after
+
+
+def _ports_had(monkeypatch: pytest.MonkeyPatch, taken: int) -> list[int]:
+    """The source ports of three probes, where somebody else has so many from the first on."""
+    seen: list[int] = []
+
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
+        seen.append(open_(flight, socket.SOCK_DGRAM).getsockname()[1])
+        yield EPOLLOUT
+
+    monkeypatch.setattr(prober, "exchange_steps", steps)
+    monkeypatch.setattr(prober, "SourcePorts", lambda _: SourcePorts(7.0))
+    probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(3)]
+    others = []
+    try:
+        for port in SourcePorts(7.0).of("a", taken):
+            others.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            others[-1].bind(("", port))
+        prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
+    finally:
+        for one in others:
+            one.close()
+    return seen
+
+
+def test_each_probe_has_the_next_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ports_had(monkeypatch, 0) == list(SourcePorts(7.0).of("a", 3))
+
+
+def test_a_port_that_somebody_else_has_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ports_had(monkeypatch, 5) == list(SourcePorts(7.0).of("a", 8))[5:]
+
+
+def test_the_kernel_chooses_where_too_many_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = _ports_had(monkeypatch, 8)
+    assert seen[1:] == list(SourcePorts(7.0).of("a", 10))[8:]
+    assert seen[0] not in SourcePorts(7.0).of("a", 8)
+
+
+def test_a_bind_that_fails_otherwise_is_the_probes_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing(socket.socket):
+        def bind(self, _address: object) -> None:  # type: ignore[override]
+            raise OSError(errno.ENOBUFS, "short")
+
+    monkeypatch.setattr(prober.socket, "socket", Refusing)
+    probes = [Probe(0, "a", "tcp", "small", "127.0.0.1", 9, 1500)]
+    found = prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
+    assert found[0].status == "error"
