@@ -13,16 +13,17 @@ TEST     ?= 1
 SETUP    ?= 1
 
 # Values reach the recipes through the environment alone, as they were written: neither make nor
-# the shell reads them as code. So a recipe has "$$NAME", never the value itself.
-VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS TEST SETUP
+# the shell reads them as code. So a recipe has "$$NAME", never the value itself. Variables of this
+# file's own cannot be set from the command line.
+override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS TEST SETUP
 # What else stands on the command line, make would expand for every recipe.
-OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
+override OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
 $(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(value $(variable))))
 export $(VARIABLES)
 
-LAB := .venv/bin/lab
+override LAB := .venv/bin/lab
 # a lab is called by its name, or by the scenario that it was made from
-LABEL := "$${NAME:-$$SCENARIO}"
+override LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
 .PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop

@@ -108,10 +108,14 @@ TARGETS = {
     "SCENARIOS": ("nightly", "nightly|--|{1}|\n"),
     "FAULTS": ("explain-drill", ""),
     "CELL": ("lab-test", "test|--|overlay|\n"),
+    "LAB": ("lab-test", "test|--|overlay|\n"),
+    "LABEL": ("lab-test", "test|--|overlay|\n"),
+    "OTHERS": ("lab-test", "test|--|overlay|\n"),
+    "VARIABLES": ("lab-test", "test|--|overlay|\n"),
     "SEED": ("explain-drill", ""),
     "ROUNDS": ("explain-drill", ""),
 }
-"""Each variable of the Makefile and one that it does not know, a target, and what `lab` gets: the
+"""Variables of the Makefile and one that it does not know, a target, and what `lab` gets: the
 value, or its words."""
 
 
