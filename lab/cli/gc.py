@@ -19,7 +19,7 @@ from lab.cli.output import echo, echo_json
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Runs of each lab to keep: the last ones, and those of the nights that are kept.",
+    help="Runs of each lab to keep, and captures: the last ones, and runs of kept nights.",
 )
 @click.option(
     "--keep-nights",
@@ -55,7 +55,12 @@ def command(
     old = api.prune(keep_runs, keep_nights, yes, say)
     result = api.collect(older_than, yes, all_users, say)
     if as_json:
-        document = {**asdict(result), "runs": old.runs, "nights": old.nights}
+        document = {
+            **asdict(result),
+            "runs": old.runs,
+            "captures": old.captures,
+            "nights": old.nights,
+        }
         echo_json(document)
     else:
         for line in result.removed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -223,6 +224,8 @@ def _is_old(row: LabRow, request: GcRequest, store: Store) -> bool:
     return request.older_than is not None and store.now() - row.updated > request.older_than
 
 
+_CAPTURE = re.compile(r"[0-9]{8}-[0-9]{6}-capture(-[0-9]+)?")
+
 Run = tuple[str, str]
 """A lab and the id of one of its runs."""
 
@@ -246,11 +249,15 @@ class Surplus:
     """By lab, oldest first."""
     nights: tuple[str, ...]
     failed: tuple[str, ...] = field(default=())
+    captures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By lab, oldest first."""
 
     def words(self) -> Iterator[str]:
         """How much of each, where there is any."""
         if self.runs:
             yield quantity(sum(map(len, self.runs.values())), "run")
+        if self.captures:
+            yield quantity(sum(map(len, self.captures.values())), "capture")
         if self.nights:
             yield quantity(len(self.nights), "night")
 
@@ -299,22 +306,31 @@ def prune(
     kept = {lab: _runs(store, lab) for lab in labs}
     shelf = nights_directory(store.directory)
     found = surplus(kept, _nights(shelf), keep_runs, keep_nights)
+    captures = surplus({lab: _captures(store, lab) for lab in labs}, (), keep_runs, keep_nights)
     verb = "removing" if yes else "would remove"
     failed: list[str] = []
-    gone = dict(found.runs)
+    gone = {"run": dict(found.runs), "capture": dict(captures.runs)}
     nights = found.nights
-    for lab, old in found.runs.items():
-        say(f"{verb} {quantity(len(old), 'run')} of lab '{lab}'")
-        if yes:
-            stay = _remove_directories(store.directory, ("labs", lab, RUNS), old, failed)
-            store.forget_runs(run for run in old if run not in stay)
-            gone[lab] = tuple(run for run in old if run not in stay)
+    for noun, of_labs in gone.items():
+        for lab, old in of_labs.items():
+            say(f"{verb} {quantity(len(old), noun)} of lab '{lab}'")
+            if yes:
+                stay = _remove_directories(store.directory, ("labs", lab, RUNS), old, failed)
+                of_labs[lab] = tuple(run for run in old if run not in stay)
+                store.forget_runs(of_labs[lab])
     if found.nights:
         say(f"{verb} {quantity(len(found.nights), 'night')}: {', '.join(found.nights)}")
         if yes:
             stay = _remove_directories(store.directory, (shelf.name,), nights, failed)
             nights = tuple(night for night in nights if night not in stay)
-    return Surplus({lab: old for lab, old in gone.items() if old}, nights, tuple(failed))
+    runs, captured = ({lab: old for lab, old in of.items() if old} for of in gone.values())
+    return Surplus(runs, nights, tuple(failed), captured)
+
+
+def _captures(store: Store, lab: str) -> list[str]:
+    """Directories that ``lab capture`` made beside the lab's runs, oldest first."""
+    shelf = lab_directory(store.directory, lab) / RUNS
+    return [name for name in _directories(shelf) if _CAPTURE.fullmatch(name)]
 
 
 def _runs(store: Store, lab: str) -> list[str]:

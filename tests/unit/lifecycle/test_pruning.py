@@ -61,6 +61,18 @@ def directories(parent: Path) -> list[str]:
     return sorted(path.name for path in parent.iterdir())
 
 
+def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state: Path) -> None:
+    add_run(state, "x", "20261125-000000-aaaa")
+    captures = [f"20261125-00000{number}-capture" for number in (1, 2, 2)]
+    captures[2] += "-2"
+    shelf = state / "labs" / "x" / "runs"
+    for name in (*captures, "notes-capture"):
+        (shelf / name).mkdir()
+    assert pruned(state, runs=2, yes=False).captures == {"x": (captures[0],)}
+    assert list(pruned(state, runs=2).words()) == ["1 capture"]
+    assert directories(shelf) == ["20261125-000000-aaaa", *captures[1:], "notes-capture"]
+
+
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
     nights = [KeptNight("b", 2.0), KeptNight("c", 3.0), KeptNight("a", 1.0)]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
