@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def packages_of(names: Iterable[str]) -> set[str]:
 
 def roots_of(names: Iterable[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
+
+
+def test_no_modules_import_each_other_in_a_circle(modules: tuple[Module, ...]) -> None:
+    names = {module_name(one.path): one for one in modules}
+    later = {name: one.top & names.keys() - {name} for name, one in names.items()}
+    try:
+        TopologicalSorter(later).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def test_modules_import_only_what_their_place_in_the_flow_allows(

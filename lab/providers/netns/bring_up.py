@@ -11,7 +11,7 @@ from functools import cached_property
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.plan.step import Step
-from lab.providers.netns import daemons, holders, namespaces, netlink, preflight, responder_config
+from lab.providers.netns import conntrack, daemons, holders, namespaces, preflight, responder_config
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import Tell, list_holders
@@ -115,7 +115,7 @@ class NetnsBringUp:
     def _load(self) -> None:
         def load(_: Deadline) -> None:
             namespaces.load_rulesets(self._rules)
-            netlink.forget_stale(self.intent.machines)
+            conntrack.forget_stale(self.intent.machines)
 
         self._inside("programming the Services", load)
 

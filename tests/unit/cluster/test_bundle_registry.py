@@ -225,7 +225,7 @@ def test_an_address_of_a_layer_with_control_characters_is_refused(pull, monkeypa
         lambda _, reference, *options: image.config if options else found[reference],
     )
     monkeypatch.setattr(skopeo.Repository, "copy_layers", lambda *_: None)
-    with pytest.raises(PreflightError, match="no address has control characters"):
+    with pytest.raises(PreflightError, match="address contains control characters"):
         pull()
 
 
