@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from lab._deadline import Deadline
@@ -84,6 +86,7 @@ def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
             return ["aarch64"]
 
     monkeypatch.setattr(connection, "connect", lambda _: Elsewhere())
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
     host = Host(Hypervisor(name="far", uri="qemu:///system"))
     one = Installation(
         name="small",
