@@ -92,3 +92,13 @@ def test_every_node_has_its_own_rules_again(services: Running, name: str) -> Non
             assert rules(services, site.node) != before
             run(services, change.undo)
             assert rules(services, site.node) == before
+
+
+def test_a_pod_whose_link_is_up_again_has_its_route_again(bring_up: BringUp) -> None:
+    running = bring_up(scenario_intent("calico-bgp"), name="calico")
+    fault = FAULTS["pod-link-down"]
+    for site in registry.sites(fault, running.intent):
+        change = fault.change(running.intent, site.node, site.peers[-1])
+        run(running, change.do)
+        run(running, change.undo)
+        assert [str(one) for one in differences(running, site.node)] == []

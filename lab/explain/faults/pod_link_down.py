@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import hosts, probes
+from lab.topology.commands import tables
 from lab.topology.intent import Intent
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:
-    port = next(pod.port for pod in intent.machine(node).pods if pod.name == peer)
-    return change(node, [f"ip link set dev {port} down"], [f"ip link set dev {port} up"])
+    machine = intent.machine(node)
+    port = next(pod.port for pod in machine.pods if pod.name == peer)
+    up = f"ip link set dev {port} up"
+    return change(node, [f"ip link set dev {port} down"], [up, *tables(machine, port)])
 
 
 FAULT = Fault(
