@@ -208,7 +208,7 @@ def test_installer_runs_unattended_and_its_disk_boots_by_itself(
     image = image_store.get("small", told.append)
 
     story = "\n".join(told)
-    assert re.search("partitioning.*copying files.*copying the finished disk", story, re.DOTALL)
+    assert re.search("partitioning.*copying files.*downloading the finished disk", story, re.DOTALL)
     assert image_store.get("small", pytest.fail) == image
     assert sha256(small_iso.read_bytes()).hexdigest() == before
     assert "small: copying" in (folder / "cache/logs/small.log").read_text(errors="replace")
