@@ -183,8 +183,8 @@ def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab: RealLab) ->
     )
     lab.run("status", "small", code=3)
     story = lab.up().stderr
-    assert "client: started again, its system had come to its end" in story
-    assert story.count("started again") == story.count("booted") == 1
+    assert "client: restarted, its system had come to its end" in story
+    assert story.count("restarted") == story.count("booted") == 1
     lab.run("test", "small", "-k", "pod-external")
 
 
@@ -194,7 +194,7 @@ def test_a_machine_that_was_removed_by_hand_alone_is_made_again(
     (gone,) = (one for one in domains(connected, lab) if one.name().endswith("-client"))
     gone.destroy()
     gone.undefine()
-    assert "client is not there" in lab.run("status", "small", code=3).stdout
+    assert "client is missing" in lab.run("status", "small", code=3).stdout
     story = lab.up().stderr
     assert [line for line in story.splitlines() if "booted" in line] == [
         line for line in story.splitlines() if line.startswith("client: booted")
