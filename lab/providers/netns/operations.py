@@ -15,6 +15,7 @@ import fcntl
 import os
 import socket
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
@@ -95,7 +96,7 @@ class Operation:
         return self.shell.format_map(_Attributes(self, ns=quote(namespace))).splitlines()
 
 
-class Message(Operation):
+class Message(Operation, ABC):
     """An operation that is one netlink message."""
 
     __slots__ = ()
@@ -104,11 +105,12 @@ class Message(Operation):
         """Encode the message."""
         return self._encode(names)
 
+    @abstractmethod
     def _encode(self, names: Names) -> Encoded:
-        raise NotImplementedError
+        """The message's kind, its flags and its body."""
 
 
-class Request(Operation):
+class Request(Operation, ABC):
     """An operation that is a request to a device (ioctl)."""
 
     __slots__ = ()
@@ -129,8 +131,9 @@ class Request(Operation):
             doing = f"{self.describe()} in namespace '{namespace}'"
             raise BrokenError(doing, f"{file}{error.strerror}") from error
 
+    @abstractmethod
     def _do(self) -> None:
-        raise NotImplementedError
+        """Make the request. Raises OSError when the kernel refuses it."""
 
 
 def attribute(kind: int, value: bytes) -> bytes:
