@@ -10,6 +10,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -157,6 +158,8 @@ class TimedConnection:
 
 SESSIONS = 8
 """Sessions at once on one transport; OpenSSH allows 10 (MaxSessions)."""
+_REAPING_SECONDS = 5.0
+"""How long a refused session is asked for again: on a busy machine sshd reaps late."""
 KEEPALIVE_SECONDS = 10
 OWN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 """Below ``~/.ssh``, in the order in which they are offered."""
@@ -272,10 +275,21 @@ class SSHTransport:
                 doing, f"{SESSIONS} other commands held the connection for {deadline.seconds:g} s"
             )
         try:
-            return self.channel(doing, "session", None, deadline)
+            return self._open_session(doing, deadline)
         except BaseException:
             self._room.release()
             raise
+
+    def _open_session(self, doing: str, deadline: Deadline) -> paramiko.Channel:
+        """Try again for a while: sshd counts a session until it has reaped its command."""
+        patience = Deadline(min(_REAPING_SECONDS, deadline.left()))
+        while True:
+            try:
+                return self.channel(doing, "session", None, deadline)
+            except UnreachableError:
+                if not patience.left():
+                    raise
+                time.sleep(0.05)
 
     def done(self, channel: paramiko.Channel) -> None:
         """Close a session channel; the process group of its command ends."""

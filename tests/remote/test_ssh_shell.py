@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from ssh_server import NewShell, Sshd, children, long_sleep, running
+from ssh_server import NewShell, NewSshd, Sshd, children, long_sleep, running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -124,6 +124,15 @@ def test_twenty_threads_share_one_transport(shell: SshShell, sshd: Sshd) -> None
     with ThreadPoolExecutor(20) as pool:
         assert list(pool.map(work, range(20))) == [f"{number}\n" for number in range(20)]
     assert sshd.log().count("Accepted publickey") == 1
+
+
+def test_a_session_that_the_server_has_no_room_for_yet_is_asked_for_again(
+    new_sshd: NewSshd, new_shell: NewShell
+) -> None:
+    shell = new_shell(new_sshd(more="MaxSessions 2\n").reach())
+    with ThreadPoolExecutor(6) as pool:
+        done = pool.map(lambda _: shell.run(["sleep", "0.2"], Deadline(60)).code, range(6))
+        assert list(done) == [0] * 6
 
 
 def test_a_connection_that_is_cut_ends_the_command_and_is_never_run_again(
