@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,14 +35,20 @@ class Network:
 
 @contextmanager
 def nat(connected: Any, name: str, subnet: str = "10.219.77") -> Iterator[Network]:
-    network = connected.networkCreateXML(
-        f"<network><name>{name}</name><forward mode='nat'/><bridge name='{name[:14]}'/>"
-        f"<mtu size='1400'/><ip address='{subnet}.1' prefix='24'/></network>"
-    )
-    try:
-        yield Network(name, subnet)
-    finally:
-        network.destroy()
+    """A network that one run at a time has; libvirt keeps it when its run is killed."""
+    with Path(tempfile.gettempdir(), f"hybridlab-test-{name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for network in connected.listAllNetworks():
+            if network.name() == name:
+                network.destroy()
+        network = connected.networkCreateXML(
+            f"<network><name>{name}</name><forward mode='nat'/><bridge name='{name[:14]}'/>"
+            f"<mtu size='1400'/><ip address='{subnet}.1' prefix='24'/></network>"
+        )
+        try:
+            yield Network(name, subnet)
+        finally:
+            network.destroy()
 
 
 @dataclass(frozen=True)
