@@ -86,7 +86,7 @@ ABSENT = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverP
 def test_a_daemon_set_is_there_when_every_node_has_it(
     seen: list[dict], missing: dict[str, str]
 ) -> None:
-    net, *pods = seen or [None]
+    net, pods = (seen[0], seen[1:]) if seen else (None, [])
     assert daemon_set_rollout(net, "net", pods) == missing
 
 
