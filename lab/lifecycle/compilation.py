@@ -45,25 +45,13 @@ def compile_scenario(
 ) -> Compiled:
     """Read a scenario by name, path or spec string and decide everything.
 
-    Parameters
-    ----------
-    scenario
-        A shipped scenario's name, the path of a file, or a spec string.
-    only
-        ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
-    node_mtu
-        Bytes; the most that the node segment can have where the machines will be.
-    pods
-        What its pods are.
-    real
-        Whether its machines are computers, on hypervisors that are there.
+    ``scenario``: a shipped scenario's name, the path of a file, or a spec string. ``only``:
+    ``"linux"`` or ``"windows"``: leave the nodes of the other system out. ``node_mtu``: bytes; the
+    most that the node segment can have where the machines will be. ``pods``: what its pods are.
+    ``real``: whether its machines are computers, on hypervisors that are there.
 
-    Raises
-    ------
-    ScenarioError
-        Every finding at once.
-    UsageError
-        No such scenario, or no node is left.
+    Raises ScenarioError with every finding at once. Raises UsageError for an unknown scenario, or
+    when no node is left.
     """
     wanted = scenario if isinstance(scenario, Path) else meant(scenario)
     read = load(wanted, topology_check=registry.check)
@@ -96,10 +84,7 @@ def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
 def keep_only(scenario: Scenario, system: str) -> Scenario:
     """The scenario with the nodes of one operating system.
 
-    Raises
-    ------
-    UsageError
-        When the scenario would have no control plane, or no node at all, left.
+    Raises UsageError when the scenario would have no control plane, or no node at all, left.
     """
     nodes = tuple(group for group in scenario.nodes if group.os == system)
     if not any(group.role == "control-plane" for group in nodes):
@@ -161,11 +146,7 @@ FILE = "scenario.yaml"
 def write_scenario(directory: Path, text: str) -> Path:
     """Write the scenario into the lab's directory, unless it is there; its path.
 
-    Raises
-    ------
-    StateError
-        When it cannot be written.
-
+    Raises StateError when it cannot be written.
     """
     path = directory / FILE
     make_private(directory)
@@ -202,13 +183,8 @@ def rebuild(row: LabRow, store: Store, provider: Provider, parts: Parts | None =
     The copy is put back into the lab's directory where it is missing, so that messages name a
     file that can be read.
 
-    Raises
-    ------
-    ScenarioError
-        When this version reads the text differently from the one that wrote it.
-    StateError
-        When the copy cannot be written.
-
+    Raises ScenarioError when this version reads the text differently from the one that wrote it.
+    Raises StateError when the copy cannot be written.
     """
     parts = parts or product_parts()
     path = write_scenario(store.lab_directory(row.name), row.scenario_text)

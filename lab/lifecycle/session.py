@@ -78,16 +78,9 @@ class OpenLab:
     def require_running(self, *, well: bool = True) -> None:
         """Refuse to go on with a lab that is not there.
 
-        Parameters
-        ----------
-        well
-            Whether what runs on its machines must be well, too: a cluster's nodes Ready.
+        ``well``: whether what runs on its machines must be well, too: a cluster's nodes Ready.
 
-        Raises
-        ------
-        BrokenError
-            Saying what was found, and how to bring it up again.
-
+        Raises BrokenError saying what was found, and how to bring it up again.
         """
         found = self.provider.liveness(self.handle, self.intent)
         if found.state != "running" and (well or not found.reachable):
@@ -126,24 +119,12 @@ class OpenLab:
 
         A machine that a failover test has left cut off, because it was killed, is put back first.
 
-        Parameters
-        ----------
-        command, say, wait
-            As of :func:`~lab.state.lock.lab_lock`.
-        alone
-            Whether other tests wait, too.
-        as_found
-            Whether putting back is left to the caller.
+        ``command``, ``say`` and ``wait``: see :func:`~lab.state.lock.lab_lock`. ``alone``: whether
+        other tests wait, too. ``as_found``: whether putting back is left to the caller.
 
-        Raises
-        ------
-        HeldError
-            When another command works on it.
-        UsageError
-            When one that was waited for has taken it down.
-        BrokenError
-            When one that was waited for has made it anew.
-
+        Raises HeldError when another command works on it. Raises UsageError when one that was
+        waited for has taken it down. Raises BrokenError when one that was waited for has made it
+        again.
         """
         if self.held_alone:
             yield
@@ -178,21 +159,11 @@ class OpenLab:
 
         Its id is behind those of the lab's other runs, also where the clock went back.
 
-        Parameters
-        ----------
-        run
-            All that was found.
-        junit
-            The JUnit file that pytest wrote; it is copied. None if it wrote none.
-        intent
-            What was tested, where it is not what was planned: pods of a cluster have addresses
-            of their own.
+        ``run``: all that was found. ``junit``: the JUnit file that pytest wrote; it is copied. None
+        if it wrote none. ``intent``: what was tested, where it is not what was planned: pods of a
+        cluster have addresses of their own.
 
-        Raises
-        ------
-        StateError
-            When there is no room for it.
-
+        Raises StateError when there is no room for it.
         """
         only = self.options.get("only")
         run = replace(
@@ -238,13 +209,8 @@ def open_lab(
 
     ``parts`` and ``writers`` are other functions than the product's own.
 
-    Raises
-    ------
-    UsageError
-        When there is no such lab; lists those there are, and names the nearest.
-    ScenarioError
-        When this version cannot read the scenario that the lab was made from.
-
+    Raises UsageError when there is no such lab; lists those there are, and names the nearest.
+    Raises ScenarioError when this version cannot read the scenario that the lab was made from.
     """
     check_name(name)
     row = store.lab(name)
