@@ -499,7 +499,7 @@ class HardWay:
                 run_controller(self._cluster, self._intent, nodes[name], keys[name], self._around),
             ),
         )
-        self._api.ready(self._site.deadline(API_SECONDS))
+        self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:

@@ -9,16 +9,26 @@ import io
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Never
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster import signatures
 from lab.plan.canonical import digest
 from lab.remote.shell import Completed, Shell
+
+if TYPE_CHECKING:
+    from lab.cluster.api import Api
+
+
+def no_api(name: str, _deadline: Deadline) -> Never:
+    """For a site where nobody asks the API."""
+    raise AssertionError(f"the API of '{name}' is asked for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,8 @@ class ClusterSite:
     say: Callable[[str], None]
     patience: int = 1
     """By how much a deadline is longer than on hardware: 8 on emulated processors."""
+    api: Callable[[str, Deadline], AbstractContextManager[Api]] = no_api
+    """Opens the API server of a control plane, by its name, as the administrator."""
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline that many seconds from now on hardware, later where it is emulated."""
