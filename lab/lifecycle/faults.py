@@ -53,7 +53,7 @@ class FaultRequest:
 class Healed:
     """The result of ``heal``."""
 
-    mended: tuple[FaultRow, ...]
+    removed: tuple[FaultRow, ...]
     rebuilt: tuple[FaultRow, ...]
     """Put in before the lab was made as it is now: nothing of them was left."""
 
@@ -96,7 +96,7 @@ def _put(
     try:
         _run(opened, intent, change.do, doing)
     except LabError:
-        _mend(opened, row)
+        _remove(opened, row)
         raise
     opened.store.finish_fault(opened.name, number)
     return row
@@ -114,7 +114,7 @@ def heal(opened: OpenLab, say: Say) -> Healed:
     journal. Raises DeadlineError when every fault is out, and daemons have not learned again what
     they lost.
     """
-    mended, rebuilt = [], []
+    removed, rebuilt = [], []
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(well=False)
@@ -124,13 +124,13 @@ def heal(opened: OpenLab, say: Say) -> Healed:
                 opened.store.forget_fault(opened.name, row.number)
                 rebuilt.append(row)
             else:
-                _mend(opened, row)
-                mended.append(row)
-        if mended:
+                _remove(opened, row)
+                removed.append(row)
+        if removed:
             doing = f"healing lab '{opened.name}'"
             wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
             _wait_until_ready(opened, doing, say)
-    return Healed(tuple(mended), tuple(rebuilt))
+    return Healed(tuple(removed), tuple(rebuilt))
 
 
 def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
@@ -226,7 +226,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
         )
 
 
-def _mend(opened: OpenLab, row: FaultRow) -> None:
+def _remove(opened: OpenLab, row: FaultRow) -> None:
     if row.name == reconnect.CUT_OFF:
         reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle import reconnect
-from lab.lifecycle.compilation import Parts, rebuild
+from lab.lifecycle.compilation import rebuild
 from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
@@ -38,14 +38,6 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-")
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
-    """How a run becomes files."""
-
-    to_json: Callable[[RunResult, Intent], str]
-    to_html: Callable[[RunResult, Intent], str]
-
-
-@dataclass(frozen=True, slots=True)
 class OpenLab:
     """One lab of the journal, with all that follows from its scenario."""
 
@@ -63,7 +55,6 @@ class OpenLab:
     options: Mapping[str, object]
     """As they were given when it was brought up."""
     store: Store
-    writers: Writers
     held_alone: bool = False
     """True if this process holds it already, and alone."""
     repeat_with: str = ""
@@ -179,8 +170,8 @@ class OpenLab:
         make_private(directory.parent)
         make_private(directory)
         intent = intent or self.intent
-        write_private(directory / RESULT, self.writers.to_json(run, intent))
-        write_private(directory / REPORT, self.writers.to_html(run, intent))
+        write_private(directory / RESULT, _json(run, intent))
+        write_private(directory / REPORT, _html(run, intent))
         if junit is not None and junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
                 text = junit.read_text(encoding="utf-8")
@@ -197,17 +188,8 @@ def _after(others: Iterable[str], run: str) -> str:
     return f"{moment:{_TIME}}{run[_STAMP:]}"
 
 
-def open_lab(
-    name: str,
-    providers: Mapping[str, Provider],
-    store: Store,
-    *,
-    parts: Parts | None = None,
-    writers: Writers | None = None,
-) -> OpenLab:
+def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:
     """Open the lab of that name. Its machines are not looked at: see ``require_running``.
-
-    ``parts`` and ``writers`` are other functions than the product's own.
 
     Raises UsageError when there is no such lab; lists those there are, and names the nearest.
     Raises ScenarioError when this version cannot read the scenario that the lab was made from.
@@ -217,7 +199,7 @@ def open_lab(
     if row is None or row.status == "down":
         raise unknown_lab(f"opening lab '{name}'", name, [lab.name for lab in store.labs()])
     provider = choose(providers, row.provider)
-    built = rebuild(row, store, provider, parts)
+    built = rebuild(row, store, provider)
     return OpenLab(
         name=name,
         plan=built.plan,
@@ -230,7 +212,6 @@ def open_lab(
         scenario_text=row.scenario_text,
         options=row.options,
         store=store,
-        writers=writers or Writers(_json, _html),
     )
 
 
