@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.exec_stream import ExecResult
+from lab.cluster.api import ExecResult
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
