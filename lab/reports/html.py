@@ -241,12 +241,13 @@ def to_html(run: RunResult, picture: Picture) -> str:
     """The report: some 50 KB and 220 bytes a cell. No file but the templates is read."""
     findings = list(_findings(red_causes(run.results, dict(run.hosts))))
     others = [result for result in run.results if result.verdict != "pass"]
-    return _template().render(
+    return render(
+        "report.html.j2",
         run=run,
         picture=picture,
-        style=_part("report.css"),
-        script=_part("report.js"),
-        script_hash=b64encode(sha256(_part("report.js").encode()).digest()).decode(),
+        style=part("report.css"),
+        script=part("report.js"),
+        script_hash=b64encode(sha256(part("report.js").encode()).digest()).decode(),
         data=cells_json(run, [each.cells for each in findings]),
         headline=headline(run),
         closing=closing_line(run),
@@ -294,12 +295,18 @@ def _finding(
     return _Finding(title, cells, where, example, expected(example), actual(example))
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """The text of a template, style sheet or script."""
     return files("lab.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def render(template: str, **values: object) -> str:
+    """A page from its template; every text in it is escaped."""
+    return _template(template).render(values)
+
+
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - slow, and only for HTML
 
     environment = Environment(
@@ -311,4 +318,4 @@ def _template() -> Template:
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
     environment.globals["quantity"] = quantity
-    return environment.from_string(_part("report.html.j2"))
+    return environment.from_string(part(name))
