@@ -27,7 +27,7 @@ from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Latencies, family_table, latencies, shares
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.picture import Picture
-from lab.reports.topology import topology_svg
+from lab.reports.topology import ADDRESSES, Labels, arrange
 from lab.reports.wording import (
     actual,
     asked,
@@ -259,7 +259,9 @@ def to_html(run: RunResult, picture: Picture) -> str:
         table=family_table(run),
         findings=findings,
         limits=limit_groups(run.results),
-        topology=topology_svg(picture, shares(run), run.emulated_nodes),
+        drawing=arrange(picture),
+        labels=Labels(shares(run), run.emulated_nodes),
+        addresses=ADDRESSES,
         speed=latencies(run, slowest=5),
         histogram=histogram_svg(latencies(run)),
         rows=[(each, expected(each), actual(each)) for each in others[:STATIC_ROWS]],

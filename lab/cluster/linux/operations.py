@@ -119,6 +119,41 @@ Operation = WriteFile | Symlink | Remove | Run | SystemdUnit | Enabled
 Operations = tuple[Operation, ...]
 
 
+UNITS = "/etc/systemd/system"
+
+
+def unit_file(
+    name: str,
+    description: str,
+    unit: Iterable[str],
+    lines: Iterable[str],
+    *,
+    section: str = "Service",
+) -> WriteFile:
+    """A systemd unit that starts with the machine; ``lines``: of its own section."""
+    text = (
+        *("[Unit]", f"Description={description}", *unit, ""),
+        *(f"[{section}]", *lines, ""),
+        *("[Install]", "WantedBy=multi-user.target", ""),
+    )
+    return WriteFile(f"{UNITS}/{name}", "\n".join(text))
+
+
+def run_once(command: str) -> tuple[str, ...]:
+    """Lines of a service that runs a command at every start."""
+    return ("Type=oneshot", "RemainAfterExit=yes", f"ExecStart={command}")
+
+
+def require_program(name: str, package: str) -> Run:
+    """Refuse a machine whose image lacks a program."""
+    lacking = f"command -v {shlex.quote(name)} >/dev/null"
+    return Run(
+        ("sh", "-c", f"{lacking} || {{ echo '{name} is not installed' >&2; exit 1; }}"),
+        unless=lacking,
+        hint=f"build the machine's image again with package '{package}' in its recipe",
+    )
+
+
 def inputs_digest(files: Iterable[Operation]) -> str:
     """The hash that :class:`SystemdUnit` wants, of those operations that are files."""
     return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
@@ -222,7 +257,7 @@ class OperationRunner:
             return
         unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
         self._checked(unpack, QUICK_SECONDS, _archive(wrong))
-        if any(one.path.startswith("/etc/systemd/system/") for one in wrong):
+        if any(one.path.startswith(f"{UNITS}/") for one in wrong):
             self._checked(("systemctl", "daemon-reload"), QUICK_SECONDS)
         yield from (f"wrote {one.path}" for one in wrong)
 
