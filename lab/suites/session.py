@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
@@ -29,11 +29,9 @@ from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
 from lab.providers.provider import (
     FAILOVER,
     MACHINES,
-    LabHandle,
     Outcome,
     Probe,
     ProbeSettings,
-    Provider,
     find_cluster,
 )
 from lab.state.capacity import available, check_room
@@ -242,11 +240,7 @@ class LabSession:
             When the provider, or the lab, has nothing that could fail over.
 
         """
-        self._failover_test(self.lab.intent)
-
-    def _failover_test(self, intent: Intent) -> FailoverTest:
-        lab = self.lab
-        return FailoverTest(lab.provider, lab.handle, intent, say, lab)
+        FailoverTest(self.lab, self.lab.intent)
 
     def fail_over(self) -> Failover:
         """Lose the holder of a gateway and have it back; what was seen is part of the run.
@@ -259,7 +253,7 @@ class LabSession:
         """
         with self.lab.used("test", say, alone=True):
             with self._bound() as intent:
-                found = self._failover_test(intent).run()
+                found = FailoverTest(self.lab, intent).run()
             self.lab.require_running()
         if self.run is not None:
             self.run = replace(self.run, failover=found)
@@ -307,7 +301,7 @@ class LabSession:
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
     ) -> RunResult:
         plan, provider = self.lab.plan, self.lab.provider
-        emulated = () if MACHINES in provider.abilities else self._windows()
+        windows = tuple(node.name for node in plan.nodes if node.os == "windows")
         return RunResult(
             run=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             lab=self.lab.name,
@@ -316,7 +310,7 @@ class LabSession:
             topology=plan.topology,
             provider=provider.name,
             banner=self.lab.banner,
-            emulated_nodes=emulated,
+            emulated_nodes=() if MACHINES in provider.abilities else windows,
             version=plan.version,
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,
@@ -326,26 +320,11 @@ class LabSession:
             hosts=self.lab.intent.hosts(),
         )
 
-    def _windows(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self.lab.plan.nodes if node.os == "windows")
-
 
 _SETTLE_SECONDS = 30.0
 """For routes to follow, after pods are answered again; BGP comes back in 2 to 5 s."""
 _LOOK_SECONDS = 20.0
 _PACE = BeatPace()
-
-Say = Callable[[str], None]
-
-
-class Cables(Protocol):
-    """Takes machines off their networks and puts them back, whatever comes between."""
-
-    def cut_off(self, machine: str) -> None:
-        """Take the machine off every network."""
-
-    def join_again(self, machine: str) -> None:
-        """Put it back; it may be there already."""
 
 
 class FailoverTest:
@@ -358,18 +337,16 @@ class FailoverTest:
 
     """
 
-    def __init__(
-        self, provider: Provider, lab: LabHandle, intent: Intent, say: Say, cables: Cables
-    ) -> None:
-        if FAILOVER not in provider.abilities:
+    def __init__(self, lab: SuiteLab, intent: Intent) -> None:
+        if FAILOVER not in lab.provider.abilities:
             raise UsageError(
                 f"testing the failover of lab '{lab.name}'",
-                f"provider '{provider.name}' cannot take a machine off its networks",
+                f"provider '{lab.provider.name}' cannot take a machine off its networks",
                 "'--provider netns' and '--provider nspawn' can",
             )
-        self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
-        self._failing = cast(FailoverProvider, provider)
-        self._intent = resolve_gateways(provider, lab, intent)
+        self._lab = lab
+        self._failing = cast(FailoverProvider, lab.provider)
+        self._intent = resolve_gateways(lab.provider, lab.handle, intent)
         self._lost = holder_to_lose(self._intent, lab.name)
 
     def run(self) -> Failover:
@@ -381,20 +358,20 @@ class FailoverTest:
             When pods do not answer to begin with, or the lab's machines are not there.
 
         """
-        cables, lost = self._cables, self._lost
+        lab, lost = self._lab, self._lost
         before = self._holders()
-        self._say(f"failover: {lost} is taken off its networks")
+        say(f"failover: {lost} is taken off its networks")
         try:
-            away = self._turn(lambda: cables.cut_off(lost), away=True)
-            self._say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
-            back = self._turn(lambda: cables.join_again(lost), away=False)
+            away = self._turn(lambda: lab.cut_off(lost), away=True)
+            say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
+            back = self._turn(lambda: lab.join_again(lost), away=False)
         finally:
-            cables.join_again(lost)
+            lab.join_again(lost)
         return Failover(lost, before, away, back)
 
     def _turn(self, change: Callable[[], None], *, away: bool) -> Turn:
         watched = beats(self._intent, self._lost)
-        silences = self._failing.pulse(self._lab, watched, change, _PACE)
+        silences = self._failing.pulse(self._lab.handle, watched, change, _PACE)
         wrong = self._wrong(away=away)
         return Turn(silences, self._holders(), wrong)
 
@@ -412,10 +389,11 @@ class FailoverTest:
         return ()
 
     def _differences(self, *, away: bool) -> tuple[str, ...]:
-        now = resolve_gateways(self._provider, self._lab, self._intent)
+        lab = self._lab
+        now = resolve_gateways(lab.provider, lab.handle, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
         asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
-        answers = self._provider.observe(self._lab, wanted, asked, Deadline(_LOOK_SECONDS))
+        answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
         # a cluster takes Services from a lost node in its own time
@@ -424,5 +402,5 @@ class FailoverTest:
 
     def _holders(self) -> Mapping[str, str | None]:
         """Who alone holds each gateway."""
-        found = self._failing.gateway_holders(self._lab, self._intent)
+        found = self._failing.gateway_holders(self._lab.handle, self._intent)
         return {node: names[0] if len(names) == 1 else None for node, names in found.items()}
