@@ -96,11 +96,7 @@ def plan_cluster(
 ) -> Cluster:
     """The cluster that an Intent asks for, from a bundle, on machines with these traits.
 
-    Raises
-    ------
-    PreflightError
-        When the bundle is of another Kubernetes minor than the scenario asks for.
-
+    Raises PreflightError when the bundle is of another Kubernetes minor than the scenario asks for.
     """
     asked = intent.kubernetes
     assert asked is not None, "every topology says what its cluster is"

@@ -121,11 +121,7 @@ def to_text(observed: ClusterObserved) -> str:
 def from_text(text: str) -> ClusterObserved:
     """What :func:`to_text` wrote: names, addresses and MACs, and nothing else.
 
-    Raises
-    ------
-    ValueError
-        Where something in it is none of those.
-
+    Raises ValueError where something in it is none of those.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 

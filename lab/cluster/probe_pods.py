@@ -65,15 +65,9 @@ class ProbePods:
 
         Leftovers of a run that was killed are taken away first.
 
-        Raises
-        ------
-        DeadlineError
-            Naming what is not there, and why.
-        RefusedError
-            When the API server does not take an object; names its field.
-        BrokenError
-            When the namespace is another lab's, or cannot go.
-
+        Raises DeadlineError naming what is not there, and why; RefusedError when the API server
+        does not take an object; names its field; BrokenError when the namespace is another lab's,
+        or cannot go.
         """
         wanted = manifests(self._intent, self._owner, self._images)
         self._clear_leftovers(wanted, deadline, say)
@@ -87,11 +81,7 @@ class ProbePods:
     def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> ClusterObserved:
         """What the API says now; ``links`` is what the nodes' agents say of the pods.
 
-        Raises
-        ------
-        DeadlineError
-            When the API server is lost for longer.
-
+        Raises DeadlineError when the API server is lost for longer.
         """
 
         def listed(path: str, query: Mapping[str, str] | None = None) -> Sequence[Object]:
@@ -120,11 +110,7 @@ class ProbePods:
     def have_addresses(self, deadline: Deadline) -> bool:
         """Whether all pods have once been there, and none has gone: ready or not.
 
-        Raises
-        ------
-        DeadlineError
-            When the API server is lost for longer.
-
+        Raises DeadlineError when the API server is lost for longer.
         """
         wanted = manifests(self._intent, self._owner, self._images)
         there = {one.name for one in self.observe(deadline).pods if one.address}
@@ -133,22 +119,14 @@ class ProbePods:
     def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
         """The Intent with all that is known at run time only.
 
-        Raises
-        ------
-        BrokenError
-            When the cluster is not as the Intent has it.
-
+        Raises BrokenError when the cluster is not as the Intent has it.
         """
         return bind(self._intent, self.observe(deadline, links))
 
     def remove(self, deadline: Deadline) -> tuple[str, ...]:
         """Take everything away and wait until it is gone; what was there. Safe to repeat.
 
-        Raises
-        ------
-        DeadlineError
-            Naming the finalizers that hold the namespace.
-
+        Raises DeadlineError naming the finalizers that hold the namespace.
         """
         there = self._namespace(deadline)
         if there is None:
@@ -467,11 +445,7 @@ def _ended_or_why(found: Object | None) -> Object | str:
 def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
     """What every node says, in the order of names.
 
-    Raises
-    ------
-    DeadlineError
-        When the API server is lost for longer.
-
+    Raises DeadlineError when the API server is lost for longer.
     """
     listed = api.patiently(
         "reading the nodes' versions", lambda: api.listing("/api/v1/nodes", deadline), deadline

@@ -178,19 +178,9 @@ def judge(
 ) -> tuple[WorkloadResult, ...]:
     """Every check of one node.
 
-    Parameters
-    ----------
-    machine
-        The node.
-    found
-        Its pod as the API has it, its containers ended.
-    log
-        What the container ``environment`` has printed.
-    values
-        What it should have printed.
-    summary
-        The kubelet's ``/stats/summary``, or why there is none.
-
+    ``machine``: the node. ``found``: its pod as the API has it, its containers ended. ``log``: what
+    the container ``environment`` has printed. ``values``: what it should have printed. ``summary``:
+    the kubelet's ``/stats/summary``, or why there is none.
     """
     said: dict[Check, str] = {
         "secret": _environment(found, log, f"s={values.secret}", "Secret"),

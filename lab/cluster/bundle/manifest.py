@@ -188,16 +188,9 @@ class Manifest:
 def decode(content: bytes, where: str) -> Manifest:
     """The manifest in a file, if the lab wrote it.
 
-    Parameters
-    ----------
-    where
-        The file, for messages.
+    ``where``: the file, for messages.
 
-    Raises
-    ------
-    PreflightError
-        What is wrong with it, and at which place of the file.
-
+    Raises PreflightError with what is wrong with it, and at which place of the file.
     """
     try:
         found = TypeAdapter(Manifest).validate_json(content, strict=True)

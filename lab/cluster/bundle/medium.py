@@ -71,11 +71,8 @@ def medium(
 
     It is beside the bundle, named by what decides its content, and goes with the bundle.
 
-    Raises
-    ------
-    PreflightError
-        When there is no room for it, pycdlib is not installed, or the bundle is damaged.
-
+    Raises PreflightError when there is no room for it, pycdlib is not installed, or the bundle is
+    damaged.
     """
     path = _path(store, manifest, system)
     if path.is_file():
@@ -94,11 +91,7 @@ def medium(
 def unpack(store: BundleStore, manifest: Manifest, system: Os, into: Path) -> None:
     """Write what would be on the medium into a new directory.
 
-    Raises
-    ------
-    OSError
-        When it cannot be written.
-
+    Raises OSError when it cannot be written.
     """
     into.mkdir(parents=True)
     for name, file in _files(store, manifest, system, into).items():
@@ -114,11 +107,7 @@ def check(store: BundleStore, manifest: Manifest, system: Os) -> None:
 
     Nobody looks at a program again once it is on a medium, and media stay on hypervisors.
 
-    Raises
-    ------
-    PreflightError
-        Naming every blob that is gone or is another one.
-
+    Raises PreflightError naming every blob that is gone or is another one.
     """
     if _path(store, manifest, system).is_file():
         return

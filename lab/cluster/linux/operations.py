@@ -226,13 +226,8 @@ class OperationRunner:
     def run(self, operations: Iterable[Operation]) -> tuple[str, ...]:
         """Do them in their order; what was changed, in words.
 
-        Raises
-        ------
-        BrokenError
-            When one of them fails: its last words, and what they mean if that is known.
-        DeadlineError
-            When one of them does not end in time.
-
+        Raises BrokenError when one of them fails: its last words, and what they mean if that is
+        known; DeadlineError when one of them does not end in time.
         """
         changed: list[str] = []
         for kind, group in groupby(operations, _group):
