@@ -44,7 +44,6 @@ JSON, MERGE, APPLY = (
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 )
-"""What a body is."""
 _CALL_SECONDS = 15.0
 """The longest that one request may take; whoever wants more asks again."""
 _WATCH_SECONDS = 10

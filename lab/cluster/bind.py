@@ -186,7 +186,6 @@ class _Known:
     """What was observed, by what the Intent has in its place."""
 
     addresses: Mapping[str, str]
-    """By pod."""
     links: Mapping[str, PodLink]
     renewed: Mapping[str, str]
     """Planned address of a pod to its real one."""

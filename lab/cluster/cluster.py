@@ -60,7 +60,6 @@ class Cluster:
     """The whole cluster."""
 
     name: str
-    """The lab's."""
     how: How
     version: str
     """Of the control plane, ``"1.36.1"``."""

@@ -177,11 +177,8 @@ class Access:
     """One way to one API."""
 
     name: str
-    """Of the cluster, the user and the context alike."""
     server: str
-    """``https://ADDRESS:PORT``."""
     ca: str
-    """PEM."""
     client: Pair
 
     def at(self, server: str) -> Access:

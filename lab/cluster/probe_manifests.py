@@ -144,11 +144,8 @@ class _Place:
     """What a pod is to the lab's Services."""
 
     behind: tuple[str, ...]
-    """Names of those that it is a backend of."""
     subdomain: str | None
-    """The headless one that it has its name in."""
     second_port: bool
-    """Whether one sends it packets on its second port."""
 
 
 def _pod(machine: MachineIntent, pod: Pod, owner: ObjectOwner, image: str, place: _Place) -> Object:

@@ -30,9 +30,7 @@ class WindowsBuild:
     """One release of Windows Server."""
 
     number: int
-    """Of ``10.0.20348.2762`` the third part."""
     image: str
-    """The lab's name of it."""
     family: str
     """Of container images for it: ``ltsc2022``."""
     oldest: int

@@ -38,7 +38,6 @@ WorkloadVerdict = Literal["pass", "fail", "probe-error"]
 ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"
 CONTAINERS = (ENVIRONMENT, HOST_PATH, EMPTY_DIRS)
 _SOURCE = "workload"
-"""Name of the Secret and of the ConfigMap."""
 _KEY = "value"
 _HOST_DIRECTORY = "/var/tmp/hybridlab-workload"  # noqa: S108  on a node of the lab
 _EMPTY = ("one", "two", "three")

@@ -61,7 +61,7 @@ def create(
     ``systems``: operating systems to take; empty for those that the directory has. ``kubernetes``:
     version that it must be of, a minor or a patch; None for any.
 
-    Raises PreflightError naming everything that the directory lacks, or has and should not, at once.
+    Raises PreflightError naming everything that the directory lacks, or should not have.
     """
     doing = f"making a bundle from '{source}'"
     with guarded(doing):

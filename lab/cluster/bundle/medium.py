@@ -33,7 +33,6 @@ LABEL = "HYBRIDBUNDLE"
 _LAYOUT = 1
 """Goes up with every change of what is on the medium, or how."""
 _WAIT = 1800.0
-"""Seconds to wait for another one that makes the same medium."""
 _LONGEST = 60
 """Characters of an archive's name; Joliet's names have 64 with the ending."""
 _INDEX = "application/vnd.oci.image.index.v1+json"

@@ -38,7 +38,6 @@ class Repository:
     """The images of one name, in a registry."""
 
     doing: str
-    """For messages: ``"pulling image 'registry.k8s.io/pause:3.10.2'"``."""
     name: str
     """Without a tag: ``docker://registry.k8s.io/pause``."""
     layout: Path

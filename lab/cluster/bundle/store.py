@@ -152,13 +152,11 @@ def os_clause(error: OSError) -> str:
 
 
 MEDIA = "media"
-"""Of a bundle's directory, where its media are."""
 _NAME = re.compile(r"[0-9a-f]{12}")
 """Of a bundle's directory; whatever else is there is not the lab's."""
 _WAIT = 6 * 3600.0
 """Seconds to wait for another one to make a bundle: downloads on a slow line."""
 _SHOWN = 8
-"""Damaged files that a message names."""
 _MIB = 1 << 20
 
 
@@ -169,12 +167,10 @@ class ListedBundle:
     digest: str
     """Its name: the first 12 hex digits."""
     kubernetes: str
-    """Version; empty where the bundle is unusable."""
     systems: tuple[str, ...]
     programs: int
     images: int
     bytes: int
-    """Of its files on disk."""
     detail: str
     """Why it is unusable; empty if it is not."""
 

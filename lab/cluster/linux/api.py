@@ -120,7 +120,7 @@ class ClusterApi:
     def wait_for_nodes(self, names: Iterable[str], deadline: Deadline) -> None:
         """Wait until the nodes are Ready.
 
-        Raises DeadlineError naming each node with its last condition, its kubelet's last lines, and what
+        Raises DeadlineError with each node's last condition, its kubelet's last lines, and what
         they mean.
         """
         wanted, last = tuple(names), dict[str, str]()

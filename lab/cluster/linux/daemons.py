@@ -175,7 +175,6 @@ def _last_lines(log: str) -> str:
 
 
 _LOOK_SECONDS = 0.5
-"""Between two looks whether a daemon is ready."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
