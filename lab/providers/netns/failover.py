@@ -18,7 +18,7 @@ from itertools import pairwise
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.netns import dialects, namespaces
+from lab.providers.netns import dialects, namespaces, netlink
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.netlink import Socket, list_addresses, list_links
@@ -34,8 +34,6 @@ _ANSWER_SECONDS = 0.3
 
 @dataclass(slots=True)
 class _Pair:
-    """One pair while it is beaten."""
-
     beat: Beat
     sock: socket.socket
     sent: list[float] = field(default_factory=list)
@@ -48,7 +46,6 @@ class _Pair:
             self.sock.send(self.question(len(self.sent) - 1))
 
     def question(self, number: int) -> bytes:
-        """A datagram that comes back with its number."""
         if self.beat.dialect == "netexec":
             return dialects.netexec_echo(number)
         return datagram(number, b"", fragments=False)
@@ -168,7 +165,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
     what = "plugging in" if plugged else "pulling"
     entry.call(
         f"{what} the cables of '{machine}'",
-        lambda _: namespaces.apply_operations(wanted),
+        lambda _: netlink.apply_operations(wanted),
         Deadline(_SECONDS),
     )
 
