@@ -11,8 +11,7 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.providers.failover import Beat, BeatPace, resolve_gateways
-from lab.suites.open_lab import SuiteLab
-from lab.suites.session import FailoverTest
+from lab.suites.session import FailoverTest, SuiteLab
 from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
