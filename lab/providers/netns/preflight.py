@@ -163,8 +163,8 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
             neighbours > room.neighbour_limit,
             "the neighbour table",
             (
-                f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are in "
-                f"use, but the table of this machine ends at {room.neighbour_limit:,}"
+                f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are "
+                f"in use, but the table of this machine ends at {room.neighbour_limit:,}"
             ),
             f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
         ),
