@@ -117,6 +117,12 @@ bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 size: develop ## how large the code is, counted
 	@.venv/bin/python benchmarks/size.py
 
+reference: develop ## write docs/reference from the code
+	@.venv/bin/python tools/reference.py
+
+docs: develop ## the site of docs/ into build/site, strictly
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
 wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
