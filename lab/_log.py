@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -77,6 +77,17 @@ def listened() -> Iterator[None]:
 def quantity(number: int, noun: str) -> str:
     """``1 node``, ``5 nodes``: the number with its noun."""
     return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
+    """Rows in columns as wide as they need to be; columns in ``right`` are flush right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
 
 
 def heading(text: str) -> str:

@@ -81,7 +81,7 @@ def list_bundles(as_json: bool) -> None:
         counts = (str(one.programs), str(one.images))
         kubernetes = one.kubernetes or "unusable"
         rows.append((one.digest, kubernetes, systems, *counts, size, one.detail))
-    echo_table(rows[0], rows[1:])
+    echo_table(*rows)
 
 
 @command.command("show")

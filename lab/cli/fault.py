@@ -118,15 +118,15 @@ def heal_command(name: str, as_json: bool) -> None:
     if as_json:
         plain = {
             "mended": [
-                {"fault": one.name, "node": one.node, "peer": one.peer} for one in done.mended
+                {"fault": one.name, "node": one.node, "peer": one.peer} for one in done.removed
             ],
             "rebuilt": [one.name for one in done.rebuilt],
         }
         echo_json(plain)
         return
-    for row in done.mended:
-        echo(f"mended {words(row)}")
+    for row in done.removed:
+        echo(f"removed {words(row)}")
     for row in done.rebuilt:
         echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
-    if not done.mended and not done.rebuilt:
-        echo(f"lab '{name}' has no faults to mend")
+    if not done.removed and not done.rebuilt:
+        echo(f"lab '{name}' has no faults")

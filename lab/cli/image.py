@@ -92,7 +92,7 @@ def list_images(as_json: bool) -> None:
     for one in found:
         size = f"{one.bytes / 1e6:.0f} MB" if one.bytes else "-"
         rows.append((one.name, one.kind, one.state, size, one.detail))
-    echo_table(rows[0], rows[1:])
+    echo_table(*rows)
 
 
 @command.command("show")

@@ -35,4 +35,4 @@ def command(as_json: bool) -> None:
         )
         for one in found
     ]
-    echo_table(rows[0], rows[1:])
+    echo_table(*rows)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import click
 
 from lab._errors import UsageError
-from lab._log import clean
+from lab._log import clean, table_lines
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:
@@ -33,13 +33,10 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def echo_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows in columns as wide as they need to be; the last is not padded."""
-    table = [tuple(header), *(tuple(row) for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(header) - 1)]
-    for row in table:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        echo("  ".join((*cells, row[-1])).rstrip())
+def echo_table(*rows: Sequence[str]) -> None:
+    """Print rows in columns as wide as they need to be."""
+    for line in table_lines(rows):
+        echo(line)
 
 
 def echo_raw(content: str | bytes) -> None:

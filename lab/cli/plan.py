@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import heading, quantity, say
+from lab._log import heading, quantity, say, table_lines
 from lab.cli.options import json_option, scenario_options
 from lab.cli.output import echo, echo_json
 
@@ -119,6 +119,4 @@ def _nodes(plan: Plan) -> Iterator[str]:
             )
         )
     columns = 7 if any(node.hypervisor for node in plan.nodes) else 6
-    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
-    for row in (row[:columns] for row in rows):
-        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+    return table_lines([row[:columns] for row in rows])

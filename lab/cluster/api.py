@@ -3,9 +3,8 @@
 Python's own time-outs are for each piece that comes; a server, or a proxy before it, that
 sends one byte now and then would be waited for without end.
 
-One that does not answer raises :class:`LostError`, which ``patiently`` and the waits of
-:mod:`lab.cluster.api` bear until their deadline; one that refuses raises
-:class:`RefusedError` at once.
+One that does not answer raises :class:`LostError`, which ``patiently`` and :func:`wait_for` bear
+until their deadline; one that refuses raises :class:`RefusedError` at once.
 """
 
 from __future__ import annotations
@@ -22,86 +21,40 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.cluster.exec_stream import ExecResult, hold
 from lab.remote.shell import UnreachableError
+from lab.remote.transport import TimedConnection
 
 if TYPE_CHECKING:
     from kubernetes import client
 
-
-_ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
-"""When the answer that is waited for must be there, on the monotonic clock."""
-
-
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Give answers to the questions of the block so long, head and body together."""
-    token = _ends.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _ends.reset(token)
-
-
-def make_patient(connected: client.ApiClient) -> None:
-    """Have the requests of a client end in time, whatever comes of them."""
-    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  slow, an extra
-
-    made = {
-        scheme: type(pool.__name__, (pool,), {"ConnectionCls": _patient(pool.ConnectionCls)})
-        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
-    }
-    connected.rest_client.pool_manager.pool_classes_by_scheme = made
-
-
-def _patient(connection: type[Any]) -> type[Any]:
-    return type(connection.__name__, (connection,), {"response_class": _Answer})
-
-
-class _Answer(http.client.HTTPResponse):
-    """An answer that is read until its time is over; TimeoutError then."""
-
-    def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
-        super().__init__(sock, *arguments, **named)
-        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, _ends.get()))
-
-
-class _Timed(io.RawIOBase):
-    """What comes on a connection, each piece in the time that is left."""
-
-    def __init__(self, raw: io.RawIOBase, connection: Any, ends: float) -> None:
-        super().__init__()
-        self._raw: Any = raw
-        self._connection = connection
-        self._ends = ends
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the answer takes too long")
-        usual = self._connection.gettimeout()
-        self._connection.settimeout(min(left, float("inf") if usual is None else usual))
-        try:
-            return self._raw.readinto(buffer)  # type: ignore[no-any-return]
-        finally:
-            self._connection.settimeout(usual)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
-
+T = TypeVar("T")
 Object = dict[str, Any]
+Objects = Mapping[str, Object]
 Query = Mapping[str, str]
+Missing = Callable[[Objects], str]
+"""From the objects by name to what is still missing, in words; empty where nothing is."""
 
+NODES = "/api/v1/nodes"
+JSON, MERGE, APPLY = (
+    "application/json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+"""What a body is."""
+_CALL_SECONDS = 15.0
+"""The longest that one request may take; whoever wants more asks again."""
+_WATCH_SECONDS = 10
+"""After which the server ends a watch by itself; one that is silent for longer is lost."""
+_AGAIN_SECONDS = 0.25
+_GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
 _BUSY = frozenset({429, 500, 502, 503, 504})
 """Of a server that starts, ends, or has lost its etcd."""
+_PLANE_HINT = "see that the control plane runs: 'lab status'"
+_NODE_HINT = "see that the node's kubelet runs: 'lab status'"
 
 
 class LostError(BrokenError):
@@ -123,53 +76,22 @@ class GoneError(Exception):
     """A watch's place in history is too old: list again."""
 
 
-def lines(response: Any) -> Iterator[bytes]:
-    """What an answer that goes on says, line by line."""
-    rest = b""
-    for chunk in response.stream(65_536, decode_content=True):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from (line for line in lines if line)
-
-
-def decoded(text: bytes) -> Object:
-    """An object; whatever else is said becomes the message of one."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
-
-
-def story(error: BaseException) -> str:
-    """What happened, without the objects that urllib3 speaks of."""
-    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
-
-    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
-    inner = cause if isinstance(cause, OSError) and cause.strerror else error
-    if isinstance(inner, OSError) and inner.strerror:
-        return f"{inner.strerror.lower()}"
-    if isinstance(error, NoAnswer):
-        return "no answer in time"
-    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
-    return f"{type(error).__name__}: {text}"
-
-
-T = TypeVar("T")
-
-_CALL_SECONDS = 15.0
-"""The longest that one request may take; whoever wants more asks again."""
-_WATCH_SECONDS = 10
-"""After which the server ends a watch by itself; one that is silent for longer is lost."""
-_AGAIN_SECONDS = 0.25
-_GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
-
-
 @dataclass(frozen=True, slots=True)
 class ObjectList:
     """Objects by name, and where in history they were so."""
 
     version: str
     objects: dict[str, Object]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    """A command that has ended."""
+
+    code: int
+    """126 where the container could not start it."""
+    stdout: str
+    stderr: str
 
 
 class Api:
@@ -188,6 +110,7 @@ class Api:
     def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
         self._kubeconfig = kubeconfig
         self._server = server
+        self._resources: dict[str, Object] = {}
 
     @property
     def server(self) -> str:
@@ -203,8 +126,6 @@ class Api:
     @cached_property
     def client(self) -> client.ApiClient:
         """The client, whose answers end in time."""
-        from urllib.parse import urlsplit  # noqa: PLC0415  with what needs it
-
         from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
 
         made = client.Configuration()
@@ -220,59 +141,22 @@ class Api:
         made.retries = False  # ours is the patience
         made.proxy = None  # it is the lab's own network
         connected = client.ApiClient(made)
-        make_patient(connected)
+        connected.rest_client.pool_manager.pool_classes_by_scheme = _timed_pools()
         return connected
-
-    def _send(  # noqa: PLR0913, PLR0917  what a request is made of
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        timeouts: tuple[float, float],
-        body: Object | None,
-        query: Query | None,
-    ) -> Any:
-        """The raw answer, its body not yet read."""
-        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
-
-        if not timeouts[0]:
-            raise self._lost(doing, "the time for it was over before it was asked")
-        request = self.client.param_serialize(
-            method,
-            path,
-            query_params=list((query or {}).items()),
-            header_params={"Accept": "application/json", "Content-Type": "application/json"},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
-        try:
-            return self.client.call_api(*request, _request_timeout=timeouts).response
-        except (HTTPError, OSError, ApiException) as error:
-            raise self._lost(doing, story(error)) from None
-
-    def _lost(self, doing: str, happened: str) -> LostError:
-        """The error for a server that does not answer."""
-        return LostError(doing, happened, "see that the control plane runs: 'lab status'")
-
-    def _refusal(self, doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
-        """The error for an unsuccessful answer."""
-        said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
-        if code in _BUSY:
-            return self._lost(doing, f"status {code}: {said}")
-        return RefusedError(doing, said, code=code)
 
     def version(self, deadline: Deadline) -> str:
         """The server's version, ``"v1.36.3"``."""
         return str(self.ask("GET", "/version", deadline)["gitVersion"])
 
-    def ask(
+    def ask(  # noqa: PLR0913  what a request is made of
         self,
         method: str,
         path: str,
         deadline: Deadline,
         body: Object | None = None,
         query: Query | None = None,
+        *,
+        content: str = JSON,
     ) -> Object:
         """One request, its answer as an object.
 
@@ -286,17 +170,55 @@ class Api:
         """
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
-        with within(seconds):
-            response = self._send(method, path, doing, (seconds, seconds), body, query)
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
+        with self._answer(method, path, doing, (seconds, seconds), query, body, content) as answer:
+            if answer.status >= 300:  # noqa: PLR2004  not a success
+                raise _refusal(doing, answer.status, _decoded(answer.data))
+            return _decoded(answer.data)
 
+    @contextmanager
+    def _answer(  # noqa: PLR0913, PLR0917  what a request is made of
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        timeouts: tuple[float, float],
+        query: Query | None,
+        body: Object | None = None,
+        content: str = JSON,
+    ) -> Iterator[Any]:
+        """The answer, its body not yet read; ``timeouts``: for the connection, and for all."""
+        from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
+
+        if not timeouts[0]:
+            raise LostError(doing, "the time for it was over before it was asked", _PLANE_HINT)
+        request = self.client.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params={"Accept": JSON, "Content-Type": content},
+            body=json.dumps(body) if content == APPLY else body,
+            auth_settings=["BearerToken"],
+        )
+        token = _ends.set(time.monotonic() + timeouts[1])
         try:
-            text = response.data
-        except (HTTPError, OSError) as error:
-            raise self._lost(doing, story(error)) from None
-        if response.status >= 300:  # noqa: PLR2004  not a success
-            raise self._refusal(doing, response.status, decoded(text))
-        return decoded(text)
+            try:
+                answer = self.client.call_api(*request, _request_timeout=timeouts).response
+            finally:
+                _ends.reset(token)
+            with closing(answer):
+                yield answer
+        except (HTTPError, OSError, ApiException) as error:
+            raise LostError(doing, _story(error), _PLANE_HINT) from None
+
+    def find(self, path: str, deadline: Deadline) -> Object | None:
+        """One object; None if there is none. Raises as :meth:`ask`."""
+        try:
+            return self.ask("GET", path, deadline)
+        except RefusedError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
         """Every object of a path, by name. Raises as :meth:`ask`."""
@@ -308,8 +230,9 @@ class Api:
             }
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # from something in front of it
+            doing = f"listing {path} of the API server at {self.server}"
             said = f"its answer is not a list: {json.dumps(found)[:80]}"
-            raise self._lost(f"listing {path} of the API server at {self.server}", said) from error
+            raise LostError(doing, said, _PLANE_HINT) from error
 
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
@@ -327,8 +250,6 @@ class Api:
             When the server does not answer, or falls silent.
 
         """
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415  slow, with the client
-
         doing = f"watching {path} of the API server at {self.server}"
         seconds = max(1, min(_WATCH_SECONDS, math.ceil(deadline.left())))
         asked = {
@@ -338,28 +259,22 @@ class Api:
             "timeoutSeconds": str(seconds),
             "allowWatchBookmarks": "true",
         }
-        patience = min(_CALL_SECONDS, deadline.left())
-        with within(seconds + 2.0):
-            response = self._send("GET", path, doing, (patience, seconds + 2.0), None, asked)
-        try:
-            if response.status >= 300:  # noqa: PLR2004  not a success
-                if response.status == _GONE:
-                    raise GoneError
-                raise self._refusal(doing, response.status, decoded(response.data))
-            for line in lines(response):
-                event = decoded(line)
-                found = event.get("object") or {}
-                if event.get("type") == "ERROR":
+        timeouts = (min(_CALL_SECONDS, deadline.left()), seconds + 2.0)
+        with self._answer("GET", path, doing, timeouts, asked) as answer:
+            if answer.status == _GONE:
+                raise GoneError
+            if answer.status >= 300:  # noqa: PLR2004  not a success
+                raise _refusal(doing, answer.status, _decoded(answer.data))
+            for line in _lines(answer):
+                event = _decoded(line)
+                kind, found = str(event.get("type")), event.get("object") or {}
+                if kind == "ERROR":
                     if found.get("code") == _GONE:
                         raise GoneError
-                    raise self._refusal(doing, int(found.get("code", 500)), found)
-                if "name" not in (found.get("metadata") or {}) and event.get("type") != "BOOKMARK":
-                    raise self._lost(doing, f"it says {json.dumps(event)[:80]}")
-                yield str(event.get("type")), found
-        except (HTTPError, OSError) as error:
-            raise self._lost(doing, story(error)) from None
-        finally:
-            response.close()
+                    raise _refusal(doing, int(found.get("code", 500)), found)
+                if "name" not in (found.get("metadata") or {}) and kind != "BOOKMARK":
+                    raise LostError(doing, f"it says {json.dumps(event)[:80]}", _PLANE_HINT)
+                yield kind, found
 
     def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
         """Make an object; one of its name that is there already is taken away first.
@@ -399,20 +314,51 @@ class Api:
             return False
         return bool(there["metadata"].get("labels") == wanted["metadata"].get("labels"))
 
-    def find(self, path: str, deadline: Deadline) -> Object | None:
-        """One object; None if there is none. Raises as :meth:`ask`."""
-        try:
-            return self.ask("GET", path, deadline)
-        except RefusedError as error:
-            if error.code == _NOT_FOUND:
-                return None
-            raise
+    def apply(self, wanted: Mapping[str, Any], deadline: Deadline) -> None:
+        """Have an object as it is here, whoever else has changed it (server-side apply).
+
+        A kind or a namespace that is not there yet is waited for.
+
+        Raises
+        ------
+        DeadlineError
+            With the last answer.
+        RefusedError
+            When the API server says no; names the field.
+
+        """
+        doing = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
+        query = {"fieldManager": "hybridlab", "force": "true"}
+
+        def put() -> None:
+            try:
+                path = self._path(wanted, deadline)
+                self.ask("PATCH", path, deadline, dict(wanted), query, content=APPLY)
+            except RefusedError as error:
+                if error.code != _NOT_FOUND:
+                    raise
+                raise LostError(doing, error.happened) from error
+
+        self.patiently(doing, put, deadline)
+
+    def _path(self, wanted: Mapping[str, Any], deadline: Deadline) -> str:
+        """The path of an object, by what the server says of its kind."""
+        version, kind, metadata = wanted["apiVersion"], wanted["kind"], wanted["metadata"]
+        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        known = self._resources.get(base) or self.ask("GET", base, deadline)
+        for one in known["resources"]:
+            if one["kind"] == kind and "/" not in one["name"]:
+                self._resources[base] = known
+                place = f"/namespaces/{metadata['namespace']}" if one["namespaced"] else ""
+                return f"{base}{place}/{one['name']}/{metadata['name']}"
+        self._resources.pop(base, None)
+        raise LostError(f"looking for kind '{kind}'", f"{version} has no kind '{kind}' yet")
 
     def remove(self, path: str, deadline: Deadline) -> bool:
         """Ask for an object's removal; whether there was one. Raises as :meth:`ask`."""
-        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
-        if "/namespaces/" not in path:
-            del body["gracePeriodSeconds"]
+        body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if "/namespaces/" in path:
+            body["gracePeriodSeconds"] = 0
         try:
             self.ask("DELETE", path, deadline, body)
         except RefusedError as error:
@@ -446,7 +392,7 @@ class Api:
             look,
             until=lambda seen: not isinstance(seen, LostError),
             every=_AGAIN_SECONDS,
-            hint="see that the control plane runs: 'lab status'",
+            hint=_PLANE_HINT,
         )
         assert not isinstance(found, LostError)
         return found
@@ -462,6 +408,9 @@ class Api:
     ) -> ExecResult:
         """Run a command in a container, its standard input ``stdin`` and then at its end.
 
+        Its connection is gone at the deadline. The end of standard input needs version 5 of the
+        protocol (Kubernetes 1.30 and later).
+
         Raises
         ------
         LostError
@@ -475,25 +424,20 @@ class Api:
         doing = f"running '{command[0]}' in pod '{pod}'"
         place = f"{namespaced('pods', namespace)}/{pod}"
         try:
-            return hold(self.client, place, container, command, stdin, deadline)
+            return _run(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
             said = error.happened
         except (OSError, WebSocketException) as error:
-            said = story(error)
+            said = _story(error)
         if not deadline.left():
             raise DeadlineError(doing, f"not done within {deadline.seconds:g} s")
-        raise LostError(doing, said, "see that the node's kubelet runs: 'lab status'")
+        raise LostError(doing, said, _NODE_HINT)
 
 
 def namespaced(kind: str, namespace: str) -> str:
     """The path of the objects of a kind in a namespace."""
-    group = {"endpointslices": "/apis/discovery.k8s.io/v1"}.get(kind, "/api/v1")
-    return f"{group}/namespaces/{namespace}/{kind}"
-
-
-Objects = Mapping[str, Object]
-Missing = Callable[[Objects], str]
-"""From the objects by name to what is still missing, in words; empty where nothing is."""
+    groups = {"endpointslices": "/apis/discovery.k8s.io/v1", "daemonsets": "/apis/apps/v1"}
+    return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
 
 
 def wait_for(  # noqa: PLR0913  what is waited for, and how
@@ -561,3 +505,211 @@ def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
             if not lacking or not deadline.left():
                 break
     return lacking
+
+
+_ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
+"""When the answer that is waited for must be there, on the monotonic clock."""
+
+
+def _timed_pools() -> dict[str, type[Any]]:
+    """Connection pools for urllib3 whose answers, head and body together, end in time."""
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  slow, an extra
+
+    made = {}
+    for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool)):
+        plain: Any = pool.ConnectionCls
+        timed = type(plain.__name__, (plain,), {"response_class": _TimedResponse})
+        made[scheme] = type(pool.__name__, (pool,), {"ConnectionCls": timed})
+    return made
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """An answer that is read until its time is over; TimeoutError then."""
+
+    def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_TimedStream(self.fp.detach(), sock, _ends.get()))
+
+
+class _TimedStream(io.RawIOBase):
+    """What comes on a connection, each piece in the time that is left."""
+
+    def __init__(self, raw: io.RawIOBase, connection: Any, ends: float) -> None:
+        super().__init__()
+        self._raw: Any = raw
+        self._connection = connection
+        self._ends = ends
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        usual = self._connection.gettimeout()
+        self._connection.settimeout(min(left, float("inf") if usual is None else usual))
+        try:
+            return self._raw.readinto(buffer)  # type: ignore[no-any-return]
+        finally:
+            self._connection.settimeout(usual)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _refusal(doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
+    """The error for an unsuccessful answer."""
+    said = str(answer.get("message") or answer.get("reason") or f"HTTP status {code}")
+    if code in _BUSY:
+        return LostError(doing, f"status {code}: {said}", _PLANE_HINT)
+    return RefusedError(doing, said, code=code)
+
+
+def _lines(response: Any) -> Iterator[bytes]:
+    """What an answer that goes on says, line by line."""
+    rest = b""
+    for chunk in response.stream(65_536, decode_content=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line for line in lines if line)
+
+
+def _decoded(text: bytes) -> Object:
+    """An object; whatever else is said becomes the message of one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"message": text.decode(errors="replace").strip()}
+
+
+def _story(error: BaseException) -> str:
+    """What happened, without the objects that urllib3 speaks of."""
+    from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
+
+    cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+    inner = cause if isinstance(cause, OSError) and cause.strerror else error
+    if isinstance(inner, OSError) and inner.strerror:
+        return f"{inner.strerror.lower()}"
+    if isinstance(error, NoAnswer):
+        return "no answer in time"
+    text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
+    return f"{type(error).__name__}: {text}"
+
+
+_STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
+"""Channels of a command; a message on the last tells that the channel it names is at its end."""
+_NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
+"""Of the API server's own words, since 1.30 sent on the channel of the command's status."""
+_V5 = "v5.channel.k8s.io"
+_CHUNK = 16_384
+"""Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
+
+
+def _run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
+    connected: client.ApiClient,
+    path: str,
+    container: str,
+    command: Sequence[str],
+    stdin: bytes,
+    deadline: Deadline,
+) -> ExecResult:
+    """Run a command over the API's WebSocket; its connection is gone at the end either way.
+
+    Raises
+    ------
+    UnreachableError
+        When nobody answers there.
+    OSError, WebSocketException
+        When the connection ends before the command: it is given up, or refused, or cut.
+
+    """
+    from websocket import ABNF, WebSocket  # noqa: PLC0415  comes with the client, an extra
+
+    said = {channel: bytearray() for channel in (_STDOUT, _STDERR, _STATUS)}
+    url, headers = _exec_address(connected, path, container, command, stdin=bool(stdin))
+    with _connection(connected, url, deadline) as line:
+        talk: Any = WebSocket(skip_utf8_validation=True)  # half of it has no types
+        talk.connect(
+            urlunsplit(url), socket=line, header=headers, subprotocols=[_V5], redirect_limit=0
+        )
+        for start in range(0, len(stdin), _CHUNK):
+            talk.send_binary(bytes([_STDIN]) + stdin[start : start + _CHUNK])
+        if stdin:
+            talk.send_binary(bytes([_END, _STDIN]))
+        kind, content = talk.recv_data()
+        while kind != ABNF.OPCODE_CLOSE:
+            if content and content[0] in said:
+                said[content[0]] += content[1:]
+            kind, content = talk.recv_data()
+        code, why = _status(bytes(said[_STATUS]))
+    out, err = (said[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
+    return ExecResult(code, out, err + why)
+
+
+def _connection(
+    connected: client.ApiClient, url: SplitResult, deadline: Deadline
+) -> TimedConnection:
+    """Our own connection: the client's has no time-out, and asks the environment for proxies."""
+    import ssl  # noqa: PLC0415  slow
+
+    config, tls = connected.configuration, None
+    if url.scheme == "wss":
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if not config.verify_ssl:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        elif config.ssl_ca_cert:
+            tls.load_verify_locations(config.ssl_ca_cert)
+        else:
+            tls.load_default_certs()
+        if config.cert_file:
+            tls.load_cert_chain(config.cert_file, config.key_file)
+    host, port = url.hostname or "", url.port or (443 if tls else 80)
+    doing = f"connecting to the API server at {host}:{port}"
+    return TimedConnection(doing, host, port, deadline, tls, config.tls_server_name)
+
+
+def _exec_address(
+    connected: client.ApiClient, path: str, container: str, command: Sequence[str], *, stdin: bool
+) -> tuple[SplitResult, list[str]]:
+    """The address, and the header that lets us in."""
+    asked = [
+        ("container", container),
+        *(("command", word) for word in command),
+        ("stdin", str(stdin).lower()),
+        ("stdout", "true"),
+        ("stderr", "true"),
+        ("tty", "false"),
+    ]
+    _, url, headers, *_ = connected.param_serialize(
+        "GET", f"{path}/exec", query_params=asked, auth_settings=["BearerToken"]
+    )
+    found = urlsplit(url)
+    let_in = [f"authorization: {headers[key]}" for key in headers if key == "authorization"]
+    return found._replace(scheme={"http": "ws", "https": "wss"}[found.scheme]), let_in
+
+
+def _status(said: bytes) -> tuple[int, str]:
+    """The command's own code; one that could not be started has that of a shell, and why.
+
+    Raises
+    ------
+    ConnectionError
+        When nothing was said, or that its kubelet was not reached: then nobody knows how the
+        command ended, or whether.
+
+    """
+    try:
+        status = json.loads(said)
+        if status["status"] == "Success":
+            return 0, ""
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ConnectionError(0, "the connection ended before the command did") from None
+    try:
+        return int(status["details"]["causes"][0]["message"]), ""
+    except (KeyError, TypeError, ValueError, IndexError):
+        why = str(status.get("message") or "")
+    if any(sign in why for sign in _NOT_REACHED):
+        raise ConnectionError(0, why)
+    return 126, why

@@ -8,12 +8,13 @@ No Secret is asked for, and no environment of a container is shown.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError
+from lab._log import table_lines
 from lab.facts import linux, windows
 from lab.facts.node import NodeFacts
 from lab.remote.shell import Shell
@@ -45,16 +46,7 @@ def table(kind: str, items: Iterable[Object]) -> str:
     ordered = rows if kind == "events" else sorted(rows)
     if kind == "events":
         ordered = sorted(rows, key=lambda one: one[0])
-    return _aligned((headings, *ordered))
-
-
-def _aligned(rows: Sequence[Row]) -> str:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in table_lines((headings, *ordered)))
 
 
 def _name(item: Object) -> tuple[str, str]:

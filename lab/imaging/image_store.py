@@ -40,7 +40,6 @@ from lab.imaging.golden import (
     require_own,
     size,
 )
-from lab.imaging.inputs import ImageInput
 from lab.imaging.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.imaging.recipe import Kind, Recipe
 from lab.imaging.windows.settings import Firmware
@@ -51,116 +50,6 @@ from lab.state.lock import holder, lab_lock
 
 FILE = "inputs.json"
 FIRMWARE = "firmware.json"
-
-
-def merged(cache: Path, inventory: Inventory) -> Inventory:
-    """The inventory, and for images that it says no place of, what is remembered."""
-    images = dict(inventory.images)
-    for name, path in _read(cache / FILE).items():
-        there = images.get(name)
-        if there is None or there.url is None:
-            images[name] = ImageSource(url=path, sha256=there.sha256 if there else None)
-    return inventory.replace(images=images)
-
-
-def remember(cache: Path, inventory: Inventory, recipe: Recipe, given: Mapping[str, Path]) -> None:
-    """Write down where files are, by the names of the recipe's inputs.
-
-    Raises
-    ------
-    PreflightError
-        When the recipe has no such input, there is no such file, or it is the wrong one.
-    UsageError
-        When the inventory says that it is somewhere else.
-
-    """
-    needs = {need.name: need for need in inputs.needs(recipe)}
-    kept = dict(_read(cache / FILE))
-    for name, path in given.items():
-        if name not in needs or name == inputs.FILE:
-            raise _unasked(recipe, name, needs)
-        if not path.is_file():
-            raise PreflightError(
-                f"building image '{recipe.name}'",
-                f"--{name}: '{path}' is not a file",
-                f"give the path of {needs[name].what}",
-            )
-        inputs.check_file(recipe, name, path)
-        own = inventory.images.get(needs[name].image)
-        if own is not None and own.url is not None and not _same(own.url, path):
-            raise UsageError(
-                f"building image '{recipe.name}'",
-                f"--{name} is '{path}', and [images.{needs[name].image}] of the inventory says "
-                f"'{own.url}'",
-                "leave the option out, or change the inventory: 'lab up' reads that",
-            )
-        kept[needs[name].image] = str(path.absolute())
-    _write("writing down where media are", cache / FILE, kept)
-
-
-def chosen(cache: Path, recipe: Recipe) -> Recipe:
-    """The recipe with the firmware that was last asked for."""
-    kept = _read(cache / FIRMWARE).get(recipe.name)
-    found = next((one for one in get_args(Firmware) if one == kept), None)
-    return recipe if found is None or not recipe.windows else replace(recipe, firmware=found)
-
-
-def choose(cache: Path, recipe: Recipe, firmware: Firmware) -> None:
-    """Write down how an image's machines are to start.
-
-    Parameters
-    ----------
-    recipe
-        As its file has it.
-
-    Raises
-    ------
-    UsageError
-        When only the recipe can say that: its answers are for one firmware.
-
-    """
-    if recipe.windows is None:
-        raise UsageError(
-            f"building image '{recipe.name}'",
-            f"--firmware is for images of Windows, and this one boots by '{recipe.firmware}'",
-            "leave the option out",
-        )
-    kept = dict(_read(cache / FIRMWARE))
-    kept.pop(recipe.name, None)
-    if firmware != recipe.firmware:
-        kept[recipe.name] = firmware
-    if kept != _read(cache / FIRMWARE):
-        _write("writing down the firmware of images", cache / FIRMWARE, kept)
-
-
-def _same(said: str, path: Path) -> bool:
-    """Whether the inventory says that file, whatever links and dots are in the two paths."""
-    try:
-        return Path(said).samefile(path)
-    except (OSError, ValueError):  # an address of the web, or a file that is not there
-        return False
-
-
-def _unasked(recipe: Recipe, name: str, needs: Mapping[str, ImageInput]) -> PreflightError:
-    options = [f"--{one}" for one in needs if one != inputs.FILE]
-    return PreflightError(
-        f"building image '{recipe.name}'",
-        f"it is made from no '{name}'",
-        f"give it {', '.join(options)}" if options else "leave the option out",
-    )
-
-
-def _write(doing: str, path: Path, kept: Mapping[str, str]) -> None:
-    with guarded_files(doing):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_private(path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
-
-
-def _read(path: Path) -> Mapping[str, str]:
-    found = read_json(path)
-    if not isinstance(found, dict):
-        return {}
-    return {str(name): str(value) for name, value in found.items()}
 
 
 _WAIT = 6 * 3600.0
@@ -225,7 +114,7 @@ class ImageStore:
         self._roots = cache / "roots"
         self._downloads = cache / "downloads"
         self._said = inventory
-        self._inventory = merged(cache, inventory)
+        self._inventory = self._merged()
         self._installer = installer
         self._folder = folder
 
@@ -321,7 +210,7 @@ class ImageStore:
         inputs.check(self.recipe(name), self._inventory)
 
     def recipe(self, name: str) -> Recipe:
-        """The recipe of that name, with what was chosen of it.
+        """The recipe of that name, with the firmware that was last chosen.
 
         Raises
         ------
@@ -329,17 +218,89 @@ class ImageStore:
             When there is none, or it is wrong.
 
         """
-        return chosen(self._cache, recipes.load(name, self._folder))
+        recipe = recipes.load(name, self._folder)
+        kept = self._kept(FIRMWARE).get(name)
+        found = next((one for one in get_args(Firmware) if one == kept), None)
+        return recipe if found is None or not recipe.windows else replace(recipe, firmware=found)
 
     def choose(self, name: str, firmware: Firmware) -> None:
-        """Have a recipe's image start by that firmware from now on."""
-        choose(self._cache, recipes.load(name, self._folder), firmware)
+        """Have a recipe's image start by that firmware from now on.
+
+        Raises
+        ------
+        UsageError
+            When only the recipe can say that: its answers are for one firmware.
+
+        """
+        recipe = recipes.load(name, self._folder)
+        if recipe.windows is None:
+            raise UsageError(
+                f"building image '{name}'",
+                f"--firmware is for images of Windows, and this one boots by '{recipe.firmware}'",
+                "leave the option out",
+            )
+        known = self._kept(FIRMWARE)
+        chosen = {one: kept for one, kept in known.items() if one != name}
+        if firmware != recipe.firmware:
+            chosen[name] = firmware
+        if chosen != known:
+            self._keep("writing down the firmware of images", FIRMWARE, chosen)
 
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
-        """Know from now on where inputs of a recipe's image are."""
-        recipe = self.recipe(name)
-        remember(self._cache, self._said, recipe, given)
-        self._inventory = merged(self._cache, self._said)
+        """Write down where files are, by the names of the inputs of a recipe's image.
+
+        Raises
+        ------
+        PreflightError
+            When the recipe has no such input, there is no such file, or it is the wrong one.
+        UsageError
+            When the inventory says that it is somewhere else.
+
+        """
+        recipe, doing = self.recipe(name), f"building image '{name}'"
+        needs = {need.name: need for need in inputs.needs(recipe) if need.name != inputs.FILE}
+        kept = dict(self._kept(FILE))
+        for option, path in given.items():
+            if option not in needs:
+                options = ", ".join(f"--{one}" for one in needs)
+                hint = f"give it {options}" if options else "leave the option out"
+                raise PreflightError(doing, f"it is made from no '{option}'", hint)
+            need = needs[option]
+            if not path.is_file():
+                happened = f"--{option}: '{path}' is not a file"
+                raise PreflightError(doing, happened, f"give the path of {need.what}")
+            inputs.check_file(recipe, option, path)
+            own = self._said.images.get(need.image)
+            if own is not None and own.url is not None and not _is_same(own.url, path):
+                raise UsageError(
+                    doing,
+                    f"--{option} is '{path}', and [images.{need.image}] of the inventory says "
+                    f"'{own.url}'",
+                    "leave the option out, or change the inventory: 'lab up' reads that",
+                )
+            kept[need.image] = str(path.absolute())
+        self._keep("writing down where media are", FILE, kept)
+        self._inventory = self._merged()
+
+    def _merged(self) -> Inventory:
+        """The inventory, and what is remembered of images that it says no place of."""
+        images = dict(self._said.images)
+        for name, path in self._kept(FILE).items():
+            there = images.get(name)
+            if there is None or there.url is None:
+                images[name] = ImageSource(url=path, sha256=there.sha256 if there else None)
+        return self._said.replace(images=images)
+
+    def _keep(self, doing: str, file: str, kept: Mapping[str, str]) -> None:
+        with guarded_files(doing):
+            self._cache.mkdir(parents=True, exist_ok=True)
+            write_private(self._cache / file, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+
+    def _kept(self, file: str) -> Mapping[str, str]:
+        found = read_json(self._cache / file)
+        if not isinstance(found, dict):
+            return {}
+        return {str(name): str(value) for name, value in found.items()}
 
     def is_building(self, scratch: Path) -> bool:
         """Whether a process builds in that directory now, or an unfinished build is kept there."""
@@ -515,6 +476,14 @@ class ImageStore:
         for path in entries(self._downloads):
             if path.name.partition(".")[0] not in wanted:
                 yield path
+
+
+def _is_same(said: str, path: Path) -> bool:
+    """Check whether the inventory says that file, by whatever links and dots."""
+    try:
+        return Path(said).samefile(path)
+    except (OSError, ValueError):  # an address of the web, or a file that is not there
+        return False
 
 
 def build(job: BuildJob) -> Built:

@@ -47,11 +47,7 @@ class SshFiles:
 def machine_name(opened: OpenLab, name: str, doing: str) -> str:
     """The name, if it is a machine's.
 
-    Raises
-    ------
-    UsageError
-        If it is none; a pod is said to be one, of any other the nearest is named.
-
+    Raises UsageError if it is none; a pod is said to be one, of any other the nearest is named.
     """
     machines = [machine.name for machine in opened.intent.machines]
     if name in machines:
@@ -82,13 +78,8 @@ def machine_name(opened: OpenLab, name: str, doing: str) -> str:
 def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
     """How to get a shell on one machine.
 
-    Raises
-    ------
-    UsageError
-        When there is no such machine, or its provider has no machines with SSH.
-    BrokenError
-        When the lab's machines are not there.
-
+    Raises UsageError when there is no such machine, or its provider has no machines with SSH.
+    Raises BrokenError when the lab's machines are not there.
     """
     provider = real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)
@@ -101,13 +92,8 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
 
     A Windows machine's administrator needs no sudo, and there is none.
 
-    Raises
-    ------
-    UsageError
-        When there is no such machine, or its provider has no machines with SSH.
-    BrokenError
-        When the lab's machines are not there, or sleep.
-
+    Raises UsageError when there is no such machine, or its provider has no machines with SSH.
+    Raises BrokenError when the lab's machines are not there, or sleep.
     """
     from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
@@ -126,15 +112,8 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
 def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
     """Write configuration and known hosts into the lab's directory.
 
-    Raises
-    ------
-    UsageError
-        When the provider's machines are none to log in to.
-    BrokenError
-        When the lab's machines are not there.
-    StateError
-        When the files cannot be written.
-
+    Raises UsageError when the provider's machines are none to log in to. Raises BrokenError when
+    the lab's machines are not there. Raises StateError when the files cannot be written.
     """
     reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
     directory = opened.handle.directory / _DIRECTORY
@@ -231,13 +210,8 @@ def front(intent: Intent) -> str:
 def export(opened: OpenLab) -> Exported:
     """The administrator's way into the lab's cluster.
 
-    Raises
-    ------
-    UsageError
-        When the lab has no cluster.
-    BrokenError
-        When its machines are not there, or have no cluster yet.
-
+    Raises UsageError when the lab has no cluster. Raises BrokenError when its machines are not
+    there, or have no cluster yet.
     """
     doing = f"reading the kubeconfig of lab '{opened.name}'"
     if opened.intent.kubernetes is None:
@@ -265,14 +239,8 @@ def export(opened: OpenLab) -> Exported:
 def write(access: Access, path: Path) -> None:
     """Write a lab's kubeconfig to a file of its own; into a pipe or a device as it is.
 
-    Raises
-    ------
-    UsageError
-        When the file holds something else than an earlier export, or is another user's; it
-        stays as it is.
-    StateError
-        When it cannot be written; it stays as it is.
-
+    Raises UsageError when the file holds something else than an earlier export, or is another
+    user's; it stays as it is. Raises StateError when it cannot be written; it stays as it is.
     """
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
     with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:

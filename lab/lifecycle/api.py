@@ -103,13 +103,8 @@ class Prepared:
 def prepare(request: LabRequest) -> Prepared:
     """Draw the scenario up and choose its provider.
 
-    Raises
-    ------
-    ScenarioError
-        Every finding in the scenario at once.
-    UsageError
-        No such scenario, provider or rule.
-
+    Raises ScenarioError with every finding in the scenario at once. Raises UsageError for an
+    unknown scenario, provider or rule.
     """
     from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
     from lab.lifecycle.compilation import compile_scenario  # noqa: PLC0415  'down' need not read scenarios
@@ -161,11 +156,7 @@ def _require_pods(request: LabRequest, provider: Provider) -> None:
 def default_provider() -> str:
     """The provider that is used where none is asked for.
 
-    Raises
-    ------
-    InventoryError
-        With every finding in the inventory.
-
+    Raises InventoryError with every finding in the inventory.
     """
     return chosen(None, _inventory())
 
@@ -197,13 +188,8 @@ def check(prepared: Prepared) -> None:
 def lab_name(written: str) -> str:
     """The lab that is meant on the command line: by its name, or by the scenario it was made from.
 
-    Raises
-    ------
-    UsageError
-        When several labs were made from the scenario, and none has its name.
-    ScenarioError
-        When no lab was made from the scenario, and its own name cannot be read.
-
+    Raises UsageError when several labs were made from the scenario, and none has its name. Raises
+    ScenarioError when no lab was made from the scenario, and its own name cannot be read.
     """
     if not any(mark in written for mark in "/.,"):
         return written  # no path, and no spec string with options
@@ -228,13 +214,8 @@ def lab_name(written: str) -> str:
 def open_lab(name: str) -> OpenLab:
     """Open a lab of the user's own journal whose machines run.
 
-    Raises
-    ------
-    UsageError
-        When there is no such lab; names the nearest.
-    BrokenError
-        When its machines are not there.
-
+    Raises UsageError when there is no such lab; names the nearest. Raises BrokenError when its
+    machines are not there.
     """
     opened = open_any(lab_name(name))
     opened.require_running()
@@ -244,11 +225,7 @@ def open_lab(name: str) -> OpenLab:
 def open_any(name: str) -> OpenLab:
     """Open a lab of the user's own journal, however its machines are.
 
-    Raises
-    ------
-    UsageError
-        When there is no such lab; names the nearest.
-
+    Raises UsageError when there is no such lab; names the nearest.
     """
     store = Store(state_directory(os.environ))
     from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
@@ -270,13 +247,8 @@ class SuspendResult:
 def suspend(name: str, say: Say) -> SuspendResult:
     """Save every machine of the lab to disk.
 
-    Raises
-    ------
-    UsageError
-        When its machines have no memory of their own (namespaces).
-    BrokenError
-        When another command holds the lab, or a machine cannot be saved.
-
+    Raises UsageError when its machines have no memory of their own (namespaces). Raises BrokenError
+    when another command holds the lab, or a machine cannot be saved.
     """
     begun = time.monotonic()
     opened = open_any(name)

@@ -63,13 +63,8 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
 
     Of several cells the first that is not as expected; of none, the first.
 
-    Raises
-    ------
-    UsageError
-        When the matrix has no such cell, or the lab's provider takes down no packets.
-    BrokenError
-        When the lab is not running.
-
+    Raises UsageError when the matrix has no such cell, or the lab's provider takes down no packets.
+    Raises BrokenError when the lab is not running.
     """
     named = request.source if request.target is None else f"{request.source} to {request.target}"
     doing = f"capturing '{named}' in lab '{opened.name}'"
@@ -97,11 +92,7 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
 def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
     """The cells that are asked for, in the matrix's order.
 
-    Raises
-    ------
-    UsageError
-        If there are none, naming those that there are.
-
+    Raises UsageError if there are none, naming those that there are.
     """
     cells = choose(
         matrix,
@@ -149,11 +140,7 @@ def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
 ) -> Captured:
     """Ask one cell once, and take down its packets wherever they should pass.
 
-    Raises
-    ------
-    BrokenError
-        When the lab's machines are not there.
-
+    Raises BrokenError when the lab's machines are not there.
     """
     where = listening(intent, cell)
     expectation = expect(cell, limits)
@@ -201,20 +188,9 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
 
     Where not all can be written, none is left.
 
-    Parameters
-    ----------
-    opened
-        The lab.
-    found
-        What was seen.
-    directory
-        An empty one that is there; None for a new one beside the lab's runs.
+    ``directory``: an empty one that is there; None for a new one beside the lab's runs.
 
-    Raises
-    ------
-    StateError
-        When the files cannot be written.
-
+    Raises StateError when the files cannot be written.
     """
     own = directory is None
     directory = directory or _own_directory(opened)
@@ -256,12 +232,8 @@ def made_empty(directory: Path | None) -> Iterator[None]:
     What was made of it is removed again where the block fails. None is a directory of the lab's
     own, which is made when there is something for it.
 
-    Raises
-    ------
-    UsageError
-        When it has something in it, is none, or cannot be made or written into; when another
-        user may write it or lead it elsewhere.
-
+    Raises UsageError when it has something in it, is none, or cannot be made or written into; when
+    another user may write it or lead it elsewhere.
     """
     made: list[Path] = []
     try:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.provider import MACHINES, LabHandle, Pods, Provider
+from lab.providers.provider import MACHINES, LabHandle, Provider
 from lab.scenario.families import families_of, services_node_families
 from lab.scenario.loader import Wanted, load, meant
 from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, pod_names
@@ -39,67 +39,39 @@ def compile_scenario(
     scenario: str | Path,
     only: str | None = None,
     node_mtu: int | None = None,
-    pods: Pods = "namespaces",
+    pods: object = "namespaces",
     *,
     real: bool = False,
 ) -> Compiled:
     """Read a scenario by name, path or spec string and decide everything.
 
-    Parameters
-    ----------
-    scenario
-        A shipped scenario's name, the path of a file, or a spec string.
-    only
-        ``"linux"`` or ``"windows"``: leave the nodes of the other system out.
-    node_mtu
-        Bytes; the most that the node segment can have where the machines will be.
-    pods
-        What its pods are.
-    real
-        Whether its machines are computers, on hypervisors that are there.
+    ``scenario``: a shipped scenario's name, the path of a file, or a spec string. ``only``:
+    ``"linux"`` or ``"windows"``: leave the nodes of the other system out. ``node_mtu``: bytes; the
+    most that the node segment can have where the machines will be. ``pods``: what its pods are.
+    ``real``: whether its machines are computers, on hypervisors that are there.
 
-    Raises
-    ------
-    ScenarioError
-        Every finding at once.
-    UsageError
-        No such scenario, or no node is left.
+    Raises ScenarioError with every finding at once. Raises UsageError for an unknown scenario, or
+    when no node is left.
     """
     wanted = scenario if isinstance(scenario, Path) else meant(scenario)
     read = load(wanted, topology_check=registry.check)
-    read = cut(read, only, node_mtu)
+    if only is not None:
+        read = keep_only(read, only)
+    if node_mtu is not None and node_mtu < read.network.mtu:
+        read = read.replace(network=read.network.replace(mtu=node_mtu))
     plan = make_plan(read)
-    intent = fitted(registry.intent(plan), pods, real=real)
-    return Compiled(wanted, read, plan, intent, registry.limits(plan))
-
-
-def fitted(intent: Intent, pods: object, *, real: bool) -> Intent:
-    """The Intent for where its lab is to be.
-
-    With a cluster where pods are Kubernetes' alone, and with hypervisors of its own where its
-    machines are no computers alone.
-    """
+    intent = registry.intent(plan)
     if pods != "kubernetes":
         intent = replace(intent, kubernetes=None)
-    return on_real_ones(intent) if real else intent
-
-
-def cut(scenario: Scenario, only: str | None, node_mtu: int | None) -> Scenario:
-    """The scenario as it is asked for: see :func:`compile_scenario` for both."""
-    if only is not None:
-        scenario = keep_only(scenario, only)
-    if node_mtu is not None and node_mtu < scenario.network.mtu:
-        scenario = scenario.replace(network=scenario.network.replace(mtu=node_mtu))
-    return scenario
+    if real:
+        intent = on_real_ones(intent)
+    return Compiled(wanted, read, plan, intent, registry.limits(plan))
 
 
 def keep_only(scenario: Scenario, system: str) -> Scenario:
     """The scenario with the nodes of one operating system.
 
-    Raises
-    ------
-    UsageError
-        When the scenario would have no control plane, or no node at all, left.
+    Raises UsageError when the scenario would have no control plane, or no node at all, left.
     """
     nodes = tuple(group for group in scenario.nodes if group.os == system)
     if not any(group.role == "control-plane" for group in nodes):
@@ -161,11 +133,7 @@ FILE = "scenario.yaml"
 def write_scenario(directory: Path, text: str) -> Path:
     """Write the scenario into the lab's directory, unless it is there; its path.
 
-    Raises
-    ------
-    StateError
-        When it cannot be written.
-
+    Raises StateError when it cannot be written.
     """
     path = directory / FILE
     make_private(directory)
@@ -176,66 +144,23 @@ def write_scenario(directory: Path, text: str) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The pure functions that lead from a scenario's text to all that follows from it."""
-
-    load: Callable[[Path], Scenario]
-    make_plan: Callable[[Scenario], Plan]
-    intent: Callable[[Plan], Intent]
-    limits: Callable[[Plan], Iterable[Limit]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What a lab is, decided again: the same text gives the same plan."""
-
-    scenario: Scenario
-    plan: Plan
-    intent: Intent
-    limits: tuple[Limit, ...]
-
-
-def rebuild(row: LabRow, store: Store, provider: Provider, parts: Parts | None = None) -> Rebuilt:
-    """Decide a lab again from the journal's own copy of its scenario.
+def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
+    """Decide a lab again from the journal's own copy of its scenario: the plan is the same.
 
     The copy is put back into the lab's directory where it is missing, so that messages name a
     file that can be read.
 
-    Raises
-    ------
-    ScenarioError
-        When this version reads the text differently from the one that wrote it.
-    StateError
-        When the copy cannot be written.
-
+    Raises ScenarioError when this version reads the text differently from the one that wrote it.
+    Raises StateError when the copy cannot be written.
     """
-    parts = parts or product_parts()
     path = write_scenario(store.lab_directory(row.name), row.scenario_text)
-    scenario = parts.load(path)
     only, node_mtu = row.options.get("only"), row.options.get("node_mtu")
-    scenario = cut(
-        scenario,
+    return compile_scenario(
+        path,
         only if isinstance(only, str) else None,
         node_mtu if isinstance(node_mtu, int) else None,
-    )
-    plan = parts.make_plan(scenario)
-    pods, real = row.options.get("pods"), MACHINES in provider.abilities
-    intent = fitted(parts.intent(plan), pods, real=real)
-    return Rebuilt(scenario, plan, intent, tuple(parts.limits(plan)))
-
-
-def product_parts() -> Parts:
-    """The product's own; imported here, for a lab that is opened pays for them and no other."""
-    from lab.plan.planner import make_plan  # noqa: PLC0415  only a lab that is opened pays for it
-    from lab.scenario.loader import load  # noqa: PLC0415  the same
-    from lab.topology import registry  # noqa: PLC0415  the same
-
-    return Parts(
-        load=lambda path: load(path, topology_check=registry.check),
-        make_plan=make_plan,
-        intent=registry.intent,
-        limits=registry.limits,
+        row.options.get("pods"),
+        real=MACHINES in provider.abilities,
     )
 
 

@@ -58,17 +58,10 @@ def down(
     A lab that is down already is fine, and said. Nothing that belongs to another state
     directory is touched.
 
-    Raises
-    ------
-    UsageError
-        When there never was such a lab; lists those there are, and names the nearest.
-    BrokenError
-        When another command holds the lab, or a provider cannot remove something.
-    UnwrittenError
-        When all is gone, but the journal could not be written.
-    StateError
-        When the journal cannot be read or a file not removed.
-
+    Raises UsageError when there never was such a lab; lists those there are, and names the nearest.
+    Raises BrokenError when another command holds the lab, or a provider cannot remove something.
+    Raises UnwrittenError when all is gone, but the journal could not be written. Raises StateError
+    when the journal cannot be read or a file not removed.
     """
     begun = time.monotonic()
     check_name(request.name)
@@ -95,18 +88,8 @@ def down_unwritten(
 ) -> UnwrittenError:
     """Take the lab away by its marks alone, where a full disk keeps the journal shut.
 
-    Returns
-    -------
-    UnwrittenError
-        What is left to be told.
-
-    Raises
-    ------
-    FullError
-        ``error`` itself, when nothing carries the lab's marks.
-    BrokenError
-        As :func:`down` does.
-
+    Returns the error to raise. Raises ``error`` itself when nothing carries the lab's marks, and
+    BrokenError as :func:`down` does.
     """
     check_name(request.name)
     directory = lab_directory(state, request.name)
@@ -209,16 +192,9 @@ def take_away(
     journal that takes nothing more (a full disk) keeps no object: what is not there any more is
     found not to be there.
 
-    Returns
-    -------
-    tuple
-        What was removed, in words.
+    Returns what was removed, in words.
 
-    Raises
-    ------
-    UnwrittenError
-        When all is gone, and the journal could not be written.
-
+    Raises UnwrittenError when all is gone, and the journal could not be written.
     """
     directory = store.lab_directory(name)
     with suppress(FullError), store.change(f"writing down that the lab '{name}' goes"):
@@ -267,11 +243,7 @@ def remove_files(directory: Path) -> None:
     No link is followed: what is removed stands in the lab's directory, whatever is put there
     meanwhile.
 
-    Raises
-    ------
-    StateError
-        When something cannot be removed, or the lab's directory is a link.
-
+    Raises StateError when something cannot be removed, or the lab's directory is a link.
     """
     with guarded_files(f"removing the files of the lab '{directory.name}'"):
         try:

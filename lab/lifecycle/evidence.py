@@ -66,28 +66,14 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
 ) -> None:
     """Write every piece below the directory ``top`` of a new archive.
 
-    Parameters
-    ----------
-    path
-        The file; it has mode 0600.
-    top
-        Name of the directory that unpacking makes.
-    pieces
-        In the order in which they are written; of two with one path the second is numbered.
-    clean
-        What every content goes through before it is written.
-    moment
-        Seconds since 1970: when all members were changed last.
-    elsewhere
-        What else can be tried when it cannot be written; see ``guarded_files``.
+    ``path``: the file; it has mode 0600. ``top``: name of the directory that unpacking makes.
+    ``pieces``: in the order in which they are written; of two with one path the second is numbered.
+    ``clean``: what every content goes through before it is written. ``moment``: seconds since 1970:
+    when all members were changed last. ``elsewhere``: what else can be tried when it cannot be
+    written; see ``guarded_files``.
 
-    Raises
-    ------
-    UsageError
-        When there is a device, a pipe or the like at that path.
-    StateError
-        When it cannot be written; there is no file then.
-
+    Raises UsageError when there is a device, a pipe or the like at that path. Raises StateError
+    when it cannot be written; there is no file then.
     """
     doing = f"writing '{path}'"
     with guarded_files(doing, elsewhere):
@@ -186,15 +172,8 @@ def time_boxed(
     The pieces are made on a thread of their own. One that is stuck is left behind; it ends with
     this process.
 
-    Parameters
-    ----------
-    source
-        Who makes them, for messages: ``"libvirt"``.
-    start
-        Begins to make them.
-    deadline
-        For all of them. Each has ``SLOW_EVIDENCE_SECONDS`` besides.
-
+    ``source``: who makes them, for messages: ``"libvirt"``. ``start``: begins to make them.
+    ``deadline``: for all of them. Each has ``SLOW_EVIDENCE_SECONDS`` besides.
     """
     return _TimeBoxed(start).pieces(source, deadline)
 
@@ -303,13 +282,8 @@ def gather(opened: OpenLab, path: Path) -> Path:
 
     Takes at most a minute, with a cluster at most six. What cannot be had is a piece that says why.
 
-    Raises
-    ------
-    UsageError
-        When there is something at that path that is no file.
-    StateError
-        When the archive cannot be written.
-
+    Raises UsageError when there is something at that path that is no file. Raises StateError when
+    the archive cannot be written.
     """
     subject = subject_of(opened)
     path = path / archive_name(subject) if path.is_dir() else path
@@ -348,11 +322,7 @@ def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> N
 def keep(subject: EvidenceSubject) -> Path:
     """Write an archive into the lab's own directory, which keeps the last few of them.
 
-    Raises
-    ------
-    StateError
-        When it cannot be written.
-
+    Raises StateError when it cannot be written.
     """
     directory = subject.handle.directory / EVIDENCE
     make_private(directory)

@@ -38,13 +38,8 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
 
     Nothing is read of what was put in on purpose: what is told was seen.
 
-    Raises
-    ------
-    UsageError
-        When the matrix has no such cell; names the nearest.
-    BrokenError
-        When the lab is not running.
-
+    Raises UsageError when the matrix has no such cell; names the nearest. Raises BrokenError when
+    the lab is not running.
     """
     doing = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
@@ -73,11 +68,7 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
     """Look at every machine and pod of a lab; return all that is not as intended.
 
-    Raises
-    ------
-    BrokenError
-        When the lab is not running.
-
+    Raises BrokenError when the lab is not running.
     """
     with opened.used(f"lab status {opened.name}", say):
         opened.require_running(well=False)

@@ -53,7 +53,7 @@ class FaultRequest:
 class Healed:
     """The result of ``heal``."""
 
-    mended: tuple[FaultRow, ...]
+    removed: tuple[FaultRow, ...]
     rebuilt: tuple[FaultRow, ...]
     """Put in before the lab was made as it is now: nothing of them was left."""
 
@@ -61,24 +61,9 @@ class Healed:
 def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
     """Put a fault into a lab that is up: into what it has, which on a cluster nobody has planned.
 
-    Parameters
-    ----------
-    opened
-        The lab.
-    request
-        Which fault, and where.
-    say
-        Called where another command is waited for.
-
-    Raises
-    ------
-    UsageError
-        When there is no such fault, it cannot be done there, or is in already.
-    PreflightError
-        When the machine's kernel or tools cannot do it. Nothing was changed.
-    BrokenError
-        When it cannot be done; what was done of it is undone.
-
+    Raises UsageError when there is no such fault, it cannot be done there, or is in already. Raises
+    PreflightError when the machine's kernel or tools cannot do it. Nothing was changed. Raises
+    BrokenError when it cannot be done; what was done of it is undone.
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
@@ -111,7 +96,7 @@ def _put(
     try:
         _run(opened, intent, change.do, doing)
     except LabError:
-        _mend(opened, row)
+        _remove(opened, row)
         raise
     opened.store.finish_fault(opened.name, number)
     return row
@@ -125,15 +110,11 @@ def heal(opened: OpenLab, say: Say) -> Healed:
     they lost meanwhile, and on a cluster when its nodes and probe pods are Ready, for which it
     waits two minutes.
 
-    Raises
-    ------
-    BrokenError
-        When the lab is not running, or a fault cannot be taken out; it stays in the journal.
-    DeadlineError
-        When every fault is out, and daemons have not learned again what they lost.
-
+    Raises BrokenError when the lab is not running, or a fault cannot be taken out; it stays in the
+    journal. Raises DeadlineError when every fault is out, and daemons have not learned again what
+    they lost.
     """
-    mended, rebuilt = [], []
+    removed, rebuilt = [], []
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(well=False)
@@ -143,13 +124,13 @@ def heal(opened: OpenLab, say: Say) -> Healed:
                 opened.store.forget_fault(opened.name, row.number)
                 rebuilt.append(row)
             else:
-                _mend(opened, row)
-                mended.append(row)
-        if mended:
+                _remove(opened, row)
+                removed.append(row)
+        if removed:
             doing = f"healing lab '{opened.name}'"
             wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
             _wait_until_ready(opened, doing, say)
-    return Healed(tuple(mended), tuple(rebuilt))
+    return Healed(tuple(removed), tuple(rebuilt))
 
 
 def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
@@ -182,11 +163,7 @@ def present(opened: OpenLab) -> tuple[FaultRow, ...]:
 def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     """Where each fault can be put in: in what the lab has, or is planned to have if it is not up.
 
-    Raises
-    ------
-    BrokenError
-        When what the lab has cannot be seen.
-
+    Raises BrokenError when what the lab has cannot be seen.
     """
     if opened.provider.liveness(opened.handle, opened.intent).state != "running":
         say("note: the lab does not run; this is what can be done in it as it is planned")
@@ -249,7 +226,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
         )
 
 
-def _mend(opened: OpenLab, row: FaultRow) -> None:
+def _remove(opened: OpenLab, row: FaultRow) -> None:
     if row.name == reconnect.CUT_OFF:
         reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
@@ -267,11 +244,8 @@ def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str)
 def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[FaultCommand, ...]:
     """What takes a fault out, worked out from its name and place.
 
-    Raises
-    ------
-    BrokenError
-        When there can be no such fault in this lab, or what its pods have got is not known.
-
+    Raises BrokenError when there can be no such fault in this lab, or what its pods have got is not
+    known.
     """
     fault = registry.faults().get(row.name)
     try:

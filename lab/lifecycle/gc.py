@@ -85,18 +85,9 @@ def collect(
 
     No journal here speaks for other users' labs, so that the age of their objects counts.
 
-    Parameters
-    ----------
-    labs
-        The journal's labs, none of them down.
-    marks
-        (provider, mark) of every object found.
-    home_of
-        Whose a lab directory is. What is in this state directory, or in none any more, only
-        this journal can speak for.
-    older_than, now
-        Seconds, and seconds since 1970.
-
+    ``labs``: the journal's labs, none of them down. ``marks``: (provider, mark) of every object
+    found. ``home_of``: whose a lab directory is. What is in this state directory, or in none any
+    more, only this journal can speak for. ``older_than``: seconds. ``now``: seconds since 1970.
     """
     labs = tuple(labs)
     known = {row.token for row in labs}
@@ -136,13 +127,8 @@ def gc(
 
     One that cannot be removed is said and left; the others still go.
 
-    Raises
-    ------
-    BrokenError
-        At the end, when something could not be removed.
-    StateError
-        When the journal cannot be read or written.
-
+    Raises BrokenError at the end when something could not be removed. Raises StateError when the
+    journal cannot be read or written.
     """
     found, left = _look(request, providers, store)
     removed: list[str] = []
@@ -267,15 +253,8 @@ def surplus(
 ) -> Surplus:
     """What is more than is kept; a run that a kept night refers to is not.
 
-    Parameters
-    ----------
-    runs
-        Ids of every lab's runs, oldest first.
-    nights
-        All of them, in any order.
-    keep_runs, keep_nights
-        How many stay, of each lab and in all; at least 1.
-
+    ``runs``: ids of every lab's runs, oldest first. ``nights``: all of them, in any order.
+    ``keep_runs`` and ``keep_nights``: how many stay, of each lab and in all; at least 1.
     """
     by_age = sorted(nights, key=lambda night: (night.at, night.name))
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
@@ -296,11 +275,7 @@ def prune(
 
     Files and what the journal has of the runs go; no link is followed.
 
-    Raises
-    ------
-    StateError
-        When the journal cannot be read or written.
-
+    Raises StateError when the journal cannot be read or written.
     """
     labs = {*store.labs_with_runs(), *_directories(store.directory / "labs")}
     kept = {lab: _runs(store, lab) for lab in labs}

@@ -35,11 +35,7 @@ T = TypeVar("T")
 def store() -> BundleStore:
     """The store.
 
-    Raises
-    ------
-    InventoryError
-        When the inventory is wrong.
-
+    Raises InventoryError when the inventory is wrong.
     """
     return BundleStore(cache_directory(_inventory()))
 
@@ -53,22 +49,11 @@ def create(
 ) -> Manifest:
     """Make a bundle, from a directory or from upstream's releases.
 
-    Parameters
-    ----------
-    kubernetes
-        A minor or a patch version; None for what the directory has, or the newest minor.
-    source
-        A directory; None for upstream.
-    systems
-        Operating systems of nodes; empty for all, or those that the directory has.
-    add_ons
-        Network add-ons to fetch beside flannel.
+    ``kubernetes``: a minor or a patch version; None for what the directory has, or the newest
+    minor. ``source``: a directory; None for upstream. ``systems``: operating systems of nodes;
+    empty for all, or those that the directory has. ``add_ons``: to fetch beside flannel.
 
-    Raises
-    ------
-    UsageError
-        When there is no add-on of one of those names.
-
+    Raises UsageError when there is no add-on of one of those names.
     """
     for name in add_ons:
         if name not in rules.add_ons():
@@ -90,11 +75,7 @@ def create(
 def chosen(digest: str | None) -> Manifest:
     """The bundle of that digest, or the only one.
 
-    Raises
-    ------
-    UsageError
-        When there is none, or none is named and there are several.
-
+    Raises UsageError when there is none, or none is named and there are several.
     """
     there = store()
     if digest is not None:
@@ -113,13 +94,8 @@ def chosen(digest: str | None) -> Manifest:
 def verify(digest: str | None, say: Say) -> int:
     """Read every byte of that bundle, or of each; how many there are.
 
-    Raises
-    ------
-    UsageError
-        When there is none of that digest.
-    PreflightError, BrokenError
-        When it is damaged. Of several the others are read all the same.
-
+    Raises UsageError when there is none of that digest. Raises PreflightError, BrokenError when it
+    is damaged. Of several the others are read all the same.
     """
     there = store()
     asked = [digest] if digest is not None else [one.digest for one in there.list()]
@@ -159,11 +135,7 @@ def _inventory() -> Inventory:
 def image_store() -> ImageStore:
     """The image store; installers run on the first hypervisor, which is connected when one does.
 
-    Raises
-    ------
-    InventoryError
-        When the inventory is wrong.
-
+    Raises InventoryError when the inventory is wrong.
     """
     inventory = _inventory()
     hypervisors = [*inventory.hypervisors.values()]
@@ -181,20 +153,12 @@ def build(
 ) -> GoldenImage:
     """The image of that name, built if it is not there.
 
-    Parameters
-    ----------
-    given
-        Files of this machine by the names of the recipe's inputs; known from now on.
-    firmware
-        How its machines start, from now on; None for what was chosen last, or the recipe's.
+    ``given``: files of this machine by the names of the recipe's inputs; known from now on.
+    ``firmware``: how its machines start, from now on; None for what was chosen last, or the
+    recipe's.
 
-    Raises
-    ------
-    LabError
-        As :meth:`ImageStore.get` does; PreflightError when a file is not there, or asked by nobody.
-    Terminated
-        On SIGTERM, which is treated as Ctrl-C is.
-
+    Raises LabError as :meth:`ImageStore.get` does; PreflightError when a file is not there, or
+    asked by nobody. Raises Terminated on SIGTERM.
     """
     there = image_store()
     if firmware is not None:

@@ -24,11 +24,7 @@ def is_name(name: str) -> bool:
 def check_name(name: str, *, new: bool = False) -> None:
     """Refuse a name that no lab can have; with ``new`` that of a lab which is to be made.
 
-    Raises
-    ------
-    UsageError
-        Saying what a name may be.
-
+    Raises UsageError saying what a name may be.
     """
     if not is_name(name):
         raise UsageError(
@@ -56,11 +52,7 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
 def parse_age(text: str) -> float:
     """The seconds of an age.
 
-    Raises
-    ------
-    UsageError
-        When it is not a number with one of the units s, m, h, d, w.
-
+    Raises UsageError when it is not a number with one of the units s, m, h, d, w.
     """
     found = values.seconds(text)
     if found is None:
@@ -85,15 +77,8 @@ def up_command(
 ) -> str:
     """``lab up overlay --name mine --provider netns --only linux``, quoted for a shell.
 
-    Parameters
-    ----------
-    scenario
-        Name of a shipped one, or a path.
-    name, provider
-        None where they were not given.
-    options
-        As the journal keeps them; those that decide what the lab is are repeated.
-
+    ``scenario``: name of a shipped one, or a path. ``options``: as the journal keeps them; those
+    that decide what the lab is are repeated.
     """
     words = ["lab", "up", scenario]
     off = options.get("windows_rules_off", ())

@@ -46,14 +46,8 @@ class Earlier:
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     """Make the directory of this night: the given one, or ``nightly/DATE`` in the state's.
 
-    Raises
-    ------
-    UsageError
-        When the given one has something in it, or another user may write it
-        or lead it elsewhere.
-    StateError
-        When it cannot be made.
-
+    Raises UsageError when the given one has something in it, or another user may write it or lead
+    it elsewhere. Raises StateError when it cannot be made.
     """
     if wanted is None:
         make_own(state)
@@ -90,11 +84,7 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earl
 
     Only those on the same provider count; one that cannot be read does not.
 
-    Raises
-    ------
-    UsageError
-        When the given one is not the directory of a night.
-
+    Raises UsageError when the given one is not the directory of a night.
     """
     if wanted is not None:
         summary = summary_in(wanted)
@@ -180,11 +170,7 @@ def _latest(scenario: str, earlier: Sequence[Earlier]) -> tuple[Path, RunResult]
 def write(night: Night, output: Path) -> None:
     """Write JUnit, JSON, the differences and the index of all reports.
 
-    Raises
-    ------
-    StateError
-        When one cannot be written.
-
+    Raises StateError when one cannot be written.
     """
     documents = {}
     for one in night.scenarios:

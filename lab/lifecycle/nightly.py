@@ -103,11 +103,7 @@ class NightRequest:
 def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:
     """One job for each name or path; for every shipped scenario where none is named.
 
-    Raises
-    ------
-    UsageError
-        When two would have the same name.
-
+    Raises UsageError when two would have the same name.
     """
     jobs = tuple(Job(_stem(source), source) for source in named or shipped)
     names = [job.name for job in jobs]
@@ -321,11 +317,7 @@ def operations() -> NightOperations:
 def choose_provider(asked: str | None) -> Provider:
     """The provider of a night: the one that is asked for, else the one that is usual here.
 
-    Raises
-    ------
-    PreflightError
-        When its machines are emulated and nobody has asked for it by name.
-
+    Raises PreflightError when its machines are emulated and nobody has asked for it by name.
     """
     provider = choose(providers(), chosen(asked, _inventory()))
     if asked is None and MACHINES not in provider.abilities:
@@ -403,11 +395,7 @@ def run_lab(
 
     Why it failed, if it says so, is then in the file of :func:`cause_file`.
 
-    Returns
-    -------
-    int or None
-        Its exit code; None where it was ended for want of time or on request.
-
+    Returns its exit code; None where it was ended for want of time or on request.
     """
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with (

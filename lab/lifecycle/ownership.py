@@ -54,13 +54,8 @@ def home(directory: Path, own: Path) -> Home:
     ``unseen``: anything else, such as a home that a service manager hides from this command:
     a directory that is not there, or an empty one mounted in its place.
 
-    Parameters
-    ----------
-    directory
-        The lab directory that a mark names.
-    own
-        The directory that a lab of that name has here.
-
+    ``directory``: the lab directory that a mark names. ``own``: the directory that a lab of that
+    name has here.
     """
     if same_directory(directory, own):
         return "own"

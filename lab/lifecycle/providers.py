@@ -30,15 +30,9 @@ DEFAULT = "netns"
 class Providers(Mapping[str, Provider]):
     """Every provider by its name; each is imported and made when it is first asked for.
 
-    Parameters
-    ----------
-    makers
-        Other providers than the product's own.
-    windows_rules_off
-        Ids of Windows rules that emulated Windows nodes are not to obey.
-    inventory
-        Reads the inventory, when a provider first needs it.
-
+    ``makers``: other providers than the product's own. ``windows_rules_off``: ids of Windows rules
+    that emulated Windows nodes are not to obey. ``inventory``: reads the inventory, when a provider
+    first needs it.
     """
 
     def __init__(
@@ -113,11 +107,7 @@ def chosen(asked: str | None, inventory: Inventory | None) -> str:
 def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
     """The provider of that name.
 
-    Raises
-    ------
-    UsageError
-        If there is none; lists those that exist.
-
+    Raises UsageError if there is none; lists those that exist.
     """
     if name not in providers:
         listed = ", ".join(f"'{known}'" for known in providers)
@@ -132,16 +122,9 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
 def real_machines(provider: Provider, doing: str) -> RealMachines:
     """The provider, as one whose machines have a console, an address and memory of their own.
 
-    Parameters
-    ----------
-    doing
-        What for, to stand in a refusal: ``"suspending lab 'overlay'"``.
+    ``doing``: what for, to stand in a refusal: ``"suspending lab 'overlay'"``.
 
-    Raises
-    ------
-    UsageError
-        When its machines are not real.
-
+    Raises UsageError when its machines are not real.
     """
     if MACHINES not in provider.abilities:
         raise UsageError(

@@ -36,13 +36,8 @@ def wait_until_learned(
     that has not noticed a loss keeps its session until the hold time is over, and takes no other
     before.
 
-    Raises
-    ------
-    DeadlineError
-        Saying what is missing still, and on which machine.
-    BrokenError
-        When the lab is not up.
-
+    Raises DeadlineError saying what is missing still, and on which machine. Raises BrokenError when
+    the lab is not up.
     """
     names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
@@ -108,11 +103,7 @@ def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, s
 
     Of a lab that is not running nothing is put back.
 
-    Raises
-    ------
-    DeadlineError
-        When daemons have not learned again what was lost.
-
+    Raises DeadlineError when daemons have not learned again what was lost.
     """
     rows = left(store, lab)
     if not rows or provider.liveness(lab, intent).state != "running":

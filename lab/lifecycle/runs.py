@@ -31,20 +31,11 @@ _BACK = re.compile(r"(?P<lab>[^~]+)(~(?P<back>[0-9]{1,9}))?")
 def find_run(wanted: str, state: Path) -> RunResult:
     """The run that is meant.
 
-    Parameters
-    ----------
-    wanted
-        A result file, the directory of one, the id of a run, ``LAB`` for the last run of a lab,
-        or ``LAB~1`` for the one before that, ``LAB~2`` and so on. The first that there is counts,
-        in that order.
-    state
-        The state directory.
+    ``wanted``: a result file, the directory of one, the id of a run, ``LAB`` for the last run of a
+    lab, or ``LAB~1`` for the one before that, ``LAB~2`` and so on. The first that there is counts,
+    in that order. ``state``: the state directory.
 
-    Raises
-    ------
-    UsageError
-        When there is none, naming the nearest, or when the file is no result.
-
+    Raises UsageError when there is none, naming the nearest, or when the file is no result.
     """
     doing = f"looking for the run '{wanted}'"
     path = Path(wanted)
@@ -160,11 +151,7 @@ class Small:
 def cell_of(run: RunResult, wanted: str) -> CellResult:
     """The cell of that id.
 
-    Raises
-    ------
-    UsageError
-        When the run has none; names the nearest.
-
+    Raises UsageError when the run has none; names the nearest.
     """
     for found in run.results:
         if found.cell.id == wanted:
@@ -187,16 +174,10 @@ def make_small(
     All that the run says is checked before anything is written: it may come from elsewhere. No
     path comes out of it.
 
-    Raises
-    ------
-    UsageError
-        When the run does not hold the scenario that it is of, or that has no such cell any more,
-        or when no lab can have the name.
-    ScenarioError
-        When this version reads the scenario differently from the one that wrote it.
-    StateError
-        When a file cannot be written.
-
+    Raises UsageError when the run does not hold the scenario that it is of, or that has no such
+    cell any more, or when no lab can have the name. Raises ScenarioError when this version reads
+    the scenario differently from the one that wrote it. Raises StateError when a file cannot be
+    written.
     """
     if not run.scenario_text:
         raise UsageError(
@@ -241,11 +222,7 @@ def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
 def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
     """Probe that one cell, keep the run, and return the result with the run's directory.
 
-    Raises
-    ------
-    LabError
-        As :meth:`lab.suites.session.LabSession.probe` does.
-
+    Raises LabError as :meth:`lab.suites.session.LabSession.probe` does.
     """
     chosen: tuple[Cell, ...] = tuple(cell for cell in session.cells if cell.id == cell_id)
     run = session.probe(chosen, lambda _done, _total: None)

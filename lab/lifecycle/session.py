@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
 from lab.lifecycle import reconnect
-from lab.lifecycle.compilation import Parts, rebuild
+from lab.lifecycle.compilation import rebuild
 from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
@@ -38,14 +38,6 @@ _ID = re.compile(r"[0-9]{8}-[0-9]{6}-")
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
-    """How a run becomes files."""
-
-    to_json: Callable[[RunResult, Intent], str]
-    to_html: Callable[[RunResult, Intent], str]
-
-
-@dataclass(frozen=True, slots=True)
 class OpenLab:
     """One lab of the journal, with all that follows from its scenario."""
 
@@ -63,7 +55,6 @@ class OpenLab:
     options: Mapping[str, object]
     """As they were given when it was brought up."""
     store: Store
-    writers: Writers
     held_alone: bool = False
     """True if this process holds it already, and alone."""
     repeat_with: str = ""
@@ -78,16 +69,9 @@ class OpenLab:
     def require_running(self, *, well: bool = True) -> None:
         """Refuse to go on with a lab that is not there.
 
-        Parameters
-        ----------
-        well
-            Whether what runs on its machines must be well, too: a cluster's nodes Ready.
+        ``well``: whether what runs on its machines must be well, too: a cluster's nodes Ready.
 
-        Raises
-        ------
-        BrokenError
-            Saying what was found, and how to bring it up again.
-
+        Raises BrokenError saying what was found, and how to bring it up again.
         """
         found = self.provider.liveness(self.handle, self.intent)
         if found.state != "running" and (well or not found.reachable):
@@ -126,24 +110,12 @@ class OpenLab:
 
         A machine that a failover test has left cut off, because it was killed, is put back first.
 
-        Parameters
-        ----------
-        command, say, wait
-            As of :func:`~lab.state.lock.lab_lock`.
-        alone
-            Whether other tests wait, too.
-        as_found
-            Whether putting back is left to the caller.
+        ``command``, ``say`` and ``wait``: see :func:`~lab.state.lock.lab_lock`. ``alone``: whether
+        other tests wait, too. ``as_found``: whether putting back is left to the caller.
 
-        Raises
-        ------
-        HeldError
-            When another command works on it.
-        UsageError
-            When one that was waited for has taken it down.
-        BrokenError
-            When one that was waited for has made it anew.
-
+        Raises HeldError when another command works on it. Raises UsageError when one that was
+        waited for has taken it down. Raises BrokenError when one that was waited for has made it
+        again.
         """
         if self.held_alone:
             yield
@@ -178,21 +150,11 @@ class OpenLab:
 
         Its id is behind those of the lab's other runs, also where the clock went back.
 
-        Parameters
-        ----------
-        run
-            All that was found.
-        junit
-            The JUnit file that pytest wrote; it is copied. None if it wrote none.
-        intent
-            What was tested, where it is not what was planned: pods of a cluster have addresses
-            of their own.
+        ``run``: all that was found. ``junit``: the JUnit file that pytest wrote; it is copied. None
+        if it wrote none. ``intent``: what was tested, where it is not what was planned: pods of a
+        cluster have addresses of their own.
 
-        Raises
-        ------
-        StateError
-            When there is no room for it.
-
+        Raises StateError when there is no room for it.
         """
         only = self.options.get("only")
         run = replace(
@@ -208,8 +170,8 @@ class OpenLab:
         make_private(directory.parent)
         make_private(directory)
         intent = intent or self.intent
-        write_private(directory / RESULT, self.writers.to_json(run, intent))
-        write_private(directory / REPORT, self.writers.to_html(run, intent))
+        write_private(directory / RESULT, _json(run, intent))
+        write_private(directory / REPORT, _html(run, intent))
         if junit is not None and junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
                 text = junit.read_text(encoding="utf-8")
@@ -226,32 +188,18 @@ def _after(others: Iterable[str], run: str) -> str:
     return f"{moment:{_TIME}}{run[_STAMP:]}"
 
 
-def open_lab(
-    name: str,
-    providers: Mapping[str, Provider],
-    store: Store,
-    *,
-    parts: Parts | None = None,
-    writers: Writers | None = None,
-) -> OpenLab:
+def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:
     """Open the lab of that name. Its machines are not looked at: see ``require_running``.
 
-    ``parts`` and ``writers`` are other functions than the product's own.
-
-    Raises
-    ------
-    UsageError
-        When there is no such lab; lists those there are, and names the nearest.
-    ScenarioError
-        When this version cannot read the scenario that the lab was made from.
-
+    Raises UsageError when there is no such lab; lists those there are, and names the nearest.
+    Raises ScenarioError when this version cannot read the scenario that the lab was made from.
     """
     check_name(name)
     row = store.lab(name)
     if row is None or row.status == "down":
         raise unknown_lab(f"opening lab '{name}'", name, [lab.name for lab in store.labs()])
     provider = choose(providers, row.provider)
-    built = rebuild(row, store, provider, parts)
+    built = rebuild(row, store, provider)
     return OpenLab(
         name=name,
         plan=built.plan,
@@ -264,7 +212,6 @@ def open_lab(
         scenario_text=row.scenario_text,
         options=row.options,
         store=store,
-        writers=writers or Writers(_json, _html),
     )
 
 

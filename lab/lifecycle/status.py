@@ -85,15 +85,8 @@ class LabStatus:
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
     """The state of a lab and its detail, from the journal and what is there.
 
-    Parameters
-    ----------
-    journal, why
-        The journal's status and detail.
-    found
-        What the provider sees.
-    at_it
-        The command that holds the lab.
-
+    ``journal`` and ``why``: the journal's status and detail. ``at_it``: the command that holds the
+    lab.
     """
     if at_it is not None:
         return "working", f"{at_it!r} is at it"
@@ -115,11 +108,7 @@ def list_labs(
 ) -> tuple[LabStatus, ...]:
     """Every lab of this state directory, by name; those that only their marks show last.
 
-    Raises
-    ------
-    StateError
-        When the journal cannot be read.
-
+    Raises StateError when the journal cannot be read.
     """
     marks = all_marks(providers)
     rows = store.labs()
@@ -132,13 +121,8 @@ def status(
 ) -> LabStatus:
     """The lab of that name.
 
-    Raises
-    ------
-    UsageError
-        When there is none; lists those there are, and names the nearest.
-    StateError
-        When the journal cannot be read.
-
+    Raises UsageError when there is none; lists those there are, and names the nearest. Raises
+    StateError when the journal cannot be read.
     """
     check_name(name)
     row = store.lab(name)

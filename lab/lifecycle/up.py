@@ -78,19 +78,11 @@ def up(
 ) -> UpResult:
     """Bring the lab up, or find that it is up already.
 
-    Raises
-    ------
-    UsageError
-        When the name cannot be, or belongs to another scenario or provider.
-    PreflightError
-        When this machine cannot do it. Nothing was made.
-    StateError
-        When the journal cannot be kept, or the disk is as good as full.
-    BrokenError
-        When another command holds the lab, or a step failed: the lab is marked broken.
-    KeyboardInterrupt
-        When stopped, also by SIGTERM; the journal says how far it is.
-
+    Raises UsageError when the name cannot be, or belongs to another scenario or provider. Raises
+    PreflightError when this machine cannot do it. Nothing was made. Raises StateError when the
+    journal cannot be kept, or the disk is as good as full. Raises BrokenError when another command
+    holds the lab, or a step failed: the lab is marked broken. Raises KeyboardInterrupt when
+    stopped, also by SIGTERM; the journal says how far it is.
     """
     begun = time.monotonic()
     check_name(request.name, new=True)
@@ -115,11 +107,7 @@ def up(
 def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decision, ...]:
     """What ``up`` would do now, and why. Nothing is locked, made or written.
 
-    Raises
-    ------
-    UsageError
-        As :func:`up` does.
-
+    Raises UsageError as :func:`up` does.
     """
     check_name(request.name, new=True)
     return _decided(request, provider, store).decisions
@@ -128,11 +116,7 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decis
 def check(request: UpRequest, provider: Provider, store: Store) -> None:
     """See that ``up`` would not be refused. Nothing is locked, made or written.
 
-    Raises
-    ------
-    UsageError, PreflightError
-        As :func:`up` does.
-
+    Raises UsageError, PreflightError as :func:`up` does.
     """
     check_name(request.name, new=True)
     provider.preflight(_decided(request, provider, store).lab, request.intent)
@@ -317,15 +301,8 @@ def decide(
     one on that the provider names; and all do when a step was done that nothing asks for any
     more.
 
-    Parameters
-    ----------
-    steps_done
-        Digest of every step that was done, by name.
-    wanted
-        Name and digest of every step, in order.
-    liveness
-        What the provider found.
-
+    ``steps_done``: digest of every step that was done, by name. ``wanted``: name and digest of
+    every step, in order. ``liveness``: what the provider found.
     """
     reason = _reason_for_all(steps_done, wanted, liveness)
     decisions = []

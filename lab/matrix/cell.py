@@ -115,9 +115,7 @@ class GridTarget:
     group: str
     """The node that is asked or answers, or the name of what stands on no single node."""
     on_node: bool
-    """Whether ``group`` is a node."""
     path: Callable[[Endpoint], GridPath]
-    """From a source to it."""
     kind: str = ""
     """What tells it from others of its group that lead elsewhere."""
     never: frozenset[str] = frozenset()

@@ -188,9 +188,7 @@ class LabEndpoints:
     small: tuple[Variant, ...]
     mtu: int
     namespace: str
-    """Of all Services but the cluster's own."""
     machines: Mapping[str, MachineIntent]
-    """By name."""
     special: tuple[ProxiedService, ...]
     headless: tuple[HeadlessService, ...]
     front: ServicesNode | None

@@ -83,7 +83,6 @@ def _promised(judged: Judgement) -> Judgement:
 
 
 def _is_refusal(expectation: Expectation, outcome: Outcome) -> bool:
-    """Whether the cell failed as it was to."""
     if expectation.refusal == "several-backends":
         return outcome.status == "ok" and len(outcome.backends) > 1
     return outcome.status == expectation.refusal
@@ -111,7 +110,6 @@ def _with(happened: str, detail: str) -> str:
 
 
 def _amiss(cell: Cell, outcome: Outcome) -> str:
-    """What is wrong with an answer that came, or nothing."""
     if cell.answer is not None:
         return "" if outcome.answer == cell.answer else _wrong_answer(cell, outcome)
     if cell.refusal is not None:

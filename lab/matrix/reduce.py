@@ -27,8 +27,6 @@ _FEW = 3
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A cell, and the plan that it is of."""
-
     cell: Cell
     plan: Plan
 
@@ -119,7 +117,6 @@ def _smaller(
 
 
 def _find(scenario: Scenario, cell_id: str) -> _Found | None:
-    """The cell; None where the scenario is not valid, or has no such cell."""
     if any(rules.problems(scenario, frozenset(), registry.check)):
         return None
     plan = make_plan(scenario)
@@ -155,7 +152,6 @@ def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
 
 
 def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
-    """The same, asking for nothing but the like of the cell."""
     return scenario.replace(
         summary=f"the part of scenario {scenario.name} that has cell {cell.id}",
         matrix=MatrixChoice(

@@ -162,8 +162,6 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
 
 
 class _Engine:
-    """One run under way: what is expected, what came of it, and how it was judged."""
-
     def __init__(
         self, cells: Sequence[Cell], limits: Sequence[Limit], send: Send, pace: RunPace
     ) -> None:
@@ -187,7 +185,6 @@ class _Engine:
         self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
 
     def first_pass(self) -> None:
-        """Everything at once."""
         outcomes = self.send(self.probes, self.pace.first)
         self.attempts = [(outcomes[index],) for index in range(len(self.cells))]
         self.judgements = [self._judge(index) for index in range(len(self.cells))]
@@ -210,7 +207,6 @@ class _Engine:
         self.given_up = frozenset(order[done:])
 
     def doubt(self) -> None:
-        """Remember the expected time-outs that a broken path hides."""
         verdicts = [found.verdict for found in self.judgements]
         self.unproven = unproven(self.cells, self.expectations, verdicts)
 
@@ -308,7 +304,6 @@ def _path(cell: Cell) -> Path | None:
 
 
 def _is_direct(cell: Cell) -> bool:
-    """Whether no third node stands between the two."""
     return cell.entry in {None, cell.source.node, cell.target.node}
 
 

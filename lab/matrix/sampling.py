@@ -103,11 +103,9 @@ class _Sampler:
         self._chance = Random(f"{grid.family}/{seed}").random  # noqa: S311  a sample, no secret
         self._starts = [self._chance() for _ in range(self.pairs)]
         self._rings: dict[int, Iterator[tuple[int, int, int]]] = {}
-        """What is left of each pair."""
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are."""
         return len(self._askers) * len(self._asked)
 
     def every_kind(self) -> None:
@@ -164,7 +162,6 @@ class _Sampler:
                 self._use((silent[number],), ())
 
     def _asking(self) -> set[int]:
-        """The sources that have a cell."""
         return {place // self._deep // len(self._grid.targets) for place in self.places}
 
     def _use(self, sources: Iterable[int], targets: Iterable[int]) -> None:
@@ -195,7 +192,6 @@ class _Sampler:
         return self._grid.sources[source].name not in self._grid.targets[target].never
 
     def _ring(self, pair: int) -> Iterator[tuple[int, int, int]]:
-        """The cells of a pair, as source, target and variant."""
         sources = self._askers[pair // len(self._asked)]
         targets = self._asked[pair % len(self._asked)]
         around = len(sources) * len(targets) * self._deep
@@ -211,7 +207,6 @@ class _Sampler:
         self.places.add((source * len(self._grid.targets) + target) * self._deep + variant)
 
     def cells(self) -> Iterator[Cell]:
-        """The cells chosen, in the order of the grid."""
         grid, ends, path = self._grid, -1, None
         for place in sorted(self.places):
             target = grid.targets[place // self._deep % len(grid.targets)]
@@ -246,7 +241,6 @@ class Coverage:
     systems: Part
     """Pairs of operating systems, in each family."""
     askers: Part
-    """Pods that ask."""
     asked: Part
     """Pods that answer, for themselves or alone behind a Service."""
 

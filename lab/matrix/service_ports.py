@@ -121,7 +121,6 @@ class ServicePortTargets:
         return next(one for one in self.lab.ends.pods if one.name == backend.pod)
 
     def _seen(self, source: Endpoint, backends: list[Endpoint]) -> frozenset[str]:
-        """The addresses that the backends may see."""
         sources, entry = self.lab.sources, self.entry
         if entry and (self.service.outside == "cluster" or source.name == entry.name):
             return _joined(sources.of_node_port(entry.name, one) for one in backends)
@@ -139,7 +138,6 @@ def _joined(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 
 def _farthest(source: Endpoint, backends: list[Endpoint]) -> Relation:
-    """The relation of the backend that is farthest away."""
     found = {between(source, one) for one in backends}
     order: tuple[Relation, ...] = ("outside", "other-node", "same-node", "self")
     return next(one for one in order if one in found)

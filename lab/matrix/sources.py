@@ -34,18 +34,12 @@ _EVERYWHERE = {"default": "0.0.0.0/0"}
 
 
 class _Way(NamedTuple):
-    """Where one prefix leads."""
-
     device: frozenset[str]
-    """The addresses of the device."""
     source: frozenset[str] = frozenset()
-    """Of the route itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Addresses:
-    """One machine's addresses, by the part that holds them."""
-
     os: Os
     every: frozenset[str]
     uplink: frozenset[str]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lab._log import quantity
+from lab._log import quantity, table_lines
 from lab.explain.capture.files import Captured
 from lab.explain.capture.trace import Row, Sight, icmp_words
 from lab.matrix.verdict import GREEN
@@ -25,7 +25,7 @@ def to_text(lab: str, captured: Captured, directory: Path) -> str:
 def _lines(lab: str, captured: Captured, directory: Path) -> Iterator[str]:
     cell = captured.cell
     yield f"{cell.family}: {path_words(cell)}: {_came(captured)}"
-    yield from _table([_HEAD, *_cells(captured)])
+    yield from (f"  {line}" for line in table_lines([_HEAD, *_cells(captured)], right={3, 5}))
     if not captured.trace.known:
         yield "  (in the order in which the question was seen: paths through OVN are not walked)"
     yield f"  {captured.conclusion.sentence}"
@@ -79,16 +79,6 @@ def _after(captured: Captured, sight: Sight) -> str:
 def _as(row: Row) -> str:
     sight = row.question if row.question.packets else row.answer
     return f"{sight.ends} in {sight.tunnels}" if sight.tunnels else sight.ends
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    for row in rows:
-        padded = (
-            text.rjust(width) if place in {3, 5} else text.ljust(width)
-            for place, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield f"  {'  '.join(padded)}".rstrip()
 
 
 def _beside(captured: Captured) -> Iterator[str]:

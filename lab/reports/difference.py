@@ -238,41 +238,28 @@ def _patterns(
     causes = by_cause(
         population, marked, lambda cells, red: explain(cells, red, _OTHERS[kind], hosts=hosts)
     )
-    return tuple(
-        pattern
-        for cause in causes
-        for pattern in (
-            [_caused(kind, cause, by_id)]
-            if cause.line
-            else [_pattern(kind, group, by_id) for group in cause.groups]
-        )
-    )
+    found: list[Pattern] = []
+    for cause in causes:
+        sentences = [_sentence(kind, group, by_id) for group in cause.groups]
+        if cause.line:
+            found.append(_pattern(cause.sentence, tuple(sentences), cause, by_id, cause.line))
+            continue
+        for sentence, group in zip(sentences, cause.groups, strict=True):
+            found.append(_pattern(sentence, (), group, by_id))
+    return tuple(found)
 
 
-def _caused(kind: Kind, cause: Cause, changes: Mapping[str, VerdictChange]) -> Pattern:
-    """All that has one cause, with what its cells have in common."""
-    where = tuple(_sentence(kind, group, changes) for group in cause.groups)
-    return Pattern(
-        sentence=cause.sentence,
-        where=where,
-        cells=tuple(result.cell.id for result in cause.cells),
-        example=changes[cause.example.cell.id],
-        detail=cause.example.detail,
-        cause=cause.line,
-        repeat=cause.example.repeat,
-    )
-
-
-def _pattern(kind: Kind, group: Group, changes: Mapping[str, VerdictChange]) -> Pattern:
-    return Pattern(
-        sentence=_sentence(kind, group, changes),
-        where=(),
-        cells=tuple(result.cell.id for result in group.cells),
-        example=changes[group.example.cell.id],
-        detail=group.example.detail,
-        cause="",
-        repeat=group.example.repeat,
-    )
+def _pattern(
+    sentence: str,
+    where: tuple[str, ...],
+    of: Cause | Group,
+    changes: Mapping[str, VerdictChange],
+    cause: str = "",
+) -> Pattern:
+    example = of.example
+    cells = tuple(result.cell.id for result in of.cells)
+    change = changes[example.cell.id]
+    return Pattern(sentence, where, cells, change, example.detail, cause, example.repeat)
 
 
 def _sentence(kind: Kind, group: Group, changes: Mapping[str, VerdictChange]) -> str:

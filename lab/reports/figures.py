@@ -84,6 +84,13 @@ class Share:
         share = self.red / self.cells
         return 1 + sum(share > bound for bound in (0.1, 0.5, 0.9))
 
+    @property
+    def words(self) -> str:
+        """``992 of 992 red``."""
+        if not self.cells:
+            return "no cells"
+        return f"{self.red:,} of {self.cells:,} red" if self.red else "all as expected"
+
 
 def shares(run: RunResult) -> dict[str, Share]:
     """The share of red cells of every machine and pod that a cell concerns, by name."""

@@ -27,7 +27,7 @@ from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Latencies, family_table, latencies, shares
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.picture import Picture
-from lab.reports.topology import topology_svg
+from lab.reports.topology import ADDRESSES, Labels, arrange
 from lab.reports.wording import (
     actual,
     asked,
@@ -241,12 +241,13 @@ def to_html(run: RunResult, picture: Picture) -> str:
     """The report: some 50 KB and 220 bytes a cell. No file but the templates is read."""
     findings = list(_findings(red_causes(run.results, dict(run.hosts))))
     others = [result for result in run.results if result.verdict != "pass"]
-    return _template().render(
+    return render(
+        "report.html.j2",
         run=run,
         picture=picture,
-        style=_part("report.css"),
-        script=_part("report.js"),
-        script_hash=b64encode(sha256(_part("report.js").encode()).digest()).decode(),
+        style=part("report.css"),
+        script=part("report.js"),
+        script_hash=b64encode(sha256(part("report.js").encode()).digest()).decode(),
         data=cells_json(run, [each.cells for each in findings]),
         headline=headline(run),
         closing=closing_line(run),
@@ -259,7 +260,9 @@ def to_html(run: RunResult, picture: Picture) -> str:
         table=family_table(run),
         findings=findings,
         limits=limit_groups(run.results),
-        topology=topology_svg(picture, shares(run), run.emulated_nodes),
+        drawing=arrange(picture),
+        labels=Labels(shares(run), run.emulated_nodes),
+        addresses=ADDRESSES,
         speed=latencies(run, slowest=5),
         histogram=histogram_svg(latencies(run)),
         rows=[(each, expected(each), actual(each)) for each in others[:STATIC_ROWS]],
@@ -292,12 +295,18 @@ def _finding(
     return _Finding(title, cells, where, example, expected(example), actual(example))
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """The text of a template, style sheet or script."""
     return files("lab.reports").joinpath("templates", name).read_text(encoding="utf-8")
 
 
+def render(template: str, **values: object) -> str:
+    """A page from its template; every text in it is escaped."""
+    return _template(template).render(values)
+
+
 @cache
-def _template() -> Template:
+def _template(name: str) -> Template:
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - slow, and only for HTML
 
     environment = Environment(
@@ -309,4 +318,4 @@ def _template() -> Template:
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
     environment.globals["quantity"] = quantity
-    return environment.from_string(_part("report.html.j2"))
+    return environment.from_string(part(name))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
-from lab._log import one_line, quantity
+from lab._log import one_line, quantity, table_lines
 from lab.matrix.verdict import RunResult, Verdict
 from lab.reports.difference import (
     TITLES,
@@ -20,11 +18,8 @@ from lab.reports.difference import (
     text_lines,
     to_json,
 )
-from lab.reports.wording import asked_figures, closing_line, counted, in_full, verdict_words
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-
+from lab.reports.html import part, render
+from lab.reports.wording import asked_figures, closing_line, counted, in_full
 
 FORMAT = 1
 """Version of the JSON summary; a change that an older reader would misread raises it."""
@@ -263,11 +258,7 @@ def plain_lines(night: Night) -> list[str]:
         )
         for one in night.scenarios
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    lines = [f"Night {night.name} on {night.provider}: {headline(night)}", ""]
-    for row in rows:
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        lines.append("  ".join((*cells, row[4])).rstrip())
+    lines = [f"Night {night.name} on {night.provider}: {headline(night)}", "", *table_lines(rows)]
     return [*map(one_line, lines), "", *comparison_lines(night)]
 
 
@@ -369,7 +360,8 @@ def night_to_html(night: Night) -> str:
     totals: Counter[Verdict] = Counter()
     for card in cards:
         totals.update(dict(card.counts))
-    return _template().render(
+    return render(
+        "night.html.j2",
         night=night,
         cards=cards,
         totals=[(verdict, totals[verdict]) for verdict in totals],
@@ -377,7 +369,7 @@ def night_to_html(night: Night) -> str:
         headline=headline(night),
         tone="green" if night.green else "red",
         when=in_full(night.started),
-        style=_part("report.css") + _part("night.css"),
+        style=part("report.css") + part("night.css"),
     )
 
 
@@ -391,19 +383,3 @@ def _card(night: Night, one: ScenarioNight) -> _Card:
         for kind, cells in difference.kinds()
     )
     return _Card(one, counts, changes)
-
-
-def _part(name: str) -> str:
-    return files("lab.reports").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - slow, and only for HTML
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["verdict"] = verdict_words
-    environment.globals["quantity"] = quantity
-    return environment.from_string(_part("night.html.j2"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
-from lab._log import one_line, quantity
+from lab._log import one_line, quantity, table_lines
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
 from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
@@ -244,13 +244,7 @@ def _plain_table(table: FamilyTable) -> list[str]:
         [row.family, f"{row.cells:,}", *(f"{count:,}" if count else "-" for count in row.counts)]
         for row in table.rows
     ]
-    columns = list(zip(headings, *rows, strict=True))
-    widths = [max(len(text) for text in column) for column in columns]
-    lines = []
-    for row in (headings, *rows):
-        figures = (f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))
-        lines.append("  ".join((f"{row[0]:<{widths[0]}}", *figures)))
-    return lines
+    return list(table_lines([headings, *rows], right=range(1, len(headings))))
 
 
 def _rich_table(table: FamilyTable) -> Table:

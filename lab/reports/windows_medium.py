@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from lab._log import table_lines
 from lab.imaging.windows.medium import Use, WindowsMedium, version
 
 _CHANNELS = {
@@ -28,7 +29,12 @@ def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
     yield f"languages  {', '.join(spoken) or 'unknown'}"
     yield f"boots by   {_boots(medium)}"
     yield ""
-    yield from _table(medium)
+    yield from table_lines(
+        [
+            ("NO", "NAME", "DISPLAYNAME", "INSTALLED"),
+            *((str(i.index), i.name, i.display_name, _size(i.bytes)) for i in medium.images),
+        ]
+    )
     yield ""
     width = max((len(use.recipe) for use in uses), default=0)
     for use in uses:
@@ -51,17 +57,6 @@ def _boots(medium: WindowsMedium) -> str:
     if medium.no_prompt is None:
         return f"{told}; UEFI asks for a key press, and a loader that does not is not there"
     return f"{told}; a UEFI loader that asks for no key press is there"
-
-
-def _table(medium: WindowsMedium) -> Iterator[str]:
-    rows = [("NO", "NAME", "DISPLAYNAME", "INSTALLED")]
-    rows += [
-        (str(one.index), one.name, one.display_name, _size(one.bytes)) for one in medium.images
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (text.ljust(width) for text, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
 
 
 def _size(count: int) -> str:

@@ -143,6 +143,17 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
 """True if a value of a column is of its type: SQLite takes any value in any column."""
 
 
+def columns_of(kind: type[Any]) -> str:
+    """The columns of a kind of row, as SQL lists them."""
+    return ", ".join(column.name for column in fields(kind))
+
+
+def values_of(row: Any) -> tuple[Any, ...]:
+    """The values of a row as the database takes them; see :func:`row_of`."""
+    values = (getattr(row, column.name) for column in fields(row))
+    return tuple(json.dumps(dict(one)) if isinstance(one, Mapping) else one for one in values)
+
+
 class DamagedRowError(ValueError):
     """A row with a value that this program did not write; says which."""
 

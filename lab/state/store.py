@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sqlite3
 import time
@@ -32,14 +31,12 @@ from lab.state.rows import (
     Row,
     RunRow,
     StepRow,
+    columns_of,
     row_of,
+    values_of,
 )
 
-_FAULT_COLUMNS = "number, token, name, node, peer, state, at, observed"
-_LAB_COLUMNS = (
-    "name, scenario, scenario_text, scenario_path, provider, token, status, created, updated, "
-    "plan_digest, options, detail"
-)
+_LABS, _FAULTS = columns_of(LabRow), columns_of(FaultRow)
 
 
 class Store:
@@ -136,13 +133,13 @@ class Store:
 
     def put_lab(self, row: LabRow) -> None:
         """Write the lab, over an older one of its name."""
-        columns = _LAB_COLUMNS.split(", ")
-        updates = ", ".join(f"{column} = excluded.{column}" for column in columns[1:])
+        values = values_of(row)
+        updates = ", ".join(f"{column} = excluded.{column}" for column in _LABS.split(", ")[1:])
         self.write(
             f"writing down the lab '{row.name}'",
-            f"INSERT INTO labs ({_LAB_COLUMNS}) VALUES ({', '.join('?' * len(columns))}) "  # noqa: S608  only our own column names
+            f"INSERT INTO labs ({_LABS}) VALUES ({', '.join('?' * len(values))}) "  # noqa: S608  only our own column names
             f"ON CONFLICT (name) DO UPDATE SET {updates}",
-            [(*_lab_values(row),)],
+            [values],
         )
 
     def set_status(self, name: str, status: LabState, detail: str = "") -> None:
@@ -233,19 +230,10 @@ class Store:
         """Write a run and all its cells, or nothing."""
         doing = f"writing down the run '{run.id}'"
         with self.change(doing):
-            self.write(
-                doing,
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [_run_values(run)],
-            )
-            self.write(
-                doing,
-                "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (run.id, cell.id, cell.family, cell.verdict, cell.latency, cell.detail)
-                    for cell in cells
-                ],
-            )
+            insert = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            self.write(doing, insert, [values_of(run)])
+            insert = "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?)"
+            self.write(doing, insert, [(run.id, *values_of(cell)) for cell in cells])
             self.write(doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)])
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
@@ -253,8 +241,7 @@ class Store:
         return self.rows(
             RunRow,
             f"reading the runs of the lab '{lab}'",
-            "SELECT id, lab, token, scenario, provider, started, seconds, green, counts "
-            "FROM runs WHERE lab = ? ORDER BY id",
+            f"SELECT {columns_of(RunRow)} FROM runs WHERE lab = ? ORDER BY id",  # noqa: S608  the same
             (lab,),
         )
 
@@ -284,7 +271,7 @@ class Store:
         return self.rows(
             FaultRow,
             f"reading the faults of the lab '{lab}'",
-            f"SELECT {_FAULT_COLUMNS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
+            f"SELECT {_FAULTS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
             (lab,),
         )
 
@@ -302,7 +289,7 @@ class Store:
             number = max((one.number for one in self.faults(lab)), default=0) + 1
             self.write(
                 doing,
-                f"INSERT INTO faults (lab, {_FAULT_COLUMNS}) "  # noqa: S608  the same
+                f"INSERT INTO faults (lab, {_FAULTS}) "  # noqa: S608  the same
                 "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?, ?)",
                 [(lab, number, token, name, node, peer, self.now(), observed)],
             )
@@ -325,7 +312,7 @@ class Store:
         )
 
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
-        query = f"SELECT {_LAB_COLUMNS} FROM labs {where}"  # noqa: S608  only our own column names
+        query = f"SELECT {_LABS} FROM labs {where}"  # noqa: S608  only our own column names
         return self.rows(LabRow, "reading the labs", query, values)
 
     def rows(
@@ -350,37 +337,6 @@ class Store:
 
     def _guarded(self, doing: str) -> Any:
         return guarded_database(doing, self.path)
-
-
-def _lab_values(row: LabRow) -> tuple[Any, ...]:
-    return (
-        row.name,
-        row.scenario,
-        row.scenario_text,
-        row.scenario_path,
-        row.provider,
-        row.token,
-        row.status,
-        row.created,
-        row.updated,
-        row.plan_digest,
-        json.dumps(dict(row.options), sort_keys=True),
-        row.detail,
-    )
-
-
-def _run_values(run: RunRow) -> tuple[Any, ...]:
-    return (
-        run.id,
-        run.lab,
-        run.token,
-        run.scenario,
-        run.provider,
-        run.started,
-        run.seconds,
-        int(run.green),
-        json.dumps(dict(run.counts)),
-    )
 
 
 FILE = "state.db"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 from lab.scenario.terms import Policy, ServicePort
 
 NODE_SEGMENT = "cluster"
-"""Name of the segment that all nodes are on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,6 @@ class Hardware:
 
 
 SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
-"""For the router and the client outside, of which a scenario says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,6 @@ class Session:
     """One BGP session, seen from one of its ends."""
 
     machine: str
-    """The other end."""
     address: str
     asn: int
     """The other end's autonomous system."""
@@ -140,7 +137,6 @@ class Backend:
     pod: str
     address: str
     node: str
-    """Where the pod is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +308,6 @@ class Drop:
     rule: str
     """Id of the rule that asks for it."""
     destinations: tuple[str, ...]
-    """Prefixes."""
     ports: tuple[int, int] | None = None
     """First and last destination port, or None for every packet."""
     spared: tuple[str, ...] = ()
@@ -356,22 +351,21 @@ class MachineIntent:
     kind: MachineKind
     os: Os
     interfaces: tuple[Interface, ...]
-    bridge: Bridge | None
-    tunnel: Tunnel | None
-    routes: tuple[Route, ...]
-    neighbours: tuple[Neighbour, ...]
-    forwarding: tuple[ForwardingEntry, ...]
-    proxies: tuple[ProxyNeighbour, ...]
-    pods: tuple[Pod, ...]
-    translation: Translation | None
-    drops: tuple[Drop, ...]
-    forwards: bool
+    bridge: Bridge | None = None
+    tunnel: Tunnel | None = None
+    routes: tuple[Route, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    forwarding: tuple[ForwardingEntry, ...] = ()
+    proxies: tuple[ProxyNeighbour, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    translation: Translation | None = None
+    drops: tuple[Drop, ...] = ()
+    forwards: bool = False
     """Whether the machine routes packets that are not its own."""
     hardware: Hardware = SMALL
     kubelet: Kubelet | None = None
     """None for all that are no nodes of the cluster."""
     switch: Switch | None = None
-    """Of a hypervisor."""
     resolver: Resolver | None = None
     """None where it asks nobody for names."""
     daemons: tuple[Daemon, ...] = ()
@@ -398,7 +392,6 @@ class Gateway:
     """An address that one of several machines holds at a time: a Windows node's pods' gateway."""
 
     node: str
-    """Whose pods go through it."""
     address: str
     """With the prefix length of those pods' range."""
     device: str
@@ -420,7 +413,6 @@ class ServicesNode:
     api_port: int
     """There it passes the API on to the API servers."""
     api_servers: tuple[str, ...]
-    """Machines with one."""
     domain: str
     """Of the nodes' own names."""
     names: tuple[tuple[str, str], ...]
@@ -451,7 +443,6 @@ class Intent:
     machines, these are real, and none of the lab's to make."""
 
     services_node: ServicesNode | None = None
-    """None where there is none."""
 
     def everything(self) -> tuple[MachineIntent, ...]:
         """Hypervisors, then the machines on them."""

@@ -226,7 +226,6 @@ class KernelWalk:
         return self._to_pod(machine, sibling, self._put_back(machine, packet))
 
     def _in(self, machine: MachineIntent, packet: Packet, arrived_by: str | None) -> Packet:
-        """A packet in a machine's own hands; ``arrived_by`` is None for one of its own."""
         self.passed += 1
         if self.passed > _MOST_MACHINES:
             raise Ends(f"the packet goes in circles at {machine.name}")
@@ -293,7 +292,6 @@ class KernelWalk:
         return packet
 
     def _leaves(self, translation: Translation, packet: Packet) -> bool:
-        """Whether it is a pod's packet to the outside, which is masqueraded there."""
         local, kept = translation.local_cidr, (*translation.not_masqueraded, _MULTICAST)
         from_here = local is not None and covers(local, packet.source)
         return from_here and not any(covers(one, packet.target) for one in kept)

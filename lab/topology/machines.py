@@ -119,18 +119,11 @@ def router(plan: Plan, routes: tuple[Route, ...] = ()) -> MachineIntent:
                 plan.node_mtu,
             ),
         ),
-        bridge=None,
-        tunnel=None,
         routes=routes,
         neighbours=(
             *(Neighbour(str(node.address), node.mac, UPLINK) for node in plan.nodes),
             Neighbour(str(plan.client_address), mac(plan.client_address), "eth1"),
         ),
-        forwarding=(),
-        proxies=(),
-        pods=(),
-        translation=None,
-        drops=(),
         forwards=True,
     )
 
@@ -151,16 +144,8 @@ def client(plan: Plan) -> MachineIntent:
                 plan.node_mtu,
             ),
         ),
-        bridge=None,
-        tunnel=None,
         routes=(Route("default", UPLINK, str(gateway)),),
         neighbours=(Neighbour(str(gateway), mac(gateway), UPLINK),),
-        forwarding=(),
-        proxies=(),
-        pods=(),
-        translation=None,
-        drops=(),
-        forwards=False,
     )
 
 
@@ -201,7 +186,6 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
         else (),
         pods=pods,
         translation=_translation(plan, planned, network),
-        drops=(),
         forwards=planned.role != "services",
         hardware=Hardware(
             image=planned.image,
@@ -322,7 +306,6 @@ class _Common:
         self._last: tuple[Plan, tuple[ProxiedService, ...]] | None = None
 
     def of(self, plan: Plan) -> tuple[ProxiedService, ...]:
-        """Those of this very plan, kept until another one is asked for."""
         last = self._last
         if last is None or last[0] is not plan:
             self._last = last = plan, tuple(_services(plan))

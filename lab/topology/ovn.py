@@ -113,7 +113,6 @@ _OnDevice = TypeVar("_OnDevice", Route, Neighbour)
 
 
 def _moved(one: _OnDevice) -> _OnDevice:
-    """What was the card's is its bridge's."""
     return replace(one, device=EXTERNAL_BRIDGE) if one.device == machines.UPLINK else one
 
 

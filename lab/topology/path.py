@@ -42,7 +42,6 @@ class Flow:
     """Who asks which address, and how."""
 
     source: str
-    """Name of the pod or machine that asks."""
     target: str
     """Address as it is asked for: a pod's, a Service's, a machine's."""
     port: int

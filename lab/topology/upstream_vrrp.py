@@ -181,7 +181,6 @@ def check_office(scenario: Scenario) -> Iterator[Problem]:
 
 
 CLUSTER_CARD = "eth1"
-"""As the report names it."""
 OVERLAY = vxlan.Overlay(device="vxlan0", vni=4096, port=4789)
 CANDIDATES = 3
 FIRST_ROUTER_ID = 188

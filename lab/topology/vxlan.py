@@ -83,7 +83,6 @@ def _tunnel(plan: Plan, node: PlannedNode, overlay: Overlay) -> Tunnel | None:
 
 
 def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
-    """To another node's pods."""
     if direct:
         return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
     end = str(other.pod_cidr).split("/")[0]

@@ -231,7 +231,6 @@ def _with_address(switch: LogicalSwitch, address: str) -> LogicalPort:
 
 
 def _switched_card(machine: MachineIntent) -> Interface | None:
-    """The card that a virtual switch has as a port."""
     return next((one for one in machine.interfaces if one.card), None)
 
 

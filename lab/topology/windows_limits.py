@@ -75,9 +75,7 @@ class ProxyLimit:
 
     limit: Limit
     images: tuple[str, ...] = WINDOWS_IMAGES
-    """Of the Windows nodes that it holds for."""
     kubernetes: tuple[str, ...] = SUPPORTED
-    """Minor versions of the kube-proxy that it holds for."""
 
 
 AFFINITY = Limit(

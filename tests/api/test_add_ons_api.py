@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from lab._deadline import Deadline
+from lab._errors import DeadlineError
 from lab.cluster.addons import ovn_kubernetes
 from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
-from lab.cluster.api import Api, RefusedError
+from lab.cluster.api import MERGE, Api, RefusedError
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
 from lab.cluster.cluster import plan_cluster
 from lab.cluster.linux.bring_up import addon_documents
@@ -38,29 +39,14 @@ BUNDLE = Manifest(
         for name in REPOSITORIES
     ),
 )
-PLURALS = {
-    "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
-    "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-    "ConfigMap": "api/v1/{}configmaps",
-    "DaemonSet": "apis/apps/v1/{}daemonsets",
-    "Deployment": "apis/apps/v1/{}deployments",
-    "Namespace": "api/v1/namespaces",
-    "Node": "api/v1/nodes",
-    "Service": "api/v1/{}services",
-    "ServiceAccount": "api/v1/{}serviceaccounts",
-}
-
-
-def path(document: Any) -> str:
-    namespace = document["metadata"].get("namespace")
-    return "/" + PLURALS[document["kind"]].format(f"namespaces/{namespace}/" if namespace else "")
 
 
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
     intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
     made = addon_documents(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
-    return [renamed(one) for one in made if one["kind"] in PLURALS]
+    own = ("v1", "apps/v1", "rbac.authorization.k8s.io/v1")
+    return [renamed(one) for one in made if one["apiVersion"] in own]
 
 
 def renamed(document: Any) -> Any:
@@ -77,7 +63,9 @@ def renamed(document: Any) -> Any:
 def test_the_server_takes_every_document_of_its_own_kinds(api: Api, scenario: str) -> None:
     for document in documents(scenario):
         if document["metadata"]["name"] != "kube-dns":  # of another range of Services
-            api.ask("POST", path(document), Deadline(SECONDS), body=document, query=STRICT)
+            path = api._path(document, Deadline(SECONDS))
+            place = path.rpartition("/")[0]
+            api.ask("POST", place, Deadline(SECONDS), body=document, query=STRICT)
 
 
 def test_a_field_that_no_kind_has_is_refused(api: Api) -> None:
@@ -90,3 +78,27 @@ def test_a_field_that_no_kind_has_is_refused(api: Api) -> None:
             body=bad,
             query=STRICT,
         )
+
+
+def test_an_object_is_applied_over_what_others_have_made_of_it(api: Api) -> None:
+    place = "/api/v1/namespaces/default/configmaps/mine"
+    metadata = {"name": "mine", "namespace": "default"}
+    mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}}
+    for _ in range(2):
+        api.apply(mine, Deadline(SECONDS))
+    api.ask("PATCH", place, Deadline(SECONDS), {"data": {"a": "2", "b": "3"}}, content=MERGE)
+    api.apply(mine, Deadline(SECONDS))
+    assert api.ask("GET", place, Deadline(SECONDS))["data"] == {"a": "1", "b": "3"}
+    api.remove(place, Deadline(SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"kind": "Nothing"}, "has no kind 'Nothing' yet"), ({"apiVersion": "no.such/v1"}, "no")],
+)
+def test_a_kind_that_is_not_there_yet_is_waited_for(
+    api: Api, change: dict[str, str], words: str
+) -> None:
+    one = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}} | change
+    with pytest.raises(DeadlineError, match=words):
+        api.apply(one, Deadline(1.0))

@@ -137,7 +137,6 @@ def _node(
         proxies=tuple(proxies),
         pods=tuple(_pod(name, address, node, mtu) for name, address in node.pods),
         translation=Translation(str(node.cidr), keep, services) if services else None,
-        drops=(),
         forwards=True,
     )
 
@@ -170,15 +169,8 @@ def _router(kind: Kind, nodes: list[Node]) -> MachineIntent:
             Interface("eth0", "cluster", mac(ROUTER), (f"{ROUTER}/24",), 1500),
             Interface("eth1", "outside", mac(OUTSIDE_ROUTER), (f"{OUTSIDE_ROUTER}/24",), 1500),
         ),
-        bridge=None,
-        tunnel=None,
         routes=tuple(routes),
         neighbours=(*near, Neighbour(CLIENT, mac(CLIENT), "eth1")),
-        forwarding=(),
-        proxies=(),
-        pods=(),
-        translation=None,
-        drops=(),
         forwards=True,
     )
 
@@ -189,14 +181,6 @@ def _client() -> MachineIntent:
         kind="client",
         os="linux",
         interfaces=(Interface("eth0", "outside", mac(CLIENT), (f"{CLIENT}/24",), 1500),),
-        bridge=None,
-        tunnel=None,
         routes=(Route("default", "eth0", OUTSIDE_ROUTER),),
         neighbours=(Neighbour(OUTSIDE_ROUTER, mac(OUTSIDE_ROUTER), "eth0"),),
-        forwarding=(),
-        proxies=(),
-        pods=(),
-        translation=None,
-        drops=(),
-        forwards=False,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from node_lab import NodeLab
 
 from lab._deadline import Deadline
-from lab.cluster.exec_stream import ExecResult
+from lab.cluster.api import ExecResult
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responder_config import configuration

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.facts.node import NodeFacts
-from lab.lifecycle.session import OpenLab, Writers
+from lab.lifecycle.session import OpenLab
 from lab.providers.node.control import NodeMachine
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
@@ -102,7 +102,6 @@ def opened(
     store = Store(directory)
     store.put_lab(LabRow("guests", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
     store.lab_directory("guests").mkdir(parents=True)
-    nothing: Any = lambda *_: {}  # noqa: E731  no run is recorded
     return OpenLab(
         name="guests",
         plan=lab.plan,
@@ -115,5 +114,4 @@ def opened(
         scenario_text="",
         options={},
         store=store,
-        writers=Writers(nothing, nothing),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 from node_lab import SECONDS, NewLab, NodeLab
@@ -14,7 +15,8 @@ from lab.explain.capture.plan import listening
 from lab.explain.capture.trace import Conclusion, conclude, trace
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.campaign import Capture
+from lab.providers.node.campaign import capture
+from lab.providers.node.control import NodeControl
 from lab.providers.provider import ProbeSettings
 
 
@@ -72,15 +74,18 @@ class Told:
         self.stopped = process
 
 
-PLACES = {"a": "a", "a-p1": "a", "b": "b"}
+def in_memory(
+    taps: Sequence[Tap], during: Callable[[], None], **listeners: Told
+) -> tuple[Taken, ...]:
+    places = {"a": "a", "a-p1": "a", "b": "b"}
+    controls = cast("dict[str, NodeControl]", listeners)
+    return capture(controls, places, taps, 77, during, Deadline(20))
 
 
 def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone() -> None:
     taps = [Tap("b", "eth0"), Tap("a-p1", "eth0"), Tap("c", "eth0"), Tap("a", "eth0")]
     well = Told()
-    found = Capture({"a": well, "b": Told(fails=True)}, PLACES, 77).run(
-        taps, lambda: None, Deadline(20)
-    )
+    found = in_memory(taps, lambda: None, a=well, b=Told(fails=True))
     assert [one.tap for one in found] == taps
     assert [len(one.frames) for one in found] == [0, 1, 0, 1]
     assert ["refused" in one.trouble for one in found] == [True, False, False, False]
@@ -94,5 +99,5 @@ def test_those_who_listen_are_stopped_also_where_the_probe_fails() -> None:
 
     well = Told()
     with pytest.raises(ValueError, match="the probe's own"):
-        Capture({"a": well}, PLACES, 77).run([Tap("a", "eth0")], fail, Deadline(20))
+        in_memory([Tap("a", "eth0")], fail, a=well)
     assert well.stopped == 77

@@ -45,7 +45,7 @@ def test_a_fault_on_a_machine_is_named_and_healed(there: OpenLab, fault: str) ->
         assert finding is not None
         assert (finding.fault, finding.node) == (fault, "worker1")
     finally:
-        assert heal(there, SAID.append).mended == (row,)
+        assert heal(there, SAID.append).removed == (row,)
     assert present(there) == ()
 
 

@@ -12,7 +12,8 @@ import media_maker
 import pytest
 
 from lab._errors import PreflightError
-from lab.imaging import image_store, inputs, recipes
+from lab.imaging import inputs, recipes
+from lab.imaging.image_store import ImageStore
 from lab.imaging.windows import medium
 from lab.imaging.windows.settings import RELEASES, Release
 from lab.inventory.inventory import ImageSource, Inventory
@@ -130,7 +131,7 @@ def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
     recipe = recipes.load("windows-server-2022")
     wrong = _zeros(tmp_path)
     with pytest.raises(PreflightError, match="reading"):
-        image_store.remember(tmp_path / "cache", Inventory(), recipe, {name: wrong})
+        ImageStore(tmp_path / "cache", Inventory()).remember(recipe.name, {name: wrong})
     assert not (tmp_path / "cache").exists()
     images = {
         recipe.name: ImageSource(url=str(media_maker.make(tmp_path))),

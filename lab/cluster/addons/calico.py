@@ -78,11 +78,6 @@ def by_operator(cluster: Cluster) -> bool:
     return any(node.os == "windows" for node in cluster.nodes)
 
 
-def calico_images(cluster: Cluster) -> tuple[str, ...]:
-    """What a Linux node needs, without tags."""
-    return (*IMAGES, *(OPERATOR_IMAGES if by_operator(cluster) else ()))
-
-
 def node_pools(cluster: Cluster) -> tuple[IPPool, ...]:
     """In the cluster's order."""
     return tuple(node_pool(node.name, node.pod_cidr) for node in cluster.nodes if node.pod_cidr)
@@ -176,40 +171,6 @@ def _router(intent: Intent) -> MachineIntent | None:
 
 ACCOUNT = "calico-node"
 _GROUP = "crd.projectcalico.org"
-_KINDS = {
-    "BGPConfiguration": "bgpconfigurations",
-    "BGPFilter": "bgpfilters",
-    "BGPPeer": "bgppeers",
-    "BlockAffinity": "blockaffinities",
-    "CalicoNodeStatus": "caliconodestatuses",
-    "ClusterInformation": "clusterinformations",
-    "FelixConfiguration": "felixconfigurations",
-    "GlobalNetworkPolicy": "globalnetworkpolicies",
-    "GlobalNetworkSet": "globalnetworksets",
-    "HostEndpoint": "hostendpoints",
-    "IPAMBlock": "ipamblocks",
-    "IPAMConfig": "ipamconfigs",
-    "IPAMHandle": "ipamhandles",
-    "IPPool": "ippools",
-    "IPReservation": "ipreservations",
-    "KubeControllersConfiguration": "kubecontrollersconfigurations",
-    "NetworkPolicy": "networkpolicies",
-    "NetworkSet": "networksets",
-    "StagedGlobalNetworkPolicy": "stagedglobalnetworkpolicies",
-    "StagedKubernetesNetworkPolicy": "stagedkubernetesnetworkpolicies",
-    "StagedNetworkPolicy": "stagednetworkpolicies",
-    "Tier": "tiers",
-}
-"""Kinds and their plurals."""
-_OF_NAMESPACES = {
-    "NetworkPolicy", "NetworkSet", "StagedKubernetesNetworkPolicy", "StagedNetworkPolicy"
-}  # fmt: skip
-_POLICY_GROUP = "policy.networking.k8s.io"
-_POLICY_KINDS = {
-    "AdminNetworkPolicy": "adminnetworkpolicies",
-    "BaselineAdminNetworkPolicy": "baselineadminnetworkpolicies",
-}
-"""Of Kubernetes' own, which Calico watches."""
 _STORED = {"IPAMConfiguration": "IPAMConfig"}
 """Where a kind has another name as it is stored."""
 
@@ -220,9 +181,12 @@ def manifest_waves(
     """The kinds, then all else."""
     settings = calico_settings(cluster, intent)
     return (
-        (*administrator(ACCOUNT, NAMESPACE), *_crds()),
+        (*administrator(ACCOUNT, NAMESPACE), *render("addons/calico_crds.yaml", group=_GROUP)),
         (
-            *(_pool_document(cluster, one) for one in node_pools(cluster)),
+            *(
+                _crd_object("IPPool", one.name, pool_spec(cluster.topology, one))
+                for one in node_pools(cluster)
+            ),
             *(_crd_object(_STORED.get(one.kind, one.kind), one.name, one.spec) for one in settings),
             *render(
                 "addons/calico.yaml",
@@ -259,53 +223,6 @@ def cni_config(cluster: Cluster) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _crds() -> Iterator[Document]:
-    """Any content is taken: it is the lab's own, and Calico's, which check it themselves."""
-    for kind, plural in _KINDS.items():
-        yield _crd(_GROUP, "v1", kind, plural)
-    for kind, plural in _POLICY_KINDS.items():
-        yield _crd(_POLICY_GROUP, "v1alpha1", kind, plural)
-
-
-def _crd(group: str, version: str, kind: str, plural: str) -> Document:
-    metadata: dict[str, Any] = {"name": f"{plural}.{group}"}
-    if group == _POLICY_GROUP:  # the API server has them protected
-        approved = "https://github.com/kubernetes-sigs/network-policy-api/pull/30"
-        metadata["annotations"] = {"api-approved.kubernetes.io": approved}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": metadata,
-        "spec": {
-            "group": group,
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-            },
-            "scope": "Namespaced" if kind in _OF_NAMESPACES else "Cluster",
-            "versions": [
-                {
-                    "name": version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "x-kubernetes-preserve-unknown-fields": True,
-                        }
-                    },
-                }
-            ],
-        },
-    }
-
-
-def _pool_document(cluster: Cluster, pool: IPPool) -> Document:
-    return _crd_object("IPPool", pool.name, pool_spec(cluster.topology, pool))
-
-
 def _crd_object(kind: str, name: str, spec: Any) -> Document:
     own = {"autoAllocateBlocks": True} if kind == "IPAMConfig" else {}
     return {
@@ -320,17 +237,6 @@ OPERATOR_NAMESPACE = "tigera-operator"
 OPERATOR = "quay.io/tigera/operator"
 MOST_POOLS = 25
 """Of an Installation (``+kubebuilder:validation:MaxItems``)."""
-
-
-def operator_unfit(intent: Intent) -> str:
-    """Why the operator cannot make the plan's pod addresses; empty where it can."""
-    nodes = sum(1 for machine in intent.machines if machine.kubelet and machine.kubelet.pod_cidr)
-    if nodes <= MOST_POOLS:
-        return ""
-    return (
-        f"{nodes} nodes run pods, each has an IP pool of its own, and Calico's operator, which "
-        f"Windows nodes ask for, takes {MOST_POOLS}"
-    )
 
 
 def operator_waves(
@@ -349,36 +255,21 @@ def operator_waves(
         endpoint=cluster.endpoint,
         port=API_PORT,
         bgp=cluster.topology == BGP,
-        pools=list(_operator_pools(cluster)),
+        pools=node_pools(cluster),
         mtu=cluster.pod_mtu,
         service_cidr=cluster.service_cidr,
     )
-    settings = tuple(_setting_document(one) for one in calico_settings(cluster, intent))
+    settings = tuple(
+        {
+            "apiVersion": "projectcalico.org/v3",
+            "kind": one.kind,
+            "metadata": {"name": one.name},
+            "spec": one.spec,
+        }
+        for one in calico_settings(cluster, intent)
+    )
     operator = (*administrator("tigera-operator", OPERATOR_NAMESPACE), *documents[:2])
     return (operator, documents[2:], settings)
-
-
-def _operator_pools(cluster: Cluster) -> Iterator[Document]:
-    encapsulation = "VXLAN" if cluster.topology == VXLAN else "None"
-    for pool in node_pools(cluster):
-        yield {
-            "blockSize": pool.block_size,
-            "cidr": pool.cidr,
-            "encapsulation": encapsulation,
-            "name": pool.name,
-            "natOutgoing": "Enabled",
-            "nodeSelector": pool.node_selector,
-        }
-
-
-def _setting_document(one: Setting) -> Document:
-    """By Calico's own API."""
-    return {
-        "apiVersion": "projectcalico.org/v3",
-        "kind": one.kind,
-        "metadata": {"name": one.name},
-        "spec": one.spec,
-    }
 
 
 class Calico(Addon):
@@ -404,7 +295,7 @@ class Calico(Addon):
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
         """Those of the nodes, and of the operator where it installs them."""
-        return calico_images(cluster)
+        return (*IMAGES, *(OPERATOR_IMAGES if by_operator(cluster) else ()))
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest
@@ -424,8 +315,14 @@ class Calico(Addon):
         return (Remove((pod_network.FLANNEL_CONFIG, pod_network.BRIDGE_CONFIG)),)
 
     def unfit(self, intent: Intent) -> str:
-        """Why the operator cannot make the plan's pod addresses."""
-        return operator_unfit(intent) if _has_windows(intent) else ""
+        """Why the operator, which Windows nodes ask for, cannot make the plan's pod addresses."""
+        nodes = sum(1 for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
+        if not _has_windows(intent) or nodes <= MOST_POOLS:
+            return ""
+        return (
+            f"{nodes} nodes run pods, each has an IP pool of its own, and Calico's operator, which "
+            f"Windows nodes ask for, takes {MOST_POOLS}"
+        )
 
     def unverified(self, intent: Intent) -> str:
         """The operator."""

@@ -1,11 +1,9 @@
 """ovn-kubernetes on a cluster, each node a zone with databases of its own. Pure.
 
-Form: its own templates (``dist/templates/ovnkube-single-node-zone`` and ``-control-plane``) and
-start script (``ovnkube.sh``), daemonset version 1.2.0. Never run: it wants a newer OVN than Debian
-12's, and a kernel with ``openvswitch`` and ``geneve``. Open
-vSwitch is the machine's own, from its distribution. ovn-kubernetes takes over a bridge that is
-there, and makes the rest of the switch itself: the bridge has the card's addresses and MAC, and is
-made again at every start, before the kubelet.
+Never run: it wants a newer OVN than Debian 12's, and a kernel with ``openvswitch`` and ``geneve``.
+Open vSwitch is the machine's own, from its distribution. ovn-kubernetes takes over a bridge that
+is there, and makes the rest of the switch itself: the bridge has the card's addresses and MAC, and
+is made again at every start, before the kubelet.
 
 It hands nodes their part of the pod network out itself, unless a node has one already: so each
 is given the plan's. kube-proxy is left out; OVN's load balancers are the Services.
@@ -17,23 +15,24 @@ Source of what it makes on a node: ovn-kubernetes 1.2, ``go-controller/pkg/types
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import ip_network
-from typing import Any
 
 from lab.cluster.addons.addon import Addon
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document, administrator
+from lab.cluster.documents import Document, administrator, render
 from lab.cluster.footprint import Footprint
 from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import (
     Operations,
     Remove,
-    Run,
     SystemdUnit,
     WriteFile,
     inputs_digest,
+    require_program,
+    run_once,
+    unit_file,
 )
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.ovn import EXTERNAL_BRIDGE
@@ -44,60 +43,30 @@ PACKAGE = "openvswitch-switch"
 """Debian's, on every Linux node."""
 ACCOUNT = "ovn"
 DAEMON_SET = "ovnkube-node"
-VERSION = "1.2.0"
-"""Of the form of its daemon sets, which the start script asks for."""
 SUBNETS = "k8s.ovn.org/node-subnets"
 ZONE = "k8s.ovn.org/zone-name"
 """A Node's label; ``ovnkube.sh`` takes a node without it for one of the zone of all."""
-_HOST_PATHS = {
-    "host-cni-bin": ("/opt/cni/bin", "/opt/cni/bin"),
-    "host-cni-conf": ("/etc/cni/net.d", "/etc/cni/net.d"),
-    "host-databases": ("/var/lib/openvswitch", "/etc/ovn"),
-    "host-etc": ("/etc/openvswitch", "/etc/openvswitch"),
-    "host-log": ("/var/log/openvswitch", "/var/log/openvswitch"),
-    "host-log-ovn": ("/var/log/openvswitch", "/var/log/ovn"),
-    "host-log-ovnkube": ("/var/log/ovn-kubernetes", "/var/log/ovn-kubernetes"),
-    "host-netns": ("/run/netns", "/var/run/netns"),
-    "host-run": ("/run/openvswitch", "/var/run/openvswitch"),
-    "host-run-ovn": ("/run/openvswitch", "/var/run/ovn"),
-    "host-run-ovnkube": ("/run/ovn-kubernetes", "/var/run/ovn-kubernetes"),
-    "host-slash": ("/", "/host"),
-}
-"""Volume: the machine's directory, and where its containers see it."""
-_SHARED = "host-netns"
-"""What the runtime mounts there later is seen, too: a pod's network namespace."""
-_COMMON = ("host-log", "host-log-ovn", "host-run", "host-run-ovn")
-_DATABASES = (*_COMMON, "host-databases", "host-etc")
-_ZONE = {"OVN_ENABLE_INTERCONNECT": "true", "OVN_SSL_ENABLE": "no"}
-_MODE = {**_ZONE, "OVN_GATEWAY_MODE": "local"}
-_LOCAL = {"OVN_NORTH": "local", "OVN_SOUTH": "local"}
-"""Databases are those of the pod itself."""
 
 
 def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
     """Everything but what is on the nodes themselves."""
-    control_plane = {"node-role.kubernetes.io/control-plane": ""}
+    prefixes = [ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr]
     return (
         *administrator(ACCOUNT, NAMESPACE),
-        _settings(cluster),
-        _workload("Deployment", "ovnkube-control-plane", control_plane, [_manager(manifest)]),
-        _workload("DaemonSet", DAEMON_SET, {}, _nodes(manifest)),
+        *render(
+            "addons/ovn_kubernetes.yaml",
+            namespace=NAMESPACE,
+            account=ACCOUNT,
+            daemon_set=DAEMON_SET,
+            bridge=EXTERNAL_BRIDGE,
+            image=manifest.image(IMAGE).name,
+            endpoint=cluster.endpoint,
+            port=API_PORT,
+            mtu=cluster.pod_mtu,
+            pods=f"{cluster.pod_cidr}/{max(prefixes)}",
+            services=cluster.service_cidr,
+        ),
     )
-
-
-def _settings(cluster: Cluster) -> Document:
-    prefixes = [ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "ovn-config", "namespace": NAMESPACE},
-        "data": {
-            "k8s_apiserver": f"https://{cluster.endpoint}:{API_PORT}",
-            "mtu": str(cluster.pod_mtu),
-            "net_cidr": f"{cluster.pod_cidr}/{max(prefixes)}",
-            "svc_cidr": cluster.service_cidr,
-        },
-    }
 
 
 def zones(cluster: Cluster) -> Iterator[Document]:
@@ -116,127 +85,25 @@ def zones(cluster: Cluster) -> Iterator[Document]:
             }
 
 
-def _manager(manifest: Manifest) -> Document:
-    volumes = (*_COMMON, "host-log-ovnkube")
-    return _container(manifest, "ovnkube-cluster-manager", "ovn-cluster-manager", volumes, _MODE)
-
-
-def _nodes(manifest: Manifest) -> list[Document]:
-    gateway = {"OVN_GATEWAY_OPTS": f"--gateway-interface={EXTERNAL_BRIDGE}"}
-    controller = _container(
-        manifest,
-        "ovnkube-controller",
-        "ovnkube-controller-with-node",
-        tuple(_HOST_PATHS),
-        {**_MODE, **_LOCAL, **gateway},
-    )
-    controller["securityContext"] = {"privileged": True, "runAsUser": 0}
-    local = {**_ZONE, **_LOCAL}
-    return [
-        _container(manifest, "nb-ovsdb", "local-nb-ovsdb", _DATABASES, _ZONE),
-        _container(manifest, "sb-ovsdb", "local-sb-ovsdb", _DATABASES, _ZONE),
-        _container(manifest, "ovn-northd", "run-ovn-northd", _COMMON, local),
-        controller,
-        _container(manifest, "ovn-controller", "ovn-controller", _COMMON, local),
-    ]
-
-
-_FROM_SETTINGS = {
-    "K8S_APISERVER": "k8s_apiserver",
-    "OVN_MTU": "mtu",
-    "OVN_NET_CIDR": "net_cidr",
-    "OVN_SVC_CIDR": "svc_cidr",
-}
-_FROM_FIELDS = {
-    "K8S_NODE": "spec.nodeName",
-    "K8S_NODE_IP": "status.hostIP",
-    "OVN_KUBERNETES_NAMESPACE": "metadata.namespace",
-}
-
-
-def _container(
-    manifest: Manifest,
-    name: str,
-    command: str,
-    volumes: tuple[str, ...],
-    environment: Mapping[str, str],
-) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        key: {"value": value}
-        for key, value in {"OVN_DAEMONSET_VERSION": VERSION, **environment}.items()
-    }
-    given |= {
-        key: {"valueFrom": {"configMapKeyRef": {"key": own, "name": "ovn-config"}}}
-        for key, own in _FROM_SETTINGS.items()
-    }
-    given |= {
-        key: {"valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in _FROM_FIELDS.items()
-    }
-    return {
-        "name": name,
-        "image": manifest.image(IMAGE).name,
-        "imagePullPolicy": "Never",
-        "command": ["/root/ovnkube.sh", command],
-        "env": [{"name": key, **value} for key, value in given.items()],
-        "securityContext": {"capabilities": {"add": ["NET_ADMIN", "SYS_NICE"]}, "runAsUser": 0},
-        "volumeMounts": [_mount(one) for one in volumes],
-    }
-
-
-def _mount(name: str) -> Document:
-    mount = {"name": name, "mountPath": _HOST_PATHS[name][1]}
-    return {**mount, "mountPropagation": "Bidirectional"} if name == _SHARED else mount
-
-
-def _workload(
-    kind: str, name: str, where: Mapping[str, str], containers: list[Document]
-) -> Document:
-    label = {"name": name}
-    mounted = {one["name"] for container in containers for one in container["volumeMounts"]}
-    pod = {
-        "dnsPolicy": "Default",
-        "hostNetwork": True,
-        "hostPID": kind == "DaemonSet",
-        "nodeSelector": {"kubernetes.io/os": "linux", **where},
-        "priorityClassName": "system-node-critical",
-        "serviceAccountName": ACCOUNT,
-        "tolerations": [{"operator": "Exists"}],
-        "containers": containers,
-        "volumes": [
-            {"name": one, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-            for one, (path, _) in _HOST_PATHS.items()
-            if one in mounted
-        ],
-    }
-    spec: dict[str, Any] = {
-        "selector": {"matchLabels": label},
-        "template": {"metadata": {"labels": label}, "spec": pod},
-    }
-    if kind == "Deployment":
-        spec |= {"replicas": 1, "strategy": {"type": "Recreate"}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": spec,
-    }
-
-
 _SCRIPT = "/usr/local/lib/hybridlab/external-bridge"
 _BRIDGE_UNIT = "hybridlab-external-bridge.service"
 
 
 def external_bridge(machine: MachineIntent) -> Operations:
     """Open vSwitch running, and every card that the Intent has in a bridge put into one."""
-    there = "command -v ovs-vsctl >/dev/null"
     script = WriteFile(_SCRIPT, "".join(f"{line}\n" for line in _bridge_lines(machine)), 0o755)
-    unit = WriteFile(f"/etc/systemd/system/{_BRIDGE_UNIT}", _BRIDGE_UNIT_TEXT)
-    return (
-        Run(
-            ("sh", "-c", f"{there} || {{ echo 'ovs-vsctl is not installed' >&2; exit 1; }}"),
-            unless=there,
-            hint=f"build the machine's image again with package '{PACKAGE}' in its recipe",
+    unit = unit_file(
+        _BRIDGE_UNIT,
+        "The card of the lab's node segment in a bridge of Open vSwitch",
+        (
+            "Requires=openvswitch-switch.service",
+            "After=openvswitch-switch.service hybridlab-network.service",
+            "Before=kubelet.service",
         ),
+        run_once(_SCRIPT),
+    )
+    return (
+        require_program("ovs-vsctl", PACKAGE),
         SystemdUnit("openvswitch-switch.service"),
         script,
         unit,
@@ -269,22 +136,6 @@ def _bridge_lines(machine: MachineIntent) -> tuple[str, ...]:
             if route.device == card.name and route.via
         ]
     return tuple(lines)
-
-
-_BRIDGE_UNIT_TEXT = f"""[Unit]
-Description=The card of the lab's node segment in a bridge of Open vSwitch
-Requires=openvswitch-switch.service
-After=openvswitch-switch.service hybridlab-network.service
-Before=kubelet.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart={_SCRIPT}
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 class OvnKubernetes(Addon):

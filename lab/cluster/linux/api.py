@@ -1,43 +1,45 @@
-"""The cluster's API through kubectl on a control plane; waits for nodes, add-ons and DNS."""
+"""The API of a cluster that is being made: what joining asks of it, and waits for what is ready."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster import dns, signatures
-from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
+from lab.cluster.api import MERGE, NODES, Api, Object, Objects, namespaced, wait_for
+from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.documents import Document
-from lab.cluster.linux.operations import ClusterSite, command_failure
-from lab.remote.shell import Completed
+from lab.cluster.linux.operations import ClusterSite
+from lab.cluster.observed import DNS_SELECTOR, read_pod
 
 ADMIN = "/etc/kubernetes/admin.conf"
-CALL_SECONDS = 60.0
-"""For one question, by a program of 60 MB that starts each time."""
-AGAIN_SECONDS = 1.0
-_LASTING = ("forbidden", "is invalid", "error validating", "NotFound", "Conflict")
-"""Words of answers that no other try will change."""
+READY_SECONDS = 300.0
+"""For all nodes together, on hardware, once all have joined."""
+DNS_SECONDS = 240.0
+LOG_SECONDS = 20.0
+_AGAIN_SECONDS = 1.0
+_LOG_LINES = 60
+_SHOWN_LINES = 8
 
 
 class ClusterApi:
     """The API of one cluster, through the first control plane."""
 
     def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
-        self._name = cluster.control_planes()[0].name
+        self._cluster = cluster
         self._site = site
+        self._plane = cluster.control_planes()[0].name
 
-    def ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
-        """Wait until the API says that it is ready, etcd behind it included.
+    @contextmanager
+    def _open(self, deadline: Deadline) -> Iterator[Api]:
+        with self._site.api(self._plane, deadline) as api:
+            yield api
 
-        Parameters
-        ----------
-        deadline
-            For that.
-        node
-            The control plane whose own API server is meant; None for any, by the cluster's address.
+    def wait_until_ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
+        """Wait until a control plane's API (the first one's) is ready, etcd behind it included.
 
         Raises
         ------
@@ -45,35 +47,51 @@ class ClusterApi:
             With what it said last.
 
         """
-        name = node.name if node else self._name
-        own = (f"--server=https://{node.address}:{API_PORT}",) if node else ()
+        name = node.name if node else self._plane
+
+        def look() -> str:
+            try:
+                with self._site.api(name, deadline) as api:
+                    return str(api.ask("GET", "/readyz", deadline).get("message"))
+            except LabError as error:
+                return error.happened
+
         deadline.wait(
             f"waiting for the API server on '{name}'",
-            lambda: self._said((*own, "get", "--raw", "/readyz"), deadline),
-            until=lambda said: said.strip() == "ok",
-            every=AGAIN_SECONDS,
+            look,
+            until=lambda said: said == "ok",
+            every=_AGAIN_SECONDS,
             hint=f"see its log: 'crictl ps -a' or 'journalctl' on '{name}'",
         )
 
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:
-        """Have the documents in the cluster as they are here; what another has changed too."""
-        items = {"apiVersion": "v1", "kind": "List", "items": list(documents)}
-        words = ("apply", "--server-side", "--force-conflicts", "--field-manager=hybridlab")
-        self.ask((*words, "-f", "-"), deadline, json.dumps(items).encode())
+        """Have the objects as they are here, in this order, whoever else has changed them."""
+        with self._open(deadline) as api:
+            for one in documents:
+                api.apply(one, deadline)
 
-    def nodes(self, deadline: Deadline) -> Mapping[str, Mapping[str, Any]]:
-        """Every Node object by its name."""
-        found = json.loads(self.ask(("get", "nodes", "-o", "json"), deadline))
-        return {one["metadata"]["name"]: one for one in found["items"]}
+    def nodes(self, deadline: Deadline) -> Mapping[str, Object]:
+        """Every Node by its name."""
+        with self._open(deadline) as api:
+            doing = "listing the nodes"
+            return api.patiently(doing, lambda: api.listing(NODES, deadline).objects, deadline)
 
     def registered(self, name: str, deadline: Deadline) -> bool:
         """Whether the cluster has a Node of that name."""
-        asked = ("get", "node", name, "--ignore-not-found", "-o", "name")
-        return bool(self.ask(asked, deadline).strip())
+        return name in self.nodes(deadline)
 
     def delete_node(self, name: str, deadline: Deadline) -> None:
-        """The cluster has no Node of that name."""
-        self.ask(("delete", "node", name, "--ignore-not-found", "--wait=true"), deadline)
+        """Remove a Node, and wait until it is gone."""
+        doing = f"removing node '{name}'"
+        with self._open(deadline) as api:
+            api.patiently(doing, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
+            wait_for(
+                api,
+                NODES,
+                lambda there: "it is still there" if name in there else "",
+                doing,
+                deadline,
+            )
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
         """Give the node, once it has registered, its part of the pod network.
@@ -87,68 +105,146 @@ class ClusterApi:
 
         """
         doing = f"giving node '{node.name}' the pod addresses {node.pod_cidr}"
-        asked = ("get", "node", node.name, "--ignore-not-found", "-o", "json")
-        seen = deadline.wait(
-            f"waiting for node '{node.name}' to register",
-            lambda: self.ask(asked, deadline).strip(),
-            every=AGAIN_SECONDS,
-            hint=f"see 'journalctl -u kubelet' on '{node.name}'",
-        )
-        has = json.loads(seen)["spec"].get("podCIDR")
-        if has == node.pod_cidr:
-            return
-        if has:
-            raise BrokenError(doing, f"it has {has}", f"kubectl delete node {node.name}; lab up")
         spec = {"spec": {"podCIDR": node.pod_cidr, "podCIDRs": [node.pod_cidr]}}
-        patch = json.dumps(spec, separators=(",", ":"))
-        self.ask(("patch", "node", node.name, "--type=merge", "-p", patch), deadline)
+        with self._open(deadline) as api:
+            there = wait_for(
+                api,
+                NODES,
+                lambda there: "" if node.name in there else "it is not there",
+                f"waiting for node '{node.name}' to register",
+                deadline,
+                hint=f"see 'journalctl -u kubelet' on '{node.name}'",
+            )
+            has = there[node.name].get("spec", {}).get("podCIDR")
+            if has == node.pod_cidr:
+                return
+            if has:
+                hint = f"kubectl delete node {node.name}; lab up"
+                raise BrokenError(doing, f"it has {has}", hint)
+            path = f"{NODES}/{node.name}"
+            api.patiently(
+                doing, lambda: api.ask("PATCH", path, deadline, spec, content=MERGE), deadline
+            )
 
-    def ask(self, words: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> str:
-        """What kubectl answers; asked again while the API cannot be reached or is not well.
+    def wait_for_nodes(self, names: Iterable[str], deadline: Deadline) -> None:
+        """Wait until the nodes are Ready.
 
         Raises
         ------
-        BrokenError
-            When the answer is a refusal that will not change.
         DeadlineError
-            With what was answered last.
+            Each node with its last condition, its kubelet's last lines, and what they mean.
 
         """
-        doing = f"running 'kubectl {' '.join(words[:3])}' on '{self._name}'"
-        done = deadline.wait(
-            doing,
-            lambda: self._once(words, deadline, stdin),
-            until=lambda one: one.code == 0 or any(word in one.stderr for word in _LASTING),
-            every=AGAIN_SECONDS,
+        wanted, last = tuple(names), dict[str, str]()
+
+        def missing(there: Objects) -> str:
+            last.clear()
+            last.update(unready_nodes(there, wanted))
+            return _listed(last)
+
+        doing = "waiting for the nodes to be Ready"
+        try:
+            with self._open(deadline) as api:
+                wait_for(api, NODES, missing, doing, deadline)
+        except DeadlineError as error:
+            if not last:  # the API itself was never heard
+                raise
+            raise self._explain_unready(doing, last, deadline) from error
+
+    def wait_for_daemon_set(self, daemon_set: tuple[str, str], deadline: Deadline) -> None:
+        """Wait until a DaemonSet, by namespace and name, is ready on every node it is meant for.
+
+        Raises
+        ------
+        DeadlineError
+            With the nodes where it is not, and what its pods said last.
+
+        """
+        namespace, name = daemon_set
+        with self._open(deadline) as api:
+
+            def missing(there: Objects) -> str:
+                pods = api.listing(namespaced("pods", namespace), deadline).objects
+                return _listed(daemon_set_rollout(there.get(name), name, pods.values()))
+
+            wait_for(
+                api,
+                namespaced("daemonsets", namespace),
+                missing,
+                f"waiting for DaemonSet '{name}' on every node",
+                deadline,
+                hint=f"kubectl -n {namespace} describe pods",
+            )
+
+    def wait_for_dns(self, deadline: Deadline) -> None:
+        """Wait until as many CoreDNS as there should be are ready, and so answer.
+
+        Raises
+        ------
+        DeadlineError
+            With what its pods said last.
+
+        """
+        wanted = dns.replicas(self._cluster)
+
+        def missing(there: Objects) -> str:
+            states = {name: _pod_state(one) for name, one in there.items()}
+            ready = sum(state == "ready" for state in states.values())
+            return "" if ready >= wanted else f"{ready} of {wanted} are ready; {_listed(states)}"
+
+        with self._open(deadline) as api:
+            wait_for(
+                api,
+                namespaced("pods", dns.NAMESPACE),
+                missing,
+                "waiting for the cluster's DNS",
+                deadline,
+                query={"labelSelector": DNS_SELECTOR},
+                hint="kubectl -n kube-system describe pods -l k8s-app=kube-dns",
+            )
+
+    def ailments(self, deadline: Deadline) -> Mapping[str, str]:
+        """Each node that is not Ready and why; the control plane where no API answers.
+
+        Never raises.
+        """
+        try:
+            nodes = self.nodes(deadline)
+        except LabError as error:
+            return {self._plane: f"the API does not answer: {error.happened}"}
+        return unready_nodes(nodes, [one.name for one in self._cluster.nodes if one.pod_cidr])
+
+    def _explain_unready(
+        self, doing: str, last: Mapping[str, str], deadline: Deadline
+    ) -> DeadlineError:
+        linux = {node.name for node in self._cluster.nodes if node.os == "linux"}
+        parts, hints = [], []
+        for name, why in last.items():
+            log = self._kubelet_log(name) if name in linux else ""
+            lines = [line.strip() for line in log.splitlines() if line.strip()]
+            part = f"'{name}': {why}"
+            for known in signatures.match((why, *log.splitlines()))[:1]:
+                part += f"; {known.cause}"
+                hints.append(known.hint)
+            parts.append("\n    ".join((part, *lines[-_SHOWN_LINES:])))
+        happened = f"not Ready within {deadline.seconds:g} s: {'; '.join(parts)}"
+        return DeadlineError(
+            doing, happened, next(iter(hints), f"journalctl -u kubelet on '{next(iter(last))}'")
         )
-        if done.code:
-            raise command_failure(doing, done.code, done.stderr)
-        return done.stdout
 
-    def _said(self, words: Sequence[str], deadline: Deadline) -> str:
-        done = self._once(words, deadline)
-        return done.stdout if done.code == 0 else (done.stderr.strip() or f"exit code {done.code}")
-
-    def _once(self, words: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        seconds = min(deadline.left(), self._site.deadline(CALL_SECONDS).left()) or 1.0
-        timeout = f"--request-timeout={max(1, int(seconds))}s"
-        command = ("kubectl", f"--kubeconfig={ADMIN}", timeout, *words)
-        return self._site.shell(self._name).run(command, Deadline(seconds), stdin)
-
-
-READY_SECONDS = 300.0
-"""For all nodes together, on hardware, once all have joined."""
-DNS_SECONDS = 240.0
-LOG_SECONDS = 20.0
-_LOG_LINES = 60
-_SHOWN_LINES = 8
+    def _kubelet_log(self, name: str) -> str:
+        command = ("journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "-n", str(_LOG_LINES))
+        try:
+            return self._site.shell(name).run(command, self._site.deadline(LOG_SECONDS)).stdout
+        except LabError as error:
+            return f"its log is not available: {error.happened}"
 
 
 def node_condition(node: Mapping[str, Any] | None) -> str:
     """``"Ready"``, or what the node says of why it is not. Pure."""
     if node is None:
         return "not registered"
-    found = {one["type"]: one for one in node["status"].get("conditions", ())}
+    found = {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
     ready = found.get("Ready")
     if ready is None:
         return "has no condition Ready yet"
@@ -163,160 +259,32 @@ def unready_nodes(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) 
     return {name: why for name, why in said.items() if why != "Ready"}
 
 
-def wait_for_nodes(
-    cluster: Cluster, site: ClusterSite, names: Iterable[str], deadline: Deadline
-) -> None:
-    """Wait until the nodes are Ready.
-
-    Raises
-    ------
-    DeadlineError
-        Each node with its last condition, its kubelet's last lines, and what they mean.
-
-    """
-    api = ClusterApi(cluster, site)
-    wanted = tuple(names)
-    last: dict[str, str] = {}
-
-    def look() -> dict[str, str]:
-        nonlocal last
-        last = unready_nodes(api.nodes(deadline), wanted)
-        return last
-
-    try:
-        deadline.wait(
-            "waiting for the nodes to be Ready",
-            look,
-            until=lambda missing: not missing,
-            every=AGAIN_SECONDS,
-        )
-    except DeadlineError as error:
-        if not last:  # the API itself was never heard
-            raise
-        raise _explain_unready(cluster, site, last, deadline) from error
-
-
-def daemon_set_rollout(found: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
-    """Where a DaemonSet does not run yet, and why; of the objects in its namespace. Pure."""
-    own = [one for one in found if one["kind"] == "DaemonSet" and one["metadata"]["name"] == name]
-    if not own:
+def daemon_set_rollout(
+    daemon_set: Mapping[str, Any] | None, name: str, pods: Iterable[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Where a DaemonSet does not run yet, and why; ``pods``: of its namespace. Pure."""
+    if daemon_set is None:
         return {name: "not created yet"}
-    status = own[0].get("status", {})
+    status = daemon_set.get("status", {})
     wanted = status.get("desiredNumberScheduled", 0)
-    if status.get("observedGeneration", 0) < own[0]["metadata"]["generation"] or not wanted:
+    if status.get("observedGeneration", 0) < daemon_set["metadata"]["generation"] or not wanted:
         return {name: "not scheduled yet"}
     if min(status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)) >= wanted:
         return {}
-    pods = {
+    states = {
         one["spec"].get("nodeName", one["metadata"]["name"]): _pod_state(one)
-        for one in found
+        for one in pods
         if any(owner["name"] == name for owner in one["metadata"].get("ownerReferences", ()))
     }
-    waiting = {node: state for node, state in pods.items() if state != "ready"}
+    waiting = {node: state for node, state in states.items() if state != "ready"}
     return waiting or {name: f"ready on {status.get('numberReady', 0)} of {wanted} nodes"}
 
 
-def wait_for_daemon_set(
-    cluster: Cluster, site: ClusterSite, daemon_set: tuple[str, str], deadline: Deadline
-) -> None:
-    """Wait until a DaemonSet, by namespace and name, is ready on every node that it is meant for.
-
-    Raises
-    ------
-    DeadlineError
-        With the nodes where it is not, and what its pods said last.
-
-    """
-    api = ClusterApi(cluster, site)
-    namespace, name = daemon_set
-    asked = ("get", "daemonsets,pods", "-n", namespace, "-o", "json")
-    deadline.wait(
-        f"waiting for DaemonSet '{name}' on every node",
-        lambda: daemon_set_rollout(json.loads(api.ask(asked, deadline))["items"], name),
-        until=lambda missing: not missing,
-        every=AGAIN_SECONDS,
-        hint=f"kubectl -n {namespace} describe pods",
-    )
-
-
-def wait_for_dns(cluster: Cluster, site: ClusterSite, deadline: Deadline) -> None:
-    """Wait until as many CoreDNS as there should be are ready, and so answer.
-
-    Raises
-    ------
-    DeadlineError
-        With what the Deployment and its pods said last.
-
-    """
-    api = ClusterApi(cluster, site)
-    wanted = dns.replicas(cluster)
-    label = ("-n", dns.NAMESPACE, "-l", "k8s-app=kube-dns")
-    deadline.wait(
-        "waiting for the cluster's DNS",
-        lambda: _pod_states(api.ask(("get", "pods", *label, "-o", "json"), deadline)),
-        until=lambda pods: sum(said == "ready" for said in pods.values()) >= wanted,
-        every=AGAIN_SECONDS,
-        hint="kubectl -n kube-system describe pods -l k8s-app=kube-dns",
-    )
-
-
-def _pod_states(answer: str) -> dict[str, str]:
-    """Each pod by its name: ``"ready"``, or why not."""
-    return {pod["metadata"]["name"]: _pod_state(pod) for pod in json.loads(answer)["items"]}
-
-
 def _pod_state(pod: Mapping[str, Any]) -> str:
-    status = pod["status"]
-    states = {one["type"]: one for one in status.get("conditions", ())}
-    if states.get("Ready", {}).get("status") == "True":
-        return "ready"
-    waiting = [
-        container["state"]["waiting"].get("reason", "")
-        for container in status.get("containerStatuses", ())
-        if "waiting" in container.get("state", {})
-    ]
-    blocked = states.get("PodScheduled", {}).get("message", "")
-    return ", ".join(filter(None, waiting)) or blocked or str(status.get("phase", "unknown"))
+    """``"ready"``, or why not."""
+    seen = read_pod(pod)
+    return "ready" if seen.ready else seen.trouble or seen.phase
 
 
-def _explain_unready(
-    cluster: Cluster, site: ClusterSite, last: Mapping[str, str], deadline: Deadline
-) -> DeadlineError:
-    systems = {node.name: node.os for node in cluster.nodes}
-    parts: list[str] = []
-    hints: list[str] = []
-    for name, why in last.items():
-        log = _kubelet_log(site, name) if systems[name] == "linux" else ""
-        known = signatures.match((why, *log.splitlines()))
-        tail = [line.strip() for line in log.splitlines() if line.strip()][-_SHOWN_LINES:]
-        part = f"'{name}': {why}"
-        part += f"; {known[0].cause}" if known else ""
-        part += "".join(f"\n    {line}" for line in tail)
-        parts.append(part)
-        hints += [known[0].hint] if known else []
-    hint = hints[0] if hints else f"journalctl -u kubelet on '{next(iter(last))}'"
-    seconds = f"not Ready within {deadline.seconds:g} s"
-    return DeadlineError(
-        "waiting for the nodes to be Ready", f"{seconds}: {'; '.join(parts)}", hint
-    )
-
-
-def _kubelet_log(site: ClusterSite, name: str) -> str:
-    command = ("journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "-n", str(_LOG_LINES))
-    try:
-        return site.shell(name).run(command, site.deadline(LOG_SECONDS)).stdout
-    except LabError as error:
-        return f"its log is not available: {error.happened}"
-
-
-def cluster_ailments(cluster: Cluster, site: ClusterSite, deadline: Deadline) -> Mapping[str, str]:
-    """Each node that is not Ready and why; the first control plane where no API answers.
-
-    Never raises.
-    """
-    try:
-        nodes = ClusterApi(cluster, site).nodes(deadline)
-    except LabError as error:
-        return {cluster.control_planes()[0].name: f"the API does not answer: {error.happened}"}
-    wanted = [node.name for node in cluster.nodes if node.pod_cidr]
-    return unready_nodes(nodes, wanted)
+def _listed(states: Mapping[str, str]) -> str:
+    return ", ".join(f"'{name}': {state}" for name, state in states.items())

@@ -11,14 +11,7 @@ from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.documents import Document
 from lab.cluster.kubeadm import Surroundings, Ticket, init_documents, join_documents
-from lab.cluster.linux.api import (
-    DNS_SECONDS,
-    READY_SECONDS,
-    ClusterApi,
-    wait_for_daemon_set,
-    wait_for_dns,
-    wait_for_nodes,
-)
+from lab.cluster.linux.api import DNS_SECONDS, READY_SECONDS, ClusterApi
 from lab.cluster.linux.hard_way import (
     BLANK_PLANE,
     BLANK_WORKER,
@@ -174,13 +167,12 @@ class _BringUp:
         seconds = API_SECONDS
         for wave in addon_waves(self.cluster, self.intent, self.manifest):
             if wave.after:
-                deadline = self.site.deadline(READY_SECONDS)
-                wait_for_daemon_set(self.cluster, self.site, wave.after, deadline)
+                api.wait_for_daemon_set(wave.after, self.site.deadline(READY_SECONDS))
             api.apply(wave.documents, self.site.deadline(seconds))
             seconds = KINDS_SECONDS
 
     def _ready(self) -> None:
         names = [node.name for node in self.cluster.nodes if node.pod_cidr]
-        site = self.site
-        wait_for_nodes(self.cluster, site, names, site.deadline(READY_SECONDS))
-        wait_for_dns(self.cluster, site, site.deadline(DNS_SECONDS))
+        api = ClusterApi(self.cluster, self.site)
+        api.wait_for_nodes(names, self.site.deadline(READY_SECONDS))
+        api.wait_for_dns(self.site.deadline(DNS_SECONDS))

@@ -22,6 +22,8 @@ from lab.cluster.linux.operations import (
     SystemdUnit,
     WriteFile,
     inputs_digest,
+    require_program,
+    unit_file,
 )
 from lab.remote.parallel import on_each
 from lab.topology import bird
@@ -88,19 +90,9 @@ def daemon_operations(daemon: Daemon) -> Operations:
     kept = f"{KEPT}/{daemon.name}"
     files = tuple(WriteFile(f"{kept}/{one.name}", one.text, one.mode) for one in daemon.files)
     room = f"/etc/tmpfiles.d/hybridlab-{daemon.name}.conf"
-    written = WriteFile(f"/etc/systemd/system/{unit_name(daemon)}", _daemon_service(daemon))
-    lacking = f"command -v {shlex.quote(daemon.command[0])} >/dev/null"
-    there = Run(
-        (
-            "sh",
-            "-c",
-            f"{lacking} || {{ echo '{daemon.command[0]} is not installed' >&2; exit 1; }}",
-        ),
-        unless=lacking,
-        hint=f"build the machine's image again with package '{daemon.package}' in its recipe",
-    )
+    written = _daemon_unit(daemon)
     return (
-        there,
+        require_program(daemon.command[0], daemon.package),
         *files,
         # Not the unit's RuntimeDirectory: systemd opens the log before it makes that.
         WriteFile(room, f"d {daemon.directory} 0755 root root -\n"),
@@ -124,28 +116,25 @@ def _machine_daemons(intent: Intent, machine: MachineIntent) -> Iterator[Daemon]
         yield replace(one, ready=bird.UP) if one.name == bird.NAME else one
 
 
-def _daemon_service(daemon: Daemon) -> str:
-    before = "".join(f"ExecStartPre={shlex.join(command)}\n" for command in daemon.before)
-    named = "".join(f"Environment={key}={value}\n" for key, value in daemon.environment)
+def _daemon_unit(daemon: Daemon) -> WriteFile:
     log = f"{daemon.directory}/{LOG}"
-    return f"""[Unit]
-Description=The lab's {daemon.name}
-After=hybridlab-network.service network-pre.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=exec
-WorkingDirectory={daemon.directory}
-{named}ExecStartPre=cp -a {KEPT}/{daemon.name}/. {daemon.directory}/
-{before}ExecStart={shlex.join(daemon.command)}
-StandardOutput=append:{log}
-StandardError=append:{log}
-Restart=on-failure
-RestartSec=1
-
-[Install]
-WantedBy=multi-user.target
-"""
+    return unit_file(
+        unit_name(daemon),
+        f"The lab's {daemon.name}",
+        ("After=hybridlab-network.service network-pre.target", "StartLimitIntervalSec=0"),
+        (
+            "Type=exec",
+            f"WorkingDirectory={daemon.directory}",
+            *(f"Environment={key}={value}" for key, value in daemon.environment),
+            f"ExecStartPre=cp -a {KEPT}/{daemon.name}/. {daemon.directory}/",
+            *(f"ExecStartPre={shlex.join(command)}" for command in daemon.before),
+            f"ExecStart={shlex.join(daemon.command)}",
+            f"StandardOutput=append:{log}",
+            f"StandardError=append:{log}",
+            "Restart=on-failure",
+            "RestartSec=1",
+        ),
+    )
 
 
 _LAST_LINES = 5

@@ -25,7 +25,7 @@ from lab.cluster.credentials import (
     make_authority,
     make_signing_key,
 )
-from lab.cluster.documents import Document, to_yaml
+from lab.cluster.documents import Document, render, to_yaml
 from lab.cluster.kubeadm import (
     PROXY_KUBECONFIG,
     Surroundings,
@@ -58,6 +58,7 @@ from lab.cluster.linux.operations import (
     SystemdUnit,
     WriteFile,
     inputs_digest,
+    unit_file,
 )
 from lab.plan.canonical import digest
 from lab.remote.parallel import on_each
@@ -180,7 +181,14 @@ def run_controller(
             **scheduler_arguments(cluster, around.patience),
         },
     }
-    units = {name: _plane_service(name, arguments) for name, arguments in commands.items()}
+    units = {
+        name: _program_unit(
+            name,
+            "".join(f"\\\n    --{key}={text} " for key, text in arguments.items()).rstrip(),
+            "LimitNOFILE=65536",
+        )
+        for name, arguments in commands.items()
+    }
     read: dict[str, tuple[Operation, ...]] = {
         name: (*links, *files, unit) for name, unit in units.items()
     }
@@ -196,32 +204,7 @@ def run_controller(
 
 def kubelet_rbac() -> tuple[Document, ...]:
     """What lets the API server reach the kubelets' own API."""
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-    name = "system:kube-apiserver-to-kubelet"
-    resources = ("proxy", "stats", "log", "spec", "metrics", "configz", "healthz", "pods")
-    return (
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": [
-                {
-                    "apiGroups": [""],
-                    "resources": [f"nodes/{one}" for one in resources],
-                    "verbs": ["*"],
-                }
-            ],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {**role, "name": name},
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": KUBELET_CLIENT}
-            ],
-        },
-    )
+    return render("linux/kubelet_rbac.yaml", user=KUBELET_CLIENT)
 
 
 def encryption_config(key: str) -> Document:
@@ -363,26 +346,24 @@ def _controller_manager(cluster: Cluster, patience: int) -> dict[str, str]:
     }
 
 
-def _plane_service(name: str, arguments: Mapping[str, str]) -> WriteFile:
-    words = [f"{BIN}/{name}", *(f"--{key}={text}" for key, text in arguments.items())]
-    command = " \\\n    ".join(words)
-    text = f"""[Unit]
-Description={name}
-After=network-online.target hybridlab-network.service
-Wants=network-online.target
-RequiresMountsFor={MEDIUM}
-
-[Service]
-ExecStart={command}
-Restart=always
-RestartSec=5
-StartLimitInterval=0
-LimitNOFILE=65536
-
-[Install]
-WantedBy=multi-user.target
-"""
-    return WriteFile(f"/etc/systemd/system/{name}.service", text)
+def _program_unit(program: str, arguments: str, *more: str) -> WriteFile:
+    """A unit of one of Kubernetes' programs, restarted for ever."""
+    return unit_file(
+        f"{program}.service",
+        program,
+        (
+            "After=network-online.target hybridlab-network.service",
+            "Wants=network-online.target",
+            f"RequiresMountsFor={MEDIUM}",
+        ),
+        (
+            f"ExecStart={BIN}/{program} {arguments}",
+            "Restart=always",
+            "RestartSec=5",
+            "StartLimitInterval=0",
+            *more,
+        ),
+    )
 
 
 WORKER_PROGRAMS = ("kubelet", "kube-proxy", "kubectl")
@@ -432,7 +413,7 @@ def run_worker(
     proxies: tuple[Operation, ...] = (
         kubeconfig_file(cluster, PROXY_KUBECONFIG, server, keys.ca, keys.proxy),
         WriteFile(_PROXY_CONFIG, to_yaml((kube_proxy_config(cluster),))),
-        WriteFile(f"/etc/systemd/system/{_PROXY_UNIT}", _proxy_service(node)),
+        _program_unit("kube-proxy", f"--config={_PROXY_CONFIG} --hostname-override={node.name}"),
     )
     return (
         *common,
@@ -459,25 +440,6 @@ def worker_kubelet_config(cluster: Cluster, patience: int) -> Document:
     }
 
 
-def _proxy_service(node: ClusterNode) -> str:
-    command = f"{BIN}/kube-proxy --config={_PROXY_CONFIG}"
-    return f"""[Unit]
-Description=kube-proxy
-After=network-online.target hybridlab-network.service
-Wants=network-online.target
-RequiresMountsFor={MEDIUM}
-
-[Service]
-ExecStart={command} --hostname-override={node.name}
-Restart=always
-RestartSec=5
-StartLimitInterval=0
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
 class HardWay:
     """Makes one cluster without kubeadm."""
 
@@ -499,7 +461,7 @@ class HardWay:
                 run_controller(self._cluster, self._intent, nodes[name], keys[name], self._around),
             ),
         )
-        self._api.ready(self._site.deadline(API_SECONDS))
+        self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:

@@ -250,9 +250,9 @@ class Joining:
             self._site.say(f"{first.name}: kubeadm init")
             documents = self._documents
             self._do(first, start_control_plane(self._cluster, documents, self._site.patience))
-            self._api.ready(self._site.deadline(INIT_SECONDS))
+            self._api.wait_until_ready(self._site.deadline(INIT_SECONDS))
             self._do(first, finish_control_plane(documents, mark))
-        self._api.ready(self._site.deadline(API_SECONDS))
+        self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
         if others:
             self._others(others)
@@ -278,7 +278,7 @@ class Joining:
             if self._is_new(node, mark, there):
                 self._join(node, self._plane_ticket(), mark)
                 # The next one's kubeadm gives etcd two seconds for an answer.
-                self._api.ready(self._site.deadline(API_SECONDS), node)
+                self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
             self._settle((node,))
 
     def _join(self, node: ClusterNode, ticket: Ticket, mark: str) -> None:

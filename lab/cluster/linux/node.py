@@ -14,6 +14,7 @@ from lab.cluster.bundle.medium import image_path
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode, HostTraits, underlay
 from lab.cluster.kubeadm import RESOLVER, SOCKET, health_check_seconds
 from lab.cluster.linux.operations import (
+    UNITS,
     Enabled,
     Operation,
     Operations,
@@ -22,6 +23,8 @@ from lab.cluster.linux.operations import (
     SystemdUnit,
     WriteFile,
     inputs_digest,
+    run_once,
+    unit_file,
 )
 from lab.topology.intent import NODE_SEGMENT, Intent, MachineIntent
 
@@ -142,22 +145,15 @@ def _network(intent: Intent, name: str) -> Operations:
             via = f" via {route.via}" if route.via else ""
             lines.append(f"ip route replace {route.destination}{via} dev {route.device}")
     script = WriteFile(_NETWORK, "\n".join(lines) + "\n", 0o755)
-    unit = WriteFile(
-        f"/etc/systemd/system/{_NETWORK_UNIT}",
-        f"""[Unit]
-Description=The lab's network on this machine
-Before=network-online.target kubelet.service haproxy.service
-After=network-pre.target systemd-udevd.service
-Wants=network-pre.target
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart={_NETWORK}
-
-[Install]
-WantedBy=multi-user.target
-""",
+    unit = unit_file(
+        _NETWORK_UNIT,
+        "The lab's network on this machine",
+        (
+            "Before=network-online.target kubelet.service haproxy.service",
+            "After=network-pre.target systemd-udevd.service",
+            "Wants=network-pre.target",
+        ),
+        run_once(_NETWORK),
     )
     return (script, unit, SystemdUnit(_NETWORK_UNIT, inputs_digest((script, unit))))
 
@@ -174,20 +170,17 @@ IMPORT_SECONDS = 180.0
 
 def mount_medium() -> Operations:
     """The medium mounted, now and at every start."""
-    unit = WriteFile(
-        f"/etc/systemd/system/{MEDIUM_UNIT}",
-        f"""[Unit]
-Description=The lab's bundle: programs and images of Kubernetes
-
-[Mount]
-What=/dev/disk/by-label/{MEDIUM_LABEL}
-Where={MEDIUM}
-Type=iso9660
-Options=ro
-
-[Install]
-WantedBy=multi-user.target
-""",
+    unit = unit_file(
+        MEDIUM_UNIT,
+        "The lab's bundle: programs and images of Kubernetes",
+        (),
+        (
+            f"What=/dev/disk/by-label/{MEDIUM_LABEL}",
+            f"Where={MEDIUM}",
+            "Type=iso9660",
+            "Options=ro",
+        ),
+        section="Mount",
     )
     # never remounted: programs run from it
     there = (
@@ -241,7 +234,26 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
     """The container runtime with its configuration, and crictl's."""
     sandbox = manifest.image(PAUSE).name
     config = WriteFile("/etc/containerd/config.toml", containerd_config(sandbox, host))
-    unit = WriteFile(f"/etc/systemd/system/{CONTAINERD_UNIT}", _CONTAINERD_SERVICE)
+    unit = unit_file(
+        CONTAINERD_UNIT,
+        "containerd",
+        (
+            "After=network.target local-fs.target dbus.service",
+            f"RequiresMountsFor={MEDIUM}",
+        ),
+        (
+            f"ExecStart={BIN}/containerd",
+            "Type=notify",
+            "Delegate=yes",
+            "KillMode=process",
+            "Restart=always",
+            "RestartSec=5",
+            "LimitNPROC=infinity",
+            "LimitCORE=infinity",
+            "TasksMax=infinity",
+            "OOMScoreAdjust=-999",
+        ),
+    )  # as containerd's own containerd.service has it
     there = {program.name for program in manifest.programs if program.os == "linux"}
     links = tuple(link_programs((*RUNTIME_PROGRAMS, *({_CRICTL} & there))))
     endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
@@ -290,29 +302,6 @@ restrict_oom_score_adj = true
 """
 _NO_DEVICES = """privileged_without_host_devices = true
 """
-_CONTAINERD_SERVICE = f"""[Unit]
-Description=containerd
-After=network.target local-fs.target dbus.service
-RequiresMountsFor={MEDIUM}
-
-[Service]
-ExecStart={BIN}/containerd
-Type=notify
-Delegate=yes
-KillMode=process
-Restart=always
-RestartSec=5
-LimitNPROC=infinity
-LimitCORE=infinity
-TasksMax=infinity
-OOMScoreAdjust=-999
-
-[Install]
-WantedBy=multi-user.target
-"""
-"""As containerd's own containerd.service has it."""
-
-
 KUBELET_UNIT = "kubelet.service"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 
@@ -320,8 +309,8 @@ KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 def kubeadm_kubelet() -> Operations:
     """Unit and drop-in as Kubernetes' own packages have them; kubeadm starts it."""
     return (
-        WriteFile(f"/etc/systemd/system/{KUBELET_UNIT}", _kubelet_service(f"{BIN}/kubelet")),
-        WriteFile(f"/etc/systemd/system/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
+        _kubelet_unit(f"{BIN}/kubelet"),
+        WriteFile(f"{UNITS}/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
     )
 
 
@@ -334,27 +323,20 @@ def plain_kubelet(name: str, address: str) -> WriteFile:
         f"--hostname-override={name}",
         f"--node-ip={address}",
     )
-    return WriteFile(
-        f"/etc/systemd/system/{KUBELET_UNIT}", _kubelet_service(" \\\n    ".join(words))
+    return _kubelet_unit(" \\\n    ".join(words))
+
+
+def _kubelet_unit(command: str) -> WriteFile:
+    return unit_file(
+        KUBELET_UNIT,
+        "kubelet: The Kubernetes Node Agent",
+        (
+            "Wants=network-online.target",
+            "After=network-online.target containerd.service",
+            f"RequiresMountsFor={MEDIUM}",
+        ),
+        (f"ExecStart={command}", "Restart=always", "StartLimitInterval=0", "RestartSec=10"),
     )
-
-
-def _kubelet_service(command: str) -> str:
-    return f"""[Unit]
-Description=kubelet: The Kubernetes Node Agent
-Wants=network-online.target
-After=network-online.target containerd.service
-RequiresMountsFor={MEDIUM}
-
-[Service]
-ExecStart={command}
-Restart=always
-StartLimitInterval=0
-RestartSec=10
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 _KUBEADM_DROP_IN = f"""[Service]

@@ -9,16 +9,26 @@ import io
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING, Never
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster import signatures
 from lab.plan.canonical import digest
 from lab.remote.shell import Completed, Shell
+
+if TYPE_CHECKING:
+    from lab.cluster.api import Api
+
+
+def no_api(name: str, _deadline: Deadline) -> Never:
+    """For a site where nobody asks the API."""
+    raise AssertionError(f"the API of '{name}' is asked for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,8 @@ class ClusterSite:
     say: Callable[[str], None]
     patience: int = 1
     """By how much a deadline is longer than on hardware: 8 on emulated processors."""
+    api: Callable[[str, Deadline], AbstractContextManager[Api]] = no_api
+    """Opens the API server of a control plane, by its name, as the administrator."""
 
     def deadline(self, seconds: float) -> Deadline:
         """A deadline that many seconds from now on hardware, later where it is emulated."""
@@ -105,6 +117,41 @@ class Enabled:
 
 Operation = WriteFile | Symlink | Remove | Run | SystemdUnit | Enabled
 Operations = tuple[Operation, ...]
+
+
+UNITS = "/etc/systemd/system"
+
+
+def unit_file(
+    name: str,
+    description: str,
+    unit: Iterable[str],
+    lines: Iterable[str],
+    *,
+    section: str = "Service",
+) -> WriteFile:
+    """A systemd unit that starts with the machine; ``lines``: of its own section."""
+    text = (
+        *("[Unit]", f"Description={description}", *unit, ""),
+        *(f"[{section}]", *lines, ""),
+        *("[Install]", "WantedBy=multi-user.target", ""),
+    )
+    return WriteFile(f"{UNITS}/{name}", "\n".join(text))
+
+
+def run_once(command: str) -> tuple[str, ...]:
+    """Lines of a service that runs a command at every start."""
+    return ("Type=oneshot", "RemainAfterExit=yes", f"ExecStart={command}")
+
+
+def require_program(name: str, package: str) -> Run:
+    """Refuse a machine whose image lacks a program."""
+    lacking = f"command -v {shlex.quote(name)} >/dev/null"
+    return Run(
+        ("sh", "-c", f"{lacking} || {{ echo '{name} is not installed' >&2; exit 1; }}"),
+        unless=lacking,
+        hint=f"build the machine's image again with package '{package}' in its recipe",
+    )
 
 
 def inputs_digest(files: Iterable[Operation]) -> str:
@@ -210,7 +257,7 @@ class OperationRunner:
             return
         unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
         self._checked(unpack, QUICK_SECONDS, _archive(wrong))
-        if any(one.path.startswith("/etc/systemd/system/") for one in wrong):
+        if any(one.path.startswith(f"{UNITS}/") for one in wrong):
             self._checked(("systemctl", "daemon-reload"), QUICK_SECONDS)
         yield from (f"wrote {one.path}" for one in wrong)
 

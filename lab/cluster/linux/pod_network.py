@@ -6,7 +6,14 @@ says: network add-ons that do not do both themselves use these.
 
 from __future__ import annotations
 
-from lab.cluster.linux.operations import Operations, SystemdUnit, WriteFile, inputs_digest
+from lab.cluster.linux.operations import (
+    Operations,
+    SystemdUnit,
+    WriteFile,
+    inputs_digest,
+    run_once,
+    unit_file,
+)
 from lab.topology.intent import MachineIntent, Translation
 
 FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
@@ -21,7 +28,7 @@ def masqueraded(machine: MachineIntent) -> Operations:
     """The table that masquerades what the Intent says, made at every start."""
     assert machine.translation is not None, "a node that runs pods"
     rules = WriteFile(RULES, masquerade(machine.translation))
-    unit = WriteFile(f"/etc/systemd/system/{_POD_NETWORK_UNIT}", _service(machine))
+    unit = unit_file(_POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_service(machine))
     return (rules, unit, SystemdUnit(_POD_NETWORK_UNIT, inputs_digest((rules, unit))))
 
 
@@ -40,30 +47,21 @@ table ip {TABLE} {{
 """
 
 
-def _service(machine: MachineIntent) -> str:
-    """Where the node answers for others, it does so for all that it has a route to elsewhere.
+def _service(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Lines of the unit: before and after what it starts, and what it does.
 
-    The pods' addresses are known at run time only. The bridge is there before the first pod.
+    Where the node answers for others, it does so for all that it has a route to elsewhere: the
+    pods' addresses are known at run time only. The bridge is there before the first pod.
     """
-    answering = ""
+    answering: list[str] = []
     for device in dict.fromkeys(one.device for one in machine.proxies):
         if machine.bridge and device == machine.bridge.name:
             made = f"link add name {device} mtu {machine.bridge.mtu} type bridge"
-            answering += f"ExecStart=-/usr/sbin/ip {made}\n"
-        answering += (
+            answering.append(f"ExecStart=-/usr/sbin/ip {made}")
+        answering.append(
             f"ExecStart=/usr/sbin/sysctl -q -w net.ipv4.conf.{device}.proxy_arp=1 "
-            f"net.ipv4.neigh.{device}.proxy_delay=0\n"
+            f"net.ipv4.neigh.{device}.proxy_delay=0"
         )
-    return f"""[Unit]
-Description=Masquerading of the pods' packets
-Before=kubelet.service
-After=network-pre.target{" hybridlab-network.service" if answering else ""}
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/usr/sbin/nft -f {RULES}
-{answering}
-[Install]
-WantedBy=multi-user.target
-"""
+    after = "network-pre.target" + (" hybridlab-network.service" if answering else "")
+    order = ("Before=kubelet.service", f"After={after}")
+    return order, (*run_once(f"/usr/sbin/nft -f {RULES}"), *answering)

@@ -35,7 +35,6 @@ def _ends(lab: LabEndpoints) -> Ends:
 
 
 def _questions(lab: LabEndpoints, service: HeadlessService) -> Iterator[tuple[_Form, str, str]]:
-    """Form, name, and the addresses that it stands for."""
     domain = f"{lab.namespace}.svc.{lab.plan.domain}."
     every = sorted(IPv4Address(one.address) for one in service.backends)
     together = ", ".join(str(address) for address in every)

@@ -116,7 +116,6 @@ def _machine_addresses(machine: MachineIntent) -> tuple[str, ...]:
 
 
 def _devices(machine: MachineIntent) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every device of the machine itself, with its addresses."""
     for device in (*machine.interfaces, machine.bridge, machine.tunnel):
         if device is not None:
             yield device.name, device.addresses

@@ -33,13 +33,13 @@ from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.machines import MachineRecipe
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.parallel import run_jobs
 from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import keyring
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.provider import LabHandle
+from lab.remote.parallel import run_jobs
 from lab.scenario.terms import Os
 from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent

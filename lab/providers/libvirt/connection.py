@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -215,6 +215,29 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
                 continue
             raise
         yield one, seen
+
+
+def find(lookup: Callable[[str], T], name: str, absent: str) -> T | None:
+    """The object of that name; None where libvirt answers with that code.
+
+    ``absent``: ``"VIR_ERR_NO_DOMAIN"``. Raises libvirt.libvirtError with any other code.
+    """
+    with ignore(absent):
+        return lookup(name)
+    return None
+
+
+@contextmanager
+def streamed(connected: libvirt.virConnect) -> Iterator[libvirt.virStream]:
+    """A stream that is finished after the block, and aborted where the block fails."""
+    stream = connected.newStream()
+    try:
+        yield stream
+        stream.finish()
+    except BaseException:
+        with suppress(load().libvirtError):  # it has ended by itself
+            stream.abort()
+        raise
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree as ET
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import UsageError
 from lab._log import say
 from lab.providers.libvirt import connection, documents, ownership, storage
 from lab.providers.libvirt.ownership import Owner
@@ -41,22 +41,11 @@ def find(
     connected: libvirt.virConnect, lab: LabHandle, machine: str
 ) -> tuple[libvirt.virDomain, Owner] | None:
     """The domain of a machine of the lab. Raises BrokenError when a stranger's has its name."""
-    library = connection.load()
     name = ownership.domain_name(lab, machine)
-    try:
-        domain = connected.lookupByName(name)
-    except library.libvirtError as error:
-        if error.get_error_code() == library.VIR_ERR_NO_DOMAIN:
-            return None
-        raise
-    owner = ownership.read_owner(domain.XMLDesc())
-    if owner is None or owner.token != lab.token:
-        raise BrokenError(
-            f"looking for domain '{name}'",
-            "there is one of that name that is not of this lab",
-            "give the lab another name with --name",
-        )
-    return domain, owner
+    domain = connection.find(connected.lookupByName, name, "VIR_ERR_NO_DOMAIN")
+    if domain is None:
+        return None
+    return domain, ownership.require_owner(domain.XMLDesc(), lab, f"domain '{name}'")
 
 
 def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virDomain, Owner]]:
@@ -131,21 +120,15 @@ def remove(domain: libvirt.virDomain) -> None:
 
 def screenshot(domain: libvirt.virDomain) -> bytes:
     """What its screen shows, as PNG."""
-    stream = domain.connect().newStream()
     picture = bytearray()
 
     def take(_stream: object, data: bytes, into: bytearray) -> int:
         into += data
         return len(data)
 
-    try:
+    with connection.streamed(domain.connect()) as stream:
         domain.screenshot(stream, 0)
         stream.recvAll(take, picture)
-        stream.finish()
-    except BaseException:
-        with suppress(connection.load().libvirtError):  # it has ended by itself
-            stream.abort()
-        raise
     return to_png(bytes(picture))
 
 

@@ -49,8 +49,8 @@ def images_pool(connected: libvirt.virConnect, directory: str) -> libvirt.virSto
 
 def ensure_image(
     connected: libvirt.virConnect, directory: str, image: GoldenImage, say: Callable[[str], None]
-) -> HostImage:
-    """Copy what of the image is not on the hypervisor yet; where it is.
+) -> None:
+    """Copy what of the image is not on the hypervisor yet.
 
     The caller sees to it that this controller copies an image to a hypervisor once at a time.
 
@@ -59,22 +59,18 @@ def ensure_image(
     """
     shared = images_pool(connected, directory)
     storage.refresh(shared)
-
-    def there(file: Path | None, what: str, ending: str) -> str | None:
-        if file is None:
-            return None
-        name = f"{image.name}-{image.digest[:16]}{ending}"
-        return ensure_copy(shared, name, file, f"{what} of image '{image.name}'", say)
-
-    disk = there(image.disk, "disk", ".qcow2")
-    assert disk is not None
-    return HostImage(
-        disk, there(image.kernel, "kernel", ".kernel"), there(image.initrd, "initrd", ".initrd")
-    )
+    for file, what, ending in (
+        (image.disk, "disk", "qcow2"),
+        (image.kernel, "kernel", "kernel"),
+        (image.initrd, "initrd", "initrd"),
+    ):
+        if file is not None:
+            name = f"{image.name}-{image.digest[:16]}.{ending}"
+            ensure_copy(shared, name, file, f"{what} of image '{image.name}'", say)
 
 
 def image_paths(directory: str, image: GoldenImage) -> HostImage:
-    """Where ``ensure`` has put it."""
+    """Where :func:`ensure_image` puts it."""
     head = f"{storage.images_path(directory)}/{image.name}-{image.digest[:16]}"
     return HostImage(
         f"{head}.qcow2",
@@ -193,8 +189,8 @@ def collect_copies(
     Raises LabError when the hypervisor cannot be reached or refuses.
     """
     with host.explain_errors("collecting copies of images"):
-        pool = _existing_pool(host.connected)
-        if pool is None:
+        pool = storage.find_pool(host.connected, ownership.IMAGES_POOL)
+        if pool is None or not pool.isActive():
             return Copies(host.name, (), 0)
         storage.refresh(pool)
         used = set(_used(host.connected))
@@ -214,17 +210,6 @@ def collect_copies(
 
 def _is_current_image(name: str, current: Collection[str]) -> bool:
     return any(f"-{digest[:16]}." in name for digest in current)
-
-
-def _existing_pool(connected: libvirt.virConnect) -> libvirt.virStoragePool | None:
-    library = connection.load()
-    try:
-        pool = connected.storagePoolLookupByName(ownership.IMAGES_POOL)
-    except library.libvirtError as error:
-        if error.get_error_code() == library.VIR_ERR_NO_STORAGE_POOL:
-            return None
-        raise
-    return pool if pool.isActive() else None
 
 
 def _used(connected: libvirt.virConnect) -> Iterator[str]:

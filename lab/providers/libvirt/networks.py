@@ -126,20 +126,10 @@ def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.vi
 
     Raises BrokenError when a stranger's network has its name.
     """
-    library = connection.load()
-    try:
-        network = connected.networkLookupByName(ownership.network_name(lab, name))
-    except library.libvirtError as error:
-        if error.get_error_code() == library.VIR_ERR_NO_NETWORK:
-            return None
-        raise
-    owner = ownership.read_owner(network.XMLDesc())
-    if owner is None or owner.token != lab.token:
-        raise BrokenError(
-            f"looking for network '{network.name()}'",
-            "there is one of that name that is not of this lab",
-            "give the lab another name with --name",
-        )
+    wanted = ownership.network_name(lab, name)
+    network = connection.find(connected.networkLookupByName, wanted, "VIR_ERR_NO_NETWORK")
+    if network is not None:
+        ownership.require_owner(network.XMLDesc(), lab, f"network '{wanted}'")
     return network
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid5
 from xml.etree import ElementTree as ET
 
+from lab._errors import BrokenError
 from lab.providers.machines.management import SPACE
 from lab.providers.provider import LabHandle
 
@@ -141,3 +142,18 @@ def read_owner(document: str) -> Owner | None:
         )
     except (KeyError, ValueError):
         return None
+
+
+def require_owner(document: str, lab: LabHandle, what: str) -> Owner:
+    """Whose the object with this XML is, which must be the lab's; ``what`` names it.
+
+    Raises BrokenError when it is a stranger's, or another lab's.
+    """
+    owner = read_owner(document)
+    if owner is None or owner.token != lab.token:
+        raise BrokenError(
+            f"looking for {what}",
+            "there is one of that name that is not of this lab",
+            "give the lab another name with --name",
+        )
+    return owner

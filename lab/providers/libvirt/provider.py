@@ -32,7 +32,6 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.bring_up import LibvirtBringUp
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.parallel import run_jobs
 from lab.providers.libvirt.placement import LibvirtLayout, load_layout
 from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import fitness
@@ -56,6 +55,7 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
+from lab.remote.parallel import run_jobs
 from lab.remote.windows_steps import collect_facts
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Literal
 from uuid import uuid4
 from xml.etree import ElementTree as ET
 
@@ -57,11 +57,8 @@ def ensure_pool(
     libvirt refuses.
     """
     library = connection.load()
-    try:
-        pool = connected.storagePoolLookupByName(name)
-    except library.libvirtError as error:
-        if error.get_error_code() != library.VIR_ERR_NO_STORAGE_POOL:
-            raise
+    pool = find_pool(connected, name)
+    if pool is None:
         pool = connected.storagePoolDefineXML(documents.pool(name, uuid, path))
     if directory_of(pool) != path:
         raise BrokenError(
@@ -81,14 +78,14 @@ def ensure_pool(
     return pool
 
 
+def find_pool(connected: libvirt.virConnect, name: str) -> libvirt.virStoragePool | None:
+    """The pool of that name."""
+    return connection.find(connected.storagePoolLookupByName, name, "VIR_ERR_NO_STORAGE_POOL")
+
+
 def directory_of(pool: libvirt.virStoragePool) -> str:
     """The directory of a pool."""
-    return directory_in(pool.XMLDesc())
-
-
-def directory_in(document: str) -> str:
-    """The directory of the pool with this XML."""
-    return ET.fromstring(document).findtext("target/path") or ""  # noqa: S314  libvirt's own
+    return ET.fromstring(pool.XMLDesc()).findtext("target/path") or ""  # noqa: S314  libvirt's own
 
 
 def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
@@ -134,13 +131,7 @@ def _retry_while_busy(act: Callable[[], object]) -> None:
 
 def find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
     """The volume of that name."""
-    library = connection.load()
-    try:
-        return pool.storageVolLookupByName(name)
-    except library.libvirtError as error:
-        if error.get_error_code() != library.VIR_ERR_NO_STORAGE_VOL:
-            raise
-    return None
+    return connection.find(pool.storageVolLookupByName, name, "VIR_ERR_NO_STORAGE_VOL")
 
 
 def remove(pool: libvirt.virStoragePool, name: str) -> None:
@@ -234,43 +225,25 @@ def _downloaded(pool: libvirt.virStoragePool, volume: libvirt.virStorageVol, off
 def _download(
     pool: libvirt.virStoragePool, volume: libvirt.virStorageVol, offset: int, out: IO[bytes]
 ) -> None:
-    stream = pool.connect().newStream()
-
     def take(_stream: object, data: bytes, into: IO[bytes]) -> int:
         into.write(data)
         return len(data)
 
-    try:
+    with connection.streamed(pool.connect()) as stream:
         volume.download(stream, offset, 0)
         stream.recvAll(take, out)
-        stream.finish()
-    except BaseException:
-        _abort(stream)
-        raise
 
 
 def _upload(
     pool: libvirt.virStoragePool, volume: libvirt.virStorageVol, content: IO[bytes], size: int
 ) -> None:
-    stream = pool.connect().newStream()
-
     def give(_stream: object, count: int, source: IO[bytes]) -> bytes:
         return source.read(min(count, _CHUNK))
 
-    try:
+    with connection.streamed(pool.connect()) as stream:
         volume.upload(stream, 0, size)
         stream.sendAll(give, content)
-        stream.finish()
-    except BaseException:
-        _abort(stream)
-        raise
     refresh(pool)  # the size and format of what is in it now
-
-
-def _abort(stream: Any) -> None:
-    library = connection.load()
-    with suppress(library.libvirtError):  # it has ended by itself
-        stream.abort()
 
 
 Purpose = Literal["trial", "install"]

@@ -26,8 +26,8 @@ from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import ownership
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.parallel import run_jobs
 from lab.providers.provider import LabHandle
+from lab.remote.parallel import run_jobs
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent
 

@@ -17,7 +17,7 @@ from lab.cluster.addons.addon import addons
 from lab.cluster.api import Api
 from lab.cluster.bind import foreseen
 from lab.cluster.cluster import API_PORT, ClusterNode
-from lab.cluster.linux.api import ADMIN, ClusterApi, cluster_ailments
+from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
@@ -117,7 +117,7 @@ class MachinesCluster:
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that the cluster does not call Ready. Never raises."""
         deadline = Deadline(_LOOK_SECONDS * guests.patience)
-        return cluster_ailments(self.bundled.cluster, self._site(guests), deadline)
+        return ClusterApi(self.bundled.cluster, self._site(guests)).ailments(deadline)
 
     def foreseen(self) -> Intent:
         """The Intent as far as it is known without its pods: enough to name every cell."""
@@ -251,12 +251,12 @@ class MachinesCluster:
             yield piece.path, piece.content
 
     @contextmanager
-    def api(self, guests: Guests, deadline: Deadline) -> Iterator[Api]:
-        """The API server of the first control plane."""
-        plane = self._plane()
+    def api(self, guests: Guests, deadline: Deadline, plane: str = "") -> Iterator[Api]:
+        """The API server of a control plane, the first one if none is named."""
+        first = self._plane()
         path = self.lab.directory / KUBECONFIG
-        write_private(path, guests.shell(plane).get(ADMIN, deadline).decode())
-        with guests.forward(plane, API_PORT, _API_SECONDS * guests.patience) as address:
+        write_private(path, guests.shell(first).get(ADMIN, deadline).decode())
+        with guests.forward(plane or first, API_PORT, _API_SECONDS * guests.patience) as address:
             api = Api(path, address)
             try:
                 yield api
@@ -302,6 +302,7 @@ class MachinesCluster:
             directory=self.lab.directory,
             say=say,
             patience=guests.patience,
+            api=lambda plane, deadline: self.api(guests, deadline, plane),
         )
 
     def _running(self, name: str) -> Callable[[], None]:

@@ -180,7 +180,6 @@ def _shut(holder: int) -> bool:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    """The hash of the parts and of how they are used."""
     made = hashlib.sha256(_FORM.encode())
     for part in parts:
         made.update(part.encode())

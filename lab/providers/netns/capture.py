@@ -43,8 +43,6 @@ READY = "ready"
 
 @dataclass(slots=True)
 class _Listener:
-    """One tap while it is listened to."""
-
     tap: Tap
     limit: int
     sock: socket.socket | None = None
@@ -145,7 +143,6 @@ def _why(tap: Tap, error: BrokenError | OSError) -> str:
 
 
 def _drain(listener: _Listener, buffer: bytearray) -> None:
-    """Take all that has come."""
     sock = listener.sock
     assert sock is not None, "epoll knows it by its descriptor"
     while True:

@@ -238,7 +238,6 @@ class _Ground:
 
     settings: Callable[[MachineIntent], Iterable[SysctlSet]]
     device_settings: Callable[[str], Iterable[SysctlSet]]
-    """Of each device of the lab's, once it is there."""
     route: type[RouteSet | RouteAdd]
     rules: Callable[[MachineIntent], str]
 

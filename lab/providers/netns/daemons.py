@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError
 from lab._log import quantity
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import is_stopped, start_time
@@ -35,11 +35,7 @@ _TAIL_BYTES = 4096
 _BELOW = "\n    "
 """Before each of several lines that an error shows."""
 _COMMAND_SECONDS = 30.0
-"""The longest that a command of a daemon's may take."""
 _LOOK_SECONDS = 0.02
-"""Between two looks whether a daemon is ready."""
-_WATCH_SECONDS = 0.2
-"""Between two looks whether all daemons are there, while a command runs."""
 _END_SECONDS = 5.0
 
 
@@ -56,14 +52,11 @@ class RunningDaemon:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A daemon on its machine."""
-
     machine: str
     daemon: Daemon
 
     @property
     def home(self) -> Path:
-        """Its directory, as the holder sees it."""
         return Path(namespaces.run_directory(self.machine), self.daemon.name)
 
     def words(self) -> str:
@@ -192,34 +185,34 @@ def _run(
     one: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
 ) -> tuple[int, str]:
     """Exit code and output of a command; of one that took too long, 124 as of ``timeout``."""
-    output = os.memfd_create("output")
-    try:
-        process = _spawn(one, command, output)
+    doing = f"running '{' '.join(command)}' for {one.words()}"
+    with os.fdopen(os.memfd_create("output"), "w+b") as output:
+        process = _spawn(one, command, output.fileno())
         own = Deadline(min(_COMMAND_SECONDS, deadline.left()))
-        code = _waited(process, f"running '{' '.join(command)}' for {one.words()}", alive, own)
-        os.lseek(output, 0, os.SEEK_SET)
-        with os.fdopen(os.dup(output), "rb") as file:
-            return code, file.read().decode(errors="replace")
+        code = _exit_code(process, doing, lambda: alive.require(doing), own)
+        output.seek(0)
+        return 124 if code is None else code, output.read().decode(errors="replace")
+
+
+def _exit_code(
+    process: subprocess.Popen[Any], doing: str, require: Callable[[], None], deadline: Deadline
+) -> int | None:
+    """None of one that took too long and was killed; ``require`` raises when a daemon has ended."""
+
+    def look() -> int | None:
+        code = process.poll()
+        if code is None:
+            require()
+        return code
+
+    try:
+        return deadline.wait(doing, look, until=lambda code: code is not None, every=0.002)
+    except DeadlineError:
+        return None
     finally:
-        os.close(output)
-
-
-def _waited(process: subprocess.Popen[bytes], doing: str, alive: _Alive, deadline: Deadline) -> int:
-    """The exit code of a command, which no daemon's end may leave waiting."""
-    while True:
-        try:
-            return process.wait(min(_WATCH_SECONDS, deadline.left()))
-        except subprocess.TimeoutExpired:
-            try:
-                alive.require(doing)
-            except BrokenError:
-                process.kill()
-                process.wait()
-                raise
-            if not deadline.left():
-                process.kill()
-                process.wait()
-                return 124
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
@@ -355,9 +348,8 @@ def _file(holder: int, one: _Placed, name: str) -> tuple[str, bytes]:
         return f"{path}.missing", f"cannot be read: {error.strerror}\n".encode()
 
 
-_LOGICAL_NETWORK_LOOK_SECONDS = 0.05
-_LOGICAL_NETWORK_WATCH_SECONDS = 0.2
-_ONE_COMMAND_SECONDS = 30
+_DATABASE_LOOK_SECONDS = 0.05
+_TOOL_SECONDS = 30
 
 
 def wait_for_logical_network(
@@ -387,14 +379,14 @@ def wait_for_logical_network(
         f"waiting for the logical network of {len(network.switches)} nodes",
         partial(_missing, network, ask),
         until=lambda missing: not missing,
-        every=_LOGICAL_NETWORK_LOOK_SECONDS,
+        every=_DATABASE_LOOK_SECONDS,
     )
     ask("nbctl", "--wait=sb", "sync")
     deadline.wait(
         "waiting for every chassis to program what the databases hold",
         partial(_behind, network, ask),
         until=lambda behind: not behind,
-        every=_LOGICAL_NETWORK_LOOK_SECONDS,
+        every=_DATABASE_LOOK_SECONDS,
     )
 
 
@@ -439,35 +431,25 @@ class _Asking:
     require: Callable[[], None]
 
     def __call__(self, tool: str, *words: str) -> str:
-        self.require()
         base = {"nbctl": "ovnnb_db", "sbctl": "ovnsb_db"}[tool]
         socket = f"{namespaces.run_directory(self.network.central)}/ovn/{base}.sock"
-        command = [f"ovn-{tool}", f"--timeout={_ONE_COMMAND_SECONDS}", f"--db=unix:{socket}"]
-        process = subprocess.Popen(  # noqa: S603  the database's own tool
-            [*command, "--no-leader-only", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PATH": search_path()},
-        )
-        said, complaint = self._heard(process)
-        if process.returncode:
-            self.require()
-            raise BrokenError(
-                f"running '{' '.join(words)}' on '{self.network.central}'",
-                f"exit code {process.returncode}: {complaint.strip() or 'it wrote nothing'}",
+        command = [f"ovn-{tool}", f"--timeout={_TOOL_SECONDS}", f"--db=unix:{socket}"]
+        doing = f"running '{' '.join(words)}' on '{self.network.central}'"
+        with (
+            os.fdopen(os.memfd_create("stdout"), "w+b") as output,
+            os.fdopen(os.memfd_create("stderr"), "w+b") as errors,
+        ):
+            process = subprocess.Popen(  # noqa: S603  the database's own tool
+                [*command, "--no-leader-only", *words],
+                stdout=output,
+                stderr=errors,
+                env={**os.environ, "PATH": search_path()},
             )
-        return said
-
-    def _heard(self, process: subprocess.Popen[str]) -> tuple[str, str]:
-        """Everything that it writes; the tool itself gives up after so many seconds."""
-        with process:
-            while True:
-                try:
-                    return process.communicate(timeout=_LOGICAL_NETWORK_WATCH_SECONDS)
-                except subprocess.TimeoutExpired:
-                    try:
-                        self.require()
-                    except BrokenError:
-                        process.kill()
-                        raise
+            code = _exit_code(process, doing, self.require, Deadline(2 * _TOOL_SECONDS))
+            if code != 0:
+                self.require()
+                errors.seek(0)
+                complaint = errors.read().decode(errors="replace").strip()
+                raise BrokenError(doing, f"exit code {code}: {complaint or 'it wrote nothing'}")
+            output.seek(0)
+            return output.read().decode()

@@ -255,7 +255,6 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
-    """The body, and the bytes after it; None while it is incomplete."""
     if fields.get("transfer-encoding") == "chunked":
         return _chunks(data)
     try:

@@ -135,7 +135,6 @@ def servfail(question: bytes) -> bytes:
 
 
 def _only_question(wire: bytes, asked: int) -> tuple[Labels, int, bytes]:
-    """The name and the type of the one question, and its bytes."""
     if asked != 1:
         raise WireError(f"{asked} questions")
     labels, end = _labels(wire, _HEADER.size)
@@ -249,7 +248,6 @@ _IDS = 1 << 16
 _LONGEST = 65_535
 
 Then = Callable[[bytes], None]
-"""Called with the answer."""
 
 
 class Forwarder:

@@ -76,7 +76,6 @@ class HolderProcess:
     started: int
     """In clock ticks since boot."""
     user: int
-    """The user that it runs as."""
     lab: str
     token: str
     """Empty for a hidden one."""
@@ -189,7 +188,6 @@ def _is_settled(kind: HolderKind, process: str, status: Mapping[str, str]) -> bo
 
 
 def _token(process: str) -> str:
-    """Empty where it has none."""
     prefix = f"{TOKEN_VARIABLE}=".encode()
     words = Path(process, "environ").read_bytes().split(b"\0")
     found = (word for word in words if word.startswith(prefix))
@@ -415,7 +413,6 @@ def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
 
 
 def _frames(data: bytearray) -> list[tuple[str, Any]]:
-    """Take every whole frame off the front of ``data``."""
     frames: list[tuple[str, Any]] = []
     while len(data) >= _LENGTH.size:
         end = _LENGTH.size + _LENGTH.unpack_from(data)[0]

@@ -263,7 +263,6 @@ def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> 
 
 
 def _noted(sock: socket.socket) -> OSError | None:
-    """The error that the kernel keeps for a socket's next call."""
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return OSError(code, os.strerror(code)) if code else None
 

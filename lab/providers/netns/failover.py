@@ -34,8 +34,6 @@ _ANSWER_SECONDS = 0.3
 
 @dataclass(slots=True)
 class _Pair:
-    """One pair while it is beaten."""
-
     beat: Beat
     sock: socket.socket
     sent: list[float] = field(default_factory=list)
@@ -48,7 +46,6 @@ class _Pair:
             self.sock.send(self.question(len(self.sent) - 1))
 
     def question(self, number: int) -> bytes:
-        """A datagram that comes back with its number."""
         if self.beat.dialect == "netexec":
             return dialects.netexec_echo(number)
         return datagram(number, b"", fragments=False)

@@ -147,7 +147,6 @@ def _captured(command: Sequence[str]) -> Completed:
 
 
 def _attached(command: Sequence[str]) -> int:
-    """Run a command as a shell runs a job in the foreground."""
     code, trouble = _finished(
         lambda: subprocess.Popen(list(command), preexec_fn=_take_terminal),  # noqa: S603, PLW1509  the user's own command; this process has one thread
         command[0],

@@ -147,8 +147,6 @@ def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
 
 
 class _Descriptors:
-    """Open descriptors of namespaces by name, all closed at the end."""
-
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
@@ -160,7 +158,6 @@ class _Descriptors:
             os.close(descriptor)
 
     def of(self, name: str) -> int:
-        """The namespace's descriptor."""
         if name not in self._open:
             self._open[name] = os.open(_path(name), os.O_RDONLY | os.O_CLOEXEC)
         return self._open[name]

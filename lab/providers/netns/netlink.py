@@ -31,11 +31,12 @@ _HEADER = struct.Struct("=IHHII")
 
 
 class Socket:
-    """A netlink socket in the namespace in which it is opened."""
+    """A netlink socket in the namespace in which it is opened; of rtnetlink if not said else."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, family: int = 0) -> None:
         self._namespace = namespace
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+        self._socket = socket.socket(socket.AF_NETLINK, kind, family)
         self._socket.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
         self._socket.setsockopt(_SOL_NETLINK, _EXTENDED_ACK, 1)
         self._socket.bind((0, 0))
@@ -99,12 +100,19 @@ class Socket:
             f"{happened}: {said}" if said else happened,
         )
 
-    def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Every answer to a GET request, without its header."""
+    def request(self, kind: int, body: bytes) -> None:
+        """Send one request and wait for its acknowledgement, whatever that says."""
+        self._send(kind, _ACK, body)
+        self._socket.recv(1 << 18)
+
+    def _send(self, kind: int, flags: int, body: bytes) -> None:
         self._sequence += 1
         length = _HEADER.size + len(body)
-        header = _HEADER.pack(length, kind, _REQUEST | _DUMP, self._sequence, 0)
-        self._socket.send(header + body)
+        self._socket.send(_HEADER.pack(length, kind, _REQUEST | flags, self._sequence, 0) + body)
+
+    def dump(self, kind: int, body: bytes) -> list[bytes]:
+        """Every answer to a GET request, without its header."""
+        self._send(kind, _DUMP, body)
         found: list[bytes] = []
         while True:
             for answer, _, _, content in _messages(self._socket.recv(1 << 18)):

@@ -64,12 +64,9 @@ class Names:
     ) -> None:
         self.indexes = indexes
         self.namespace = namespace
-        """Gives an open descriptor of the namespace of that name."""
 
 
 class _Attributes(dict[str, object]):
-    """The attributes of an object, by name."""
-
     def __init__(self, of: object, **more: object) -> None:
         super().__init__(more)
         self._of = of
@@ -106,8 +103,7 @@ class Message(Operation, ABC):
         return self._encode(names)
 
     @abstractmethod
-    def _encode(self, names: Names) -> Encoded:
-        """The message's kind, its flags and its body."""
+    def _encode(self, names: Names) -> Encoded: ...
 
 
 class Request(Operation, ABC):
@@ -367,8 +363,6 @@ class HairpinOn(Message):
 
 
 class _AddressChange(Message):
-    """Base of adding and removing an address."""
-
     __slots__ = ()
     device: str
     address: str
@@ -409,8 +403,6 @@ class AddressRemove(_AddressChange):
 
 
 class _RouteChange(Message):
-    """Base of changes of routes."""
-
     __slots__ = ()
     destination: str
     device: str
@@ -419,12 +411,10 @@ class _RouteChange(Message):
 
     @property
     def next_hop(self) -> str:
-        """The next hop, in words."""
         return f" via '{self.via}'" if self.via else ""
 
     @property
     def way(self) -> str:
-        """The route as ``ip route`` takes it."""
         source = getattr(self, "source", None)
         return way(Route(self.destination, self.device, self.via, self.onlink, source=source))
 

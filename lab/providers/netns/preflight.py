@@ -49,7 +49,6 @@ class Missing:
     package: str
     daemon: str
     machine: str
-    """The first that wants it."""
 
 
 def missing_programs(intent: Intent) -> Iterator[Missing]:
@@ -130,7 +129,6 @@ class NetnsRoom:
     network_namespaces: int
     processes: int
     memory_mib: int
-    """Free."""
 
 
 def lab_need(intent: Intent) -> NetnsNeed:
@@ -307,25 +305,18 @@ class Ability:
     """One thing that a lab needs, and whether this machine can do it."""
 
     name: str
-    """``"namespaces"``, ``"vxlan"``, ..."""
     needs: str
-    """The use that a lab has for it."""
     there: bool
     detail: str
-    """The kernel's answer, if the ability is missing."""
     hint: str
-    """A command or sentence that says how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """One operation of a real lab, done once."""
-
     name: str
     needs: str
     operation: Operation
     module: str
-    """The kernel module that has it, in most distributions."""
     file: str = ""
     """A file that must be opened for it; empty for none."""
 

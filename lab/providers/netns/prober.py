@@ -158,8 +158,6 @@ def probe(
 
 
 class _Loop:
-    """Everything under way, and what has ended."""
-
     def __init__(
         self,
         enter: Callable[[str], None],
@@ -190,7 +188,6 @@ class _Loop:
         self._waiting: dict[str, deque[Probe]] = defaultdict(deque)
 
     def run(self, probes: Sequence[Probe]) -> None:
-        """Try all of them."""
         self._queue.extend(probes)
         with self._epoll:
             while self._queue or self._active:
@@ -215,7 +212,6 @@ class _Loop:
             self._progress(len(self.outcomes))
 
     def _answer(self, wait: float) -> bool:
-        """Take what has come within so many seconds; False if there was nothing."""
         events = self._epoll.poll(wait, _EVENTS)
         for descriptor, _ in events:
             self._advance(self._flights[descriptor], expired=False)

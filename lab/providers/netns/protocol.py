@@ -124,7 +124,6 @@ def _request_line(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _framing(headers: list[bytes]) -> tuple[int, bool]:
-    """Length of the body, and whether the client waits before it sends it."""
     lengths: set[bytes] = set()
     waits = False
     for header in headers:

@@ -462,7 +462,6 @@ def _text(path: Path) -> str:
 
 
 def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Files and commands that show the state of the machine's daemons."""
     for machine in intent.machines:
         for daemon in machine.daemons if machine.name == name else ():
             for look in daemon.looks:

@@ -107,7 +107,6 @@ class Elsewhere(NamedTuple):
 
     ask: Callable[[bytes, Callable[[bytes], None]], None]
     but: str
-    """With its final dot."""
 
     def asked(self, wire: bytes) -> bool:
         """True if the question is for the other server."""
@@ -175,8 +174,6 @@ _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
 class _Connection:
-    """A TCP connection that could not be dealt with at once."""
-
     __slots__ = (
         "answered",
         "client",
@@ -561,7 +558,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _prepare(server: SocketServer, config: str) -> None:
-    """Open every socket of the configuration file."""
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())
     isolation.raise_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)

@@ -11,9 +11,8 @@ import os
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -31,79 +30,56 @@ _CONFIGURATION = "/run/responder-configuration.json"
 _LOG = "/run/responder.log"
 
 
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """Another name server, asked for every name that is not within ``but``."""
+def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
+    """The responder's configuration file, JSON; of the namespaces in ``only`` alone. Pure.
 
-    to: str
-    """Its address."""
-    but: str
-    """A domain, with its final dot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answering:
-    """The answers of the responder in one namespace."""
-
-    namespace: str
-    name: str
-    tcp: tuple[int, ...]
-    udp: tuple[int, ...]
-    dns: dict[str, tuple[str, ...]] | None = None
-    """Fully qualified name, with its final dot, to addresses: answered on port 53 of both
-    protocols. None where no names are served."""
-    health: dict[int, tuple[str, int]] | None = None
-    """TCP port to the Service whose health check answers there, and the number of its local
-    backends. None where no Service has one."""
-    forward: Forward | None = None
-    """The server for other names; None if those do not exist."""
-
-
-def answering(intent: Intent) -> tuple[Answering, ...]:
-    """Every namespace that answers, in order: pods, nodes and the client. Pure.
-
-    Router and hypervisors answer nothing. An API server's machine answers on its port too, which
-    is all that there is of it, unless it is Kubernetes' own. Services' names are those of their
-    own and the DNS pod's domain: ``NAME.default.svc.DOMAIN``, and
-    ``kube-dns.kube-system.svc.DOMAIN``. Behind a headless one, each pod has a name of its own
-    before that.
+    Its form is in :mod:`lab.providers.netns.responder`. Pods, nodes and the client answer; router
+    and hypervisors do not. An API server's machine answers on its port too, which is all that
+    there is of it, unless it is Kubernetes' own. Services' names are those of their own and the
+    DNS pod's domain: ``NAME.default.svc.DOMAIN``, and ``kube-dns.kube-system.svc.DOMAIN``. Behind
+    a headless one, each pod has a name of its own before that.
     """
-    served, forward = _names(intent), _forward(intent)
-    twice = proxying.asked_on(_services(intent), SECOND_POD_PORT)
+    entries = [one for one in _entries(intent) if only is None or one["namespace"] in only]
+    return json.dumps(entries)
+
+
+def _entry(
+    namespace: str, name: str = "", tcp: Sequence[int] = (), udp: Sequence[int] = (), **more: object
+) -> dict[str, object]:
+    usual = {"namespace": namespace, "name": name or namespace, "tcp": tcp, "udp": udp}
+    return {**usual, "dns": None, "health": None, "forward": None, **more}
+
+
+def _entries(intent: Intent) -> Iterator[dict[str, object]]:
     front = intent.services_node
-    found: list[Answering] = []
+    domain = f"{intent.domain}.".lower()
+    forward = {"to": front.address, "but": domain} if front else None
+    services = _services(intent)
+    twice = proxying.asked_on(services, SECOND_POD_PORT)
     for machine in intent.machines:
         if machine.kind != "router":
             is_api = front and not front.tls and machine.name in front.api_servers
-            plain = _plain(machine.name, *((front.api_port,) if front and is_api else ()))
-            found.append(replace(plain, health=_health(machine)))
+            tcp = (PROBE_PORT, front.api_port) if front and is_api else (PROBE_PORT,)
+            yield _entry(machine.name, tcp=tcp, udp=(PROBE_PORT,), health=_health(machine))
         for pod in machine.pods:
             if pod.role == "dns":
-                found.append(Answering(pod.name, pod.name, (), (), served, forward=forward))
+                yield _entry(pod.name, dns=_names(intent, services), forward=forward)
             else:
-                found.append(_plain(pod.name))
+                yield _entry(pod.name, tcp=(PROBE_PORT,), udp=(PROBE_PORT,))
             if pod.name in twice:
-                name = f"{pod.name}:{SECOND_POD_PORT}"
-                found.append(Answering(pod.name, name, (SECOND_POD_PORT,), ()))
-    return tuple(found)
+                yield _entry(pod.name, f"{pod.name}:{SECOND_POD_PORT}", tcp=(SECOND_POD_PORT,))
 
 
-def _forward(intent: Intent) -> Forward | None:
-    front = intent.services_node
-    return Forward(front.address, f"{intent.domain}.".lower()) if front else None
-
-
-def _services(intent: Intent) -> Iterator[ProxiedService]:
+def _services(intent: Intent) -> Sequence[ProxiedService]:
     """Every Service that the lab translates, once."""
     found: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             found.setdefault(service.name, service)
-    yield from found.values()
+    return tuple(found.values())
 
 
 def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
-    """Health checks of the node's kube-proxy."""
     found = {
         service.health_port: (service.name, len(proxying.local(service, machine.name)))
         for service in (machine.translation.services if machine.translation else ())
@@ -112,13 +88,9 @@ def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
     return found or None
 
 
-def _plain(name: str, *more: int) -> Answering:
-    return Answering(name, name, (PROBE_PORT, *more), (PROBE_PORT,))
-
-
-def _names(intent: Intent) -> dict[str, tuple[str, ...]]:
+def _names(intent: Intent, services: Sequence[ProxiedService]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for service in _services(intent):
+    for service in services:
         space = "kube-system" if service.name == DNS_SERVICE else "default"
         found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
     for headless in intent.headless:
@@ -126,25 +98,6 @@ def _names(intent: Intent) -> dict[str, tuple[str, ...]]:
         found[name] = tuple(one.address for one in headless.backends)
         found |= {f"{one.pod}.{name}": (one.address,) for one in headless.backends}
     return found
-
-
-def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
-    """The responder's configuration file, JSON; of the namespaces in ``only`` alone. Pure."""
-    return json.dumps(
-        [
-            {
-                "namespace": one.namespace,
-                "name": one.name,
-                "tcp": one.tcp,
-                "udp": one.udp,
-                "dns": one.dns,
-                "health": one.health,
-                "forward": asdict(one.forward) if one.forward else None,
-            }
-            for one in answering(intent)
-            if only is None or one.namespace in only
-        ]
-    )
 
 
 def start_responder(python: str, configured: str, deadline: Deadline) -> None:

@@ -195,8 +195,6 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Port:
-    """One port of a Service on one node, and what its chains are named after."""
-
     name: str
     service: ProxiedService
     port: ServicePort
@@ -205,11 +203,9 @@ class _Port:
 
     @property
     def anywhere(self) -> tuple[Backend, ...]:
-        """The backends that anything but a policy for local ones may use."""
         return self.service.backends
 
     def targets(self, backend: Backend) -> str:
-        """The backend's address and port."""
         return f"{backend.address}:{self.port.target_port}"
 
 
@@ -297,7 +293,6 @@ def _external(port: _Port, translation: Translation) -> Iterator[str]:
 
 
 def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[str]:
-    """The chain that chooses one of the backends."""
     if port.service.affinity is None:
         return chain(name, *_translations(port, backends))
     remembered = [f"ip saddr @{_memory(port, one)} goto {_endpoint(port, one)}" for one in backends]
@@ -384,13 +379,10 @@ def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class _NodePort:
-    """One port on the node, and where it leads."""
-
     name: str
     service: ProxiedService
     port: ServicePort
     local: tuple[str, ...]
-    """Addresses and ports of the Service's backends on this node."""
 
     @property
     def lost(self) -> bool:
@@ -398,7 +390,6 @@ class _NodePort:
         return self.service.outside == "local" and not self.local
 
     def elements(self, value: str = "") -> list[str]:
-        """Its elements of a set, or of a map to ``value``."""
         number = self.port.node_port
         return [f"{protocol} . {number}{value}" for protocol in self.port.protocols]
 

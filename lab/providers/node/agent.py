@@ -20,20 +20,13 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
+from lab.providers.capture import Taken
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.node import network, pod_namespaces, protocol, record
-from lab.providers.node.protocol import (
-    ClusterPods,
-    Down,
-    Gather,
-    Hearing,
-    Linking,
-    PodCommand,
-    Probing,
-    Up,
-)
+from lab.providers.node.protocol import Order
+from lab.providers.provider import Outcome
 from lab.remote.shell import Completed
 
 _SECONDS = 20.0
@@ -112,9 +105,10 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _check_root()
         order = pickle.load(sys.stdin.buffer)  # noqa: S301  from whoever may run commands here
-        _say(protocol.make_line("done", _VERBS[verb](order, Deadline(order.seconds))))
+        _VERBS[verb](order, Deadline(order.seconds))
+        _say("done", True)
     except LabError as error:
-        _say(protocol.failure_line(error))
+        _write(protocol.failure_line(error))
         return error.exit_code
     return 0
 
@@ -138,66 +132,58 @@ def _check_root() -> None:
         )
 
 
-def _say(said: bytes) -> None:
-    sys.stdout.buffer.write(said)
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
 
 
+def _say(kind: str, value: Any) -> None:
+    _write(protocol.make_line(kind, value))
+
+
 def _phase(name: str) -> None:
-    _say(protocol.make_line("phase", name))
+    _say("phase", name)
 
 
 def _machine(pod: str) -> NetnsMachine | pod_namespaces.PodMachine:
-    """The lab's own pod of that name, else the cluster's."""
     there = pod_namespaces.find_pod(pod)
     return there or NetnsMachine(pod, network.enter_holder(), pod=True)
 
 
-def _up(order: Up, deadline: Deadline) -> None:
+def _up(order: Order, deadline: Deadline) -> None:
+    assert order.work is not None
     network.make_network(order.work, deadline, _phase)
 
 
-def _down(_: Down, deadline: Deadline) -> None:
+def _down(_: Order, deadline: Deadline) -> None:
     network.remove_network(deadline, _phase)
 
 
-def _run(order: PodCommand, deadline: Deadline) -> list[Any]:
+def _run(order: Order, deadline: Deadline) -> None:
     done = _machine(order.pod).run(order.command, deadline)
-    return [done.code, done.stdout, done.stderr]
+    _say("completed", [done.code, done.stdout, done.stderr])
 
 
-def _probe(order: Probing, deadline: Deadline) -> None:
-    _say(protocol.make_line("progress", 0))
-    found = _in_sandboxes(order, order.cluster) if order.cluster else _in_holder(order, deadline)
-    for start in range(0, len(found), _OUTCOMES_A_LINE):
-        _say(protocol.outcomes_line(found[start : start + _OUTCOMES_A_LINE]))
-
-
-def _in_sandboxes(order: Probing, cluster: ClusterPods) -> list[Any]:
+def _probe(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
 
-    isolation.raise_descriptors()
-    with pod_namespaces.PodNamespaces(cluster) as there:
-        found = prober.probe(
-            there.enter, order.probes, order.settings, _Life().ended, resolver=there.resolver
-        )
-    return list(found.values())
-
-
-def _in_holder(order: Probing, deadline: Deadline) -> list[Any]:
-    from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
-
-    def inside(tell: Tell) -> list[Any]:
+    assert order.settings is not None
+    probes, settings, ended = order.probes, order.settings, _Life().ended
+    _say("progress", 0)
+    if order.cluster:
         isolation.raise_descriptors()
-        return list(prober.probe(namespaces.enter, order.probes, order.settings, tell).values())
+        with pod_namespaces.PodNamespaces(order.cluster) as there:
+            found = prober.probe(there.enter, probes, settings, ended, resolver=there.resolver)
+    else:
 
-    found: list[Any] = network.enter_holder().call("probing", inside, deadline, heard=_Life().ended)
-    return found
+        def inside(tell: Tell) -> dict[int, Outcome]:
+            isolation.raise_descriptors()
+            return prober.probe(namespaces.enter, probes, settings, tell)
 
-
-def _link(order: Linking, _: Deadline) -> list[Any]:
-    with pod_namespaces.PodNamespaces(order.cluster) as there:
-        return [astuple(one) for one in there.links()]
+        found = network.enter_holder().call("probing", inside, deadline, heard=ended)
+    outcomes = [astuple(one) for one in found.values()]
+    for start in range(0, len(outcomes), _OUTCOMES_A_LINE):
+        _say("outcomes", outcomes[start : start + _OUTCOMES_A_LINE])
 
 
 class _Life:
@@ -207,48 +193,50 @@ class _Life:
         self._said = 0.0
 
     def ended(self, count: int) -> None:
-        """So many have."""
         now = time.monotonic()
         if now - self._said >= _LIFE_SECONDS:
             self._said = now
-            _say(protocol.make_line("progress", count))
+            _say("progress", count)
 
 
-def _listen(order: Hearing, deadline: Deadline) -> None:
+def _link(order: Order, _: Deadline) -> None:
+    assert order.cluster is not None
+    with pod_namespaces.PodNamespaces(order.cluster) as there:
+        _say("links", [astuple(one) for one in there.links()])
+
+
+def _listen(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import capture  # noqa: PLC0415  not on the way of the other verbs
 
     def ready(_: object) -> None:
-        _say(protocol.make_line("ready", os.getpid()))
+        _say("ready", os.getpid())
 
     with capture.Stop() as stop:
         signal.signal(protocol.STOP, lambda *_: stop.now())
+
+        def take(enter: Callable[[str], None], tell: Tell) -> list[Taken]:
+            return capture.take_packets(enter, order.taps, order.limit, tell, stop.reader)
+
         if order.cluster:
             with pod_namespaces.PodNamespaces(order.cluster) as there:
-                found = capture.take_packets(
-                    there.enter, order.taps, order.limit, ready, stop.reader
-                )
+                found = take(there.enter, ready)
         else:
             found = network.enter_holder().call(
                 "taking down packets",
-                lambda tell: capture.take_packets(
-                    namespaces.enter, order.taps, order.limit, tell, stop.reader
-                ),
+                lambda tell: take(namespaces.enter, tell),
                 deadline,
                 heard=ready,
             )
     for one in found:
         for said in protocol.taken_lines(one):
-            _say(said)
+            _write(said)
 
 
-def _gather(_: Gather, deadline: Deadline) -> None:
-    def heard(piece: tuple[str, str]) -> None:
-        _say(protocol.make_line("piece", list(piece)))
-
-    gather(heard, deadline)
+def _gather(_: Order, deadline: Deadline) -> None:
+    gather(lambda piece: _say("piece", piece), deadline)
 
 
-_VERBS: Mapping[str, Callable[[Any, Deadline], Any]] = {
+_VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {
     "up": _up,
     "down": _down,
     "run": _run,

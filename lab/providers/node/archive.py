@@ -103,7 +103,6 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_ours(name: str) -> bool:
-    """True if it is a module of the product, and not something in one."""
     if name.partition(".")[0] != _PACKAGE:
         return False
     parent, _, last = name.rpartition(".")

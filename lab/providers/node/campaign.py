@@ -7,12 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError
 from lab.providers.capture import Taken, Tap
+from lab.providers.node.control import NodeControl
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 _SILENCE_SECONDS = 60.0
@@ -32,7 +34,6 @@ class News:
     number: int = 0
     ended: bool = False
     result: Any = None
-    """The value that the work returned, or the exception that it raised."""
 
 
 def start_thread(
@@ -68,11 +69,8 @@ class Prober(Protocol):
 
 @dataclass(slots=True)
 class _Sender:
-    """A machine that is sending."""
-
     probes: Sequence[Probe]
     heard: float
-    """When it last said something, by the monotonic clock."""
     ended: int = 0
 
 
@@ -124,7 +122,6 @@ class Campaign:
         return {probe.key: self._found[probe.key] for probe in probes}
 
     def _split(self, probes: Sequence[Probe]) -> dict[str, list[Probe]]:
-        """The probes by machine; those that no machine can send have failed already."""
         found: dict[str, list[Probe]] = {}
         for probe in probes:
             machine = self._place.get(probe.source, "")
@@ -143,7 +140,6 @@ class Campaign:
         )
 
     def _listen(self) -> None:
-        """Take what has come; wait a little for it."""
         try:
             news = self._news.get(timeout=_LOOK_SECONDS)
         except queue.Empty:
@@ -200,119 +196,80 @@ def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
     return Deadline(_SILENCE_SECONDS + exchanges * each)
 
 
-class Listener(Protocol):
-    """Captures packets on one machine."""
+def capture(  # noqa: PLR0913, PLR0917  what is captured, where, and while what runs
+    controls: Mapping[str, NodeControl],
+    place: Mapping[str, str],
+    taps: Sequence[Tap],
+    limit: int,
+    during: Callable[[], None],
+    deadline: Deadline,
+) -> tuple[Taken, ...]:
+    """Capture packets while ``during`` runs; in the order of the taps.
 
-    def listen(
-        self,
-        taps: Sequence[Tap],
-        limit: int,
-        ready: Callable[[int], None],
-        deadline: Deadline,
-    ) -> tuple[Taken, ...]:
-        """Capture all that passes; ``ready`` gets a process number once all taps are open."""
+    ``place`` has the machine of each pod and machine, and ``limit`` is bytes kept of each tap. A
+    machine that cannot capture is trouble at its taps alone.
 
-    def stop(self, process: int, deadline: Deadline) -> None:
-        """Have that process say what it has captured."""
-
-
-class Capture:
-    """One capture.
-
-    Parameters
-    ----------
-    listeners
-        By machine.
-    place
-        The machine of each pod and machine.
-    limit
-        Bytes kept of each tap.
+    Raises
+    ------
+    DeadlineError
+        When a machine has not ended in time; its agent ends by its own deadline.
 
     """
+    news: queue.SimpleQueue[News] = queue.SimpleQueue()
+    processes: dict[str, int] = {}
+    found: dict[str, tuple[Taken, ...]] = {}
+    shares: dict[str, list[Tap]] = {}
+    for tap in taps:
+        if (machine := place.get(tap.place, "")) in controls:
+            shares.setdefault(machine, []).append(tap)
 
-    def __init__(
-        self, listeners: Mapping[str, Listener], place: Mapping[str, str], limit: int
-    ) -> None:
-        self._listeners, self._place, self._limit = listeners, place, limit
-        self._news: queue.SimpleQueue[News] = queue.SimpleQueue()
-        self._processes: dict[str, int] = {}
-        self._found: dict[str, tuple[Taken, ...]] = {}
-
-    def run(
-        self, taps: Sequence[Tap], during: Callable[[], None], deadline: Deadline
-    ) -> tuple[Taken, ...]:
-        """Capture while ``during`` runs; in the order of the taps.
-
-        A machine that cannot capture is trouble at its taps alone.
-
-        Raises
-        ------
-        DeadlineError
-            When a machine has not ended in time; its agent ends by its own deadline.
-
-        """
-        shares: dict[str, list[Tap]] = {}
-        for tap in taps:
-            machine = self._place.get(tap.place, "")
-            if machine in self._listeners:
-                shares.setdefault(machine, []).append(tap)
-        for name, own in shares.items():
-            self._start(name, own, deadline)
-        self._wait("for the machines to listen", shares, deadline, (self._processes, self._found))
-        try:
-            during()
-        finally:
-            for name, process in self._processes.items():
-                if name not in self._found:
-                    self._listeners[name].stop(process, deadline)
-        self._wait("for what they heard", shares, deadline, (self._found,))
-        heard = {one.tap: one for own in self._found.values() for one in own}
-        nobody = "no agent of the lab is there to listen"
-        return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
-
-    def _start(self, name: str, taps: Sequence[Tap], deadline: Deadline) -> None:
-        def listen(ready: Callable[[int], None]) -> tuple[Taken, ...]:
-            try:
-                return self._listeners[name].listen(taps, self._limit, ready, deadline)
-            except LabError as error:
-                trouble = f"{error.doing}: {error.happened}"
-                return tuple(Taken(tap, (), trouble=trouble) for tap in taps)
-
-        start_thread(self._news, name, listen)
-
-    def _wait(
-        self,
-        what: str,
-        names: Iterable[str],
-        deadline: Deadline,
-        known: Sequence[Mapping[str, object]],
-    ) -> None:
-        """Wait until each name is in one of the mappings."""
-        while left := [name for name in names if not any(name in one for one in known)]:
-            try:
-                news = self._news.get(timeout=max(deadline.left(), 0.001))
-            except queue.Empty:
-                raise DeadlineError(
-                    f"waiting {what}",
-                    f"not done within {deadline.seconds:g} s; still waited for: {', '.join(left)}",
-                ) from None
-            if isinstance(news.result, BaseException):
-                raise news.result
-            if news.ended:
-                self._found[news.machine] = news.result
+    def wait(what: str, *known: Mapping[str, object]) -> None:
+        while left := [name for name in shares if not any(name in one for one in known)]:
+            one = _next_news(news, what, left, deadline)
+            if one.ended:
+                found[one.machine] = one.result
             else:
-                self._processes[news.machine] = news.number
+                processes[one.machine] = one.number
+
+    for name, own in shares.items():
+        start_thread(news, name, partial(_listen, controls[name], own, limit, deadline))
+    wait("for the machines to listen", processes, found)
+    try:
+        during()
+    finally:
+        for name, process in processes.items():
+            if name not in found:
+                controls[name].stop(process, deadline)
+    wait("for what they heard", found)
+    heard = {one.tap: one for own in found.values() for one in own}
+    nobody = "no agent of the lab is there to listen"
+    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
 
 
-def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
-    """Join the parts in which each tap was reported."""
-    own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
-    return tuple(
-        Taken(
-            tap,
-            tuple(frame for one in own[tap] for frame in one.frames),
-            sum(one.missed for one in own[tap]),
-            next((one.trouble for one in own[tap] if one.trouble), ""),
-        )
-        for tap in taps
-    )
+def _listen(
+    control: NodeControl,
+    taps: Sequence[Tap],
+    limit: int,
+    deadline: Deadline,
+    ready: Callable[[int], None],
+) -> tuple[Taken, ...]:
+    try:
+        return control.listen(taps, limit, ready, deadline)
+    except LabError as error:
+        trouble = f"{error.doing}: {error.happened}"
+        return tuple(Taken(tap, (), trouble=trouble) for tap in taps)
+
+
+def _next_news(
+    news: queue.SimpleQueue[News], what: str, left: Sequence[str], deadline: Deadline
+) -> News:
+    try:
+        one = news.get(timeout=max(deadline.left(), 0.001))
+    except queue.Empty:
+        raise DeadlineError(
+            f"waiting {what}",
+            f"not done within {deadline.seconds:g} s; still waited for: {', '.join(left)}",
+        ) from None
+    if isinstance(one.result, BaseException):
+        raise one.result
+    return one

@@ -7,29 +7,19 @@ import pickle
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
+
+from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, ValidationError
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError
+from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
-from lab.providers.capture import Taken, Tap
+from lab.providers.capture import Direction, Frame, Taken, Tap
 from lab.providers.node import protocol
 from lab.providers.node.archive import build
-from lab.providers.node.campaign import join_taken
-from lab.providers.node.protocol import (
-    ClusterPods,
-    Down,
-    Gather,
-    Hearing,
-    Linking,
-    Order,
-    PodCommand,
-    Probing,
-    Up,
-    machine_work,
-)
+from lab.providers.node.protocol import ClusterPods, Order, machine_work
 from lab.providers.node.record import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
-from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 
@@ -48,46 +38,77 @@ _AGENTS_SHARE = 0.95
 Heard = Callable[[str], None]
 
 
+OutcomeRow = tuple[
+    int, ProbeStatus, str, str | None, tuple[str, ...], str | None, float, tuple[str, ...]
+]
+FrameRow = tuple[int, Direction, int, Base64Bytes]
+
+
+def _stay_below(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError(f"a path that leads away: {path!r}")
+    return path
+
+
+class AgentLine(BaseModel):
+    """One line of an agent; nothing that a guest says is trusted to be one."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    phase: str | None = None
+    progress: int | None = None
+    ready: int | None = None
+    outcomes: tuple[OutcomeRow, ...] = ()
+    piece: tuple[Annotated[str, AfterValidator(_stay_below)], str] | None = None
+    taken: tuple[str, str, int, str, tuple[FrameRow, ...]] | None = None
+    completed: tuple[int, str, str] | None = None
+    links: tuple[tuple[str, str, str, int, str | None], ...] = ()
+    failed: tuple[str, str, str, str] | None = None
+    done: bool = False
+
+
 @dataclass(slots=True)
 class _Answer:
-    """The answer of an agent, line by line."""
-
     machine: str
     phase: Heard
     progress: Callable[[int], None]
-    ready: Callable[[int], None] = lambda _: None
+    ready: Callable[[int], None]
     taken: list[Taken] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
-    done: list[Any] = field(default_factory=list)
+    links: tuple[PodLink, ...] = ()
+    completed: Completed | None = None
+    done: bool = False
     failed: LabError | None = None
     strange: str = ""
 
     def hear(self, said: bytes) -> None:
-        """Take one line."""
         try:
-            kind, value = protocol.read_line(said)
-            match kind:
-                case "phase":
-                    self.phase(str(value))
-                case "progress":
-                    self.progress(protocol.read_number(value))
-                case "outcomes":
-                    self.outcomes += protocol.read_outcomes(value)
-                case "ready":
-                    self.ready(protocol.read_number(value))
-                case "taken":
-                    self.taken.append(protocol.read_taken(value))
-                case "piece":
-                    self.pieces.append(protocol.read_piece(value))
-                case "done":
-                    self.done.append(value)
-                case "failed":
-                    self.failed = protocol.read_failure(value, self.machine)
-                case _:
-                    self.strange = f"a line of an unknown kind: {kind!r}"
-        except protocol.StrangeError as error:
-            self.strange = str(error)
+            line = AgentLine.model_validate_json(said)
+        except ValidationError as error:
+            self.strange = f"not an agent's line, {said[:80]!r}: {error.errors()[0]['msg']}"
+            return
+        if line.phase is not None:
+            self.phase(line.phase)
+        if line.progress is not None:
+            self.progress(line.progress)
+        if line.ready is not None:
+            self.ready(line.ready)
+        if line.piece is not None:
+            self.pieces.append(line.piece)
+        if line.taken is not None:
+            place, device, missed, trouble, rows = line.taken
+            frames = tuple(Frame(at, way, data, length) for at, way, length, data in rows)
+            self.taken.append(Taken(Tap(place, device), frames, missed, trouble))
+        if line.completed is not None:
+            self.completed = Completed(*line.completed)
+        if line.failed is not None:
+            kind, doing, happened, hint = line.failed
+            known = DeadlineError if kind == "DeadlineError" else BrokenError
+            self.failed = known(f"{doing} on machine '{self.machine}'", happened, hint)
+        self.outcomes += [Outcome(*row) for row in line.outcomes]
+        self.links += tuple(PodLink(*row) for row in line.links)
+        self.done |= line.done
 
 
 class NodeControl:
@@ -133,7 +154,7 @@ class NodeControl:
             When it takes too long.
 
         """
-        order = Up(_share(deadline), machine_work(machine, intent))
+        order = Order(_share(deadline), work=machine_work(machine, intent))
         self._told("up", order, deadline, phase=phase)
 
     def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
@@ -153,7 +174,7 @@ class NodeControl:
 
     def down(self, deadline: Deadline) -> None:
         """Take the machine's network away. Safe to repeat. Raises as :meth:`up`."""
-        self._told("down", Down(_share(deadline)), deadline)
+        self._told("down", Order(_share(deadline)), deadline)
 
     def probe(
         self,
@@ -172,7 +193,7 @@ class NodeControl:
             When it takes too long.
 
         """
-        order = Probing(_share(deadline), tuple(probes), settings, self._cluster)
+        order = Order(_share(deadline), self._cluster, probes=tuple(probes), settings=settings)
         answer = self._told("probe", order, deadline, progress=progress)
         found = {one.key: one for one in answer.outcomes}
         missing = [probe.key for probe in probes if probe.key not in found]
@@ -191,11 +212,7 @@ class NodeControl:
         """
         if self._cluster is None:
             return ()
-        answer = self._told("link", Linking(_share(deadline), self._cluster), deadline)
-        try:
-            return protocol.read_links(answer.done[0])
-        except protocol.StrangeError as error:
-            raise self._senseless("link", str(error)) from None
+        return self._told("link", Order(_share(deadline), self._cluster), deadline).links
 
     def listen(
         self,
@@ -208,7 +225,7 @@ class NodeControl:
 
         ``ready`` gets the agent's process once all are open. Raises as :meth:`probe`.
         """
-        order = Hearing(_share(deadline), tuple(taps), limit, self._cluster)
+        order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
         return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
 
     def stop(self, process: int, deadline: Deadline) -> None:
@@ -218,7 +235,7 @@ class NodeControl:
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of the machine and its pods. Never raises."""
         try:
-            answer = self._told("gather", Gather(_share(deadline)), deadline)
+            answer = self._told("gather", Order(_share(deadline)), deadline)
         except LabError as error:
             yield Evidence(f"{self.name}/network/missing.txt", f"{error}\n".encode())
             return
@@ -231,12 +248,11 @@ class NodeControl:
 
     def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command in a pod to its end; see :class:`NodeMachine`."""
-        order = PodCommand(_share(deadline), pod, tuple(command))
+        order = Order(_share(deadline), pod=pod, command=tuple(command))
         answer = self._told("run", order, deadline)
-        try:
-            return Completed(*protocol.read_completed(answer.done[0]))
-        except protocol.StrangeError as error:
-            raise self._senseless("run", str(error)) from None
+        if answer.completed is None:
+            raise self._senseless("run", "no exit code")
+        return answer.completed
 
     def _told(  # noqa: PLR0913  what is heard of it, each by its own verb
         self,
@@ -326,3 +342,17 @@ class NodeMachine:
 
 def _share(deadline: Deadline) -> float:
     return deadline.left() * _AGENTS_SHARE
+
+
+def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
+    """Join the parts in which each tap was reported."""
+    own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
+    return tuple(
+        Taken(
+            tap,
+            tuple(frame for one in own[tap] for frame in one.frames),
+            sum(one.missed for one in own[tap]),
+            next((one.trouble for one in own[tap] if one.trouble), ""),
+        )
+        for tap in taps
+    )

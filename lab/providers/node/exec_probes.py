@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.exec_stream import ExecResult
+from lab.cluster.api import ExecResult
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
@@ -58,15 +58,12 @@ class Transfer:
     """One transfer of curl's."""
 
     key: int
-    """Of the probe that it is for."""
     part: Part
     url: str
     seconds: float
-    """The longest that it may take."""
     dialled: bool
     """True if netexec's dialler asks the target, and its answer is JSON."""
     expected: str = ""
-    """The text of an echo."""
 
     @property
     def file(self) -> str:
@@ -229,7 +226,6 @@ class Ended:
 
     exit_code: int
     status: int
-    """HTTP's."""
     bytes: int
     milliseconds: float
     remote: str
@@ -290,8 +286,6 @@ def read_outcome(
 
 
 class _Learnt:
-    """The results of one probe's transfers so far."""
-
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._names: dict[str, None] = {}
@@ -300,7 +294,6 @@ class _Learnt:
         self._latency = 0.0
 
     def take(self, transfer: Transfer, one: Ended) -> tuple[ProbeStatus, str]:
-        """Note what a transfer tells, and how it ended."""
         self._latency = self._latency or one.milliseconds
         if one.exit_code:
             return _by_exit(one)
@@ -367,7 +360,6 @@ class _Learnt:
         return "ok", ""
 
     def failed(self, status: ProbeStatus, detail: str) -> Outcome:
-        """The outcome with a status."""
         first, *others = self._clients or (None,)
         return Outcome(
             self._probe.key,

@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, UsageError
+from lab._errors import LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
-from lab.providers.node.campaign import Campaign, Capture, News, Prober, start_thread
+from lab.providers.node.campaign import Campaign, News, Prober, capture, start_thread
 from lab.providers.node.control import NodeControl, NodeMachine
 from lab.providers.observe import observe_machine
 from lab.providers.provider import PROBE_PORT, Dialect, Evidence, Outcome, Probe, ProbeSettings
+from lab.remote.parallel import on_each
 from lab.topology.intent import Intent
 
 
@@ -91,7 +92,7 @@ class Fleet:
         Raises
         ------
         LabError
-            When one could not be made; a BrokenError that names them all where several could not.
+            As :func:`~lab.remote.parallel.on_each`.
 
         """
 
@@ -100,7 +101,7 @@ class Fleet:
                 intent.machine(name), intent, deadline, lambda said: phase(name, said)
             )
 
-        self._all("making the machines' networks", up)
+        on_each(self._controls, up)
 
     def ailments(self, intent: Intent, deadline: Deadline) -> dict[str, str]:
         """What is wrong, by machine, for machines that are broken or out of reach."""
@@ -117,9 +118,7 @@ class Fleet:
 
     def down_all(self, deadline: Deadline) -> None:
         """Take every machine's network away. Raises as :meth:`up_all`."""
-        self._all(
-            "taking the machines' networks away", lambda name: self._controls[name].down(deadline)
-        )
+        on_each(self._controls, lambda name: self._controls[name].down(deadline))
 
     def probe_all(
         self,
@@ -150,7 +149,7 @@ class Fleet:
 
         Each machine has a clock of its own.
         """
-        return Capture(self._controls, _places(intent), limit).run(taps, during, deadline)
+        return capture(self._controls, _places(intent), taps, limit, during, deadline)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """How the pods of Kubernetes are plugged in, on every machine that says so in time."""
@@ -198,22 +197,8 @@ class Fleet:
                 return self._controls[machine.name].machine(name)
         raise UsageError(f"looking for '{name}'", "there is no pod or machine of that name")
 
-    def _all(self, doing: str, work: Callable[[str], None]) -> None:
-        found = _parallel(self._controls, work)
-        failed = {name: one for name, one in found.items() if isinstance(one, LabError)}
-        if len(failed) == 1:
-            raise next(iter(failed.values()))
-        if failed:
-            first = next(iter(failed.values()))
-            raise BrokenError(
-                f"{doing}: {len(failed)} of {len(found)} failed",
-                "; ".join(f"{name}: {one.doing}: {one.happened}" for name, one in failed.items()),
-                first.hint,
-            )
-
 
 def _places(intent: Intent) -> dict[str, str]:
-    """The machine of each pod and machine."""
     return {
         name: machine.name
         for machine in intent.machines

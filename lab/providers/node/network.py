@@ -296,7 +296,6 @@ def _remove_once(channel: Socket, names: frozenset[str]) -> dict[str, str]:
 
 
 Phase = Callable[[str], None]
-"""Told what is done next."""
 
 _BRIDGE_SETTINGS = Path("/proc/sys/net/bridge")
 _CARRIER_SECONDS = 30.0
@@ -492,7 +491,6 @@ def _build(
     deadline: Deadline,
     phase: Phase,
 ) -> None:
-    """All that is done inside the holder."""
     machine = work.machine
     loads = [op.text for op in operations[0].operations if isinstance(op, RulesetLoad)]
     contained = replacing_table(MANAGEMENT_TABLE, containment(work.ranges))

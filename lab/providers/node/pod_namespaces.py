@@ -67,7 +67,6 @@ def pod_processes() -> Iterator[PodProcess]:
 
 
 def _carried(environment: bytes) -> tuple[str, str] | None:
-    """The pod and the token that a process's environment speaks of."""
     if TOKEN_VARIABLE.encode() not in environment:
         return None
     pairs = (one.partition(b"=") for one in environment.split(b"\0"))

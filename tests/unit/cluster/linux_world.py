@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 import io
-import json
 import re
 import shlex
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.cluster.api import Api, LostError, Object, ObjectList, Query, RefusedError
 from lab.cluster.credentials import Pair, make_authority, public_key_pin
 from lab.cluster.linux.joining import MARK
 from lab.cluster.linux.operations import ClusterSite
@@ -26,6 +27,11 @@ NEED_NOT = 113
 
 class Killed(BaseException):
     """The command is killed here, as by kill -9."""
+
+
+def ready_pod(name: str) -> dict:
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name}, "spec": {}, "status": status}
 
 
 @dataclass
@@ -49,6 +55,8 @@ class World:
     """Words of a command, and what it complains of when it fails."""
     shows: dict[str, str] = field(default_factory=dict)
     """Words of a command, and what it writes."""
+    pods: list[dict] = field(default_factory=lambda: [ready_pod(f"coredns-{n}") for n in range(2)])
+    """Of every namespace."""
     ended: set[str] = field(default_factory=set)
     """Units that have failed."""
 
@@ -57,7 +65,17 @@ class World:
 
     def site(self, directory: Path) -> ClusterSite:
         management = {name: f"192.168.251.{n}" for n, name in enumerate(self.names, 10)}
-        return ClusterSite(self.shell, management, directory, self.said.append)
+        return ClusterSite(self.shell, management, directory, self.said.append, api=self.api)
+
+    @contextmanager
+    def api(self, name: str, _deadline: Deadline) -> Iterator[Api]:
+        yield FakeApi(name, self)
+
+    def command(self, name: str, line: str) -> bool:
+        """Note a command or a question; whether it is the one that kills."""
+        self.commands += 1
+        self.log.append((name, line))
+        return self.commands == self.kill_at
 
     def shell(self, name: str) -> Shell:
         return self.machines[name]
@@ -114,9 +132,7 @@ class FakeMachine:
 
     def run(self, command: Sequence[str], _deadline: Deadline, stdin: bytes = b"") -> Completed:
         line = command[2] if command[:2] == ("sh", "-c") else shlex.join(command)
-        self.world.commands += 1
-        self.world.log.append((self.name, line))
-        killed = self.world.commands == self.world.kill_at
+        killed = self.world.command(self.name, line)
         for words, complaint in self.world.broken.items():
             if words in line:
                 return Completed(1, "", complaint)
@@ -293,52 +309,62 @@ def _guarded(_machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: 
     return Completed(NEED_NOT, "", "")
 
 
-def _kubectl(machine: FakeMachine, line: str, _command: tuple[str, ...], data: bytes) -> Completed:
-    words = [word for word in shlex.split(line)[1:] if not word.startswith("--")]
-    return _KUBECTL[words[0]](machine.world, words, data)
+class FakeApi(Api):
+    """The API server of one control plane: Nodes, and whatever is applied."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(Path("/nowhere"))
+        self.name = name
+        self.world = world
+
+    @property
+    def server(self) -> str:
+        return f"https://{self.name}"
+
+    def ask(  # noqa: PLR0913
+        self,
+        method: str,
+        path: str,
+        deadline: Deadline,
+        body: Object | None = None,
+        query: Query | None = None,
+        *,
+        content: str = "",
+    ) -> Object:
+        del deadline, query, content
+        killed = self.world.command(self.name, f"{method} {path}")
+        if complaint := self.world.broken.get("API"):
+            raise LostError(f"asking {path}", complaint)
+        if killed:
+            raise Killed
+        nodes, name = self.world.nodes, path.rpartition("/")[2]
+        if path == "/readyz":
+            return {"message": "ok"}
+        if method == "DELETE":
+            if nodes.pop(name, None) is None:
+                raise RefusedError(path, "not found", code=404)
+        elif method == "PATCH":
+            nodes[name]["spec"] |= body["spec"]
+        return {}
+
+    def apply(self, wanted: Object, deadline: Deadline) -> None:
+        self.ask("APPLY", wanted["metadata"]["name"], deadline)
+        self.world.applied.append(wanted)
+
+    def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
+        self.ask("GET", path, deadline, None, query)
+        namespace, _, kind = path.removeprefix("/apis/apps/v1").rpartition("/")
+        found = list(self.world.nodes.values())
+        if kind == "daemonsets":
+            found = self.world.daemon_sets(namespace.rpartition("/")[2])
+        elif kind == "pods":
+            found = self.world.pods
+        return ObjectList("1", {one["metadata"]["name"]: one for one in found})
+
+    def watch(self, *_arguments: object) -> Iterator[tuple[str, Object]]:
+        yield from ()
 
 
-def _get(world: World, words: list[str], _data: bytes) -> Completed:
-    if words[1] == "/readyz":
-        return Completed(0, "ok", "")
-    if words[1] == "nodes":
-        return Completed(0, json.dumps({"items": list(world.nodes.values())}), "")
-    if words[1] == "pods":
-        pods = [
-            {
-                "metadata": {"name": f"coredns-{n}"},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            }
-            for n in range(2)
-        ]
-        return Completed(0, json.dumps({"items": pods}), "")
-    if words[1] == "daemonsets,pods":
-        return Completed(0, json.dumps({"items": world.daemon_sets(words[3])}), "")
-    found = world.nodes.get(words[2])
-    return Completed(0, json.dumps(found) if found else "", "")
-
-
-def _patch(world: World, words: list[str], _data: bytes) -> Completed:
-    world.nodes[words[2]]["spec"] |= json.loads(words[4])["spec"]
-    return Completed(0, "", "")
-
-
-def _delete(world: World, words: list[str], _data: bytes) -> Completed:
-    world.nodes.pop(words[2], None)
-    return Completed(0, "", "")
-
-
-def _apply(world: World, _words: list[str], data: bytes) -> Completed:
-    world.applied += json.loads(data)["items"]
-    return Completed(0, "", "")
-
-
-_KUBECTL: dict[str, Callable[[World, list[str], bytes], Completed]] = {
-    "get": _get,
-    "patch": _patch,
-    "delete": _delete,
-    "apply": _apply,
-}
 Answer = Callable[[FakeMachine, str, tuple[str, ...], bytes], Completed]
 _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"^for path; do\n", _look),
@@ -348,7 +374,6 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"kubeadm join", _join),
     (r"kubeadm reset", _reset),
     (r"kubeadm token create", _token),
-    (r"^kubectl", _kubectl),
     (r"^\[ -e /etc/kubernetes/kubelet.conf", _left),
     (r"^cat /var/lib/hybridlab/member", _mark),
     (r"rm -rf", _remove),

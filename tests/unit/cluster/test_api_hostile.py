@@ -12,8 +12,7 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, LostError, time, wait_for
-from lab.cluster.exec_stream import ExecResult
+from lab.cluster.api import Api, ExecResult, LostError, time, wait_for
 
 pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

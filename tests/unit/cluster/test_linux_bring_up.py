@@ -13,7 +13,7 @@ from linux_world import Killed, World
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.credentials import read_kubeconfig
-from lab.cluster.linux.api import ClusterApi, cluster_ailments
+from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.joining import MARK, JoinCredentials
 
@@ -71,7 +71,7 @@ def test_a_second_run_changes_nothing(name: str, tmp_path: Path) -> None:
     bring(one, world, tmp_path)
     assert {n: (m.files, m.units) for n, m in world.machines.items()} == before
     assert json.dumps(world.nodes) == nodes
-    for words in ("kubeadm init", "kubeadm join", "kubeadm reset", "tar -x", "patch"):
+    for words in ("kubeadm init", "kubeadm join", "kubeadm reset", "tar -x", "PATCH"):
         assert not world.ran(words), words
 
 
@@ -124,10 +124,10 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
     one = CASES["overlay"]()
     world = world_of(one)
     bring(one, world, tmp_path)
-    site = world.site(tmp_path)
-    assert cluster_ailments(one.cluster, site, Deadline(1)) == {}
+    api = ClusterApi(one.cluster, world.site(tmp_path))
+    assert api.ailments(Deadline(1)) == {}
     del world.nodes["worker1"]
-    assert cluster_ailments(one.cluster, site, Deadline(1)) == {"worker1": "not registered"}
+    assert api.ailments(Deadline(1)) == {"worker1": "not registered"}
     world.log.clear()
     bring(one, world, tmp_path)
     is_up(one, world)
@@ -188,7 +188,7 @@ def test_a_control_plane_joins_once_the_one_before_serves(tmp_path: Path) -> Non
         (name, line) for name, line in world.log if "kubeadm join" in line or "/readyz" in line
     ]
     serves = [
-        n for n, (_, line) in enumerate(lines) if f"--server=https://{second.address}:" in line
+        n for n, (name, line) in enumerate(lines) if (name, "GET /readyz") == (second.name, line)
     ]
     joins = [n for n, (name, line) in enumerate(lines) if "join" in line and name == third.name]
     assert serves[0] < joins[0]
@@ -261,8 +261,8 @@ def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path: Path) 
 def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path: Path) -> None:
     one = CASES["overlay"]()
     world = world_of(one)
-    world.broken = {"kubectl": "connection refused"}
-    found = cluster_ailments(one.cluster, world.site(tmp_path), Deadline(0.01))
+    world.broken = {"API": "connection refused"}
+    found = ClusterApi(one.cluster, world.site(tmp_path)).ailments(Deadline(0.01))
     assert set(found) == {"master"}
     assert "connection refused" in found["master"]
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from threading import Barrier
 
@@ -15,10 +14,8 @@ from lab.cluster.linux.api import (
     daemon_set_rollout,
     node_condition,
     unready_nodes,
-    wait_for_dns,
 )
 from lab.remote.parallel import on_each
-from lab.remote.shell import Completed
 
 
 def node(**condition: str) -> dict:
@@ -89,44 +86,18 @@ ABSENT = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverP
 def test_a_daemon_set_is_there_when_every_node_has_it(
     seen: list[dict], missing: dict[str, str]
 ) -> None:
-    assert daemon_set_rollout(seen, "net") == missing
+    net, pods = (seen[0], seen[1:]) if seen else (None, [])
+    assert daemon_set_rollout(net, "net", pods) == missing
 
 
 def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None:
     one = case("overlay")
     world = World(("master",))
-    pod = {
-        "metadata": {"name": "coredns-1"},
-        "status": {
-            "phase": "Pending",
-            "containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverPull"}}}],
-        },
-    }
-    shell = world.machines["master"]
-    shell.run = lambda *_: Completed(0, json.dumps({"items": [pod]}), "")  # type: ignore[method-assign]
+    waiting = {"waiting": {"reason": "ErrImageNeverPull"}}
+    status = {"phase": "Pending", "containerStatuses": [{"state": waiting}]}
+    world.pods = [{"metadata": {"name": "coredns-1"}, "spec": {}, "status": status}]
     with pytest.raises(DeadlineError, match=r"coredns-1.*ErrImageNeverPull"):
-        wait_for_dns(one.cluster, world.site(tmp_path), Deadline(0.01))
-
-
-def test_an_api_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.cluster.linux.api.AGAIN_SECONDS", 0.0)
-    one = case("overlay")
-    world = World(("master",))
-    answers = [
-        Completed(1, "", "etcdserver: leader changed"),
-        Completed(1, "", "connection refused"),
-        Completed(0, "node/x", ""),
-        Completed(1, "", "Error from server (Forbidden): nodes is forbidden"),
-        Completed(0, "never asked", ""),
-    ]
-    world.machines["master"].run = lambda *_: answers.pop(0)  # type: ignore[method-assign]
-    api = ClusterApi(one.cluster, world.site(tmp_path))
-    assert api.ask(("get", "nodes"), Deadline(5)) == "node/x"
-    with pytest.raises(BrokenError, match="forbidden"):
-        api.ask(("get", "nodes"), Deadline(5))
-    assert len(answers) == 1
+        ClusterApi(one.cluster, world.site(tmp_path)).wait_for_dns(Deadline(0.01))
 
 
 def test_the_work_on_several_machines_is_done_at_once() -> None:

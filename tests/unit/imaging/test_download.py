@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -29,49 +30,48 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "_BUSY_TRIES", 0)
 
 
-@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
-def test_file_arrives_whole_and_checked(web, tmp_path, algorithm):
-    web.files["/disk"] = CONTENT
-    target = tmp_path / "disk"
-    fetch(PLAIN, f"{web.url}/disk", target, digest(CONTENT, algorithm), print)
-    assert target.read_bytes() == CONTENT
+@dataclass(frozen=True)
+class Try:
+    """A download that gets its file in the end."""
+
+    asks: list[str | None]
+    """The ranges that are asked for."""
+    part: bytes = b""
+    content: bytes = CONTENT
+    algorithm: str | None = "sha256"
+    breaks_after: tuple[int, ...] = ()
+    knows_ranges: bool = True
+
+
+TRIES = {
+    "whole": Try([None]),
+    "another algorithm": Try([None], algorithm="sha512"),
+    "empty": Try([None], content=b""),
+    "half is there": Try(["bytes=1000-"], part=CONTENT[:1000]),
+    "all is there": Try([], part=CONTENT),
+    "half of another file": Try(["bytes=1000-", None], part=b"x" * 1000),
+    "half, and no digest": Try([None], part=b"x" * 1000, algorithm=None),
+    "half, and no ranges": Try(["bytes=9-", None], part=b"something", knows_ranges=False),
+    "broken twice": Try([None, "bytes=300000-", "bytes=700000-"], breaks_after=(300_000, 400_000)),
+}
+
+
+@pytest.mark.parametrize("case", TRIES.values(), ids=TRIES)
+def test_file_arrives_whole_and_goes_on_from_what_is_there(web, tmp_path, case):
+    web.files["/disk"] = case.content
+    web.breaks_after, web.knows_ranges = list(case.breaks_after), case.knows_ranges
+    if case.part:
+        (tmp_path / "disk.part").write_bytes(case.part)
+    wanted = case.algorithm and digest(case.content, case.algorithm)
+    target, told = tmp_path / "disk", []
+    fetch(PLAIN, f"{web.url}/disk", target, wanted, told.append)
+    assert target.read_bytes() == case.content
     assert list(tmp_path.iterdir()) == [target]
-
-
-def test_what_is_there_is_not_asked_for_again(web, tmp_path):
-    (tmp_path / "disk").write_bytes(CONTENT)
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert web.asked == []
-
-
-def test_half_a_file_is_gone_on_with(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    (tmp_path / "disk.part").write_bytes(CONTENT[:1000])
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert web.asked == [("/disk", "bytes=1000-")]
-    assert (tmp_path / "disk").read_bytes() == CONTENT
-
-
-def test_whole_part_is_taken_as_it_is(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    (tmp_path / "disk.part").write_bytes(CONTENT)
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert (tmp_path / "disk").read_bytes() == CONTENT
-
-
-def test_broken_connections_are_made_again_from_where_they_broke(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    web.breaks_after = [300_000, 400_000]
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert [asked for _, asked in web.asked] == [None, "bytes=300000-", "bytes=700000-"]
-
-
-def test_server_without_ranges_is_asked_for_all_of_it(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    web.knows_ranges = False
-    (tmp_path / "disk.part").write_bytes(b"something")
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
-    assert (tmp_path / "disk").read_bytes() == CONTENT
+    assert [asked for _, asked in web.asked] == case.asks
+    another = case is TRIES["half of another file"]
+    assert any("starting over" in sentence for sentence in told) == another
+    fetch(PLAIN, f"{web.url}/disk", target, wanted, told.append)
+    assert len(web.asked) == len(case.asks), "what is there is not asked for again"
 
 
 def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
@@ -89,15 +89,6 @@ def test_other_content_is_refused_with_both_digests_and_its_part_removed(web, tm
     assert digest(CONTENT) in str(refused.value)
     assert digest(b"other") in str(refused.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_part_of_an_older_file_is_thrown_away(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    (tmp_path / "disk.part").write_bytes(b"x" * 1000)
-    told: list[str] = []
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), told.append)
-    assert (tmp_path / "disk").read_bytes() == CONTENT
-    assert any("starting over" in sentence for sentence in told)
 
 
 def test_missing_file_is_refused_with_the_address(web, tmp_path):
@@ -260,20 +251,6 @@ def test_nothing_stays_of_a_download_that_is_killed(rude, tmp_path, call):
         f"url = {rude(answer, b'x')!r}; x = Path({str(tmp_path / 'disk')!r}); {call}"
     )
     assert left_after_kill(script, tmp_path / "temporary", lambda: bool(asked)) == []
-
-
-def test_an_empty_file_is_one(web, tmp_path):
-    web.files["/disk"] = b""
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(b""), print)
-    assert (tmp_path / "disk").read_bytes() == b""
-
-
-def test_without_a_digest_nothing_is_gone_on_with(web, tmp_path):
-    web.files["/disk"] = CONTENT
-    (tmp_path / "disk.part").write_bytes(b"x" * 1000)
-    fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", None, print)
-    assert web.asked == [("/disk", None)]
-    assert (tmp_path / "disk").read_bytes() == CONTENT
 
 
 def test_neither_address_nor_account_is_on_a_command_line(web, tmp_path, monkeypatch):

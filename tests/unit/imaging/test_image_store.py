@@ -78,11 +78,6 @@ def test_image_whose_disk_was_harmed_in_the_cache_is_built_anew(image_store, har
     assert f"disk.qcow2' {wanted[harm]}: building it again" in told[0]
 
 
-def test_peek_builds_nothing(image_store, tmp_path):
-    assert image_store.peek("tiny") is None
-    assert not (tmp_path / "cache").exists()
-
-
 @pytest.mark.parametrize("what", ["recipe", "template", "input"])
 def test_change_of_anything_makes_another_image(what, image_store, tmp_path):
     first = image_store.get("tiny", print)
@@ -312,12 +307,6 @@ def test_no_room_is_said_before_anything_is_made(image_store, tmp_path, monkeypa
     with pytest.raises(PreflightError, match=r"has 0\.0 GiB free"):
         image_store.get("tiny", print)
     assert list((tmp_path / "cache/images").iterdir()) == []
-
-
-def test_missing_program_is_named_with_the_command_that_installs_it(image_store, monkeypatch):
-    monkeypatch.setattr(programs, "_find", lambda _: None)
-    with pytest.raises(PreflightError, match="apt-get install qemu-utils"):
-        image_store.get("tiny", print)
 
 
 def test_image_that_is_there_needs_no_program(image_store, monkeypatch):

@@ -18,6 +18,10 @@ RECIPE = recipes.load("windows-server-2022")
 NOTHING = Inventory()
 
 
+def merged(cache: Path, inventory: Inventory) -> Inventory:
+    return ImageStore(cache, inventory)._inventory
+
+
 @pytest.fixture
 def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """Files that count as the right media; what a medium must be has tests of its own."""
@@ -30,37 +34,37 @@ def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 
 def test_what_was_given_once_is_known_from_then_on(tmp_path: Path, media: dict[str, Path]) -> None:
     cache = tmp_path / "cache"
-    image_store.remember(cache, NOTHING, RECIPE, media)
-    inventory = image_store.merged(cache, NOTHING)
+    ImageStore(cache, NOTHING).remember(RECIPE.name, media)
+    inventory = merged(cache, NOTHING)
     found = inputs.digests(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
     assert set(found) == {"iso", "virtio-win", "openssh"}
     assert inputs.known_digests(RECIPE, inventory, tmp_path / "downloads") == found
     assert stat.S_IMODE((cache / image_store.FILE).stat().st_mode) == 0o600
-    image_store.remember(cache, NOTHING, RECIPE, {"iso": media["openssh"]})
-    inventory = image_store.merged(cache, NOTHING)
+    ImageStore(cache, NOTHING).remember(RECIPE.name, {"iso": media["openssh"]})
+    inventory = merged(cache, NOTHING)
     assert inventory.images[RECIPE.name].url == str(media["openssh"])
     assert inventory.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_the_inventory_counts_more(tmp_path: Path, media: dict[str, Path]) -> None:
-    image_store.remember(tmp_path, NOTHING, RECIPE, media)
+    ImageStore(tmp_path, NOTHING).remember(RECIPE.name, media)
     own = Inventory(images={RECIPE.name: ImageSource(url="/mine"), "virtio-win": ImageSource()})
-    merged = image_store.merged(tmp_path, own)
-    assert merged.images[RECIPE.name].url == "/mine"
-    assert merged.images["virtio-win"].url == str(media["virtio-win"])
+    found = merged(tmp_path, own)
+    assert found.images[RECIPE.name].url == "/mine"
+    assert found.images["virtio-win"].url == str(media["virtio-win"])
 
 
 def test_a_file_that_is_not_there_is_refused_and_nothing_is_remembered(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match=r"--iso: .* is not a file"):
-        image_store.remember(tmp_path, NOTHING, RECIPE, {"iso": tmp_path / "none"})
-    assert image_store.merged(tmp_path, NOTHING) == NOTHING
+        ImageStore(tmp_path, NOTHING).remember(RECIPE.name, {"iso": tmp_path / "none"})
+    assert merged(tmp_path, NOTHING) == NOTHING
 
 
 def test_an_option_that_the_image_has_no_use_for_is_refused(
     tmp_path: Path, media: dict[str, Path]
 ) -> None:
     with pytest.raises(PreflightError, match="made from no 'iso'"):
-        image_store.remember(tmp_path, NOTHING, recipes.load("debian-12"), {"iso": media["iso"]})
+        ImageStore(tmp_path, NOTHING).remember("debian-12", {"iso": media["iso"]})
 
 
 def test_a_path_beside_another_one_of_the_inventory_is_refused(
@@ -68,15 +72,15 @@ def test_a_path_beside_another_one_of_the_inventory_is_refused(
 ) -> None:
     own = Inventory(images={RECIPE.name: ImageSource(url="/mine.iso")})
     with pytest.raises(UsageError, match=r"of the inventory says '/mine\.iso'"):
-        image_store.remember(tmp_path, own, RECIPE, media)
+        ImageStore(tmp_path, own).remember(RECIPE.name, media)
     same = Inventory(images={RECIPE.name: ImageSource(url=str(media["iso"]))})
-    image_store.remember(tmp_path, same, RECIPE, media)
+    ImageStore(tmp_path, same).remember(RECIPE.name, media)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "[" * 60_000])
 def test_a_damaged_memory_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / image_store.FILE).write_text(text)
-    assert image_store.merged(tmp_path, NOTHING) == NOTHING
+    assert merged(tmp_path, NOTHING) == NOTHING
 
 
 def test_every_missing_medium_is_named_with_both_ways_to_give_it(
@@ -106,7 +110,7 @@ def test_the_same_file_by_another_path_is_what_the_inventory_says(
     for path in (tmp_path / "link", tmp_path / "x" / ".." / "iso"):
         (tmp_path / "x").mkdir(exist_ok=True)
         own = Inventory(images={RECIPE.name: ImageSource(url=str(path))})
-        image_store.remember(tmp_path / "cache", own, RECIPE, {"iso": media["iso"]})
+        ImageStore(tmp_path / "cache", own).remember(RECIPE.name, {"iso": media["iso"]})
 
 
 def test_what_is_there_and_no_file_is_said_so(tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ def test_a_medium_that_is_none_is_refused_and_forgotten(tmp_path: Path) -> None:
     wrong = tmp_path / "iso"
     wrong.write_bytes(bytes(100_000))
     with pytest.raises(PreflightError, match="nothing but zeros"):
-        image_store.remember(tmp_path / "cache", NOTHING, RECIPE, {"iso": wrong})
+        ImageStore(tmp_path / "cache", NOTHING).remember(RECIPE.name, {"iso": wrong})
     assert not (tmp_path / "cache").exists()
 
 

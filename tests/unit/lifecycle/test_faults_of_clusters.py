@@ -21,7 +21,7 @@ from lab.explain.faults.fault import FaultChange, FaultCommand
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
-from lab.lifecycle.session import OpenLab, Writers
+from lab.lifecycle.session import OpenLab
 from lab.providers.provider import CLUSTER, MACHINES, LabHandle, Liveness, Outcome, Provider
 from lab.remote.shell import Completed
 from lab.state import store
@@ -117,7 +117,6 @@ def real(drawn: Compiled) -> Intent:
 @pytest.fixture
 def there(drawn: Compiled, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
     store = Store(tmp_path / "state")
-    nothing: Any = dict
     store.put_lab(LabRow("it", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
     store.lab_directory("it").mkdir(parents=True)
     yield OpenLab(
@@ -132,7 +131,6 @@ def there(drawn: Compiled, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
         scenario_text="",
         options={},
         store=store,
-        writers=Writers(nothing, nothing),
     )
     store.close()
 
@@ -179,8 +177,8 @@ def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
 def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> None:
     put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
     cluster(there).lost = True
-    (mended,) = heal(there, print).mended
-    assert mended.name == "pod-link-down"
+    (removed,) = heal(there, print).removed
+    assert removed.name == "pod-link-down"
     assert "ip link set dev vethworker1-p1 up" in cluster(there).done[-1][1]
     assert present(there) == ()
 
@@ -202,8 +200,8 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
 
 def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:
     from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
-    (mended,) = heal(there, print).mended
-    assert mended.name == "pod-link-down"
+    (removed,) = heal(there, print).removed
+    assert removed.name == "pod-link-down"
     ((place, script),) = cluster(there).done
     assert place == "worker1"
     assert "ip link set dev vethworker1-p1 up" in script
@@ -351,11 +349,11 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
     own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
     line = FaultCommand(own, "echo 'it is' done")
     moved = from_nodes(FaultChange((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))
-    (broken,), (mended,) = moved.do, moved.undo
-    assert (broken.place, mended.place) == ("worker1", "worker1")
+    (broken,), (removed,) = moved.do, moved.undo
+    assert (broken.place, removed.place) == ("worker1", "worker1")
     codes = [
         subprocess.run(["sh", "-ec", one.line], check=False, capture_output=True).returncode
-        for one in (broken, mended)
+        for one in (broken, removed)
     ]
     assert codes == [1, 0]
     assert shlex.quote(line.line) in broken.line
@@ -368,7 +366,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there:
     asked = ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small")
     assert explain_cell(there, asked, print).verdict == "probe-error"
     cluster(there).ready_again = True
-    assert [one.name for one in heal(there, print).mended] == [
+    assert [one.name for one in heal(there, print).removed] == [
         "kube-proxy-stopped",
         "containerd-stopped",
     ]

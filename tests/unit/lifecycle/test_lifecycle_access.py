@@ -7,7 +7,6 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 import small_lab
@@ -20,33 +19,20 @@ from lab.cli.main import command
 from lab.cli.output import write_file
 from lab.lifecycle import api
 from lab.lifecycle.access import inventory
-from lab.lifecycle.compilation import Parts
-from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.providers.fake.provider import BLANK, FakeComputers
 from lab.providers.provider import Liveness, Provider, RealMachines
 from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
 from lab.remote.ssh import SshShell
-from lab.scenario.scenario import Scenario
 
 WORKER = small_lab.plan().nodes[0]
 PLAN = replace(small_lab.plan(), nodes=(WORKER, replace(WORKER, name="win1", os="windows")))
-PARTS = Parts(
-    lambda _: cast("Scenario", None),
-    lambda _: PLAN,
-    lambda _: small_lab.intent(),
-    lambda _: (),
-)
 MACHINES = ("console", "screenshot", "ssh")
 
 
 @pytest.fixture(autouse=True)
 def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def opened(name: str) -> OpenLab:
-        writers = Writers(lambda *_: "{}", lambda *_: "")
-        return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=writers)
-
-    monkeypatch.setattr(api, "open_any", opened)
+    monkeypatch.setattr(api, "open_any", lambda name: desk.opened(name, PLAN))
     monkeypatch.chdir(tmp_path)
 
 

@@ -19,7 +19,6 @@ from lab_desk import Desk
 from lab._deadline import Deadline
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle import evidence
-from lab.lifecycle.compilation import Parts
 from lab.lifecycle.evidence import (
     KEPT,
     KNOWN,
@@ -31,20 +30,12 @@ from lab.lifecycle.evidence import (
     shortened,
     write_archive,
 )
-from lab.lifecycle.session import OpenLab, Writers, open_lab
 from lab.providers.fake.provider import FakeProvider, Faults
 from lab.providers.provider import Evidence, LabHandle
 from lab.remote.keys import make_key_pair
-from lab.scenario.scenario import Scenario
 from lab.state.rows import RunRow
 from lab.topology.intent import Intent
 
-PARTS = Parts(
-    lambda _: cast("Scenario", None),
-    lambda _: small_lab.plan(),
-    lambda _: small_lab.intent(),
-    lambda _: (),
-)
 OWN = ["trouble.txt", "versions.json", "scenario.yaml", "plan.json", "intent.json", "journal.json"]
 
 
@@ -81,11 +72,6 @@ def _no_thread_is_left() -> Iterator[None]:
     )
 
 
-def opened(desk: Desk) -> OpenLab:
-    writers = Writers(lambda *_: "{}", lambda *_: "")
-    return open_lab("overlay", desk.providers, desk.store, parts=PARTS, writers=writers)
-
-
 def members(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as packed:
         found = {}
@@ -100,7 +86,7 @@ def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> 
     desk.up()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="it is a device or the like"):
-        gather(opened(desk), tmp_path / "pipe")
+        gather(desk.opened(), tmp_path / "pipe")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
@@ -108,7 +94,7 @@ def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(
     desk: Desk, tmp_path: Path
 ) -> None:
     desk.up()
-    directory = opened(desk).handle.directory / "machines"
+    directory = desk.opened().handle.directory / "machines"
     directory.mkdir()
     os.mkfifo(directory / "pipe")
     inner = os.open(directory, os.O_RDONLY)
@@ -117,20 +103,20 @@ def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(
         outer, inner = inner, os.open("d" * 250, os.O_RDONLY, dir_fd=inner)
         os.close(outer)
     os.close(inner)
-    assert "plan.json" in members(gather(opened(desk), tmp_path))
+    assert "plan.json" in members(gather(desk.opened(), tmp_path))
 
 
 def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: Desk) -> None:
     desk.up()
     with pytest.raises(StateError) as refused:
-        gather(opened(desk), Path("/proc/none.tar.gz"))
+        gather(desk.opened(), Path("/proc/none.tar.gz"))
     assert "name another file with --output" in refused.value.hint
 
 
 # SECURITY.md: An archive of `lab gather` holds no secret.
 def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Path) -> None:
     desk.up()
-    path = gather(opened(desk), tmp_path)
+    path = gather(desk.opened(), tmp_path)
     found = members(path)
     assert path == tmp_path / "overlay-evidence-19700112-134640.tar.gz"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -162,7 +148,7 @@ def test_what_is_known_of_the_lines_in_logs_is_in_it(
         Evidence("api/events.txt", b'failed to get sandbox image "pause:9": not found\n'),
         Evidence("win1/kubelet.log.missing", line.encode()),
     ]
-    known = members(gather(opened(desk), tmp_path))[KNOWN].decode()
+    known = members(gather(desk.opened(), tmp_path))[KNOWN].decode()
     assert known.startswith("fake/worker2/bird/log, line 3 and 1 more: BIRD's session 'to-worker1'")
     assert "; try: on both ends: birdc show protocols all 'to-worker1'; see" in known
     assert f"\n  {line}\nfake/api/events.txt, line 1: the pause image pause:9 is not" in known
@@ -179,7 +165,7 @@ def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> No
         directory = desk.store.run_directory("overlay", name)
         directory.mkdir(parents=True)
         (directory / "result.json").write_text(f"{{{number}}}")
-    found = members(gather(opened(desk), tmp_path))
+    found = members(gather(desk.opened(), tmp_path))
     assert [name for name in found if name.startswith("runs/")] == ["runs/2026-2/result.json"]
 
 
@@ -200,7 +186,7 @@ def test_no_secret_of_the_lab_is_in_any_member(
         Evidence("worker1/user-data", json.dumps({"key": private, "passwd": "s3same"}).encode()),
         Evidence("worker1/memory.bin", b"\0" + "\0".join(secrets[:-1]).encode()),
     ]
-    path = gather(opened(desk), tmp_path)
+    path = gather(desk.opened(), tmp_path)
     found = members(path)
     assert "fake/worker1/memory.bin" in found
     for name, content in found.items():
@@ -220,7 +206,7 @@ def test_no_secret_of_the_inventory_is_in_it(
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
     monkeypatch.setenv("LAB_SECRET", "fr0m outside")
     witness.pieces = [Evidence("seed", b"fr0m a file, fr0m outside")]
-    assert members(gather(opened(desk), tmp_path))["fake/seed"] == b"[scrubbed], [scrubbed]"
+    assert members(gather(desk.opened(), tmp_path))["fake/seed"] == b"[scrubbed], [scrubbed]"
 
 
 def test_a_provider_that_raises_is_told_and_the_rest_is_there(
@@ -228,7 +214,7 @@ def test_a_provider_that_raises_is_told_and_the_rest_is_there(
 ) -> None:
     desk.up()
     witness.pieces = [Evidence("one.txt", b"1"), RuntimeError("no more")]
-    found = members(gather(opened(desk), tmp_path))
+    found = members(gather(desk.opened(), tmp_path))
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
 
@@ -241,7 +227,7 @@ def test_a_provider_that_is_stuck_is_left_and_told(
     witness.pieces = [Evidence("one.txt", b"1"), stuck, Evidence("two.txt", b"2")]
     monkeypatch.setattr(evidence, "SLOW_EVIDENCE_SECONDS", 0.2)
     monkeypatch.setattr(evidence, "SLACK_SECONDS", 0.0)
-    found = members(gather(opened(desk), tmp_path))
+    found = members(gather(desk.opened(), tmp_path))
     stuck.set()
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"'fake' made no further piece within 0.2 s\n"
@@ -254,7 +240,7 @@ def test_all_of_it_has_an_end(
     endless = cast("list[Evidence | Exception | threading.Event]", _Endless())
     witness.pieces = endless
     monkeypatch.setattr(evidence, "SECONDS", 0.3)
-    found = members(gather(opened(desk), tmp_path))
+    found = members(gather(desk.opened(), tmp_path))
     assert b"no more time: all of it may take 0.3 s" in found["fake/stopped.txt"]
 
 
@@ -273,7 +259,7 @@ def test_a_piece_of_ours_that_cannot_be_had_is_told(
         raise ValueError("no version")
 
     monkeypatch.setattr(evidence, "_versions", broken)
-    found = members(gather(opened(desk), tmp_path))
+    found = members(gather(desk.opened(), tmp_path))
     assert found["versions.json.missing"] == b"ValueError: no version\n"
     assert "plan.json" in found
 
@@ -284,7 +270,7 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(desk: Desk, tmp_path: 
     place.mkdir()
     (place / "overlay-evidence-19700112-134640.tar.gz").mkdir()
     with pytest.raises(StateError, match="is a directory"):
-        gather(opened(desk), place)
+        gather(desk.opened(), place)
     assert [path.name for path in place.iterdir()] == ["overlay-evidence-19700112-134640.tar.gz"]
 
 
@@ -334,7 +320,7 @@ def test_evidence_stays_when_the_lab_goes_and_goes_when_it_is_empty(desk: Desk) 
 def test_only_the_last_few_archives_are_kept(desk: Desk) -> None:
     desk.up()
     subject = EvidenceSubject(
-        opened(desk).handle,
+        desk.opened().handle,
         desk.row(),
         small_lab.plan(),
         small_lab.intent(),

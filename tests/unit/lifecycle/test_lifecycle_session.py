@@ -4,39 +4,21 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 import small_lab
 from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
-from lab.lifecycle.compilation import Parts
 from lab.lifecycle.providers import Providers, choose
-from lab.lifecycle.session import OpenLab, Writers, open_lab
+from lab.lifecycle.session import open_lab
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome, ProbeStatus
 from lab.scenario.loader import find
-from lab.scenario.scenario import Scenario
 from lab.state.lock import HeldError
 
-LOADED: list[str] = []
-
-
-def load(path: Path) -> Scenario:
-    LOADED.append(path.read_text())
-    return cast("Scenario", None)  # the plan below is made of nothing
-
-
-PARTS = Parts(load, lambda _: small_lab.plan(), lambda _: small_lab.intent(), lambda _: ())
-WRITERS = Writers(
-    lambda run, intent: json.dumps({"run": run.run, "of": intent.scenario}), lambda *_: "<html>"
-)
-
-
-def opened(desk: Desk, name: str = "overlay") -> OpenLab:
-    return open_lab(name, desk.providers, desk.store, parts=PARTS, writers=WRITERS)
+OVERLAY = find("overlay").read_text()
 
 
 def cell_result(number: int, status: ProbeStatus, verdict: Verdict) -> CellResult:
@@ -70,22 +52,22 @@ def run_result() -> RunResult:
 
 
 def test_a_lab_is_opened_from_the_text_it_was_made_from(desk: Desk) -> None:
-    desk.up(scenario_text="name: overlay # as it was\n", options={"windows_rules_off": ["a"]})
-    lab = opened(desk)
-    assert LOADED[-1] == "name: overlay # as it was\n"
-    assert lab.plan == small_lab.plan()
-    assert lab.intent == small_lab.intent()
+    text = OVERLAY + "# as it was\n"
+    desk.up(scenario_text=text, options={"windows_rules_off": ["a"], "only": "linux"})
+    lab = open_lab("overlay", desk.providers, desk.store)
+    assert lab.scenario_text == text
+    assert {machine.os for machine in lab.intent.machines} == {"linux"}
     assert lab.handle.token in desk.provider.world
-    assert lab.options == {"windows_rules_off": ["a"]}
+    assert lab.windows_rules_off == ("a",)
     assert "no packet is sent" in lab.banner
 
 
 def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
-    desk.up()
+    desk.up(scenario_text=OVERLAY)
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"
     copy.unlink()
-    opened(desk)
-    assert copy.read_text() == "name: overlay\n"
+    open_lab("overlay", desk.providers, desk.store)
+    assert copy.read_text() == OVERLAY
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
 
 
@@ -101,10 +83,10 @@ def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
     desk: Desk, path: str, source: str
 ) -> None:
     desk.up(scenario_path=path, options={"windows_rules_off": ["A"]})
-    opened(desk).require_running()
+    desk.opened().require_running()
     desk.provider.world.clear()
     with pytest.raises(BrokenError, match="the lab is absent") as caught:
-        opened(desk).require_running()
+        desk.opened().require_running()
     assert (
         caught.value.hint == f"lab up {source} --name overlay --provider fake --windows-rule-off A"
     )
@@ -113,7 +95,7 @@ def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
 def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:
     desk.up()
     with pytest.raises(UsageError, match="no lab named 'overlyy'") as caught:
-        opened(desk, "overlyy")
+        desk.opened("overlyy")
     assert "'overlay'?" in caught.value.hint
 
 
@@ -121,10 +103,10 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -
     desk.up()
     junit = tmp_path / "pytest.xml"
     junit.write_text("<testsuites/>")
-    directory = opened(desk).record(run_result(), junit)
+    directory = desk.opened().record(run_result(), junit)
     assert directory == desk.store.lab_directory("overlay") / "runs" / "20261121-101500-7f3a"
-    assert json.loads((directory / "result.json").read_text())["of"] == "overlay"
-    assert (directory / "report.html").read_text() == "<html>"
+    assert json.loads((directory / "result.json").read_text())["scenario"] == "overlay"
+    assert (directory / "report.html").read_text().startswith("<!doctype html>")
     assert (directory / "junit.xml").read_text() == "<testsuites/>"
     assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
     (row,) = desk.store.runs("overlay")
@@ -141,7 +123,7 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -
 )
 def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, later: str) -> None:
     desk.up("overlay")
-    lab = opened(desk)
+    lab = desk.opened()
     lab.record(run_result())
     directory = lab.record(replace(run_result(), run=later))
     assert directory.name == f"20261121-101501-{later[-4:]}"
@@ -151,7 +133,7 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, l
 
 def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:
     desk.up()
-    lab = opened(desk)
+    lab = desk.opened()
     junit = desk.store.run_directory("overlay", run_result().run) / "junit.xml"
     junit.parent.mkdir(parents=True)
     junit.write_text("<testsuites/>")
@@ -165,13 +147,13 @@ def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_los
     desk.up()
     (desk.store.lab_directory("overlay") / "runs").write_text("in the way")
     with pytest.raises(StateError, match="runs"):
-        opened(desk).record(run_result())
+        desk.opened().record(run_result())
     assert len(desk.store.cells(run_result().run)) == 2
 
 
 def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
     desk.up()
-    lab = opened(desk)
+    lab = desk.opened()
     with lab.used("lab test overlay", desk.said.append):
         with lab.used("lab test overlay -k dns", desk.said.append, wait=0):
             pass
@@ -196,7 +178,7 @@ def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up
     desk: Desk,
 ) -> None:
     desk.up()
-    lab = opened(desk)
+    lab = desk.opened()
     desk.down()
     with pytest.raises(UsageError, match="taken down meanwhile") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
@@ -208,7 +190,7 @@ def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_w
     desk: Desk, anew: str
 ) -> None:
     desk.up()
-    lab = opened(desk)
+    lab = desk.opened()
     if anew == "token":
         desk.down()
         desk.up()

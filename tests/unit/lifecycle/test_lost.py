@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 import small_lab
 from lab_desk import Desk
 
 from lab.lifecycle import reconnect, status
-from lab.lifecycle.compilation import Parts
 from lab.lifecycle.faults import heal, words
-from lab.lifecycle.session import OpenLab, open_lab
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle
-from lab.scenario.scenario import Scenario
 from lab.state.lock import HeldError
 from lab.topology.intent import Intent
-
-PARTS = Parts(
-    lambda _: cast("Scenario", None),
-    lambda _: small_lab.plan(),
-    lambda _: small_lab.intent(),
-    lambda _: (),
-)
 
 
 class Cutting(FakeProvider):
@@ -50,10 +39,6 @@ def cutting(tmp_path: Path) -> Desk:
     return desk
 
 
-def opened(desk: Desk) -> OpenLab:
-    return open_lab("overlay", desk.providers, desk.store, parts=PARTS)
-
-
 def off(desk: Desk) -> set[str]:
     assert isinstance(desk.provider, Cutting)
     return desk.provider.off
@@ -65,14 +50,14 @@ def written(desk: Desk) -> list[tuple[str, str, str]]:
 
 def killed(desk: Desk) -> None:
     """What a test leaves that is killed while a machine is away."""
-    opened(desk).cut_off("worker1")
+    desk.opened().cut_off("worker1")
     assert off(desk) == {"worker1"}
 
 
 def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting: Desk) -> None:
     killed(cutting)
     assert written(cutting) == [(reconnect.CUT_OFF, "worker1", "done")]
-    opened(cutting).join_again("worker1")
+    cutting.opened().join_again("worker1")
     assert (written(cutting), off(cutting)) == ([], set())
 
 
@@ -81,14 +66,14 @@ def test_it_is_written_down_before_the_machine_goes(
 ) -> None:
     seen = []
     monkeypatch.setattr(cutting.provider, "cut_off", lambda *_: seen.extend(written(cutting)))
-    opened(cutting).cut_off("worker1")
+    cutting.opened().cut_off("worker1")
     assert seen == [(reconnect.CUT_OFF, "worker1", "intended")]
 
 
 def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting: Desk) -> None:
     killed(cutting)
     said: list[str] = []
-    with opened(cutting).used("lab test overlay", said.append):
+    with cutting.opened().used("lab test overlay", said.append):
         assert off(cutting) == set()
     assert said == [
         "worker1 is off its networks, left so by a failover test that was killed: put back"
@@ -107,9 +92,9 @@ def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:
     killed(cutting)
     found = status.status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
     assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
-    lab = opened(cutting)
-    (mended,) = heal(lab, cutting.said.append).mended
-    assert words(mended) == "'cut-off' on 'worker1'"
+    lab = cutting.opened()
+    (removed,) = heal(lab, cutting.said.append).removed
+    assert words(removed) == "'cut-off' on 'worker1'"
     assert (written(cutting), off(cutting)) == ([], set())
 
 
@@ -119,14 +104,14 @@ def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting: Desk) -> None:
     cutting.down()
     cutting.up()
     said: list[str] = []
-    with opened(cutting).used("lab test overlay", said.append):
+    with cutting.opened().used("lab test overlay", said.append):
         pass
     assert said == []
     assert off(cutting) == {"worker1"}, "asked for of a machine that is no more"
 
 
 def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting: Desk) -> None:
-    lab = opened(cutting)
+    lab = cutting.opened()
     failing, other = "lab test overlay --failover", "lab test overlay"
     with lab.used(other, str), lab.used(other, str, wait=0), pytest.raises(HeldError):
         lab.used(failing, str, wait=0, alone=True).__enter__()
@@ -135,7 +120,7 @@ def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting: 
 
 
 def test_a_process_that_holds_the_lab_alone_does_not_wait_for_itself(cutting: Desk) -> None:
-    lab = opened(cutting)
+    lab = cutting.opened()
     within = replace(lab, held_alone=True)
     with lab.used("lab test --failover", str, alone=True), within.used("test", str, wait=0):
         assert within.held_alone

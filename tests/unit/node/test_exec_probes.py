@@ -10,7 +10,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.exec_stream import ExecResult
+from lab.cluster.api import ExecResult
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.node.exec_probes import (
     END_MARK,

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError, LabError, UsageError
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.node import protocol
+from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.node.archive import build
 from lab.providers.node.control import NodeControl
-from lab.providers.node.protocol import Up, machine_work
+from lab.providers.node.protocol import (
+    Order,
+    failure_line,
+    machine_work,
+    make_line,
+    taken_lines,
+)
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed
 
@@ -55,7 +65,12 @@ def control(*answers: tuple[int, bytes, str]) -> tuple[NodeControl, PaperShell]:
     return NodeControl("worker1", shell), shell  # type: ignore[arg-type] # as much of one as is used
 
 
-DONE = (0, b'{"done": null}\n', "")
+DONE = (0, b'{"done": true}\n', "")
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
 
 
 def up(*answers: tuple[int, bytes, str]) -> PaperShell:
@@ -72,7 +87,7 @@ def test_the_agent_is_shipped_when_it_is_not_there_and_only_then() -> None:
 
 def test_the_order_says_what_is_to_be_there() -> None:
     order = pickle.loads(up(DONE).told[0])
-    assert isinstance(order, Up)
+    assert isinstance(order, Order)
     assert order.work == machine_work(WORKER, INTENT)
     assert 0 < order.seconds < 5
 
@@ -93,9 +108,9 @@ def test_how_a_machine_is_is_asked_without_the_agent() -> None:
         ((127, b"", ""), "the machine has no 'python3'"),
         ((1, b"", "Traceback\nKeyError: 'x'\n"), "exit code 1; KeyError: 'x'"),
         ((0, b"", ""), "exit code 0; it said nothing"),
-        ((0, b"Welcome!\n", ""), "no JSON: b'Welcome!"),
-        ((0, b'{"joke": 1}\n', ""), "a line of an unknown kind: 'joke'"),
-        ((255, b'{"done": ""}\n', "lost"), "exit code 255; lost"),
+        ((0, b"Welcome!\n", ""), "not an agent's line, b'Welcome!"),
+        ((0, b'{"joke": 1}\n', ""), "not an agent's line, b'{\"joke\": 1}"),
+        ((255, b'{"done": true}\n', "lost"), "exit code 255; lost"),
         ((3, b'{"failed": ["BrokenError", "a", "b", "c"]}\n', ""), "a on machine 'worker1': b"),
     ],
 )
@@ -109,7 +124,7 @@ def test_what_went_wrong_is_said_with_the_machines_name(
 
 
 def test_noise_before_an_answer_is_passed_over() -> None:
-    up((0, b'Last login: today\n{"done": null}\n', ""))
+    up((0, b'Last login: today\n{"done": true}\n', ""))
 
 
 def test_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
@@ -117,13 +132,78 @@ def test_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
         up((118, b"", ""), (118, b"", ""))
 
 
-def test_outcomes_of_other_keys_are_not_taken_and_missing_ones_are_an_error() -> None:
-    strange = protocol.outcomes_line(
-        [Outcome(2, "ok", "", None, (), None, 1.0)]
-    ) + protocol.make_line("done", None)
-    here, _ = control((0, strange, ""))
+def probed(*rows: Sequence[Any]) -> dict[int, Outcome]:
+    said = make_line("outcomes", rows) + DONE[1]
+    return control((0, said, ""))[0].probe(
+        [PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5)
+    )
+
+
+GOOD = [1, "ok", "", "10.0.0.1", ["a", "b"], None, 1.5, ["10.0.0.2"]]
+
+
+def test_outcomes_come_back_as_they_were() -> None:
+    assert probed(GOOD)[1] == Outcome(1, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",))
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong"), [(0, 2), (0, "1"), (1, "great"), (1, None), (4, "ab"), (4, [1]), (6, "x")]
+)
+def test_outcomes_of_other_keys_or_shapes_are_not_taken(place: int, wrong: object) -> None:
+    row = GOOD[:]
+    row[place] = wrong
     with pytest.raises(BrokenError, match="1 of 1 probes have no outcome"):
-        here.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(5))
+        probed(row)
+
+
+def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines() -> None:
+    frames = tuple(Frame(at, "other", bytes([at]) * 60_000, 65_000) for at in range(5))
+    told = Taken(Tap("worker1-p1", "eth0"), frames, 3, "it went down")
+    lines = list(taken_lines(told))
+    assert len(lines) > 1
+    here, _ = control((0, b"".join(lines) + DONE[1], ""))
+    assert here.listen([told.tap], 1 << 20, lambda _: None, Deadline(5)) == (told,)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (BrokenError("adding bridge", "refused", "try"), BrokenError),
+        (DeadlineError("waiting", "not done", ""), DeadlineError),
+        (UsageError("compiling", "twice", ""), BrokenError),
+    ],
+)
+def test_an_error_names_the_machine_and_keeps_its_kind(
+    error: LabError, kind: type[LabError]
+) -> None:
+    with pytest.raises(kind) as raised:
+        up((3, failure_line(error), ""))
+    assert type(raised.value) is kind
+    assert raised.value.doing == f"{error.doing} on machine 'worker1'"
+    assert (raised.value.happened, raised.value.hint) == (error.happened, error.hint)
+
+
+KINDS = st.sampled_from(["phase", "progress", "outcomes", "piece", "taken", "completed", "failed"])
+
+
+@given(
+    st.binary(max_size=60)
+    | ANYTHING.map(lambda one: json.dumps(one).encode())
+    | st.tuples(KINDS, ANYTHING).map(lambda one: make_line(*one).strip())
+)
+def test_whatever_a_guest_says_is_taken_or_refused(said: bytes) -> None:
+    shell = PaperShell((0, said + b"\n" + DONE[1], ""))
+    try:
+        NodeControl("worker1", shell).up(WORKER, INTENT, Deadline(5))  # type: ignore[arg-type]
+    except LabError:
+        return
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
+def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
+    said = make_line("piece", [path, "text"]) + make_line("piece", ["b/c.txt", "it"]) + DONE[1]
+    pieces = list(control((0, said, ""))[0].evidence(Deadline(5)))
+    assert [one.path for one in pieces] == ["worker1/network/b/c.txt"]
 
 
 def test_evidence_of_a_machine_that_does_not_answer_says_why() -> None:

@@ -197,15 +197,6 @@ def _machine(
         kind=kind,
         os="linux",
         interfaces=interfaces,
-        bridge=None,
-        tunnel=None,
-        routes=(),
-        neighbours=(),
-        forwarding=(),
-        proxies=(),
-        pods=(),
-        translation=None,
-        drops=(),
         forwards=kind == "router",
     )
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -23,6 +24,7 @@ from lab.suites import plugin, session
 Outer = Callable[..., pytest.RunResult]
 
 SUITE = ("--lab", "paper", "--pyargs", "lab.suites")
+DIRECTORY = str(Path(plugin.__file__).parent)
 LAB_TEST = str(Path(plugin.__file__).with_name("pytest.ini"))
 """The configuration that `lab test` gives pytest."""
 TOTAL = len(blueprint()[3])
@@ -67,16 +69,20 @@ def one_of_each(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(outer: Outer) -> None:
-    result = outer(*SUITE, "-rs")
+def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+    labs = PaperLabs(pytester.path)
+    result = outer(*SUITE, "-rs", labs=labs)
     result.assert_outcomes(passed=TOTAL - known_limits(), skipped=known_limits())
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*WIN-HOST-SERVICE: a Service address cannot be reached*"])
-
-
-def test_header_says_which_lab_and_what_is_emulated(outer: Outer) -> None:
-    result = outer(*SUITE, "-m", "hairpin")
-    result.stdout.fnmatch_lines(["lab 'paper': netns: *Windows node win1 is emulated"])
+    result.stdout.fnmatch_lines(
+        [
+            "lab 'paper': netns: *Windows node win1 is emulated",
+            "*WIN-HOST-SERVICE: a Service address cannot be reached*",
+        ]
+    )
+    assert labs.lab.provider.looked_at == [], "where nothing fails, no cause is looked for"
 
 
 def test_verdicts_become_outcomes_and_exit_code_1(outer: Outer, pytester: pytest.Pytester) -> None:
@@ -88,10 +94,13 @@ def test_verdicts_become_outcomes_and_exit_code_1(outer: Outer, pytester: pytest
     assert result.ret == 1
 
 
+@pytest.mark.parametrize("repeat_with", ["", "lab repro '/a night/overlay'"])
 def test_failure_is_told_in_clean_lines_without_a_traceback(
-    outer: Outer, pytester: pytest.Pytester
+    repeat_with: str, outer: Outer, pytester: pytest.Pytester
 ) -> None:
-    result = outer(*SUITE, "-k", BROKEN, labs=PaperLabs(pytester.path, one_silent))
+    labs = PaperLabs(pytester.path, one_silent)
+    labs.lab.repeat_with = repeat_with
+    result = outer(*SUITE, "-k", BROKEN, labs=labs)
     result.stdout.fnmatch_lines(
         [
             f"fail: {BROKEN}",
@@ -99,20 +108,12 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(
             "actual:   expected to work, but timed out: connect: no reply in 1.0 s*",
             "observed: source unknown, backend none",
             "attempts: 2",
-            f"repeat:   lab test paper -k {BROKEN}",
+            "cause:    none found on its path",
+            f"repeat:   {repeat_with or 'lab test paper -k'} {BROKEN}",
         ]
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*connectivity.py:*")
-
-
-def test_a_failure_is_repeated_by_the_command_that_was_given(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
-    labs = PaperLabs(pytester.path, one_silent)
-    labs.lab.repeat_with = "lab repro '/a night/overlay'"
-    result = outer(*SUITE, "-k", BROKEN, labs=labs)
-    result.stdout.fnmatch_lines([f"repeat:   lab repro '/a night/overlay' {BROKEN}"])
 
 
 def test_what_is_found_on_the_path_is_told_with_the_failure(
@@ -134,19 +135,6 @@ def test_what_is_found_on_the_path_is_told_with_the_failure(
     told = {one.get("name"): one.get("value") for one in suite.iter("property")}
     assert told["cause"] == found.finding.line
     assert told["cause_1"] == f"{found.finding.line}: 1 cell"
-
-
-def test_a_failure_for_which_no_cause_was_found_says_so(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
-    result = outer(*SUITE, "-k", BROKEN, labs=PaperLabs(pytester.path, one_silent))
-    result.stdout.fnmatch_lines(["cause:    none found on its path"])
-
-
-def test_where_nothing_fails_nothing_is_looked_at(outer: Outer, pytester: pytest.Pytester) -> None:
-    labs = PaperLabs(pytester.path)
-    outer(*SUITE, labs=labs)
-    assert labs.lab.provider.looked_at == []
 
 
 @pytest.mark.parametrize(
@@ -182,33 +170,32 @@ def test_choice_of_cells(
     assert chosen == [cell for cell in blueprint()[3] if holds(cell)]
 
 
-def test_one_cell_can_be_chosen_by_its_node_id(outer: Outer) -> None:
-    node = "lab.suites.connectivity::pod-pod::master-p1/win1-p1/tcp-large"
-    outer("--lab", "paper", "--pyargs", node).assert_outcomes(passed=1)
+@pytest.mark.parametrize(
+    ("place", "cells"),
+    [
+        (("--pyargs", "lab.suites.connectivity::pod-pod::master-p1/win1-p1/tcp-large"), 1),
+        ((DIRECTORY, "-m", "hairpin", "-p", "no:cacheprovider"), 16),
+    ],
+    ids=["node id", "directory"],
+)
+def test_cells_can_be_chosen_by_place(place: tuple[str, ...], cells: int, outer: Outer) -> None:
+    outer("--lab", "paper", *place).assert_outcomes(passed=cells)
 
 
-def test_suite_can_be_named_by_its_directory(outer: Outer) -> None:
-    directory = str(Path(plugin.__file__).parent)
-    result = outer("--lab", "paper", directory, "-m", "hairpin", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=16)
-
-
-def test_last_failed_runs_the_red_cells_alone(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_last_failed_runs_the_red_cells_alone_and_failed_first_before_the_others(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
     outer(*SUITE, labs=PaperLabs(pytester.path, one_of_each))
     again = PaperLabs(pytester.path)
     outer(*SUITE, "--lf", labs=again).assert_outcomes(passed=3, skipped=1)
     assert len(again.taken[0][0].results) == 4
-    whole = PaperLabs(pytester.path)
+    whole = PaperLabs(pytester.path, one_silent)
     outer(*SUITE, "--lf", labs=whole)
     assert len(whole.taken[0][0].results) == TOTAL
-
-
-def test_failed_first_puts_the_red_cells_first(outer: Outer, pytester: pytest.Pytester) -> None:
-    outer(*SUITE, labs=PaperLabs(pytester.path, one_silent))
-    labs = PaperLabs(pytester.path)
-    outer(*SUITE, "--ff", labs=labs)
-    assert labs.taken[0][0].results[0].cell.id == BROKEN
-    assert len(labs.taken[0][0].results) == TOTAL
+    first = PaperLabs(pytester.path)
+    outer(*SUITE, "--ff", labs=first)
+    assert first.taken[0][0].results[0].cell.id == BROKEN
+    assert len(first.taken[0][0].results) == TOTAL
 
 
 @pytest.mark.parametrize(("option", "red"), [("-x", 1), ("--maxfail=2", 2)])
@@ -371,87 +358,87 @@ def test_quiet_mode_prints_nothing_and_loses_nothing(
     assert [found.cell.id for found in again.taken[0][0].results] == [BROKEN]
 
 
-def test_what_the_disk_cannot_take_is_refused_before_anything_is_probed(
-    outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "_STORED_A_CELL", 1 << 50)
-    labs = PaperLabs(pytester.path)
-    result = outer(*SUITE, labs=labs)
-    assert result.ret == FullError.exit_code
-    result.stderr.fnmatch_lines(["ERROR: checking disk space in *MiB are needed*"])
-    assert labs.lab.provider.asked == 0
+# Before pytest is configured, and afterwards: the exit code is the product's either way.
+EARLY = {
+    "no such lab": (
+        ("--lab", "other", "--pyargs", "lab.suites"),
+        ("ERROR: opening lab 'other': there is no such lab\n  try: lab up overlay\n",),
+    ),
+    "no lab is named": (("--pyargs", "lab.suites"), ("ERROR: collecting 'lab.suites': no lab is",)),
+    "no lab, by directory": ((DIRECTORY,), ("ERROR: collecting 'lab.suites': no lab is named\n",)),
+    "processes of xdist": (
+        ("-p", "xdist.plugin", *SUITE, "-n2"),
+        ("ERROR: testing lab 'paper': pytest-xdist would ask", "without -n"),
+    ),
+    "xdist by its other option": (("-p", "xdist.plugin", *SUITE, "--dist=load"), ("without -n",)),
+    "no such strategy": (
+        (*SUITE, "--lab-sample", "every-second"),
+        ("one of full, node-pairs, os-pairs",),
+    ),
+    **{
+        f"JUnit in {file}": (
+            (*SUITE, f"--junitxml={file}"),
+            (f"ERROR: testing lab 'paper': '{file}' cannot be written: ", "nothing was asked"),
+        )
+        for file in ("/proc/none/out.xml", "/proc/out.xml", "/dev/null/x")
+    },
+}
 
 
-def test_lab_that_does_not_exist_is_refused_in_the_labs_words(
-    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("case", EARLY)
+def test_wrong_usage_is_refused_before_anything_is_asked(
+    case: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["-p", "lab.suites.plugin", "--lab", "other", "--pyargs", "lab.suites"]
-    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
+    arguments, words = EARLY[case]
+    plugins = [PaperLabs(pytester.path)]
+    assert pytest.main(["-p", "lab.suites.plugin", *arguments], plugins=plugins) == 2
     said = capfd.readouterr()
-    assert said.err == ("ERROR: opening lab 'other': there is no such lab\n  try: lab up overlay\n")
+    assert all(one in said.err for one in words)
     assert said.out == ""
 
 
-@pytest.mark.parametrize("file", ["/proc/none/out.xml", "/proc/out.xml", "/dev/null/x"])
-def test_a_junit_file_that_cannot_be_written_is_told_before_anything_is_asked(
-    file: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+NO_NFT = PreflightError("probing", "no nft", "apt install nftables")
+NEWER = StateError("opening the journal", "it is from a newer version")
+LATE: dict[str, tuple[tuple[str, ...], dict[str, Any], int, str]] = {
+    "preflight": ((), {"error": NO_NFT}, 4, f"ERROR: {NO_NFT}"),
+    "state": ((), {"error": NEWER}, 4, f"ERROR: {NEWER}"),
+    "down": ((), {"running": False}, 3, "ERROR: looking for the machines of lab 'paper': absent"),
+    "breaks": ((), {"broken": True}, 3, "ERROR: probing lab 'paper': the holder is gone"),
+    "no cells": (
+        (),
+        {"plan": replace(blueprint()[0], families=())},
+        3,
+        "ERROR: making the matrix*no cells at all",
+    ),
+    "none chosen": (("-k", "nobody"), {}, 3, "ERROR: testing lab 'paper': no cell was chosen*"),
+    "none chosen of a sample": (
+        ("--lab-sample", "os-pairs", "-k", "nobody"),
+        {},
+        3,
+        f"*which are a sample of {TOTAL:,}*",
+    ),
+    "wrong -k": (("-k", "(win1"), {}, 2, "ERROR: *"),
+    "wrong path": (("no/such/file",), {}, 2, "ERROR: *"),
+    "full disk": ((), {}, FullError.exit_code, "ERROR: checking disk space in *MiB are needed*"),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_lab_that_cannot_be_tested_has_the_exit_code_of_its_error(
+    case: str, outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    labs = PaperLabs(pytester.path)
-    arguments = ["-p", "lab.suites.plugin", *SUITE, f"--junitxml={file}"]
-    assert pytest.main(arguments, plugins=[labs]) == 2
-    said = capfd.readouterr()
-    assert f"ERROR: testing lab 'paper': '{file}' cannot be written: " in said.err
-    assert "nothing was asked" in said.err
-    assert said.out == ""
-
-
-@pytest.mark.parametrize("option", ["-n2", "--dist=load"])
-def test_processes_of_xdist_are_refused(
-    option: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["-p", "xdist.plugin", "-p", "lab.suites.plugin", *SUITE, option]
-    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
-    said = capfd.readouterr()
-    assert "ERROR: testing lab 'paper': pytest-xdist would ask" in said.err
-    assert "without -n" in said.err
-    assert said.out == ""
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (PreflightError("probing", "no nft", "apt install nftables"), 4),
-        (StateError("opening the journal", "it is from a newer version"), 4),
-    ],
-)
-def test_error_on_opening_gives_its_exit_code(
-    error: PreflightError, code: int, outer: Outer, pytester: pytest.Pytester
-) -> None:
-    result = outer(*SUITE, labs=PaperLabs(pytester.path, error=error))
+    arguments, changes, code, words = LATE[case]
+    labs = PaperLabs(pytester.path, **{k: v for k, v in changes.items() if k != "broken"})
+    labs.lab.provider.broken = "broken" in changes
+    if case == "full disk":
+        monkeypatch.setattr(session, "_STORED_A_CELL", 1 << 50)
+    result = outer(*SUITE, *arguments, labs=labs)
     assert result.ret == code
-    assert str(error) in result.stderr.str()
-
-
-def test_lab_that_is_down_is_refused_before_any_item(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
-    labs = PaperLabs(pytester.path, running=False)
-    result = outer(*SUITE, labs=labs)
-    assert result.ret == 3
-    result.stderr.fnmatch_lines(["ERROR: looking for the machines of lab 'paper': absent"])
-    assert "passed" not in result.stdout.str()
+    result.stderr.fnmatch_lines(words.splitlines())
+    for never in ("*passed*", "*INTERNALERROR*"):
+        result.stdout.no_fnmatch_line(never)
     assert not labs.lab.recorded
-
-
-def test_lab_that_breaks_while_probed_is_exit_code_3(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
-    labs = PaperLabs(pytester.path)
-    labs.lab.provider.broken = True
-    result = outer(*SUITE, labs=labs)
-    assert result.ret == 3
-    result.stderr.fnmatch_lines(["ERROR: probing lab 'paper': the holder is gone"])
-    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    assert labs.lab.provider.asked == 0
 
 
 def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
@@ -473,40 +460,6 @@ def test_a_lab_that_died_while_probed_is_not_probed_on(
     labs.lab.provider.dies = True
     assert outer(*SUITE, labs=labs).ret == 3
     assert labs.lab.provider.asked == 1
-
-
-def test_matrix_without_cells_is_exit_code_3(outer: Outer, pytester: pytest.Pytester) -> None:
-    labs = PaperLabs(pytester.path, plan=replace(blueprint()[0], families=()))
-    result = outer(*SUITE, labs=labs)
-    assert result.ret == 3
-    result.stderr.fnmatch_lines(["ERROR: making the matrix*no cells at all"])
-
-
-def test_choice_of_no_cell_is_exit_code_3(outer: Outer) -> None:
-    result = outer(*SUITE, "-k", "nothing-of-that-name")
-    assert result.ret == 3
-    result.stderr.fnmatch_lines(["ERROR: testing lab 'paper': no cell was chosen*"])
-
-
-@pytest.mark.parametrize("wrong", [("-k", "(win1"), ("no/such/file",)], ids=["-k", "path"])
-def test_wrong_usage_is_exit_code_2(wrong: tuple[str, ...], outer: Outer) -> None:
-    result = outer(*SUITE, *wrong)
-    assert result.ret == 2
-    result.stderr.fnmatch_lines(["ERROR: *"])
-    result.stdout.no_fnmatch_line("*passed*")
-
-
-@pytest.mark.usefixtures("pytester")
-@pytest.mark.parametrize(
-    "suite",
-    [("--pyargs", "lab.suites"), (str(Path(plugin.__file__).parent),)],
-    ids=["package", "path"],
-)
-def test_suite_without_a_lab_is_a_usage_error(
-    suite: tuple[str, ...], capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert pytest.main(["-p", "lab.suites.plugin", *suite]) == 2
-    assert "ERROR: collecting 'lab.suites': no lab is named\n" in capfd.readouterr().err
 
 
 def test_without_a_lab_the_plugin_does_nothing(outer: Outer, pytester: pytest.Pytester) -> None:
@@ -590,17 +543,3 @@ def test_what_failed_is_asked_again_whatever_the_sample_is_now(
     outer(*SUITE, labs=labs)
     outer(*SAMPLED, "--lf", labs=labs)
     assert asked(labs) == [absent]
-
-
-def test_a_strategy_that_there_is_not_is_answered_with_those_there_are(
-    pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["-p", "lab.suites.plugin", *SUITE, "--lab-sample", "every-second"]
-    assert pytest.main(arguments, plugins=[PaperLabs(pytester.path)]) == 2
-    assert "one of full, node-pairs, os-pairs" in capfd.readouterr().err
-
-
-def test_nothing_chosen_of_a_sample_says_that_it_is_one(outer: Outer) -> None:
-    result = outer(*SAMPLED, "-k", "nobody")
-    assert result.ret == 3
-    result.stderr.fnmatch_lines([f"*which are a sample of {TOTAL:,}*"])

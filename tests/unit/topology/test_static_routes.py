@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
 from lab._errors import PreflightError
 from lab.cluster.cluster import underlay
-from lab.lifecycle.compilation import fitted
 from lab.plan.planner import make_plan
 from lab.providers.machines.fitness import require_fit
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import StaticRoute
+from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent, Route
 from lab.topology.registry import intent
 
@@ -63,9 +64,9 @@ def test_namespaces_and_machines_get_them() -> None:
 
 
 def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused() -> None:
-    require_fit(fitted(with_routes("host-gateway", "worker", FAR), "kubernetes", real=True))
+    require_fit(on_real_ones(with_routes("host-gateway", "worker", FAR)))
     detour = StaticRoute(to=IPv4Network("10.10.187.64/26"), via=IPv4Address("10.127.132.129"))
     built = with_routes("host-gateway", "worker", detour)
-    require_fit(fitted(built, "namespaces", real=True))
+    require_fit(on_real_ones(replace(built, kubernetes=None)))
     with pytest.raises(PreflightError, match=r"'worker1' asks for a route to 10\.10\.187\.64/26"):
-        require_fit(fitted(built, "kubernetes", real=True))
+        require_fit(on_real_ones(built))
