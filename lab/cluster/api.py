@@ -44,7 +44,6 @@ JSON, MERGE, APPLY = (
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 )
-"""What a body is."""
 _CALL_SECONDS = 15.0
 """The longest that one request may take; whoever wants more asks again."""
 _WATCH_SECONDS = 10
@@ -97,14 +96,9 @@ class ExecResult:
 class Api:
     """One API server.
 
-    Parameters
-    ----------
-    kubeconfig
-        The file; its current context is used.
-    server
-        Where the server is reached instead (``https://127.0.0.1:40123``, a forwarded port). Its
-        certificate must still be that of the server in the file.
-
+    ``kubeconfig``: the file; its current context is used. ``server``: where the server is reached
+    instead (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
+    the server in the file.
     """
 
     def __init__(self, kubeconfig: Path, server: str | None = None) -> None:
@@ -160,13 +154,7 @@ class Api:
     ) -> Object:
         """One request, its answer as an object.
 
-        Raises
-        ------
-        LostError
-            When the server does not answer.
-        RefusedError
-            When it says no.
-
+        Raises LostError when the server does not answer; RefusedError when it says no.
         """
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
@@ -242,13 +230,8 @@ class Api:
         Ends when the server ends it, after some seconds; ``BOOKMARK`` carries a newer version.
         Whoever leaves it before it ends must close it.
 
-        Raises
-        ------
-        GoneError
-            When ``version`` is too old.
-        LostError
-            When the server does not answer, or falls silent.
-
+        Raises GoneError when ``version`` is too old; LostError when the server does not answer, or
+        falls silent.
         """
         doing = f"watching {path} of the API server at {self.server}"
         seconds = max(1, min(_WATCH_SECONDS, math.ceil(deadline.left())))
@@ -319,13 +302,8 @@ class Api:
 
         A kind or a namespace that is not there yet is waited for.
 
-        Raises
-        ------
-        DeadlineError
-            With the last answer.
-        RefusedError
-            When the API server says no; names the field.
-
+        Raises DeadlineError with the last answer; RefusedError when the API server says no; names
+        the field.
         """
         doing = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
         query = {"fieldManager": "hybridlab", "force": "true"}
@@ -370,11 +348,7 @@ class Api:
     def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
         """Ask again and again while the server is lost.
 
-        Raises
-        ------
-        DeadlineError
-            With what was met last.
-
+        Raises DeadlineError with what was met last.
         """
         met: list[LostError] = []
 
@@ -411,13 +385,9 @@ class Api:
         Its connection is gone at the deadline. The end of standard input needs version 5 of the
         protocol (Kubernetes 1.30 and later).
 
-        Raises
-        ------
-        LostError
-            When the API server, or the kubelet behind it, does not take the command.
-        DeadlineError
-            When it has not ended in time; its connection is ended, and what it says is lost.
-
+        Raises LostError when the API server, or the kubelet behind it, does not take the command;
+        DeadlineError when it has not ended in time; its connection is ended, and what it says is
+        lost.
         """
         from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
 
@@ -454,13 +424,8 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
 
     An API server that is lost for a while is borne; so is one that has forgotten the past.
 
-    Raises
-    ------
-    DeadlineError
-        With what is missing, and what the API server's last trouble was.
-    RefusedError
-        When the API server says no.
-
+    Raises DeadlineError with what is missing, and what the API server's last trouble was;
+    RefusedError when the API server says no.
     """
     lacking, trouble = "the API server has not been asked yet", ""
     while True:
@@ -617,13 +582,8 @@ def _run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
 ) -> ExecResult:
     """Run a command over the API's WebSocket; its connection is gone at the end either way.
 
-    Raises
-    ------
-    UnreachableError
-        When nobody answers there.
-    OSError, WebSocketException
-        When the connection ends before the command: it is given up, or refused, or cut.
-
+    Raises UnreachableError when nobody answers there; OSError, WebSocketException when the
+    connection ends before the command: it is given up, or refused, or cut.
     """
     from websocket import ABNF, WebSocket  # noqa: PLC0415  comes with the client, an extra
 
@@ -693,12 +653,8 @@ def _exec_address(
 def _status(said: bytes) -> tuple[int, str]:
     """The command's own code; one that could not be started has that of a shell, and why.
 
-    Raises
-    ------
-    ConnectionError
-        When nothing was said, or that its kubelet was not reached: then nobody knows how the
-        command ended, or whether.
-
+    Raises ConnectionError when nothing was said, or that its kubelet was not reached: then nobody
+    knows how the command ended, or whether.
     """
     try:
         status = json.loads(said)

@@ -56,11 +56,7 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
     A MAC or device that nobody has observed becomes empty. The pods behind the cluster's DNS
     are those that there are; where there are none, the Intent's stays.
 
-    Raises
-    ------
-    BrokenError
-        Naming everything in which the cluster is not as it was decided.
-
+    Raises BrokenError naming everything in which the cluster is not as it was decided.
     """
     complaints = tuple(_disagreements(intent, observed))
     if complaints:
@@ -190,7 +186,6 @@ class _Known:
     """What was observed, by what the Intent has in its place."""
 
     addresses: Mapping[str, str]
-    """By pod."""
     links: Mapping[str, PodLink]
     renewed: Mapping[str, str]
     """Planned address of a pod to its real one."""

@@ -60,7 +60,6 @@ class Cluster:
     """The whole cluster."""
 
     name: str
-    """The lab's."""
     how: How
     version: str
     """Of the control plane, ``"1.36.1"``."""
@@ -96,11 +95,7 @@ def plan_cluster(
 ) -> Cluster:
     """The cluster that an Intent asks for, from a bundle, on machines with these traits.
 
-    Raises
-    ------
-    PreflightError
-        When the bundle is of another Kubernetes minor than the scenario asks for.
-
+    Raises PreflightError when the bundle is of another Kubernetes minor than the scenario asks for.
     """
     asked = intent.kubernetes
     assert asked is not None, "every topology says what its cluster is"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from lab.cluster.documents import to_yaml
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
-    from cryptography.x509 import CertificateBuilder, GeneralName, Name
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.x509 import ExtensionType, GeneralName
 
 
 DAYS = 365
@@ -45,29 +45,18 @@ class CertificateSubject:
 def make_authority(name: str) -> Pair:
     """A new authority, with a key of its own (ECDSA P-256)."""
     from cryptography import x509  # noqa: PLC0415  slow
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    own = _distinguished_name(CertificateSubject(name))
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
     usage = x509.KeyUsage(
         digital_signature=True,
-        content_commitment=False,
-        key_encipherment=True,
-        data_encipherment=False,
-        key_agreement=False,
         key_cert_sign=True,
         crl_sign=False,
         encipher_only=False,
         decipher_only=False,
+        **dict.fromkeys(unused, False),
     )
-    builder = (
-        _builder(own, own, AUTHORITY_DAYS)
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    return _signed(builder, key, key)
+    authority = x509.BasicConstraints(ca=True, path_length=None)
+    return _sign(CertificateSubject(name), AUTHORITY_DAYS, {authority: True, usage: True}, None)
 
 
 def issue(ca: Pair, subject: CertificateSubject) -> Pair:
@@ -76,26 +65,17 @@ def issue(ca: Pair, subject: CertificateSubject) -> Pair:
     It is good for asking, and for answering too where the subject has hosts.
     """
     from cryptography import x509  # noqa: PLC0415  slow
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
     from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
 
-    issuer = x509.load_pem_x509_certificate(ca.certificate.encode())
-    signer = load_pem_private_key(ca.key.encode(), None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey), "an authority's"
-    key = ec.generate_private_key(ec.SECP256R1())
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     uses += [ExtendedKeyUsageOID.SERVER_AUTH] if subject.hosts else []
-    builder = (
-        _builder(_distinguished_name(subject), issuer.subject, DAYS)
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-    )
+    extensions: dict[ExtensionType, bool] = {
+        x509.BasicConstraints(ca=False, path_length=None): True,
+        x509.ExtendedKeyUsage(uses): False,
+    }
     if subject.hosts:
-        hosts = x509.SubjectAlternativeName(_general_names(subject.hosts))
-        builder = builder.add_extension(hosts, critical=False)
-    return _signed(builder, key, signer)
+        extensions[x509.SubjectAlternativeName(map(_general_name, subject.hosts))] = False
+    return _sign(subject, DAYS, extensions, ca)
 
 
 def public_key_pin(certificate: str) -> str:
@@ -120,33 +100,47 @@ def make_signing_key() -> Pair:
     return Pair(public.decode(), _key_text(key))
 
 
-def _builder(subject: Name, issuer: Name, days: int) -> CertificateBuilder:
+def _sign(
+    subject: CertificateSubject,
+    days: int,
+    extensions: Mapping[ExtensionType, bool],
+    ca: Pair | None,
+) -> Pair:
+    """A certificate for a new key, with these extensions (critical or not); None signs itself."""
     from cryptography import x509  # noqa: PLC0415  slow
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+        Encoding,
+        load_pem_private_key,
+    )
+    from cryptography.x509.oid import NameOID  # noqa: PLC0415
 
-    now = datetime.now(UTC)
-    return (
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in subject.groups]
+    name = x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(name)
+        .issuer_name(
+            x509.load_pem_x509_certificate(ca.certificate.encode()).subject if ca else name
+        )
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BEFORE)
         .not_valid_after(now + timedelta(days=days))
+        .public_key(key.public_key())
     )
-
-
-def _signed(
-    builder: CertificateBuilder,
-    key: CertificateIssuerPrivateKeyTypes,
-    signer: CertificateIssuerPrivateKeyTypes,
-) -> Pair:
-    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415  slow
-    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
-
+    if ca is None:
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        extensions = {**extensions, own: False}
+    for extension, critical in extensions.items():
+        builder = builder.add_extension(extension, critical=critical)
+    signer: Any = load_pem_private_key(ca.key.encode(), None) if ca else key
     made = builder.sign(signer, SHA256())
     return Pair(made.public_bytes(Encoding.PEM).decode(), _key_text(key))
 
 
-def _key_text(key: CertificateIssuerPrivateKeyTypes) -> str:
+def _key_text(key: EllipticCurvePrivateKey) -> str:
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  slow
         Encoding,
         NoEncryption,
@@ -156,24 +150,13 @@ def _key_text(key: CertificateIssuerPrivateKeyTypes) -> str:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def _distinguished_name(subject: CertificateSubject) -> Name:
-    from cryptography import x509  # noqa: PLC0415  slow
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
-
-    groups = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, one) for one in subject.groups]
-    return x509.Name([*groups, x509.NameAttribute(NameOID.COMMON_NAME, subject.name)])
-
-
-def _general_names(hosts: Iterable[str]) -> list[GeneralName]:
+def _general_name(host: str) -> GeneralName:
     from cryptography import x509  # noqa: PLC0415  slow
 
-    found: list[GeneralName] = []
-    for host in hosts:
-        try:
-            found.append(x509.IPAddress(ip_address(host)))
-        except ValueError:
-            found.append(x509.DNSName(host))
-    return found
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 CONTEXT_PREFIX = "hybridlab-"
@@ -194,11 +177,8 @@ class Access:
     """One way to one API."""
 
     name: str
-    """Of the cluster, the user and the context alike."""
     server: str
-    """``https://ADDRESS:PORT``."""
     ca: str
-    """PEM."""
     client: Pair
 
     def at(self, server: str) -> Access:
@@ -209,11 +189,16 @@ class Access:
 def kubeconfig_document(access: Access) -> dict[str, Any]:
     """The kubeconfig as data."""
     name = access.name
+    cluster = {"certificate-authority-data": _to_base64(access.ca), "server": access.server}
+    user = {
+        "client-certificate-data": _to_base64(access.client.certificate),
+        "client-key-data": _to_base64(access.client.key),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": name, "cluster": _cluster_entry(access)}],
-        "users": [{"name": name, "user": _user_entry(access)}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
@@ -227,11 +212,7 @@ def kubeconfig_text(access: Access) -> str:
 def read_kubeconfig(content: str, name: str) -> Access:
     """The way that a kubeconfig with one cluster and one user leads, under another name.
 
-    Raises
-    ------
-    KubeconfigError
-        When it has other parts than kubeadm's.
-
+    Raises KubeconfigError when it has other parts than kubeadm's.
     """
     found = _load_kubeconfig(content)
     try:
@@ -265,17 +246,6 @@ def is_export(content: str) -> bool:
         isinstance(entry, Mapping) and str(entry.get("name")).startswith(CONTEXT_PREFIX)
         for entry in entries
     )
-
-
-def _cluster_entry(access: Access) -> dict[str, str]:
-    return {"certificate-authority-data": _to_base64(access.ca), "server": access.server}
-
-
-def _user_entry(access: Access) -> dict[str, str]:
-    return {
-        "client-certificate-data": _to_base64(access.client.certificate),
-        "client-key-data": _to_base64(access.client.key),
-    }
 
 
 def _load_kubeconfig(content: str) -> Any:

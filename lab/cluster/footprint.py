@@ -30,13 +30,9 @@ class Footprint:
     ports: tuple[str, ...] = ()
     """Of devices that lead to a pod each: whatever pod that is, the route by it is right."""
     tables: tuple[str, ...] = ()
-    """Of nftables, in any family."""
     paths: tuple[str, ...] = ()
-    """Files and directories, sockets among them."""
     switches: tuple[str, ...] = ()
-    """Bridges of Open vSwitch."""
     control: bird.Control = _OF_THE_LAB
-    """How the nodes' BIRD is asked."""
     tunnel: str = ""
     """The command that makes a wrong one again, from its ``name``, ``vni`` and ``port``."""
 

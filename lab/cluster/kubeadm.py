@@ -162,7 +162,6 @@ KUBELET = "kubelet.config.k8s.io/v1beta1"
 RESOLVER = "/etc/hybridlab/resolv.conf"
 """What the kubelet gives to pods that take the node's resolver: the lab has no other names."""
 PATCHES = "/etc/hybridlab/kubeadm-patches"
-"""Where a machine has kubeadm's patches of static pods."""
 NODE_PORTS = (30000, 32767)
 """kube-apiserver's default range, both ends in it."""
 ETCD = "registry.k8s.io/etcd"
@@ -179,7 +178,6 @@ class Surroundings:
     management: Mapping[str, str]
     """Each machine's management address: the API is reached by it from outside of the lab."""
     patience: int = 1
-    """By how much slower than hardware the machines are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +187,6 @@ class Ticket:
     token: str
     ca_hash: str
     certificate_key: str = ""
-    """For a further control plane."""
 
 
 def api_endpoint(cluster: Cluster) -> str:

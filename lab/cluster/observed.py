@@ -37,9 +37,7 @@ class ObservedPod:
 
     name: str
     node: str | None
-    """None while it is not scheduled."""
     address: str | None
-    """None until it has one."""
     phase: str
     ready: bool
     trouble: str
@@ -52,7 +50,6 @@ class ObservedService:
 
     name: str
     address: str
-    """``"None"`` of a headless one, as the API writes it."""
     node_ports: frozenset[int]
     """Of all its ports; empty without any."""
 
@@ -75,13 +72,11 @@ class NodeVersion:
 
     node: str
     kubelet: str
-    """``v1.36.3``."""
     system: str
     """``Debian GNU/Linux 12 (bookworm)``, ``Windows Server 2022 Datacenter``."""
     kernel: str
     """``6.1.0-32-amd64``; on Windows the patch level, ``10.0.20348.2762``."""
     runtime: str
-    """``containerd://2.3.7``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +116,7 @@ def to_text(observed: ClusterObserved) -> str:
 def from_text(text: str) -> ClusterObserved:
     """What :func:`to_text` wrote: names, addresses and MACs, and nothing else.
 
-    Raises
-    ------
-    ValueError
-        Where something in it is none of those.
-
+    Raises ValueError where something in it is none of those.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 

@@ -52,15 +52,9 @@ class Manifests:
 def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> Manifests:
     """What an Intent asks for.
 
-    Parameters
-    ----------
-    intent
-        Bound or not: addresses of pods are not asked for, those of Services are.
-    owner
-        The lab, and the token that all its objects carry.
-    images
-        Full name of the agnhost image for each operating system that the Intent has pods of.
-
+    ``intent``: bound or not: addresses of pods are not asked for, those of Services are. ``owner``:
+    the lab, and the token that all its objects carry. ``images``: full name of the agnhost image
+    for each operating system that the Intent has pods of.
     """
     behind = backends(intent)
     twice = proxying.asked_on(services(intent), SECOND_POD_PORT)
@@ -150,11 +144,8 @@ class _Place:
     """What a pod is to the lab's Services."""
 
     behind: tuple[str, ...]
-    """Names of those that it is a backend of."""
     subdomain: str | None
-    """The headless one that it has its name in."""
     second_port: bool
-    """Whether one sends it packets on its second port."""
 
 
 def _pod(machine: MachineIntent, pod: Pod, owner: ObjectOwner, image: str, place: _Place) -> Object:

@@ -5,11 +5,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
-from lab.cluster.api import Api, Object, Objects, RefusedError, namespaced, wait_for
+from lab.cluster.api import (
+    NODES,
+    Api,
+    Missing,
+    Object,
+    Objects,
+    Query,
+    RefusedError,
+    namespaced,
+    wait_for,
+)
 from lab.cluster.bind import bind
 from lab.cluster.observed import (
     DNS_NAMESPACE,
@@ -26,7 +37,7 @@ from lab.cluster.observed import (
     read_version,
     ready_endpoints,
 )
-from lab.cluster.probe_manifests import Manifests, ObjectOwner, backends, manifests
+from lab.cluster.probe_manifests import ObjectOwner, backends, manifests
 from lab.cluster.workload_checks import (
     ENVIRONMENT,
     Values,
@@ -44,9 +55,11 @@ from lab.topology.intent import Intent, MachineIntent
 
 _NAMESPACES = "/api/v1/namespaces"
 _OWN = f"{_NAMESPACES}/{NAMESPACE}"
+_PODS = namespaced("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
 """So many of what is missing are named."""
+_CONTROLLERS = "see that kube-controller-manager runs"
 
 
 class ProbePods:
@@ -58,129 +71,104 @@ class ProbePods:
         self._api = api
         self._intent = intent
         self._owner = owner
-        self._images = images
+        self._wanted = manifests(intent, owner, images)
+        self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
     def deploy(self, deadline: Deadline, say: Callable[[str], None] = lambda _: None) -> None:
         """Have all pods ready and every Service with its backends; what is so already stays.
 
         Leftovers of a run that was killed are taken away first.
 
-        Raises
-        ------
-        DeadlineError
-            Naming what is not there, and why.
-        RefusedError
-            When the API server does not take an object; names its field.
-        BrokenError
-            When the namespace is another lab's, or cannot go.
-
+        Raises DeadlineError naming what is not there, and why; RefusedError when the API server
+        does not take an object; names its field; BrokenError when the namespace is another lab's,
+        or cannot go.
         """
-        wanted = manifests(self._intent, self._owner, self._images)
-        self._clear_leftovers(wanted, deadline, say)
-        self._have(f"{_NAMESPACES}", [wanted.namespace], deadline)
-        self._have(namespaced("services", NAMESPACE), wanted.services, deadline)
-        self._await_account(deadline)
-        self._have(namespaced("pods", NAMESPACE), wanted.pods, deadline)
-        self._await_pods(wanted, deadline)
-        self._await_endpoints(deadline)
+        lab, wanted = self._owner.lab, self._wanted
+        self._clear_leftovers(deadline, say)
+        self._make(_NAMESPACES, [wanted.namespace], deadline)
+        self._make(namespaced("services", NAMESPACE), wanted.services, deadline)
+        self._wait(  # a pod is refused before its service account is there
+            "serviceaccounts",
+            lambda there: "" if "default" in there else "there is no service account 'default'",
+            f"waiting for namespace '{NAMESPACE}'",
+            deadline,
+            _CONTROLLERS,
+        )
+        self._make(_PODS, wanted.pods, deadline)
+        names = [pod["metadata"]["name"] for pod in wanted.pods]
+        self._wait(
+            "pods",
+            lambda there: _not_ready(names, there),
+            f"waiting for the {len(names)} probe pods of lab '{lab}'",
+            deadline,
+            f"kubectl -n {NAMESPACE} describe pods",
+        )
+        asked = backends(self._intent)
+        self._wait(
+            "endpointslices",
+            lambda there: _no_backends(asked, there),
+            f"waiting for the backends of {len(asked)} Services of lab '{lab}'",
+            deadline,
+            _CONTROLLERS,
+        )
 
     def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> ClusterObserved:
         """What the API says now; ``links`` is what the nodes' agents say of the pods.
 
-        Raises
-        ------
-        DeadlineError
-            When the API server is lost for longer.
-
+        Raises DeadlineError when the API server is lost for longer.
         """
-
-        def listed(path: str, query: Mapping[str, str] | None = None) -> Sequence[Object]:
-            doing = f"looking at the cluster of lab '{self._owner.lab}'"
-            found = self._api.patiently(
-                doing, lambda: self._api.listing(path, deadline, query), deadline
+        of_dns = {"labelSelector": DNS_SELECTOR}
+        pods, dns, services, nodes = (
+            self._list(path, deadline, query).values()
+            for path, query in (
+                (_PODS, self._marked),
+                (namespaced("pods", DNS_NAMESPACE), of_dns),
+                (namespaced("services", NAMESPACE), self._marked),
+                (NODES, None),
             )
-            return list(found.objects.values())
-
-        own = {"labelSelector": f"{TOKEN}={self._owner.token}"}
+        )
         return ClusterObserved(
-            pods=tuple(read_pod(one) for one in listed(namespaced("pods", NAMESPACE), own)),
-            dns=tuple(
-                read_pod(one)
-                for one in listed(
-                    namespaced("pods", DNS_NAMESPACE), {"labelSelector": DNS_SELECTOR}
-                )
-            ),
-            services=tuple(
-                read_service(one) for one in listed(namespaced("services", NAMESPACE), own)
-            ),
-            nodes=tuple(read_node(one) for one in listed("/api/v1/nodes")),
+            pods=tuple(map(read_pod, pods)),
+            dns=tuple(map(read_pod, dns)),
+            services=tuple(map(read_service, services)),
+            nodes=tuple(map(read_node, nodes)),
             links=tuple(links),
         )
 
     def have_addresses(self, deadline: Deadline) -> bool:
         """Whether all pods have once been there, and none has gone: ready or not.
 
-        Raises
-        ------
-        DeadlineError
-            When the API server is lost for longer.
-
+        Raises DeadlineError when the API server is lost for longer.
         """
-        wanted = manifests(self._intent, self._owner, self._images)
         there = {one.name for one in self.observe(deadline).pods if one.address}
-        return all(one["metadata"]["name"] in there for one in wanted.pods)
+        return all(one["metadata"]["name"] in there for one in self._wanted.pods)
 
     def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
         """The Intent with all that is known at run time only.
 
-        Raises
-        ------
-        BrokenError
-            When the cluster is not as the Intent has it.
-
+        Raises BrokenError when the cluster is not as the Intent has it.
         """
         return bind(self._intent, self.observe(deadline, links))
 
     def remove(self, deadline: Deadline) -> tuple[str, ...]:
         """Take everything away and wait until it is gone; what was there. Safe to repeat.
 
-        Raises
-        ------
-        DeadlineError
-            Naming the finalizers that hold the namespace.
-
+        Raises DeadlineError naming the finalizers that hold the namespace.
         """
-        there = self._namespace(deadline)
-        if there is None:
+        if self._namespace(deadline) is None:
             return ()
-        self._refuse_strangers(there)
         self._remove_namespace(deadline)
         return (f"namespace {NAMESPACE}",)
 
     def _namespace(self, deadline: Deadline) -> Object | None:
-        return self._api.patiently(
-            f"looking for namespace '{NAMESPACE}'",
-            lambda: self._api.find(_OWN, deadline),
-            deadline,
-        )
+        """The namespace, if it is there.
 
-    def _clear_leftovers(
-        self, wanted: Manifests, deadline: Deadline, say: Callable[[str], None]
-    ) -> None:
-        there = self._namespace(deadline)
+        Raises BrokenError when it is not this lab's.
+        """
+        doing = f"looking for namespace '{NAMESPACE}'"
+        there = self._api.patiently(doing, lambda: self._api.find(_OWN, deadline), deadline)
         if there is None:
-            return
-        self._refuse_strangers(there)
-        metadata = there["metadata"]
-        if metadata.get("deletionTimestamp"):
-            say(f"namespace '{NAMESPACE}' of an earlier run is going; waiting for it")
-        elif metadata["labels"].get(TOKEN) == wanted.namespace["metadata"]["labels"][TOKEN]:
-            return
-        else:
-            say(f"removing namespace '{NAMESPACE}' of an earlier run")
-        self._remove_namespace(deadline)
-
-    def _refuse_strangers(self, there: Object) -> None:
+            return None
         lab = (there["metadata"].get("labels") or {}).get(LAB)
         if lab != self._owner.lab:
             whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
@@ -189,33 +177,37 @@ class ProbePods:
                 f"there is one already, and it {whose}",
                 f"kubectl delete namespace {NAMESPACE}, if it is not needed",
             )
+        return there
+
+    def _clear_leftovers(self, deadline: Deadline, say: Callable[[str], None]) -> None:
+        there = self._namespace(deadline)
+        if there is None:
+            return
+        if there["metadata"].get("deletionTimestamp"):
+            say(f"namespace '{NAMESPACE}' of an earlier run is going; waiting for it")
+        elif there["metadata"]["labels"].get(TOKEN) == self._owner.token:
+            return
+        else:
+            say(f"removing namespace '{NAMESPACE}' of an earlier run")
+        self._remove_namespace(deadline)
 
     def _remove_namespace(self, deadline: Deadline) -> None:
         doing = f"removing namespace '{NAMESPACE}'"
 
-        def remove() -> bool:
+        def remove() -> None:
             try:
-                return self._api.remove(_OWN, deadline)
+                self._api.remove(_OWN, deadline)
             except RefusedError as error:
                 if error.code != 409:  # noqa: PLR2004  it is going already
                     raise
-                return True
 
         self._api.patiently(doing, remove, deadline)
         hint = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
+        query = {"fieldSelector": f"metadata.name={NAMESPACE}"}
         try:
-            wait_for(
-                self._api,
-                _NAMESPACES,
-                _what_holds,
-                doing,
-                deadline,
-                query={"fieldSelector": f"metadata.name={NAMESPACE}"},
-                hint=hint,
-            )
+            wait_for(self._api, _NAMESPACES, _what_holds, doing, deadline, query=query, hint=hint)
         except DeadlineError as error:
-            left = self._left()
-            raise DeadlineError(doing, "; ".join((error.happened, *left)), hint) from None
+            raise DeadlineError(doing, "; ".join((error.happened, *self._left())), hint) from None
 
     def _left(self) -> tuple[str, ...]:
         """What is still in the namespace, and by which finalizers.
@@ -232,50 +224,22 @@ class ProbePods:
                     found.append((not held, said))
         return tuple(said for _, said in sorted(found)[:_FEW])
 
-    def _have(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
+    def _list(self, path: str, deadline: Deadline, query: Query | None) -> Objects:
+        doing = f"looking at {path} for lab '{self._owner.lab}'"
+        return self._api.patiently(
+            doing, lambda: self._api.listing(path, deadline, query).objects, deadline
+        )
+
+    def _make(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
         """Make what is not there as it should be."""
-        doing = f"looking at {path}"
-        own = {"labelSelector": f"{TOKEN}={self._owner.token}"}
-        there = self._api.patiently(
-            doing, lambda: self._api.listing(path, deadline, own), deadline
-        ).objects
+        there = self._list(path, deadline, self._marked)
         for one in wanted:
             found = there.get(one["metadata"]["name"])
             if found is None or not _is_same(one, found):
                 self._api.have(path, one, deadline)
 
-    def _await_account(self, deadline: Deadline) -> None:
-        """A pod is refused in a namespace whose service account is not there yet."""
-        wait_for(
-            self._api,
-            namespaced("serviceaccounts", NAMESPACE),
-            lambda there: "" if "default" in there else "there is no service account 'default'",
-            f"waiting for namespace '{NAMESPACE}'",
-            deadline,
-            hint="see that kube-controller-manager runs",
-        )
-
-    def _await_pods(self, wanted: Manifests, deadline: Deadline) -> None:
-        names = [pod["metadata"]["name"] for pod in wanted.pods]
-        wait_for(
-            self._api,
-            namespaced("pods", NAMESPACE),
-            lambda there: _not_ready(names, there),
-            f"waiting for the {len(names)} probe pods of lab '{self._owner.lab}'",
-            deadline,
-            hint=f"kubectl -n {NAMESPACE} describe pods",
-        )
-
-    def _await_endpoints(self, deadline: Deadline) -> None:
-        asked = backends(self._intent)
-        wait_for(
-            self._api,
-            namespaced("endpointslices", NAMESPACE),
-            lambda there: _no_backends(asked, there),
-            f"waiting for the backends of {len(asked)} Services of lab '{self._owner.lab}'",
-            deadline,
-            hint="see that kube-controller-manager runs",
-        )
+    def _wait(self, kind: str, missing: Missing, doing: str, deadline: Deadline, hint: str) -> None:
+        wait_for(self._api, namespaced(kind, NAMESPACE), missing, doing, deadline, hint=hint)
 
 
 def _is_same(wanted: Object, found: Object) -> bool:
@@ -380,7 +344,7 @@ class Workloads:
             return tuple(
                 result
                 for machine in self._nodes
-                for result in self._judged(machine, said, values, deadline)
+                for result in self._judged(machine, said[machine.name], values, deadline)
             )
         except LabError as error:
             why = f"{error.doing}: {error.happened}"
@@ -389,17 +353,16 @@ class Workloads:
             self._remove()
 
     def _deploy(self, values: Values, deadline: Deadline) -> None:
-        for kind, one in zip(("secrets", "configmaps"), sources(self._owner, values), strict=True):
-            self._anew(namespaced(kind, NAMESPACE), one, deadline)
-        for machine in self._nodes:
-            made = pod(machine, self._owner, self._images)
-            self._anew(namespaced("pods", NAMESPACE), made, deadline)
-
-    def _anew(self, path: str, one: Object, deadline: Deadline) -> None:
-        """What a killed run has left holds other values."""
-        name = f"{path}/{one['metadata']['name']}"
-        self._api.patiently(f"removing {name}", lambda: self._api.remove(name, deadline), deadline)
-        self._api.have(path, one, deadline)
+        """What a killed run has left holds other values, and is removed first."""
+        made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
+        pods = (("pods", pod(one, self._owner, self._images)) for one in self._nodes)
+        for kind, one in (*made, *pods):
+            path = namespaced(kind, NAMESPACE)
+            name = f"{path}/{one['metadata']['name']}"
+            self._api.patiently(
+                f"removing {name}", partial(self._api.remove, name, deadline), deadline
+            )
+            self._api.have(path, one, deadline)
 
     def _await(self, deadline: Deadline) -> dict[str, Object | str]:
         """Each node's pod when all have ended; where one has not, what it waits for."""
@@ -413,46 +376,35 @@ class Workloads:
             return ", ".join(late)
 
         with suppress(BrokenError):  # who is late is looked at below
-            wait_for(
-                self._api,
-                namespaced("pods", NAMESPACE),
-                missing,
-                "waiting for the workload checks",
-                deadline,
-            )
+            wait_for(self._api, _PODS, missing, "waiting for the workload checks", deadline)
         return {node: _ended_or_why(seen.get(name)) for node, name in names.items()}
 
     def _judged(
-        self,
-        machine: MachineIntent,
-        said: Mapping[str, Object | str],
-        values: Values,
-        deadline: Deadline,
+        self, machine: MachineIntent, found: Object | str, values: Values, deadline: Deadline
     ) -> tuple[WorkloadResult, ...]:
-        found = said[machine.name]
         if isinstance(found, str):
             return unmade(machine, found)
-        path = f"{namespaced('pods', NAMESPACE)}/{pod_name(machine.name)}/log"
+        path = f"{_PODS}/{pod_name(machine.name)}/log"
+        summary: Mapping[str, Any] | str
         try:
             log = self._api.ask("GET", path, deadline, query={"container": ENVIRONMENT})
-            summary = self._summary(machine.name, deadline)
+            try:
+                summary = self._api.ask(
+                    "GET", f"{NODES}/{machine.name}/proxy/stats/summary", deadline
+                )
+            except RefusedError as error:
+                summary = f"the kubelet gives no metrics: {error.happened}"
         except LabError as error:
             return unmade(machine, f"{error.doing}: {error.happened}")
         return judge(machine, found, str(log.get("message", "")), values, summary)
 
-    def _summary(self, node: str, deadline: Deadline) -> Mapping[str, Any] | str:
-        try:
-            return self._api.ask("GET", f"/api/v1/nodes/{node}/proxy/stats/summary", deadline)
-        except RefusedError as error:
-            return f"the kubelet gives no metrics: {error.happened}"
-
     def _remove(self) -> None:
         deadline = Deadline(_CLEAN_SECONDS)
-        names = [(namespaced("pods", NAMESPACE), pod_name(one.name)) for one in self._nodes]
-        names += [(namespaced(kind, NAMESPACE), "workload") for kind in ("secrets", "configmaps")]
-        for path, name in names:
+        paths = [f"{_PODS}/{pod_name(one.name)}" for one in self._nodes]
+        paths += [f"{namespaced(kind, NAMESPACE)}/workload" for kind in ("secrets", "configmaps")]
+        for path in paths:
             with suppress(LabError):  # the namespace goes with all that is in it
-                self._api.remove(f"{path}/{name}", deadline)
+                self._api.remove(path, deadline)
 
 
 def _ended_or_why(found: Object | None) -> Object | str:
@@ -467,13 +419,9 @@ def _ended_or_why(found: Object | None) -> Object | str:
 def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
     """What every node says, in the order of names.
 
-    Raises
-    ------
-    DeadlineError
-        When the API server is lost for longer.
-
+    Raises DeadlineError when the API server is lost for longer.
     """
     listed = api.patiently(
-        "reading the nodes' versions", lambda: api.listing("/api/v1/nodes", deadline), deadline
+        "reading the nodes' versions", lambda: api.listing(NODES, deadline), deadline
     )
     return tuple(read_version(one) for _, one in sorted(listed.objects.items()))

@@ -30,9 +30,7 @@ class WindowsBuild:
     """One release of Windows Server."""
 
     number: int
-    """Of ``10.0.20348.2762`` the third part."""
     image: str
-    """The lab's name of it."""
     family: str
     """Of container images for it: ``ltsc2022``."""
     oldest: int
@@ -59,13 +57,7 @@ def add_ons() -> tuple[str, ...]:
 def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
     """What that version of a program is given on that system, and other versions are not.
 
-    Parameters
-    ----------
-    program
-        ``"kubelet"`` or ``"kube-proxy"``.
-    version
-        Kubernetes', minor or patch.
-
+    ``program``: ``"kubelet"`` or ``"kube-proxy"``. ``version``: Kubernetes', minor or patch.
     """
     pause = components(_minor_name(version))["pause"]
     return tuple(
@@ -154,11 +146,7 @@ def skew(control_plane: str, kubelet: str) -> str | None:
 def check_skew(cluster: Cluster) -> None:
     """Refuse nodes whose kubelets do not go with the control plane.
 
-    Raises
-    ------
-    PreflightError
-        With each such node and the rule.
-
+    Raises PreflightError with each such node and the rule.
     """
     found = {node.name: skew(cluster.version, node.version) for node in cluster.nodes}
     refused = {name: why for name, why in found.items() if why is not None}
@@ -176,11 +164,7 @@ def missing(
 ) -> tuple[str, ...]:
     """What the bundle lacks for the nodes of a cluster, in words.
 
-    Parameters
-    ----------
-    builds
-        Node to build of its Windows, as far as they are known: its images must be for it.
-
+    ``builds``: node to build of its Windows, as far as they are known: its images must be for it.
     """
     found: dict[str, None] = {}
     for node in cluster.nodes:
@@ -195,11 +179,7 @@ def missing(
 def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | None = None) -> None:
     """See that a bundle has all that a cluster needs, before anything is made.
 
-    Raises
-    ------
-    PreflightError
-        Naming everything that it lacks, and every node of the wrong version.
-
+    Raises PreflightError naming everything that it lacks, and every node of the wrong version.
     """
     check_skew(cluster)
     lacking = missing(manifest, cluster, builds)

@@ -20,15 +20,12 @@ class Signature:
 
     id: str
     of: str
-    """The program that says it."""
     pattern: str
     """A regular expression, found anywhere in a line; its named groups stand in cause and hint."""
     cause: str
     hint: str
     source: str
-    """Where the line, its cause and its hint were found."""
     versions: str
-    """Of which versions it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +37,9 @@ class SignatureMatch:
     """With what the line says filled in."""
     hint: str
     line: str
-    """The last line that has it."""
     number: int
     """Of that line, from 0."""
     times: int
-    """How many lines have it."""
     source: str
     versions: str
 

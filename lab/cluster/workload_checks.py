@@ -38,7 +38,6 @@ WorkloadVerdict = Literal["pass", "fail", "probe-error"]
 ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"
 CONTAINERS = (ENVIRONMENT, HOST_PATH, EMPTY_DIRS)
 _SOURCE = "workload"
-"""Name of the Secret and of the ConfigMap."""
 _KEY = "value"
 _HOST_DIRECTORY = "/var/tmp/hybridlab-workload"  # noqa: S108  on a node of the lab
 _EMPTY = ("one", "two", "three")
@@ -178,19 +177,9 @@ def judge(
 ) -> tuple[WorkloadResult, ...]:
     """Every check of one node.
 
-    Parameters
-    ----------
-    machine
-        The node.
-    found
-        Its pod as the API has it, its containers ended.
-    log
-        What the container ``environment`` has printed.
-    values
-        What it should have printed.
-    summary
-        The kubelet's ``/stats/summary``, or why there is none.
-
+    ``machine``: the node. ``found``: its pod as the API has it, its containers ended. ``log``: what
+    the container ``environment`` has printed. ``values``: what it should have printed. ``summary``:
+    the kubelet's ``/stats/summary``, or why there is none.
     """
     said: dict[Check, str] = {
         "secret": _environment(found, log, f"s={values.secret}", "Secret"),

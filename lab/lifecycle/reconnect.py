@@ -12,7 +12,6 @@ from typing import cast
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.explain.comparison import learning_machines, unlearned
 from lab.providers.failover import FailoverProvider
 from lab.providers.provider import LabHandle, Provider
 from lab.state.rows import FaultRow
@@ -39,6 +38,9 @@ def wait_until_learned(
     Raises DeadlineError saying what is missing still, and on which machine. Raises BrokenError when
     the lab is not up.
     """
+    # Only when something was lost: it imports every check of explain.
+    from lab.explain.comparison import learning_machines, unlearned  # noqa: PLC0415
+
     names = learning_machines(intent)
     if not names or intent.kubernetes is not None:
         return

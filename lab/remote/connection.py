@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -264,6 +265,8 @@ def request(
 _HERE = "127.0.0.1"
 _PIECE = 65_536
 _END_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+"""Between two looks of a forwarded port for its end."""
 
 
 class Relay:
@@ -299,68 +302,41 @@ class Relay:
             self._near.shutdown(socket.SHUT_RDWR)
 
 
+class _PortServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 @contextmanager
 def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
     """A port of the loopback address for the block, as ``ssh -L`` opens one.
 
     Each connection to it gets a channel from ``dial``; where there is none, it is closed at once.
     """
-    with socket.create_server((_HERE, 0)) as server:
-        forwards = _Forwards(dial)
-        acceptor = threading.Thread(target=forwards.accept, args=(server,), daemon=True)
-        acceptor.start()
-        try:
-            yield int(server.getsockname()[1])
-        finally:
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            acceptor.join(_END_SECONDS)
-            forwards.end()
+    relays: set[Relay] = set()
+    ending = threading.Event()
 
-
-class _Forwards:
-    """The connections to one forwarded port."""
-
-    def __init__(self, dial: Callable[[], paramiko.Channel]) -> None:
-        self._dial = dial
-        self._lock = threading.Lock()
-        self._relays: set[Relay] = set()
-        self._threads: list[threading.Thread] = []
-        self._over = False
-
-    def accept(self, server: socket.socket) -> None:
-        """Forward every connection, each in a thread, until the server is shut down."""
-        with suppress(OSError):
-            while True:
-                near = server.accept()[0]
-                thread = threading.Thread(target=self._forward, args=(near,), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def end(self) -> None:
-        """End all connections, and wait for their threads."""
-        with self._lock:
-            self._over = True
-            relays = tuple(self._relays)
-        for relay in relays:
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            try:
+                relay = Relay(self.request, dial())
+            except Exception:  # noqa: BLE001  the caller of the port sees the connection close
+                return
+            relays.add(relay)
+            if not ending.is_set():
+                relay.join()
             relay.close()
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+            relays.discard(relay)
 
-    def _forward(self, near: socket.socket) -> None:
+    with _PortServer((_HERE, 0), Forward) as server:
+        threading.Thread(target=server.serve_forever, args=(_LOOK_SECONDS,), daemon=True).start()
         try:
-            channel = self._dial()
-        except Exception:  # noqa: BLE001  the caller of the port sees the connection close
-            near.close()
-            return
-        relay = Relay(near, channel)
-        with self._lock:
-            self._relays.add(relay)
-        if not self._over:
-            relay.join()
-        relay.close()
-        with self._lock:
-            self._relays.discard(relay)
+            yield int(server.server_address[1])
+        finally:
+            ending.set()
+            server.shutdown()
+            for relay in tuple(relays):
+                relay.close()
 
 
 def _pump(

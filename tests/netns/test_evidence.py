@@ -12,7 +12,6 @@ from netns_running import BringUp, NewLab, Running
 from lab._deadline import Deadline
 from lab.providers.netns import machine as netns_machine
 from lab.providers.netns import namespaces
-from lab.providers.netns import provider as netns_provider
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import realise
 from lab.remote.shell import Completed
@@ -77,9 +76,9 @@ def test_a_look_that_hangs_leaves_the_others_and_says_so(
 ) -> None:
     running = bring_up(cluster("overlay"))
     seconds = f"{os.getpid()}4711"
-    monkeypatch.setattr(netns_provider, "EVIDENCE_SECONDS", 1.0)
+    monkeypatch.setattr(netns_machine, "EVIDENCE_SECONDS", 1.0)
     monkeypatch.setattr(
-        netns_provider,
+        netns_machine,
         "LOOKS",
         (("first.txt", ("echo", "first")), ("slow.txt", ("sleep", seconds))),
     )

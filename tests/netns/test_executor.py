@@ -29,7 +29,7 @@ def _apply(*operations: Operation) -> None:
 
     def work() -> None:
         namespaces.create(["node"])
-        namespaces.apply_operations([one])
+        netlink.apply_operations([one])
 
     call_isolated("applying", work, Deadline(10))
 
@@ -60,8 +60,8 @@ def test_more_operations_than_one_batch_holds_are_all_done() -> None:
             "n", (("lo", 1), ("br", 9)), (BridgeAdd("br", 9, MAC, 1500), *many)
         )
         namespaces.create(["n"])
-        namespaces.apply_operations([one])
-        with namespaces.inside("n"), namespaces.Socket("n") as channel:
+        netlink.apply_operations([one])
+        with namespaces.inside("n"), netlink.Socket("n") as channel:
             bodies = channel.dump(netlink.GET_NEIGHBOUR, bytes([socket.AF_INET]) + bytes(11))
             found = {netlink.attributes(body[12:])[1] for body in bodies}
             return len({address for address in found if address.startswith(b"\x0a\x01")})

@@ -18,7 +18,7 @@ from netns_running import PROGRAMS, BringUp, NewLab
 
 from lab._deadline import Deadline
 from lab.providers.netns import isolation
-from lab.providers.netns.bring_up import find_ailment
+from lab.providers.netns.daemons import find_ailment
 from lab.providers.netns.entry import list_holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle

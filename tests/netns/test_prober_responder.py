@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from netns_running import NewLab
 from prober_world import DNS_RECORDS, RESPONDER, B, World
 
 ENTRY = {"namespace": "b", "name": "b", "tcp": [8080], "udp": [8080], "dns": DNS_RECORDS}
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    world = World()
+def world(new_lab: NewLab) -> Iterator[World]:
+    world = World(new_lab("world"))
     try:
         world.build()
         world.respond("responder", [ENTRY])

@@ -11,7 +11,7 @@ import pytest
 from netns_intents import cluster
 
 from lab._deadline import Deadline
-from lab.providers.netns import namespaces, script
+from lab.providers.netns import namespaces, netlink, script
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.entry import call_isolated
 from lab.providers.netns.operations import RulesetLoad
@@ -83,7 +83,7 @@ def test_running_the_script_gives_the_executors_state(kind: str) -> None:
 
     def by_executor() -> dict[str, dict[str, object]]:
         namespaces.create(names)
-        namespaces.apply_operations(wanted)
+        netlink.apply_operations(wanted)
         namespaces.load_rulesets(
             tuple(
                 (one.namespace, operation.text)

@@ -21,14 +21,12 @@ from lab.cluster.linux.operations import Operations
 from lab.topology.intent import Intent, MachineIntent
 
 DaemonSet = tuple[str, str]
-"""Namespace and name."""
 
 
 class Addon(ABC):
     """A network add-on of clusters; where it says nothing else, it adds nothing."""
 
     topologies: frozenset[str] = frozenset()
-    """Those whose pod network it makes."""
     footprint: Footprint
     """What it makes on a Linux node by itself."""
     daemon_set: DaemonSet | None = None
@@ -36,7 +34,6 @@ class Addon(ABC):
     routing_daemons = False
     """Whether it brings the nodes' routing daemons; else the lab starts its own."""
     kube_proxy = True
-    """Whether Services are kube-proxy's."""
     account = ""
     """Account that its programs on Windows nodes use; empty where they need none."""
 

@@ -41,7 +41,6 @@ NAMESPACE, DAEMON_SET = "calico-system", "calico-node"
 NODE, CNI = "quay.io/calico/node", "quay.io/calico/cni"
 CONTROLLERS = "quay.io/calico/kube-controllers"
 IMAGES = (CNI, CONTROLLERS, NODE)
-"""On every Linux node, in both ways."""
 OPERATOR_IMAGES = (
     "quay.io/tigera/operator",
     *(f"quay.io/calico/{one}" for one in ("apiserver", "typha")),

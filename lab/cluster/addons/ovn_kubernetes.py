@@ -40,7 +40,6 @@ from lab.topology.ovn import EXTERNAL_BRIDGE
 NAMESPACE = "ovn-kubernetes"
 IMAGE = "ghcr.io/ovn-kubernetes/ovn-kubernetes/ovn-kube-ubuntu"
 PACKAGE = "openvswitch-switch"
-"""Debian's, on every Linux node."""
 ACCOUNT = "ovn"
 DAEMON_SET = "ovnkube-node"
 SUBNETS = "k8s.ovn.org/node-subnets"

@@ -58,18 +58,10 @@ def create(
 ) -> Manifest:
     """The bundle of a directory.
 
-    Parameters
-    ----------
-    systems
-        Operating systems to take; empty for those that the directory has.
-    kubernetes
-        Version that it must be of, a minor or a patch; None for any.
+    ``systems``: operating systems to take; empty for those that the directory has. ``kubernetes``:
+    version that it must be of, a minor or a patch; None for any.
 
-    Raises
-    ------
-    PreflightError
-        Everything that the directory lacks, or has and should not, at once.
-
+    Raises PreflightError naming everything that the directory lacks, or should not have.
     """
     doing = f"making a bundle from '{source}'"
     with guarded(doing):

@@ -139,14 +139,9 @@ def _broken(where: str, problem: str) -> PreflightError:
 def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[ContainerImage]:
     """Pull an image for every platform that labs have, by digests once its tag is known.
 
-    Raises
-    ------
-    PreflightError
-        When the registry does not answer, has no such image or not for those systems, or a
-        document is not what its digest says.
-    BrokenError
-        When its layers do not come; those that came stay for the next try.
-
+    Raises PreflightError when the registry does not answer, has no such image or not for those
+    systems, or a document is not what its digest says; BrokenError when its layers do not come;
+    those that came stay for the next try.
     """
     where = f"image '{wanted.name}'"
     path, _, tag = wanted.name.rpartition(":")
@@ -250,19 +245,11 @@ def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) ->
 def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerImage]:
     """Copy the images of an archive into a bundle.
 
-    Parameters
-    ----------
-    path
-        A docker-archive or an OCI archive, or both in one, without compression.
-    source
-        Where it was had from, in words.
+    ``path``: a docker-archive or an OCI archive, or both in one, without compression. ``source``:
+    where it was had from, in words.
 
-    Raises
-    ------
-    PreflightError
-        When it is neither, an image in it has no full name or is for other machines, or its
-        content is not what its digests say.
-
+    Raises PreflightError when it is neither, an image in it has no full name or is for other
+    machines, or its content is not what its digests say.
     """
     where = f"image archive '{path}'"
     with guarded(f"reading {where}"), path.open("rb") as file:

@@ -25,7 +25,6 @@ FILE = "manifest.json"
 SHORT = 12
 """Hex digits of a digest in a directory's name, and in messages."""
 PATCH = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
-"""Versions of Kubernetes."""
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
     rf"(?=[^/]*[.:]|localhost/)[a-zA-Z0-9.-]+(?::\d+)?/{_PATH}(?:/{_PATH})*:\w[\w.-]{{0,127}}"
@@ -69,9 +68,7 @@ class Blob:
     """Bytes in the bundle, below ``blobs/sha256``."""
 
     sha256: _Sha256
-    """Hex."""
     size: Annotated[int, Field(ge=0)]
-    """Bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,6 @@ class Program:
     name: _Program
     """As it is called: ``"kubelet"``, ``"cni/bridge"``, ``"kubelet.exe"``."""
     component: _Text
-    """``"kubernetes"``, ``"containerd"``, ``"cni-plugins"``, ..."""
     os: Os
     blob: Blob
     source: _Text
@@ -188,16 +184,9 @@ class Manifest:
 def decode(content: bytes, where: str) -> Manifest:
     """The manifest in a file, if the lab wrote it.
 
-    Parameters
-    ----------
-    where
-        The file, for messages.
+    ``where``: the file, for messages.
 
-    Raises
-    ------
-    PreflightError
-        What is wrong with it, and at which place of the file.
-
+    Raises PreflightError with what is wrong with it, and at which place of the file.
     """
     try:
         found = TypeAdapter(Manifest).validate_json(content, strict=True)
@@ -246,13 +235,11 @@ class Asset:
     os: Os
     url: str
     sums: str | None
-    """Address of the list of digests that has it."""
     release: str | None
     """Where GitHub says the digests of a release's files, for those without a list."""
     members: tuple[tuple[str, str], ...]
     """Of an archive: member and program; empty where the file is the program."""
     program: str
-    """The program that the file is; empty for an archive."""
 
 
 @dataclass(frozen=True, slots=True)

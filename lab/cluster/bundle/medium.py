@@ -33,7 +33,6 @@ LABEL = "HYBRIDBUNDLE"
 _LAYOUT = 1
 """Goes up with every change of what is on the medium, or how."""
 _WAIT = 1800.0
-"""Seconds to wait for another one that makes the same medium."""
 _LONGEST = 60
 """Characters of an archive's name; Joliet's names have 64 with the ending."""
 _INDEX = "application/vnd.oci.image.index.v1+json"
@@ -71,11 +70,8 @@ def medium(
 
     It is beside the bundle, named by what decides its content, and goes with the bundle.
 
-    Raises
-    ------
-    PreflightError
-        When there is no room for it, pycdlib is not installed, or the bundle is damaged.
-
+    Raises PreflightError when there is no room for it, pycdlib is not installed, or the bundle is
+    damaged.
     """
     path = _path(store, manifest, system)
     if path.is_file():
@@ -94,11 +90,7 @@ def medium(
 def unpack(store: BundleStore, manifest: Manifest, system: Os, into: Path) -> None:
     """Write what would be on the medium into a new directory.
 
-    Raises
-    ------
-    OSError
-        When it cannot be written.
-
+    Raises OSError when it cannot be written.
     """
     into.mkdir(parents=True)
     for name, file in _files(store, manifest, system, into).items():
@@ -114,11 +106,7 @@ def check(store: BundleStore, manifest: Manifest, system: Os) -> None:
 
     Nobody looks at a program again once it is on a medium, and media stay on hypervisors.
 
-    Raises
-    ------
-    PreflightError
-        Naming every blob that is gone or is another one.
-
+    Raises PreflightError naming every blob that is gone or is another one.
     """
     if _path(store, manifest, system).is_file():
         return

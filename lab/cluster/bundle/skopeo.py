@@ -38,7 +38,6 @@ class Repository:
     """The images of one name, in a registry."""
 
     doing: str
-    """For messages: ``"pulling image 'registry.k8s.io/pause:3.10.2'"``."""
     name: str
     """Without a tag: ``docker://registry.k8s.io/pause``."""
     layout: Path
@@ -52,16 +51,9 @@ class Repository:
     def document(self, reference: str, *options: str) -> bytes:
         """A manifest or an index as it is; with ``--config``, an image's configuration.
 
-        Parameters
-        ----------
-        reference
-            ``:TAG`` or ``@sha256:...``.
+        ``reference``: ``:TAG`` or ``@sha256:...``.
 
-        Raises
-        ------
-        PreflightError
-            When it cannot be had.
-
+        Raises PreflightError when it cannot be had.
         """
         how = ("--raw", f"--retry-times={_TRIES}", *self.account, *self._tls("--tls-verify"))
         with programs.unnamed_file() as output:
@@ -72,18 +64,10 @@ class Repository:
     def copy_layers(self, reference: str, sizes: Sequence[int]) -> None:
         """Copy an image's layers into the layout; skopeo leaves out blobs that are there.
 
-        Parameters
-        ----------
-        sizes
-            Bytes of each layer, as the manifest has them.
+        ``sizes``: bytes of each layer, as the manifest has them.
 
-        Raises
-        ------
-        BrokenError
-            When they do not come; those that came whole stay.
-        PreflightError
-            When the disk is full, or the registry sends more than the largest layer.
-
+        Raises BrokenError when they do not come; those that came whole stay; PreflightError when
+        the disk is full, or the registry sends more than the largest layer.
         """
         how = (f"--retry-times={_TRIES}", *self.account, *self._tls("--src-tls-verify"))
         as_they_are = "--dest-oci-accept-uncompressed-layers"
@@ -145,18 +129,10 @@ class Repository:
 def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repository]:
     """A repository of a registry, by mirrors and proxies and with the account of ``~/.netrc``.
 
-    Parameters
-    ----------
-    url
-        ``https://registry.k8s.io/v2/pause/``: what mirrors stand for.
-    into
-        The OCI layout that layers are copied into.
+    ``url``: ``https://registry.k8s.io/v2/pause/``: what mirrors stand for. ``into``: the OCI layout
+    that layers are copied into.
 
-    Raises
-    ------
-    PreflightError
-        When its mirror is below a path, where no registry can be.
-
+    Raises PreflightError when its mirror is below a path, where no registry can be.
     """
     address = urlsplit(rewritten(url, web.mirrors))
     if not address.path.startswith("/v2/"):

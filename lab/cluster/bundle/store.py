@@ -52,20 +52,10 @@ class Scratch:
     def keep(self, content: IO[bytes], doing: str, most: int = 1 << 50) -> Blob:
         """Copy bytes into the bundle.
 
-        Parameters
-        ----------
-        doing
-            For messages: ``"copying 'kubelet'"``.
-        most
-            Bytes that there may be; of more, one more is read.
+        ``doing``: for messages: ``"copying 'kubelet'"``. ``most``: bytes that there may be; of
+        more, one more is read.
 
-        Raises
-        ------
-        PreflightError
-            When the disk is full.
-        StateError
-            When it cannot be written.
-
+        Raises PreflightError when the disk is full; StateError when it cannot be written.
         """
         draft = self.blobs / f"{os.getpid()}{_PART}"
         found = hashlib.sha256()
@@ -162,13 +152,11 @@ def os_clause(error: OSError) -> str:
 
 
 MEDIA = "media"
-"""Of a bundle's directory, where its media are."""
 _NAME = re.compile(r"[0-9a-f]{12}")
 """Of a bundle's directory; whatever else is there is not the lab's."""
 _WAIT = 6 * 3600.0
 """Seconds to wait for another one to make a bundle: downloads on a slow line."""
 _SHOWN = 8
-"""Damaged files that a message names."""
 _MIB = 1 << 20
 
 
@@ -179,12 +167,10 @@ class ListedBundle:
     digest: str
     """Its name: the first 12 hex digits."""
     kubernetes: str
-    """Version; empty where the bundle is unusable."""
     systems: tuple[str, ...]
     programs: int
     images: int
     bytes: int
-    """Of its files on disk."""
     detail: str
     """Why it is unusable; empty if it is not."""
 
@@ -218,13 +204,7 @@ class BundleStore:
     def get(self, digest: str) -> Manifest:
         """The bundle whose digest begins so.
 
-        Raises
-        ------
-        UsageError
-            When there is none, or several.
-        PreflightError
-            When it is damaged.
-
+        Raises UsageError when there is none, or several; PreflightError when it is damaged.
         """
         found = [name for name in self._names() if digest and name.startswith(digest[:SHORT])]
         if len(found) != 1:
@@ -245,16 +225,9 @@ class BundleStore:
     def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
         """The bundle of the newest patch version of a Kubernetes minor; of several, the last made.
 
-        Parameters
-        ----------
-        systems
-            Operating systems that it must have programs for.
+        ``systems``: operating systems that it must have programs for.
 
-        Raises
-        ------
-        PreflightError
-            When there is none.
-
+        Raises PreflightError when there is none.
         """
         of_it = [one for one in self._whole() if _minor(one.kubernetes) == minor]
         fitting = [one for one in of_it if one.systems().issuperset(systems)]
@@ -280,17 +253,10 @@ class BundleStore:
     def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
         """Read every byte of a bundle, and of the media that have been made from it.
 
-        Parameters
-        ----------
-        systems
-            Read the blobs that are for these alone; all of it if empty.
+        ``systems``: read the blobs that are for these alone; all of it if empty.
 
-        Raises
-        ------
-        BrokenError
-            Names the first blobs that are missing or damaged, with what they belong to, and media
-            that are not as they were written; and how many more there are.
-
+        Raises BrokenError naming the first blobs that are missing or damaged, with what they belong
+        to, and media that are not as they were written; and how many more there are.
         """
         owners: dict[Blob, str] = {}
         for owner, blob in _owned(manifest, systems):
@@ -321,15 +287,9 @@ class BundleStore:
 
         Several processes may make the same one: one does, the others wait, and say for whom.
 
-        Parameters
-        ----------
-        name
-            Of what it is made from; two that are made from the same wait for one another.
-        fill
-            Fills the scratch directory, and says what it has filled in.
-        goes_on
-            Whether what an interrupted try has left is used: blobs by their digests.
-
+        ``name``: of what it is made from; two that are made from the same wait for one another.
+        ``fill``: fills the scratch directory, and says what it has filled in. ``goes_on``: whether
+        what an interrupted try has left is used: blobs by their digests.
         """
         require_own(self._cache, self._root)
         scratch = self._root / f".{name}{PARTIAL}"
@@ -357,13 +317,8 @@ class BundleStore:
 
         So do damaged ones, those of minors that labs no longer have, and what was interrupted.
 
-        Parameters
-        ----------
-        in_use
-            Digests, or their beginnings, of bundles that labs were made from.
-        yes
-            Remove; else only say what would be.
-
+        ``in_use``: digests, or their beginnings, of bundles that labs were made from. ``yes``:
+        remove; else only say what would be.
         """
         found = [*self._old(in_use), *self._dead()]
         total = sum(size(path) for path in found)

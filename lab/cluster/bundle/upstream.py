@@ -60,24 +60,13 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
 ) -> Manifest:
     """The bundle of a Kubernetes version, downloaded; an interrupted try is gone on with.
 
-    Parameters
-    ----------
-    kubernetes
-        A minor, of which the newest patch version is taken, or a patch version.
-    systems
-        Operating systems of nodes.
-    add_ons
-        Network add-ons that it is to have beside flannel.
+    ``kubernetes``: a minor, of which the newest patch version is taken, or a patch version.
+    ``systems``: operating systems of nodes. ``add_ons``: network add-ons that it is to have beside
+    flannel.
 
-    Raises
-    ------
-    UsageError
-        When labs cannot have that version.
-    PreflightError
-        When an address does not answer, or what came is not what it must be.
-    BrokenError
-        When the connection breaks again and again; the next try goes on.
-
+    Raises UsageError when labs cannot have that version; PreflightError when an address does not
+    answer, or what came is not what it must be; BrokenError when the connection breaks again and
+    again; the next try goes on.
     """
     version = _patch(reached, kubernetes)
     versions = {**rules.components(version.rpartition(".")[0]), KUBERNETES: version}

@@ -41,11 +41,7 @@ class ClusterApi:
     def wait_until_ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
         """Wait until a control plane's API (the first one's) is ready, etcd behind it included.
 
-        Raises
-        ------
-        DeadlineError
-            With what it said last.
-
+        Raises DeadlineError with what it said last.
         """
         name = node.name if node else self._plane
 
@@ -96,13 +92,8 @@ class ClusterApi:
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
         """Give the node, once it has registered, its part of the pod network.
 
-        Raises
-        ------
-        BrokenError
-            When it has another one, which nobody can change.
-        DeadlineError
-            When it does not register in time.
-
+        Raises BrokenError when it has another one, which nobody can change; DeadlineError when it
+        does not register in time.
         """
         doing = f"giving node '{node.name}' the pod addresses {node.pod_cidr}"
         spec = {"spec": {"podCIDR": node.pod_cidr, "podCIDRs": [node.pod_cidr]}}
@@ -129,11 +120,8 @@ class ClusterApi:
     def wait_for_nodes(self, names: Iterable[str], deadline: Deadline) -> None:
         """Wait until the nodes are Ready.
 
-        Raises
-        ------
-        DeadlineError
-            Each node with its last condition, its kubelet's last lines, and what they mean.
-
+        Raises DeadlineError with each node's last condition, its kubelet's last lines, and what
+        they mean.
         """
         wanted, last = tuple(names), dict[str, str]()
 
@@ -154,11 +142,7 @@ class ClusterApi:
     def wait_for_daemon_set(self, daemon_set: tuple[str, str], deadline: Deadline) -> None:
         """Wait until a DaemonSet, by namespace and name, is ready on every node it is meant for.
 
-        Raises
-        ------
-        DeadlineError
-            With the nodes where it is not, and what its pods said last.
-
+        Raises DeadlineError with the nodes where it is not, and what its pods said last.
         """
         namespace, name = daemon_set
         with self._open(deadline) as api:
@@ -179,11 +163,7 @@ class ClusterApi:
     def wait_for_dns(self, deadline: Deadline) -> None:
         """Wait until as many CoreDNS as there should be are ready, and so answer.
 
-        Raises
-        ------
-        DeadlineError
-            With what its pods said last.
-
+        Raises DeadlineError with what its pods said last.
         """
         wanted = dns.replicas(self._cluster)
 

@@ -36,7 +36,6 @@ class Wave:
 
     documents: tuple[Document, ...]
     after: DaemonSet | None = None
-    """What must run on every node first."""
 
 
 def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:

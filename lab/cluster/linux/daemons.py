@@ -145,11 +145,7 @@ _RUNS = "active"
 def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
     """By machine, what is the matter with the first of its daemons that does not run.
 
-    Raises
-    ------
-    LabError
-        When a machine cannot be asked.
-
+    Raises LabError when a machine cannot be asked.
     """
     wanted, found = wanted_daemons(intent), dict[str, str]()
 
@@ -179,7 +175,6 @@ def _last_lines(log: str) -> str:
 
 
 _LOOK_SECONDS = 0.5
-"""Between two looks whether a daemon is ready."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -196,13 +191,8 @@ class _Sight:
 def start_daemons(intent: Intent, site: ClusterSite) -> None:
     """Have every daemon run that the lab starts itself; what runs as it should is left alone.
 
-    Raises
-    ------
-    BrokenError
-        When one cannot be started, or has ended; with its last words.
-    DeadlineError
-        When one is not ready in time, with what was last seen of it.
-
+    Raises BrokenError when one cannot be started, or has ended; with its last words; DeadlineError
+    when one is not ready in time, with what was last seen of it.
     """
     wanted = wanted_daemons(intent)
     for stage in sorted({one.stage for some in wanted.values() for one in some}):

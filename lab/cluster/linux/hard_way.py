@@ -135,7 +135,6 @@ class PlaneKeys:
     service_accounts: Pair
     encryption: str
     issued: Mapping[str, Pair]
-    """By the names of :func:`subjects`."""
 
 
 BLANK_PLANE = PlaneKeys(Pair("", ""), Pair("", ""), "", {})
@@ -383,7 +382,6 @@ class WorkerKeys:
 
 
 BLANK_WORKER = WorkerKeys("", Pair("", ""), Pair("", ""))
-"""For a digest, which must not depend on keys."""
 
 
 def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:

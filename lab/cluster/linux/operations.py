@@ -38,7 +38,6 @@ class ClusterSite:
     shell: Callable[[str], Shell]
     """A shell on a machine, by its name; asked only while a step runs."""
     management: Mapping[str, str]
-    """Each machine's address on the management network, by its name."""
     directory: Path
     """The lab's own on the controller: keys that the lab makes are kept below it."""
     say: Callable[[str], None]
@@ -89,7 +88,6 @@ class Run:
     command: tuple[str, ...]
     unless: str = ""
     seconds: float = QUICK_SECONDS
-    """On hardware."""
     hint: str = ""
 
 
@@ -102,7 +100,6 @@ class SystemdUnit:
 
     unit: str
     inputs: str = ""
-    """Hash of the files it reads."""
     wait: bool = True
     """Whether starting it takes until it is ready; without, it is only set off."""
     seconds: float = QUICK_SECONDS
@@ -226,13 +223,8 @@ class OperationRunner:
     def run(self, operations: Iterable[Operation]) -> tuple[str, ...]:
         """Do them in their order; what was changed, in words.
 
-        Raises
-        ------
-        BrokenError
-            When one of them fails: its last words, and what they mean if that is known.
-        DeadlineError
-            When one of them does not end in time.
-
+        Raises BrokenError when one of them fails: its last words, and what they mean if that is
+        known; DeadlineError when one of them does not end in time.
         """
         changed: list[str] = []
         for kind, group in groupby(operations, _group):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,9 +10,16 @@ from functools import cached_property
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.plan.step import Step
-from lab.providers.netns import conntrack, daemons, holders, namespaces, preflight, responder_config
+from lab.providers.netns import (
+    conntrack,
+    daemons,
+    holders,
+    namespaces,
+    netlink,
+    preflight,
+    responder_config,
+)
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.compile import namespace_names as names_of
 from lab.providers.netns.entry import Tell, list_holders
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad
 from lab.providers.provider import LabHandle
@@ -105,7 +111,7 @@ class NetnsBringUp:
     def _network(self) -> None:
         def make(_: Deadline) -> None:
             namespaces.create([one.namespace for one in self._operations])
-            namespaces.apply_operations(self._operations)
+            netlink.apply_operations(self._operations)
             for machine in self.intent.machines:
                 namespaces.write_resolvers((machine, *machine.pods))
             preflight.note_need(preflight.lab_need(self.intent))
@@ -145,38 +151,11 @@ class NetnsBringUp:
             )
         self._inside(
             "waiting for the links",
-            lambda deadline: namespaces.wait_for_carrier(self._operations, deadline),
+            lambda deadline: netlink.wait_for_carrier(self._operations, deadline),
         )
-        wrong = find_ailment(holders.enter_holder(self.lab).pid, self.intent)
+        wrong = daemons.find_ailment(holders.enter_holder(self.lab).pid, self.intent)
         if wrong:
             raise BrokenError(f"bringing up lab '{self.lab.name}'", wrong, "run 'lab up' again")
-
-
-def find_ailment(holder: int, intent: Intent) -> str:
-    """Find what is wrong with the lab of that holder process; empty if nothing is."""
-    if _shut(holder):
-        return (
-            f"its holder, process {holder}, cannot be looked into from this user namespace, only "
-            "from the one that it was brought up in"
-        )
-    there = namespaces.list_from_outside(holder)
-    missing = [name for name in names_of(intent) if name not in there]
-    if missing:
-        return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
-    if not responder_config.responder_is_alive(holder):
-        return "its responder is not running"
-    return daemons.find_dead_daemon(holder, intent)
-
-
-def _shut(holder: int) -> bool:
-    """True if the holder runs, but the kernel hides its files from this process."""
-    try:
-        os.stat(f"/proc/{holder}/root/")  # noqa: PTH116  no Path needed
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
 
 from lab._errors import UsageError
+from lab.providers.netns.namespaces import FABRIC, namespace_names
 from lab.providers.netns.operations import (
     AddressAdd,
     BridgeAdd,
@@ -35,7 +35,6 @@ from lab.providers.netns.services import ruleset, ruleset_beside
 from lab.topology.intent import Bridge, Intent, Interface, MachineIntent, Neighbour, Pod
 from lab.topology.machines import ROUTED_MAC
 
-FABRIC = "fabric"
 LOOPBACK = "lo"
 LOOPBACK_INDEX = 1
 _NAME_LENGTH = 15
@@ -208,28 +207,6 @@ def compile_machine(
     for pod in machine.pods:
         _pod(pod, drafts[pod.name])
     return tuple(one.done() for one in drafts.values())
-
-
-def namespace_names(intent: Intent) -> tuple[str, ...]:
-    """Names of all namespaces, in order.
-
-    Raises
-    ------
-    UsageError
-        If two would have the same name.
-
-    """
-    names = [FABRIC]
-    for machine in intent.everything():
-        names += [machine.name, *(pod.name for pod in machine.pods)]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise UsageError(
-            f"compiling scenario '{intent.scenario}'",
-            f"the name '{twice[0]}' is used for two namespaces",
-            f"name machines and pods apart, and none of them '{FABRIC}'",
-        )
-    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import Any
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import quantity
-from lab.providers.netns import isolation, namespaces
+from lab.providers.netns import isolation, namespaces, responder_config
 from lab.providers.netns.entry import is_stopped, start_time
 from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
 from lab.topology.daemon import LOG, Daemon
@@ -280,9 +280,31 @@ def _recorded(root: str) -> Iterator[RunningDaemon]:
         yield RunningDaemon(**json.loads(line))
 
 
-def find_dead_daemon(holder: int, intent: Intent) -> str:
-    """From outside: what is wrong with the daemons of the lab with that holder, or nothing."""
+def find_ailment(holder: int, intent: Intent) -> str:
+    """Find what is wrong with the lab of that holder process; empty if nothing is."""
+    if _shut(holder):
+        return (
+            f"its holder, process {holder}, cannot be looked into from this user namespace, only "
+            "from the one that it was brought up in"
+        )
+    there = namespaces.list_from_outside(holder)
+    missing = [name for name in namespaces.namespace_names(intent) if name not in there]
+    if missing:
+        return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
+    if not responder_config.responder_is_alive(holder):
+        return "its responder is not running"
     return _ended(f"/proc/{holder}/root", intent)
+
+
+def _shut(holder: int) -> bool:
+    """True if the holder runs, but the kernel hides its files from this process."""
+    try:
+        os.stat(f"/proc/{holder}/root/")  # noqa: PTH116  no Path needed
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def require_daemons(intent: Intent, doing: str) -> None:

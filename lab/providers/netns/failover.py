@@ -18,7 +18,7 @@ from itertools import pairwise
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.netns import dialects, namespaces
+from lab.providers.netns import dialects, namespaces, netlink
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.netlink import Socket, list_addresses, list_links
@@ -165,7 +165,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
     what = "plugging in" if plugged else "pulling"
     entry.call(
         f"{what} the cables of '{machine}'",
-        lambda _: namespaces.apply_operations(wanted),
+        lambda _: netlink.apply_operations(wanted),
         Deadline(_SECONDS),
     )
 

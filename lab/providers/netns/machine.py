@@ -10,17 +10,21 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab._deadline import Deadline
+from lab._errors import LabError
 from lab._log import quantity
-from lab.providers.netns import isolation, namespaces
-from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns import daemons, holders, isolation, namespaces, responder_config
+from lab.providers.netns.entry import HolderEntry, HolderProcess, Tell
 from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
     RESOLVER_FILE,
     search_path,
 )
+from lab.providers.provider import EVIDENCE_SECONDS, Evidence, LabHandle
 from lab.remote.shell import Completed
+from lab.topology.intent import Intent
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
 """Exit codes as a shell gives them."""
@@ -245,3 +249,78 @@ def transcript(command: Sequence[str], done: Completed) -> str:
 def command_prompt(command: Sequence[str]) -> str:
     """The command as a terminal shows it."""
     return f"$ {shlex.join(command)}"
+
+
+def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
+    """The holder, then every machine, then every pod, then the daemons' files.
+
+    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at
+    most ``EVIDENCE_SECONDS``. What cannot be had says why.
+    """
+    try:
+        holder = holders.find_holder(lab)
+    except (LabError, OSError) as error:
+        yield Evidence("holder.txt", f"looking for the holder: {error}\n".encode())
+        return
+    if holder is None:
+        yield Evidence("holder.txt", b"no holder process carries the lab's token\n")
+        return
+    yield Evidence("holder.txt", _holder(holder, intent).encode())
+    pods = {pod.name for machine in intent.machines for pod in machine.pods}
+    there = namespaces.list_from_outside(holder.pid)
+    for name in sorted(namespaces.namespace_names(intent), key=pods.__contains__):
+        if name not in there:
+            yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
+            continue
+        yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
+    for path, content in daemons.daemon_files(holder.pid, intent):
+        yield Evidence(path, content)
+
+
+def _holder(holder: HolderProcess, intent: Intent) -> str:
+    there = namespaces.list_from_outside(holder.pid)
+    missing = [name for name in namespaces.namespace_names(intent) if name not in there]
+    lines = [
+        f"process: {holder.pid}, for {holder.age():.1f} s",
+        f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
+        f"responder: {'' if responder_config.responder_is_alive(holder.pid) else 'not '}running",
+    ]
+    for file in ("status", "mounts"):
+        lines += ["", f"$ cat /proc/{holder.pid}/{file}", _text(Path(f"/proc/{holder.pid}/{file}"))]
+    return "\n".join(lines) + "\n"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").rstrip()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for machine in intent.machines:
+        for daemon in machine.daemons if machine.name == name else ():
+            for look in daemon.looks:
+                words = (word for word in look if not word.startswith("--"))
+                file = "-".join(words).replace("/", "-")
+                yield f"{daemon.name}/{file}.txt", look
+
+
+def _namespace(
+    lab: LabHandle, name: str, asked: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
+) -> Iterator[Evidence]:
+    resolver = (("resolv.conf", ("cat", f"{RESOLV_DIRECTORY}/{name}")),) if pod else ()
+    looks = (*LOOKS, *resolver, *asked)
+    found: list[Completed] = []
+    trouble = ""
+    try:
+        machine = NetnsMachine(name, holders.enter_holder(lab), pod=False)
+        machine.run_each(
+            [command for _, command in looks], Deadline(EVIDENCE_SECONDS), found.append
+        )
+    except (LabError, OSError) as error:
+        trouble = str(error)
+    for (file, command), done in zip(looks, found, strict=False):
+        yield Evidence(f"{name}/{file}", transcript(command, done).encode())
+    for file, command in looks[len(found) :]:
+        yield Evidence(f"{name}/{file}", f"{command_prompt(command)}\n{trouble}\n".encode())

@@ -1,4 +1,4 @@
-"""The named network namespaces of a lab, seen from inside its holder: made, entered, filled.
+"""The named network namespaces of a lab, seen from inside its holder: made and entered.
 
 nftables scripts are loaded by libnftables, in process. A context of that library belongs to the
 network namespace in which it is made, and ctypes releases the interpreter while the library works:
@@ -11,15 +11,13 @@ import ctypes
 import os
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Self
 
-from lab._deadline import Deadline
-from lab._errors import BrokenError, PreflightError
+from lab._errors import BrokenError, PreflightError, UsageError
 from lab.providers.netns import isolation
 from lab.providers.netns.isolation import (
     MACHINES_DIRECTORY,
@@ -27,21 +25,15 @@ from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
     RESOLVER_FILE,
 )
-from lab.providers.netns.netlink import Socket, list_links
-from lab.providers.netns.operations import (
-    Message,
-    Names,
-    NamespaceOperations,
-    Request,
-    SysctlSet,
-    VethAdd,
-)
-from lab.topology.intent import MachineIntent, Pod, Resolver
+from lab.topology.intent import Intent, MachineIntent, Pod, Resolver
 
 _OWN = "/proc/thread-self/ns/net"
+FABRIC = "fabric"
+"""The namespace with the lab's own switches."""
 
 
-def _path(name: str) -> str:
+def path_of(name: str) -> str:
+    """The file that holds the namespace of that name, inside the holder."""
     return f"{NETNS_DIRECTORY}/{name}"
 
 
@@ -53,8 +45,8 @@ def create(names: Sequence[str], here: str | None = None) -> None:
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by an interrupted create is not a mount
-            isolation.unmount(_path(entry))
-        os.unlink(_path(entry))  # noqa: PTH108  a thousand of them: no Path each
+            isolation.unmount(path_of(entry))
+        os.unlink(path_of(entry))  # noqa: PTH108  a thousand of them: no Path each
     if here is not None:
         _name(here)
     for name in names:
@@ -63,8 +55,30 @@ def create(names: Sequence[str], here: str | None = None) -> None:
 
 
 def _name(name: str) -> None:
-    os.close(os.open(_path(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
-    isolation.mount(_OWN, _path(name), "", isolation.MS_BIND)
+    os.close(os.open(path_of(name), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    isolation.mount(_OWN, path_of(name), "", isolation.MS_BIND)
+
+
+def namespace_names(intent: Intent) -> tuple[str, ...]:
+    """Names of all namespaces, in order.
+
+    Raises
+    ------
+    UsageError
+        If two would have the same name.
+
+    """
+    names = [FABRIC]
+    for machine in intent.everything():
+        names += [machine.name, *(pod.name for pod in machine.pods)]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise UsageError(
+            f"compiling scenario '{intent.scenario}'",
+            f"the name '{twice[0]}' is used for two namespaces",
+            f"name machines and pods apart, and none of them '{FABRIC}'",
+        )
+    return tuple(names)
 
 
 def list_names() -> tuple[str, ...]:
@@ -118,7 +132,7 @@ def enter(name: str) -> None:
 
     """
     try:
-        there = os.open(_path(name), os.O_RDONLY | os.O_CLOEXEC)
+        there = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise BrokenError(
             f"entering namespace '{name}'", "it is not there", "run 'lab up' again"
@@ -127,82 +141,6 @@ def enter(name: str) -> None:
         isolation.setns(there, isolation.CLONE_NEWNET)
     finally:
         os.close(there)
-
-
-def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
-    """Do every operation but the nftables scripts, namespace by namespace.
-
-    Leaves the calling thread in the last namespace.
-
-    Raises
-    ------
-    BrokenError
-        Naming the operation that was refused, its namespace and the reason.
-
-    """
-    for one in namespaces:
-        enter(one.namespace)
-        with Socket(one.namespace) as channel, _Descriptors() as descriptors:
-            _apply_here(one, channel, Names(dict(one.indexes), descriptors.of))
-
-
-class _Descriptors:
-    def __init__(self) -> None:
-        self._open: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for descriptor in self._open.values():
-            os.close(descriptor)
-
-    def of(self, name: str) -> int:
-        if name not in self._open:
-            self._open[name] = os.open(_path(name), os.O_RDONLY | os.O_CLOEXEC)
-        return self._open[name]
-
-
-def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None:
-    waiting: list[Message] = []
-    for operation in one.operations:
-        if isinstance(operation, SysctlSet):
-            channel.apply(waiting, names)
-            waiting = []
-            set_sysctl(operation, one.namespace)
-        elif isinstance(operation, Request):
-            channel.apply(waiting, names)
-            waiting = []
-            operation.perform(one.namespace)
-        elif isinstance(operation, Message):
-            waiting.append(operation)
-    channel.apply(waiting, names)
-
-
-def set_sysctl(setting: SysctlSet, namespace: str) -> None:
-    """Write one kernel setting of the namespace that the thread is in.
-
-    Raises
-    ------
-    BrokenError
-        If the kernel has no such setting (and it is not optional) or refuses the value.
-
-    """
-    doing = f"{setting.describe()} in namespace '{namespace}'"
-    try:
-        descriptor = os.open(f"/proc/sys/{setting.key}", os.O_WRONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        if setting.optional:
-            return
-        raise BrokenError(doing, "this kernel has no such setting") from None
-    except OSError as error:
-        raise BrokenError(doing, f"{error.strerror}") from error
-    try:
-        os.write(descriptor, setting.value.encode())
-    except OSError as error:
-        raise BrokenError(doing, f"{error.strerror}") from error
-    finally:
-        os.close(descriptor)
 
 
 LIBRARY = "libnftables.so.1"
@@ -287,43 +225,6 @@ def load_rulesets(scripts: tuple[tuple[str, str], ...]) -> None:
         thread.join()
     if errors:
         raise errors[0]
-
-
-def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) -> None:
-    """Wait until every veth has its carrier; one end speaks for both.
-
-    Raises
-    ------
-    DeadlineError
-        Naming the links that have none.
-
-    """
-    for one in wanted:
-        veths = {op.name for op in one.operations if isinstance(op, VethAdd)}
-        if veths:
-            wait_for_links(one.namespace, veths, deadline)
-
-
-def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:
-    """Wait until the links of that namespace have their carrier.
-
-    Raises
-    ------
-    DeadlineError
-        Naming the links that have none.
-
-    """
-    with inside(namespace), Socket(namespace) as channel:
-        deadline.wait(
-            f"waiting for the carrier of links in namespace '{namespace}'",
-            partial(_down, wanted, channel),
-            until=lambda down: not down,
-            every=0.001,
-        )
-
-
-def _down(wanted: set[str], channel: Socket) -> list[str]:
-    return sorted(wanted - {link.name for link in list_links(channel) if link.carrier})
 
 
 HasResolver = Pod | MachineIntent

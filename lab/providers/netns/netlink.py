@@ -11,12 +11,23 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
+from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns.operations import Encoded, Message, Names
+from lab.providers.netns.namespaces import enter, inside, path_of
+from lab.providers.netns.operations import (
+    Encoded,
+    Message,
+    Names,
+    NamespaceOperations,
+    Request,
+    SysctlSet,
+    VethAdd,
+)
 
 GET_LINK, GET_ADDRESS, GET_ROUTE, GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE = 18, 22, 26, 30, 66
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
@@ -245,3 +256,116 @@ def list_default_routes(channel: Socket) -> tuple[DefaultRoute, ...]:
             )
         )
     return tuple(found)
+
+
+def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
+    """Do every operation but the nftables scripts, namespace by namespace.
+
+    Leaves the calling thread in the last namespace.
+
+    Raises
+    ------
+    BrokenError
+        Naming the operation that was refused, its namespace and the reason.
+
+    """
+    for one in namespaces:
+        enter(one.namespace)
+        with Socket(one.namespace) as channel, _Descriptors() as descriptors:
+            _apply_here(one, channel, Names(dict(one.indexes), descriptors.of))
+
+
+class _Descriptors:
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+    def of(self, name: str) -> int:
+        if name not in self._open:
+            self._open[name] = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
+        return self._open[name]
+
+
+def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None:
+    waiting: list[Message] = []
+    for operation in one.operations:
+        if isinstance(operation, SysctlSet):
+            channel.apply(waiting, names)
+            waiting = []
+            set_sysctl(operation, one.namespace)
+        elif isinstance(operation, Request):
+            channel.apply(waiting, names)
+            waiting = []
+            operation.perform(one.namespace)
+        elif isinstance(operation, Message):
+            waiting.append(operation)
+    channel.apply(waiting, names)
+
+
+def set_sysctl(setting: SysctlSet, namespace: str) -> None:
+    """Write one kernel setting of the namespace that the thread is in.
+
+    Raises
+    ------
+    BrokenError
+        If the kernel has no such setting (and it is not optional) or refuses the value.
+
+    """
+    doing = f"{setting.describe()} in namespace '{namespace}'"
+    try:
+        descriptor = os.open(f"/proc/sys/{setting.key}", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if setting.optional:
+            return
+        raise BrokenError(doing, "this kernel has no such setting") from None
+    except OSError as error:
+        raise BrokenError(doing, f"{error.strerror}") from error
+    try:
+        os.write(descriptor, setting.value.encode())
+    except OSError as error:
+        raise BrokenError(doing, f"{error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) -> None:
+    """Wait until every veth has its carrier; one end speaks for both.
+
+    Raises
+    ------
+    DeadlineError
+        Naming the links that have none.
+
+    """
+    for one in wanted:
+        veths = {op.name for op in one.operations if isinstance(op, VethAdd)}
+        if veths:
+            wait_for_links(one.namespace, veths, deadline)
+
+
+def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:
+    """Wait until the links of that namespace have their carrier.
+
+    Raises
+    ------
+    DeadlineError
+        Naming the links that have none.
+
+    """
+    with inside(namespace), Socket(namespace) as channel:
+        deadline.wait(
+            f"waiting for the carrier of links in namespace '{namespace}'",
+            partial(_down, wanted, channel),
+            until=lambda down: not down,
+            every=0.001,
+        )
+
+
+def _down(wanted: set[str], channel: Socket) -> list[str]:
+    return sorted(wanted - {link.name for link in list_links(channel) if link.carrier})

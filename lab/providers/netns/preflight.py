@@ -18,8 +18,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.providers.netns import holders, isolation, namespaces, operations
-from lab.providers.netns.compile import namespace_names as names_of
+from lab.providers.netns import holders, isolation, namespaces, netlink, operations
 from lab.providers.netns.entry import call_isolated, list_holders
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.operations import (
@@ -142,7 +141,7 @@ def lab_need(intent: Intent) -> NetnsNeed:
         learnt += _learnt(machine.routes, machine.neighbours)
         for pod in machine.pods:
             learnt += _learnt((Route("default", "eth0", pod.gateway),), pod.neighbours)
-    return NetnsNeed(len(names_of(intent)), learnt, cost(intent).memory_mib)
+    return NetnsNeed(len(namespaces.namespace_names(intent)), learnt, cost(intent).memory_mib)
 
 
 def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int:
@@ -403,7 +402,7 @@ def _tried(trial: _Trial) -> Ability:
     hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
     if trial.file and Path(trial.file).exists():
         hint = f"run as root, or: sudo chmod 0666 {trial.file}"
-    return _outcome(trial.name, trial.needs, lambda: namespaces.apply_operations((one,)), hint)
+    return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((one,)), hint)
 
 
 def _rules() -> Ability:

@@ -19,33 +19,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError, UsageError
 from lab._log import quantity
-from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.netns import (
-    daemons,
-    holders,
-    isolation,
-    namespaces,
-    preflight,
-    responder_config,
-)
-from lab.providers.netns.bring_up import NetnsBringUp, find_ailment
-from lab.providers.netns.compile import namespace_names as names_of
-from lab.providers.netns.entry import HolderProcess, Tell
-from lab.providers.netns.isolation import RESOLV_DIRECTORY
-from lab.providers.netns.machine import LOOKS, NetnsMachine, command_prompt, transcript
+from lab.providers.netns import daemons, holders, isolation, namespaces
+from lab.providers.netns.entry import Tell
+from lab.providers.netns.machine import NetnsMachine, gather_evidence
 from lab.providers.netns.marks import BANNER
-from lab.providers.netns.preflight import try_abilities
 from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
     CAPTURE,
-    EVIDENCE_SECONDS,
     FAILOVER,
     Diagnosis,
     Evidence,
@@ -58,9 +46,11 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.shell import Completed
 from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.facts.node import NodeFacts  # large, and few commands observe
 
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
     ("udp", "small"): (32, 2),
@@ -151,6 +141,8 @@ class NetnsProvider(Provider):
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as there are processors for; memory is seldom short."""
+        from lab.providers.netns import preflight  # noqa: PLC0415  only where it is asked for
+
         del intents
         return preflight.labs_at_once()
 
@@ -170,11 +162,13 @@ class NetnsProvider(Provider):
             Naming everything that is missing and its fix. Nothing has been created.
 
         """
+        from lab.providers.netns import preflight  # noqa: PLC0415  only where it is asked for
+
         del lab
         preflight.require_programs(intent)
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())
-        found = try_abilities(tunnels=tunnels, switches=switches)
+        found = preflight.try_abilities(tunnels=tunnels, switches=switches)
         missing = [one for one in found if not one.there]
         if missing:
             raise PreflightError(
@@ -188,6 +182,8 @@ class NetnsProvider(Provider):
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """The steps that bring the lab up, in order."""
+        from lab.providers.netns.bring_up import NetnsBringUp  # noqa: PLC0415  only where it is asked for
+
         return NetnsBringUp(lab, self.realised(intent), self._python).steps()
 
     def realised(self, intent: Intent) -> Intent:
@@ -199,12 +195,11 @@ class NetnsProvider(Provider):
         holder = holders.find_holder(lab)
         if holder is None:
             return Liveness("absent", "no holder process carries the lab's token")
-        wrong = find_ailment(holder.pid, intent)
+        wrong = daemons.find_ailment(holder.pid, intent)
         if wrong:
             return Liveness("broken", wrong)
-        return Liveness(
-            "running", f"holder process {holder.pid}, {len(names_of(intent))} namespaces"
-        )
+        count = len(namespaces.namespace_names(intent))
+        return Liveness("running", f"holder process {holder.pid}, {count} namespaces")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """End the owner's holders with the lab's token, and wait until all have ended.
@@ -413,78 +408,3 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def make(setup: ProviderSetup) -> Provider:
     """Labs of namespaces; they need no inventory."""
     return NetnsProvider(setup.windows_rules_off)
-
-
-def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
-    """The holder, then every machine, then every pod, then the daemons' files.
-
-    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at
-    most ``EVIDENCE_SECONDS``. What cannot be had says why.
-    """
-    try:
-        holder = holders.find_holder(lab)
-    except (LabError, OSError) as error:
-        yield Evidence("holder.txt", f"looking for the holder: {error}\n".encode())
-        return
-    if holder is None:
-        yield Evidence("holder.txt", b"no holder process carries the lab's token\n")
-        return
-    yield Evidence("holder.txt", _holder(holder, intent).encode())
-    pods = {pod.name for machine in intent.machines for pod in machine.pods}
-    there = namespaces.list_from_outside(holder.pid)
-    for name in sorted(names_of(intent), key=pods.__contains__):
-        if name not in there:
-            yield Evidence(f"{name}/missing.txt", b"there is no such namespace\n")
-            continue
-        yield from _namespace(lab, name, tuple(_asked(intent, name)), pod=name in pods)
-    for path, content in daemons.daemon_files(holder.pid, intent):
-        yield Evidence(path, content)
-
-
-def _holder(holder: HolderProcess, intent: Intent) -> str:
-    there = namespaces.list_from_outside(holder.pid)
-    missing = [name for name in names_of(intent) if name not in there]
-    lines = [
-        f"process: {holder.pid}, for {holder.age():.1f} s",
-        f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
-        f"responder: {'' if responder_config.responder_is_alive(holder.pid) else 'not '}running",
-    ]
-    for file in ("status", "mounts"):
-        lines += ["", f"$ cat /proc/{holder.pid}/{file}", _text(Path(f"/proc/{holder.pid}/{file}"))]
-    return "\n".join(lines) + "\n"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").rstrip()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-
-
-def _asked(intent: Intent, name: str) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for machine in intent.machines:
-        for daemon in machine.daemons if machine.name == name else ():
-            for look in daemon.looks:
-                words = (word for word in look if not word.startswith("--"))
-                file = "-".join(words).replace("/", "-")
-                yield f"{daemon.name}/{file}.txt", look
-
-
-def _namespace(
-    lab: LabHandle, name: str, asked: tuple[tuple[str, tuple[str, ...]], ...], *, pod: bool
-) -> Iterator[Evidence]:
-    resolver = (("resolv.conf", ("cat", f"{RESOLV_DIRECTORY}/{name}")),) if pod else ()
-    looks = (*LOOKS, *resolver, *asked)
-    found: list[Completed] = []
-    trouble = ""
-    try:
-        machine = NetnsMachine(name, holders.enter_holder(lab), pod=False)
-        machine.run_each(
-            [command for _, command in looks], Deadline(EVIDENCE_SECONDS), found.append
-        )
-    except (LabError, OSError) as error:
-        trouble = str(error)
-    for (file, command), done in zip(looks, found, strict=False):
-        yield Evidence(f"{name}/{file}", transcript(command, done).encode())
-    for file, command in looks[len(found) :]:
-        yield Evidence(f"{name}/{file}", f"{command_prompt(command)}\n{trouble}\n".encode())

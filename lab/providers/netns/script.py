@@ -12,7 +12,8 @@ from dataclasses import replace
 from shlex import quote
 
 from lab._errors import UsageError
-from lab.providers.netns.compile import FABRIC, compile_intent
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.namespaces import FABRIC
 from lab.providers.netns.operations import MasterSet, NamespaceOperations, Operation, VethAdd
 from lab.providers.netns.windows import realise
 from lab.topology.daemon import LOG, Daemon

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns import holders, namespaces, responder_config
+from lab.providers.netns import holders, namespaces, netlink, responder_config
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import RESOLVER_FILE
@@ -498,12 +498,12 @@ def _build(
 
     def network() -> None:
         namespaces.create([pod.name for pod in machine.pods], here=machine.name)
-        namespaces.apply_operations(operations)
+        netlink.apply_operations(operations)
         namespaces.write_resolvers((machine, *machine.pods))
 
     def ready() -> None:
-        namespaces.wait_for_carrier(operations, deadline)
-        namespaces.wait_for_links(
+        netlink.wait_for_carrier(operations, deadline)
+        netlink.wait_for_links(
             machine.name,
             {one.name for one in machine.interfaces},
             Deadline(min(_CARRIER_SECONDS, deadline.left())),

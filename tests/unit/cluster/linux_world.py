@@ -16,13 +16,18 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import Api, LostError, Object, ObjectList, Query, RefusedError
-from lab.cluster.credentials import Pair, make_authority, public_key_pin
+from lab.cluster.credentials import make_authority, public_key_pin
 from lab.cluster.linux.joining import MARK
 from lab.cluster.linux.operations import ClusterSite
 from lab.remote.shell import Completed, Shell
 
 CA = "/etc/kubernetes/pki/ca.crt"
 NEED_NOT = 113
+DONE = Completed(0, "", "")
+
+
+def said(*lines: str) -> Completed:
+    return Completed(0, "".join(f"{line}\n" for line in lines), "")
 
 
 class Killed(BaseException):
@@ -154,7 +159,7 @@ class FakeMachine:
         for pattern, answer in _ANSWERS:
             if re.search(pattern, line, re.DOTALL):
                 return answer(self, line, command, stdin)
-        return Completed(0, "", "")
+        return DONE
 
     def kill_files(self, *patterns: str) -> None:
         for path in list(self.files):
@@ -178,7 +183,7 @@ def _look(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes
             lines.append(f"file {mode:o} {sha256(content.encode()).hexdigest()}")
         else:
             lines.append("none")
-    return Completed(0, "".join(f"{one}\n" for one in lines), "")
+    return said(*lines)
 
 
 def _unpack(machine: FakeMachine, _line: str, _command: tuple[str, ...], data: bytes) -> Completed:
@@ -189,7 +194,7 @@ def _unpack(machine: FakeMachine, _line: str, _command: tuple[str, ...], data: b
                 machine.links[path] = member.linkname
             else:
                 machine.files[path] = (member.mode, tar.extractfile(member).read().decode())
-    return Completed(0, "", "")
+    return DONE
 
 
 def _init(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
@@ -198,14 +203,14 @@ def _init(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes
             return Completed(1, "", "failed while waiting for the kubelet to start")
         machine.half, machine.member = False, True
         machine.world.register(machine.name)
-        return Completed(0, "", "")
+        return DONE
     if machine.half or machine.member:
         return Completed(1, "", "[ERROR Port-6443]: Port 6443 is in use")
     ca = make_authority("kubernetes")
     machine.files[CA] = (0o644, ca.certificate)
     machine.files["/etc/kubernetes/pki/ca.key"] = (0o600, ca.key)
     machine.half = True
-    return Completed(0, "", "")
+    return DONE
 
 
 def _join(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
@@ -224,45 +229,36 @@ def _join(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: byte
         return Completed(1, "", f'a Node with name "{machine.name}" and status "Ready" exists')
     machine.member = True
     world.register(machine.name)
-    return Completed(0, "", "")
+    return DONE
 
 
-def _reset(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+def _reset(machine: FakeMachine, *_: object) -> Completed:
     machine.member = machine.half = False
     machine.kill_files("/etc/kubernetes/")
-    return Completed(0, "", "")
+    return DONE
 
 
-def _left(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    there = machine.half or machine.member or MARK in machine.files
-    return Completed(0 if there else 1, "", "")
-
-
-def _mark(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    return Completed(0, machine.files.get(MARK, (0, ""))[1], "")
-
-
-def _token(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+def _token(machine: FakeMachine, *_: object) -> Completed:
     token = f"abcdef.{machine.world.commands:016d}"
     machine.world.tokens.add(token)
-    return Completed(0, f"{token}\n", "")
+    return said(token)
 
 
-def _upload(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+def _upload(machine: FakeMachine, *_: object) -> Completed:
     config = machine.files["/run/hybridlab/kubeadm.yaml"][1]
     machine.world.keys |= set(re.findall(r"certificateKey: (\w{64})", config))
-    return Completed(0, "", "")
+    return DONE
 
 
-def _remove(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+def _remove(machine: FakeMachine, line: str, *_: object) -> Completed:
     paths = _word(r"for each in ([^;]+);", line).split()
     gone = [path for path in machine.files if any(fnmatch.fnmatch(path, f"{p}*") for p in paths)]
     machine.kill_files(*paths)
-    return Completed(0, "".join(f"{one}\n" for one in gone), "")
+    return said(*gone)
 
 
-def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
+def _service(machine: FakeMachine, line: str, *_: object) -> Completed:
+    unit = _word(_UNIT, line)
     machine.enabled.add(unit)
     stamp = _word(r"echo (\S*) >", line)
     if machine.units.get(unit) == stamp:
@@ -270,15 +266,7 @@ def _service(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: by
     machine.units[unit] = stamp
     if unit == "kubelet.service":
         machine.world.register(machine.name)
-    return Completed(0, "", "")
-
-
-def _log(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    return Completed(0, machine.logs.get(line.rpartition(" ")[2], ""), "")
-
-
-def _failed(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    return Completed(0 if line.rpartition(" ")[2] in machine.world.ended else 1, "", "")
+    return DONE
 
 
 def _active(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: bytes) -> Completed:
@@ -286,27 +274,19 @@ def _active(machine: FakeMachine, _line: str, command: tuple[str, ...], _in: byt
     return Completed(int("activating" in states) * 3, "".join(f"{one}\n" for one in states), "")
 
 
-def _enable(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    unit = _word(r"systemctl is-enabled --quiet (\S+)", line)
-    code = NEED_NOT if unit in machine.enabled else 0
-    machine.enabled.add(unit)
-    return Completed(code, "", "")
-
-
-def _restart(machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
+def _restart(machine: FakeMachine, *_: object) -> Completed:
     machine.world.register(machine.name)
-    return Completed(0, "", "")
+    return DONE
 
 
-def _import(machine: FakeMachine, line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    image = line.rpartition(" ")[2]
-    code = NEED_NOT if image in machine.images else 0
-    machine.images.add(image)
+def _once(there: set[str], what: str) -> Completed:
+    code = NEED_NOT if what in there else 0
+    there.add(what)
     return Completed(code, "", "")
 
 
-def _guarded(_machine: FakeMachine, _line: str, _command: tuple[str, ...], _in: bytes) -> Completed:
-    return Completed(NEED_NOT, "", "")
+def _last(line: str) -> str:
+    return line.rpartition(" ")[2]
 
 
 class FakeApi(Api):
@@ -366,6 +346,7 @@ class FakeApi(Api):
 
 
 Answer = Callable[[FakeMachine, str, tuple[str, ...], bytes], Completed]
+_UNIT = r"systemctl is-enabled --quiet (\S+)"
 _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"^for path; do\n", _look),
     (r"tar -x", _unpack),
@@ -374,21 +355,21 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"kubeadm join", _join),
     (r"kubeadm reset", _reset),
     (r"kubeadm token create", _token),
-    (r"^\[ -e /etc/kubernetes/kubelet.conf", _left),
-    (r"^cat /var/lib/hybridlab/member", _mark),
+    (
+        r"^\[ -e /etc/kubernetes/kubelet.conf",
+        lambda one, *_: Completed(int(not (one.half or one.member or MARK in one.files)), "", ""),
+    ),
+    (r"^cat /var/lib/hybridlab/member", lambda one, *_: said(one.files.get(MARK, (0, ""))[1])),
     (r"rm -rf", _remove),
-    (r"^cat /run/\w+/log$", _log),
-    (r"systemctl is-failed", _failed),
+    (r"^cat /run/\w+/log$", lambda one, line, *_: said(one.logs.get(_last(line), ""))),
+    (
+        r"systemctl is-failed",
+        lambda one, line, *_: Completed(int(_last(line) not in one.world.ended), "", ""),
+    ),
     (r"^systemctl is-active hybridlab-", _active),
     (r"systemctl restart kubelet.service$", _restart),
     (r"systemctl restart", _service),
-    (r"systemctl enable", _enable),
-    (r"images import", _import),
-    (r"^if ", _guarded),
+    (r"systemctl enable", lambda one, line, *_: _once(one.enabled, _word(_UNIT, line))),
+    (r"images import", lambda one, line, *_: _once(one.images, _last(line))),
+    (r"^if ", lambda *_: Completed(NEED_NOT, "", "")),
 )
-
-
-def admin(world: World) -> Pair:
-    """The first machine's authority."""
-    files = world.machines[world.names[0]].files
-    return Pair(files[CA][1], files["/etc/kubernetes/pki/ca.key"][1])

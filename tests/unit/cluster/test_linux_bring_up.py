@@ -79,11 +79,11 @@ def moments(whole: World) -> list[int]:
     """Numbers of the commands to be killed at: of each kind of command one on each machine."""
     first: dict[tuple[str, str], int] = {}
     for number, (machine, line) in enumerate(whole.log, 1):
-        first.setdefault((machine, line[:48]), number)
+        first.setdefault((machine, line[:32]), number)
     return sorted(first.values())
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["three-planes", "hard-way"])
 def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Path) -> None:
     one = CASES[name]()
     whole = world_of(one)

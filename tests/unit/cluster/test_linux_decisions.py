@@ -9,16 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from linux_clusters import Case, bundle, case
+from linux_clusters import Case, case
 
-from lab._errors import PreflightError
 from lab.cluster import dns, rules
-from lab.cluster.addons import flannel
 from lab.cluster.addons.bridges import bridge_config
-from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.kubeadm import (
     api_names,
-    api_server_arguments,
     controller_manager_arguments,
     static_pod_patches,
 )
@@ -112,24 +108,6 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
         assert linked - beside <= asked | {"kubeadm"}, node.name
 
 
-@pytest.mark.parametrize("scenario", ["overlay", "host-gateway"])
-def test_flannel_makes_what_the_intent_has(scenario: str) -> None:
-    one = case(scenario)
-    backend = flannel.backend(one.cluster, one.intent)
-    for machine in nodes(one):
-        others = {
-            (node.pod_cidr, node.address) for node in one.cluster.nodes if node.name != machine.name
-        }
-        routes = [route for route in machine.routes if route.destination != "default"]
-        if scenario == "host-gateway":
-            assert backend == {"Type": "host-gw"}
-            assert {(route.destination, route.via) for route in routes} == others
-        else:
-            assert machine.tunnel
-            assert backend == {"Type": "vxlan", "VNI": 4096, "Port": 4789}
-            assert machine.tunnel.name == f"flannel.{backend['VNI']}"
-
-
 @pytest.mark.parametrize("scenario", ["upstream-tor", "hard-way"])
 def test_a_bridge_has_the_nodes_part_gateway_and_mtu_of_the_intent(scenario: str) -> None:
     one = case(scenario)
@@ -143,15 +121,6 @@ def test_a_bridge_has_the_nodes_part_gateway_and_mtu_of_the_intent(scenario: str
         assert f"{given['gateway']}/" in machine.bridge.addresses[0] + "/"
         assert bridge["mtu"] == machine.bridge.mtu
         assert not bridge["ipMasq"], "it would hide pods from each other"
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_what_is_masqueraded_is_what_the_intent_says(scenario: str) -> None:
-    for machine in nodes(case(scenario)):
-        if machine.translation and machine.translation.local_cidr:
-            text = pod_network.masquerade(machine.translation)
-            kept = ", ".join((*machine.translation.not_masqueraded, "224.0.0.0/4"))
-            assert f"ip saddr {machine.translation.local_cidr} ip daddr != {{ {kept} }}" in text
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
@@ -215,46 +184,6 @@ def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
     assert "readinessProbe" not in older["kube-scheduler+strategic.json"]
     assert "readinessProbe" in newer["kube-scheduler+strategic.json"]
     assert static_pod_patches("1.36.3", 1) == {}
-
-
-def test_node_ports_outside_of_the_default_widen_the_range() -> None:
-    one = case("overlay")
-    assert api_server_arguments(one.intent, 1) == {}
-
-
-def test_a_lab_with_one_linux_node_has_one_coredns() -> None:
-    assert dns.replicas(case("overlay").cluster) == 2
-
-
-def test_windows_nodes_are_none_of_the_linux_nodes_business() -> None:
-    one = case("overlay")
-    lacking = rules.missing(one.manifest, one.cluster)
-    assert [what for what in lacking if what.endswith("for linux")] == []
-
-
-def test_what_the_bundle_lacks_is_named_before_anything_is_made() -> None:
-    one = case("overlay")
-    whole = bundle()
-    poor = Manifest(
-        whole.versions,
-        tuple(program for program in whole.programs if program.name != "runc"),
-        tuple(image for image in whole.images if "flannel" not in image.name),
-    )
-    with pytest.raises(PreflightError) as said:
-        rules.require(poor, one.cluster)
-    assert "image 'ghcr.io/flannel-io/flannel' for linux" in str(said.value)
-    assert "program 'runc' for linux" in str(said.value)
-
-
-def test_images_are_known_by_the_bundles_digest() -> None:
-    one = case("overlay")
-    node = one.node("worker1")
-    done = prepare_node(one.cluster, one.intent, node, one.manifest)
-    imports = [op for op in done if isinstance(op, Run) and "import" in op.command]
-    held = node_images(one.cluster, node, one.manifest)
-    assert len(imports) == len(held)
-    for operation, image in zip(imports, held, strict=True):
-        assert f"sha256:{image.manifest.sha256}" in operation.unless
 
 
 def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free() -> None:

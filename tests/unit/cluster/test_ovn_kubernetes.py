@@ -42,42 +42,6 @@ def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -
     assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
 
 
-def test_settings_are_the_scenarios(made: Case) -> None:
-    (settings,) = (
-        one["data"] for one in documents(made) if one["metadata"]["name"] == "ovn-config"
-    )
-    assert settings == {
-        "k8s_apiserver": "https://10.20.0.10:6443",
-        "mtu": "1442",
-        "net_cidr": "10.0.0.0/16/24",
-        "svc_cidr": "10.96.0.0/12",
-    }
-
-
-def test_every_node_is_a_zone_with_its_own_databases(made: Case) -> None:
-    where = {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"]
-        for one in documents(made)
-        if one["kind"] in {"Deployment", "DaemonSet"} and one["metadata"]["name"] != "coredns"
-    }
-    assert set(where) == {"ovnkube-control-plane", "ovnkube-node"}
-    assert "node-role.kubernetes.io/control-plane" in where["ovnkube-control-plane"]["nodeSelector"]
-    assert where["ovnkube-node"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
-    commands = [one["command"][1] for one in where["ovnkube-node"]["containers"]]
-    assert commands == [
-        *("local-nb-ovsdb", "local-sb-ovsdb", "run-ovn-northd", "ovnkube-controller-with-node"),
-        "ovn-controller",
-    ]
-    for pod in where.values():
-        volumes = {one["name"] for one in pod["volumes"]}
-        for container in pod["containers"]:
-            assert {one["name"] for one in container["volumeMounts"]} <= volumes
-            paths = [one["mountPath"] for one in container["volumeMounts"]]
-            assert len(paths) == len(set(paths))
-            environment = {one["name"]: one.get("value") for one in container["env"]}
-            assert environment["OVN_ENABLE_INTERCONNECT"] == "true"
-
-
 def test_ovns_load_balancers_stand_for_kube_proxy(made: Case) -> None:
     init = init_documents(made.cluster, made.intent, made.manifest, made.around)[0]
     assert init["skipPhases"] == ["addon/coredns", "addon/kube-proxy"]

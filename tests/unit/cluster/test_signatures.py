@@ -43,14 +43,13 @@ def test_an_entry_says_everything(one) -> None:
     assert not one.hint.endswith(".")
 
 
-def test_a_line_that_comes_again_is_told_once_with_its_number_and_last_place() -> None:
-    line = CASES["kubelet-swap"]["line"]
-    assert [(one.times, one.number) for one in match([line, "nothing", line])] == [(2, 2)]
-
-
-def test_several_are_told_in_the_order_of_the_table() -> None:
-    lines = [CASES[name]["line"] for name in ("disk-full", "cni-not-initialized", "kubelet-swap")]
-    assert [one.id for one in match(lines)] == ["kubelet-swap", "cni-not-initialized", "disk-full"]
+def test_a_line_is_named_once_with_its_last_place_in_the_order_of_the_table() -> None:
+    full, swap = (CASES[name]["line"] for name in ("disk-full", "kubelet-swap"))
+    found = match([full, swap, "nothing", swap])
+    assert [(one.id, one.times, one.number) for one in found] == [
+        ("kubelet-swap", 2, 3),
+        ("disk-full", 1, 0),
+    ]
 
 
 @pytest.mark.parametrize("log", sorted(OBSERVERS.glob("healthy-*.log")), ids=lambda log: log.stem)

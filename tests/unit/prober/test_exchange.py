@@ -7,7 +7,7 @@ from select import EPOLLIN, EPOLLOUT
 from typing import Any
 
 import pytest
-from unit.prober.told_socket import ECHO, ToldSocket, echo, fly
+from unit.prober.told_socket import DAMAGED, ECHO, ToldSocket, echo, fly
 
 from lab.providers.netns import protocol
 
@@ -112,6 +112,25 @@ def test_the_large_datagram_that_failed_is_named() -> None:
     assert outcome.detail == (
         "1500 bytes with DF: no reply in time; 3000 bytes in fragments: echoed"
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "script", "detail"),
+    [
+        ("small", [DAMAGED], "answer: damaged from byte 63"),
+        (
+            "large",
+            [ECHO, DAMAGED],
+            "1500 bytes with DF: no reply in time; 3000 bytes in fragments: damaged from byte 2971",
+        ),
+    ],
+)
+def test_a_damaged_datagram_names_its_first_wrong_byte(
+    size: str, script: list[Any], detail: str
+) -> None:
+    outcome, _ = fly(ToldSocket(recv=script), protocol="udp", size=size, events=4)
+    assert outcome.detail == detail
+    assert outcome.status == ("wrong" if size == "small" else "timeout")
 
 
 def test_a_datagram_of_another_probe_is_wrong() -> None:

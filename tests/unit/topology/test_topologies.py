@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -13,7 +12,7 @@ from lab.scenario.scenario import Scenario
 from lab.scenario.shape import schema
 from lab.topology import registry
 from lab.topology.cost import cost
-from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.intent import Intent
 
 KINDS = shipped()
 
@@ -25,85 +24,6 @@ def scenario_of(name: str) -> Scenario:
 def built(name: str) -> tuple[Plan, Intent]:
     plan = make_plan(scenario_of(name))
     return plan, registry.intent(plan)
-
-
-def lookup(machine: MachineIntent, address: str) -> Route | None:
-    """The longest matching route of a machine, as the kernel would choose."""
-    fitting = [
-        route
-        for route in machine.routes
-        if route.destination == "default" or ip_address(address) in ip_network(route.destination)
-    ]
-    return max(
-        fitting,
-        key=lambda r: -1 if r.destination == "default" else ip_network(r.destination).prefixlen,
-        default=None,
-    )
-
-
-def proxy_for(intent: Intent, address: str) -> MachineIntent:
-    """The machine that answers ARP for a pod's address."""
-    (found,) = [
-        machine
-        for machine in intent.machines
-        if address in {proxy.address for proxy in machine.proxies}
-    ]
-    return found
-
-
-def hops(intent: Intent, start: MachineIntent, address: str) -> list[str]:
-    """Machines that a packet to a pod's address passes, by the intent's routes alone."""
-    owner = {
-        ip_interface(text).ip: machine
-        for machine in intent.machines
-        for _, texts in machine.addressed()
-        for text in texts
-    }
-    path, machine = [start.name], start
-    for _ in range(5):
-        own = machine.bridge and ip_interface(machine.bridge.addresses[0]).network
-        if own and ip_address(address) in own:
-            return path
-        connected = [
-            card.name
-            for card in machine.interfaces
-            for text in card.virtual
-            if ip_address(address) in ip_interface(text).network
-        ]
-        if connected:
-            machine = proxy_for(intent, address)
-            path.append(machine.name)
-            continue
-        route = lookup(machine, address)
-        assert route is not None, path
-        if route.via is None:
-            assert route.device in {pod.port for pod in machine.pods}, path
-            return path
-        machine = owner[ip_address(route.via)]
-        path.append(machine.name)
-    raise AssertionError(path)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ovn"])
-def test_every_node_reaches_every_pod_by_its_routes(kind: str) -> None:
-    plan, intent = built(kind)
-    for node in (n for n in plan.nodes if n.pod_cidr):
-        for pod in plan.pods():
-            path = hops(intent, intent.machine(node.name), str(pod.address))
-            assert path[-1] == pod.node
-
-
-def test_upstream_tor_sends_everything_through_the_router() -> None:
-    plan, intent = built("upstream-tor")
-    pod = next(pod for pod in plan.pods() if pod.node != plan.nodes[0].name)
-    assert hops(intent, intent.machine(plan.nodes[0].name), str(pod.address))[1] == "router"
-
-
-def test_host_gateway_sends_nothing_through_the_router() -> None:
-    plan, intent = built("host-gateway")
-    assert not intent.machine("router").routes
-    for pod in plan.pods():
-        assert "router" not in hops(intent, intent.machine(plan.nodes[0].name), str(pod.address))
 
 
 def test_hard_way_gives_static_routes_to_windows_alone() -> None:
