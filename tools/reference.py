@@ -58,7 +58,7 @@ def first_paragraph(text: str | None) -> str:
 def command_pages() -> Iterator[str]:
     yield "# Commands\n"
     yield "`lab COMMAND --help` prints the same. Wherever a command takes a lab, it also takes the"
-    yield "scenario file that the lab was made from. See also: [variables of make, output and state](make.md),"
+    yield "scenario file that the lab was made from. See also [make](make.md) and"
     yield "[exit codes](exit-codes.md).\n"
     for group, members in main.GROUPS.items():
         yield f"## {group}\n"
@@ -71,7 +71,8 @@ def command_pages() -> Iterator[str]:
 def command_section(words: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=words)
     yield f"### {words}\n"
-    yield f"    {' '.join((words, *command.collect_usage_pieces(context)))}\n"
+    if not isinstance(command, click.Group):
+        yield f"    {' '.join((words, *command.collect_usage_pieces(context)))}\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):  # click keeps the line breaks of such a paragraph
             yield "\n".join(f"    {line}" for line in paragraph.splitlines()[1:]) + "\n"
@@ -178,7 +179,7 @@ def shown(default: object) -> str:
 
 def family_page() -> Iterator[str]:
     yield "# Families of cells\n"
-    yield "The part of the matrix that asks one question. See [the matrix](matrix.md) for verdicts.\n"
+    yield "Parts of [the matrix](matrix.md).\n"
     yield from table(
         ("family", "cells", "a lab has it"),
         (
@@ -200,8 +201,8 @@ def family_page() -> Iterator[str]:
 
 def fault_page() -> Iterator[str]:
     yield "# Faults\n"
-    yield "`lab fault LAB NAME` breaks a lab in a known way, and `lab heal LAB` repairs it. [Explain a"
-    yield "failure](../how-to/explain-a-failure.md#break-a-lab-on-purpose) says what the matrix shows.\n"
+    yield "`lab fault LAB NAME` breaks a lab in a known way, and `lab heal LAB` repairs it. See"
+    yield "[Explain a failure](../how-to/explain-a-failure.md#break-a-lab-on-purpose).\n"
     rows = (
         (f"`{one.name}`", literal(one.title), literal(one.needs), one.peer or "")
         for one in faults().values()
@@ -232,12 +233,12 @@ def pages() -> Mapping[str, Iterable[str]]:
         "exit-codes.md": exit_codes(),
         "scenario-keys.md": keys(
             "Keys of a scenario file",
-            "`lab validate FILE` checks a file; `lab schema` prints this as JSON Schema for editors.",
+            "`lab validate FILE` checks a file; `lab schema` prints this as JSON Schema.",
             schema(schemas()),
         ),
         "inventory-keys.md": keys(
             "Keys of an inventory",
-            "`lab inventory check` checks `lab.toml`. [lab.example.toml](../lab.example.toml) shows all.",
+            "`lab inventory check` checks `lab.toml`. [An example](../lab.example.toml).",
             Inventory.model_json_schema(),
         ),
         "families.md": family_page(),

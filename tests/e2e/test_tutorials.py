@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 TUTORIALS = sorted((Path(__file__).parents[2] / "docs/tutorial").glob("*.md"))
-BLOCK = re.compile(r'^```(console|yaml title="(?P<file>[^"]+)")\n(?P<text>.*?)^```$', re.M | re.S)
+BLOCK = re.compile(
+    r'^```(console|yaml title="(?P<file>[^"]+)")\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
+)
 COMMAND = re.compile(
-    r"^\$ (?P<line>.*?)(  # exits (?P<code>\d+))?\n(?P<output>(?:(?!\$ ).*\n)*)", re.M
+    r"^\$ (?P<line>.*?)(  # exits (?P<code>\d+))?\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE
 )
 PROVIDER = "netns: network namespaces on this machine"
 FIGURE = re.compile(r"\d+(\\\.\d+)?(\\)? (s|ms|MiB)\b")
