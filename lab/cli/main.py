@@ -19,159 +19,141 @@ from lab.cli.commands import Commands
 
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Labs": {
-        "up": (
-            "lab.cli.up:command",
-            "Bring SCENARIO up as a lab.",
-        ),
+        "up": ("up:command", "Bring SCENARIO up as a lab."),
         "down": (
-            "lab.cli.down:down_command",
+            "down:down_command",
             "Take LAB down; nothing of it is left but the reports of its runs.",
         ),
         "run": (
-            "lab.cli.run:command",
+            "run:command",
             "Bring SCENARIO up, run its connectivity matrix, and take the lab down again.",
         ),
         "status": (
-            "lab.cli.status:command",
+            "status:command",
             "Say how LAB is: what the journal says, checked against what is there.",
         ),
-        "list": (
-            "lab.cli.list_labs:command",
-            "List the labs that are up, half up, or left behind.",
-        ),
+        "list": ("list_labs:command", "List the labs that are up, half up, or left behind."),
         "suspend": (
-            "lab.cli.down:suspend_command",
+            "down:suspend_command",
             "Save the memory of LAB's machines to disk and stop them; 'lab up' goes on from there.",
         ),
         "gc": (
-            "lab.cli.gc:command",
+            "gc:command",
             "Remove what killed commands left behind, old runs and nights, and forgotten labs.",
         ),
     },
     "Test and explain": {
-        "test": (
-            "lab.cli.test:command",
-            "Run the connectivity matrix of LAB, every cell a pytest item.",
-        ),
+        "test": ("test:command", "Run the connectivity matrix of LAB, every cell a pytest item."),
         "explain": (
-            "lab.cli.explain:command",
+            "explain:command",
             "Ask DST from SRC again, and name the first thing on the path that is not as intended.",
         ),
         "capture": (
-            "lab.cli.capture:command",
+            "capture:command",
             "Ask DST from SRC once, and show at which hop the packet was last seen.",
         ),
         "report": (
-            "lab.cli.report:report_command",
+            "report:report_command",
             "Print the path of a run's HTML report: the last run's, or that of RUN.",
         ),
         "diff": (
-            "lab.cli.report:diff_command",
+            "report:diff_command",
             "Show the cells that changed from one run to another, by what they have in common.",
         ),
         "repro": (
-            "lab.cli.repro:command",
+            "repro:command",
             "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
         ),
         "gather": (
-            "lab.cli.gather:command",
+            "gather:command",
             "Gather evidence of LAB, up, half up or broken, into one archive, and print its path.",
         ),
     },
     "Faults": {
         "fault": (
-            "lab.cli.fault:fault_command",
+            "fault:fault_command",
             "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.",
         ),
-        "heal": (
-            "lab.cli.fault:heal_command",
-            "Take out of LAB every fault that 'lab fault' has put in.",
-        ),
+        "heal": ("fault:heal_command", "Take out of LAB every fault that 'lab fault' has put in."),
     },
     "Machines": {
-        "shell": (
-            "lab.cli.shell:shell_command",
-            "Open a shell on any machine of LAB, or in a pod.",
-        ),
+        "shell": ("shell:shell_command", "Open a shell on any machine of LAB, or in a pod."),
         "exec": (
-            "lab.cli.shell:exec_command",
+            "shell:exec_command",
             "Run CMD on a node or in a pod, with its exit code; options before CMD are lab's own.",
         ),
         "ssh": (
-            "lab.cli.ssh:ssh_command",
+            "ssh:ssh_command",
             "Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.",
         ),
         "ssh-config": (
-            "lab.cli.ssh:ssh_config",
+            "ssh:ssh_config",
             "Print ssh's configuration for the machines of LAB, each called LAB-MACHINE.",
         ),
         "ansible-inventory": (
-            "lab.cli.ssh:ansible_inventory",
+            "ssh:ansible_inventory",
             "Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.",
         ),
         "kubeconfig": (
-            "lab.cli.ssh:kubeconfig_command",
+            "ssh:kubeconfig_command",
             "Print the kubeconfig of LAB's cluster, its administrator's.",
         ),
         "console": (
-            "lab.cli.console:console_command",
+            "console:console_command",
             "Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it.",
         ),
         "screenshot": (
-            "lab.cli.console:screenshot_command",
+            "console:screenshot_command",
             "Take a picture of the screen of a machine of LAB, and print the file's path.",
         ),
     },
     "Scenarios": {
         "plan": (
-            "lab.cli.plan:command",
+            "plan:command",
             'Print what "lab up SCENARIO" would do, why, and what it would cost.',
         ),
         "show": (
-            "lab.cli.show:show_command",
+            "show:show_command",
             "Print the Intent of SCENARIO, or with --commands the script that makes it.",
         ),
         "validate": (
-            "lab.cli.validate:command",
+            "validate:command",
             "Check scenario files; print every error as FILE:LINE:COLUMN.",
         ),
         "schema": (
-            "lab.cli.show:schema_command",
+            "show:schema_command",
             "Print the JSON Schema of scenario files, for editors and other tools.",
         ),
     },
     "Images and bundles": {
-        "image": (
-            "lab.cli.image:command",
-            "Build and keep the disks that real machines are cloned from.",
-        ),
+        "image": ("image:command", "Build and keep the disks that real machines are cloned from."),
         "bundle": (
-            "lab.cli.bundle:command",
+            "bundle:command",
             "Keep the Kubernetes programs and container images that clusters are made from.",
         ),
     },
     "CI": {
         "nightly": (
-            "lab.cli.nightly:command",
+            "nightly:command",
             "Bring up, test and take down each SCENARIO; all shipped ones by default.",
         ),
     },
     "This machine": {
         "doctor": (
-            "lab.cli.doctor:command",
+            "doctor:command",
             "Examine this machine and every hypervisor, and say how to repair what is wrong.",
         ),
         "inventory": (
-            "lab.cli.inventory:command",
+            "inventory:command",
             "Check or show the inventory: hypervisors, images, mirrors, secrets.",
         ),
         "completion": (
-            "lab.cli.complete:completion_command",
+            "complete:completion_command",
             'Print a completion script; for bash: eval "$(lab completion bash)".',
         ),
     },
 }
-"""Subcommands as ``lab --help`` groups them: where each is, and its summary."""
+"""Subcommands as ``lab --help`` groups them: where each is in this package, and its summary."""
 COMMANDS = {name: found for group in GROUPS.values() for name, found in group.items()}
 
 ELSEWHERE = {
@@ -257,7 +239,7 @@ class Lazy(Commands):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(module), name)
+        command = getattr(import_module(f"lab.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 

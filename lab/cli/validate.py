@@ -25,7 +25,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     A FILE may also be the name of a scenario that hybridlab ships, such as "overlay", or a spec
     string of Kubeinit's, such as "k8s-libvirt-1-2-2,compute.os=linux".
     """
-    from lab.scenario.loader import check, meant, told
+    from lab.scenario.loader import check, describe, meant
     from lab.topology import registry
 
     found = {
@@ -36,7 +36,7 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
         echo_json([_plain(str(file), one) for file, one in found.items()])
         return 2 if wrong else 0
     for file, findings in found.items():
-        echo("\n".join(told(file, findings)) if findings else f"{file}: valid")
+        echo("\n".join(describe(file, findings)) if findings else f"{file}: valid")
     if wrong:
         several = f"{wrong} of {len(found)} scenarios {'has' if wrong == 1 else 'have'} errors"
         say("the scenario has errors" if len(found) == 1 else several)

@@ -91,7 +91,8 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
         With the name that is in neither.
 
     """
-    needs = dict(_needs(dependencies))
+    lines = (line.partition(":") for line in dependencies.splitlines())
+    needs = {path: needed.split() for path, _, needed in lines}
     paths = {_name(path): path for path in needs}
     inside = {_name(path) for path in built_in.split()}
     order: dict[str, None] = {}
@@ -103,12 +104,6 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
         elif name not in inside:
             raise ModuleMissingError(name)
     return tuple(order)
-
-
-def _needs(dependencies: str) -> Iterable[tuple[str, Sequence[str]]]:
-    for line in dependencies.splitlines():
-        path, _, needed = line.partition(":")
-        yield path, needed.split()
 
 
 def _name(path: str) -> str:
@@ -201,26 +196,17 @@ def mirror_sources(
     return sorted(wanted, key=lambda source: _POCKETS.index(source.suite.removeprefix(suite)))
 
 
-def at(uri: str, suite: str) -> list[AptSource]:
-    """The release on a mirror that the inventory names."""
-    return [AptSource(uri, suite, ("main",))]
-
-
 def _targets(targets: str, release: str) -> Iterator[tuple[str, str, str, str]]:
     """Origin, pocket, address and component of every list of packages of the host's release."""
-    for fields in _rows(targets.splitlines()):
+    for line in targets.splitlines():
+        fields = line.split("|")
+        if len(fields) != _FIELDS:
+            continue
         origin, codename, written, uri, component, made = fields
         name = codename or written
         pocket = name.removeprefix(release)
         if made == "Packages" and name.startswith(release) and pocket in _POCKETS:
             yield origin.lower(), pocket, uri.rstrip("/"), component
-
-
-def _rows(lines: Iterable[str]) -> Iterator[list[str]]:
-    for line in lines:
-        fields = line.split("|")
-        if len(fields) == _FIELDS:
-            yield fields
 
 
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
@@ -330,7 +316,7 @@ def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
     parts = recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
     if url:
-        return at(url, parts.suite)
+        return [AptSource(url, parts.suite, ("main",))]
     return host_sources(parts.distribution, parts.suite)
 
 

@@ -179,17 +179,9 @@ class ImageStore:
         return bool(digest) and (self._roots / self._place(recipe, digest or "").name).is_dir()
 
     def _build_root(self, recipe: Recipe, digest: str, final: Path, say: Say) -> None:
-        scratch = final.with_name(f".{final.name}{PARTIAL}")
         with guarded(f"making the root file system of image '{recipe.name}'"):
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir(parents=True, mode=0o755)
-            try:
-                job = BuildJob(recipe, scratch, self._downloads, self._inventory, None, say)
-                golden.write_facts(scratch, recipe, digest, bootstrap.build_root(job))
-                scratch.rename(final)
-            except BaseException:
-                shutil.rmtree(scratch, ignore_errors=True)
-                raise
+            shutil.rmtree(_scratch_of(final), ignore_errors=True)
+            self._fill(recipe, digest, final, bootstrap.build_root, say)
         say(f"image '{recipe.name}': root file system made")
 
     def peek(self, name: str) -> GoldenImage | None:
@@ -375,7 +367,7 @@ class ImageStore:
 
     def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
         final = self._place(recipe, digest)
-        scratch = final.with_name(f".{final.name}{PARTIAL}")
+        scratch = _scratch_of(final)
         with guarded(f"building image '{recipe.name}'"):
             if final.exists():
                 say(f"image '{recipe.name}': {golden.damage(final)}: building it again")
@@ -390,20 +382,27 @@ class ImageStore:
                     f"image '{recipe.name}': an installation of other media or another recipe was "
                     "interrupted and goes on: 'lab image gc --yes' removes it"
                 )
-            scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
-            self._downloads.mkdir(exist_ok=True)
-            try:
-                inventory, installer = self._inventory, self._installer
-                job = BuildJob(recipe, scratch, self._downloads, inventory, installer, say)
-                golden.write_facts(scratch, recipe, digest, build(job))
-                _settle(scratch)
-                scratch.rename(final)
-            except BaseException:
-                if not (scratch / UNFINISHED).exists():
-                    shutil.rmtree(scratch, ignore_errors=True)
-                raise
+            self._fill(recipe, digest, final, build, say)
         say(f"image '{recipe.name}': built, {size(final) / 1e6:.0f} MB")
         return golden.load(final)
+
+    def _fill(
+        self, recipe: Recipe, digest: str, final: Path, make: Callable[[BuildJob], Built], say: Say
+    ) -> None:
+        """Make an image's directory, and give it its name once it is whole."""
+        scratch = _scratch_of(final)
+        scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
+        self._downloads.mkdir(exist_ok=True)
+        inventory, installer = self._inventory, self._installer
+        try:
+            job = BuildJob(recipe, scratch, self._downloads, inventory, installer, say)
+            golden.write_facts(scratch, recipe, digest, make(job))
+            _sync(scratch)
+            scratch.rename(final)
+        except BaseException:
+            if not (scratch / UNFINISHED).exists():
+                shutil.rmtree(scratch, ignore_errors=True)
+            raise
 
     def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
         """Whether another build of that name is running without a process that waits for it."""
@@ -504,8 +503,13 @@ def _silent(_sentence: str) -> None:
     """Discard a message."""
 
 
-def _settle(directory: Path) -> None:
-    """See all of a directory's files on the disk before it gets its name."""
+def _scratch_of(final: Path) -> Path:
+    """The directory in which an image is made."""
+    return final.with_name(f".{final.name}{PARTIAL}")
+
+
+def _sync(directory: Path) -> None:
+    """Write all of a directory's files to the disk, before it gets its name."""
     for path in (*directory.iterdir(), directory):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import select
 import socket
+import socketserver
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from lab._deadline import Deadline
@@ -22,18 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass
-class _Shared:
-    connection: Connection
-    users: int = 0
-
-
 class JumpHosts:
     """Connections to jump hosts: one a host, shared by all the machines behind it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shared: dict[SSHServer, _Shared] = {}
+        self._shared: dict[SSHServer, Connection] = {}
+        self._users: Counter[SSHServer] = Counter()
 
     def borrow(self, server: SSHServer, deadline: Deadline) -> SSHTransport:
         """A living transport to that host. To be followed by ``give_back``.
@@ -45,10 +41,10 @@ class JumpHosts:
 
         """
         with self._lock:
-            shared = self._shared.setdefault(server, _Shared(Connection((server,))))
-            shared.users += 1
+            shared = self._shared.setdefault(server, Connection((server,)))
+            self._users[server] += 1
         try:
-            return shared.connection.transport(f"connecting to '{server.name}'", deadline)
+            return shared.transport(f"connecting to '{server.name}'", deadline)
         except BaseException:
             self.give_back(server)
             raise
@@ -56,12 +52,11 @@ class JumpHosts:
     def give_back(self, server: SSHServer) -> None:
         """Count one user less; after the last one the connection is closed."""
         with self._lock:
-            shared = self._shared[server]
-            shared.users -= 1
-            if shared.users:
+            self._users[server] -= 1
+            if self._users[server]:
                 return
-            del self._shared[server]
-        shared.connection.close()
+            shared = self._shared.pop(server)
+        shared.close()
 
 
 JUMPS = JumpHosts()
@@ -264,6 +259,8 @@ def request(
 _HERE = "127.0.0.1"
 _PIECE = 65_536
 _END_SECONDS = 5.0
+_LOOK_SECONDS = 0.05
+"""Between two looks of a forwarded port for its end."""
 
 
 class Relay:
@@ -299,68 +296,41 @@ class Relay:
             self._near.shutdown(socket.SHUT_RDWR)
 
 
+class _PortServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
 @contextmanager
 def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
     """A port of the loopback address for the block, as ``ssh -L`` opens one.
 
     Each connection to it gets a channel from ``dial``; where there is none, it is closed at once.
     """
-    with socket.create_server((_HERE, 0)) as server:
-        forwards = _Forwards(dial)
-        acceptor = threading.Thread(target=forwards.accept, args=(server,), daemon=True)
-        acceptor.start()
-        try:
-            yield int(server.getsockname()[1])
-        finally:
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            acceptor.join(_END_SECONDS)
-            forwards.end()
+    relays: set[Relay] = set()
+    ending = threading.Event()
 
-
-class _Forwards:
-    """The connections to one forwarded port."""
-
-    def __init__(self, dial: Callable[[], paramiko.Channel]) -> None:
-        self._dial = dial
-        self._lock = threading.Lock()
-        self._relays: set[Relay] = set()
-        self._threads: list[threading.Thread] = []
-        self._over = False
-
-    def accept(self, server: socket.socket) -> None:
-        """Forward every connection, each in a thread, until the server is shut down."""
-        with suppress(OSError):
-            while True:
-                near = server.accept()[0]
-                thread = threading.Thread(target=self._forward, args=(near,), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
-    def end(self) -> None:
-        """End all connections, and wait for their threads."""
-        with self._lock:
-            self._over = True
-            relays = tuple(self._relays)
-        for relay in relays:
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            try:
+                relay = Relay(self.request, dial())
+            except Exception:  # noqa: BLE001  the caller of the port sees the connection close
+                return
+            relays.add(relay)
+            if not ending.is_set():
+                relay.join()
             relay.close()
-        for thread in self._threads:
-            thread.join(_END_SECONDS)
+            relays.discard(relay)
 
-    def _forward(self, near: socket.socket) -> None:
+    with _PortServer((_HERE, 0), Forward) as server:
+        threading.Thread(target=server.serve_forever, args=(_LOOK_SECONDS,), daemon=True).start()
         try:
-            channel = self._dial()
-        except Exception:  # noqa: BLE001  the caller of the port sees the connection close
-            near.close()
-            return
-        relay = Relay(near, channel)
-        with self._lock:
-            self._relays.add(relay)
-        if not self._over:
-            relay.join()
-        relay.close()
-        with self._lock:
-            self._relays.discard(relay)
+            yield int(server.server_address[1])
+        finally:
+            ending.set()
+            server.shutdown()
+            for relay in tuple(relays):
+                relay.close()
 
 
 def _pump(

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import pairwise
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
@@ -50,19 +51,40 @@ from lab.scenario.families import terms
 if TYPE_CHECKING:
     from jinja2 import Template
 
-WIDTH = 1120.0
-HEIGHT = 190.0
-LEFT = 20.0
-BASE = 150.0
-TOP = 34.0
 BINS_PER_DECADE = 12
 SHORTEST = 0.001
 """Milliseconds; what is below is drawn here."""
 
 
-def histogram_svg(latencies: Latencies) -> str:
-    """Draw the latencies; an empty text when there are none."""
-    return "\n".join(_drawing(latencies)) if latencies.values else ""
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Latencies on a logarithmic scale."""
+
+    bars: tuple[tuple[float, str], ...]
+    """Height in per cent of the highest, and what the bin holds."""
+    decades: tuple[str, ...]
+    marks: tuple[tuple[str, float], ...]
+    """Words, and their place in per cent of the width."""
+
+
+def histogram(latencies: Latencies) -> Histogram | None:
+    """Sort the latencies into bins; None when there are none."""
+    if not latencies.values:
+        return None
+    first, counts = bins(latencies.values)
+    most = max(counts)
+    edges = [10 ** ((first + place) / BINS_PER_DECADE) for place in range(len(counts) + 1)]
+    return Histogram(
+        bars=tuple(
+            (100 * count / most, f"{count:,} from {low:.3g} to {high:.3g} ms")
+            for count, (low, high) in zip(counts, pairwise(edges), strict=True)
+        ),
+        decades=tuple(f"{edge:g} ms" for edge in edges[::BINS_PER_DECADE]),
+        marks=tuple(
+            (f"{name} {value:.2f} ms", 100 * (_bin_of(value) - first) / len(counts))
+            for name, value in (("p50", latencies.median), ("p99", latencies.p99))
+        ),
+    )
 
 
 def bins(values: Sequence[float]) -> tuple[int, tuple[int, ...]]:
@@ -70,7 +92,7 @@ def bins(values: Sequence[float]) -> tuple[int, tuple[int, ...]]:
 
     Bin ``n`` holds from 10^(n/12) to 10^((n+1)/12) milliseconds. At least one decade is covered.
     """
-    numbers = [floor(log10(max(value, SHORTEST)) * BINS_PER_DECADE) for value in values]
+    numbers = [floor(_bin_of(value)) for value in values]
     first = floor(min(numbers) / BINS_PER_DECADE) * BINS_PER_DECADE
     last = ceil((max(numbers) + 1) / BINS_PER_DECADE) * BINS_PER_DECADE
     counts = [0] * (last - first)
@@ -79,43 +101,8 @@ def bins(values: Sequence[float]) -> tuple[int, tuple[int, ...]]:
     return first, tuple(counts)
 
 
-def _drawing(latencies: Latencies) -> Iterator[str]:
-    first, counts = bins(latencies.values)
-    step = (WIDTH - 2 * LEFT) / len(counts)
-    most = max(counts)
-
-    def across(value: float) -> float:
-        place = log10(max(value, SHORTEST)) * BINS_PER_DECADE - first
-        return LEFT + place * step
-
-    yield (
-        f'<svg class="histogram" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img"'
-        ' aria-label="Histogram of latencies">'
-    )
-    for index, count in enumerate(counts):
-        if count:
-            height = max(1.5, (BASE - TOP) * count / most)
-            low, high = (10 ** ((first + index + n) / BINS_PER_DECADE) for n in (0, 1))
-            yield (
-                f'<rect x="{LEFT + index * step + 1:.1f}" y="{BASE - height:.1f}"'
-                f' width="{step - 2:.1f}" height="{height:.1f}" rx="2">'
-                f"<title>{count:,} from {low:.3g} to {high:.3g} ms</title></rect>"
-            )
-    yield f'<line class="axis" x1="{LEFT:g}" y1="{BASE:g}" x2="{WIDTH - LEFT:g}" y2="{BASE:g}"/>'
-    for decade in range(0, len(counts) + 1, BINS_PER_DECADE):
-        value = 10.0 ** ((first + decade) / BINS_PER_DECADE)
-        x = LEFT + decade * step
-        anchor = "start" if decade == 0 else "end" if decade == len(counts) else "middle"
-        yield f'<text x="{x:.1f}" y="{BASE + 20:g}" text-anchor="{anchor}">{value:g} ms</text>'
-    for name, value, y in (("p50", latencies.median, TOP - 18), ("p99", latencies.p99, TOP - 4)):
-        x = across(value)
-        side, shift = ("end", -6) if x > WIDTH / 2 else ("start", 6)
-        yield f'<line class="mark" x1="{x:.1f}" y1="{y - 9:g}" x2="{x:.1f}" y2="{BASE:g}"/>'
-        yield (
-            f'<text class="mark" x="{x + shift:.1f}" y="{y:g}" text-anchor="{side}">'
-            f"{name} {value:.2f} ms</text>"
-        )
-    yield "</svg>"
+def _bin_of(value: float) -> float:
+    return log10(max(value, SHORTEST)) * BINS_PER_DECADE
 
 
 COLUMNS = (
@@ -264,7 +251,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         labels=Labels(shares(run), run.emulated_nodes),
         addresses=ADDRESSES,
         speed=latencies(run, slowest=5),
-        histogram=histogram_svg(latencies(run)),
+        histogram=histogram(latencies(run)),
         rows=[(each, expected(each), actual(each)) for each in others[:STATIC_ROWS]],
         rows_in_all=len(others),
         verdicts=VERDICTS,

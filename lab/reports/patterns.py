@@ -285,32 +285,6 @@ def _indexes(mask: int) -> Iterator[int]:
 
 OUTSIDE = "the other machines"
 
-WHERE = (
-    "anywhere",
-    "between-nodes",
-    "pods-between-nodes",
-    "between-hosts",
-    "os",
-    "os-path",
-    "os-to",
-    "os-from",
-    "node",
-    "crossing",
-    "pods-crossing",
-    "node-from",
-    "node-to",
-    "entry",
-    "pair",
-    "pods-pair",
-    "path",
-    "host",
-    "host-nodes",
-    "host-crossing",
-    "pod",
-    "pod-from",
-    "pod-to",
-)
-"""Kinds of place, the simplest to say first."""
 HOW = ("protocol", "size", "family", "relation", "rule")
 """Kinds of property, the simplest to say first."""
 
@@ -339,6 +313,8 @@ _TAILS = {
     "pod-from": " from pod {0}",
     "pod-to": " to pod {0}",
 }
+WHERE = tuple(_TAILS)
+"""Kinds of place, the simplest to say first."""
 _OS_NAMES = {"linux": "Linux", "windows": "Windows"}
 _RELATIONS = {
     "self": "answered by the source itself",

@@ -16,21 +16,15 @@ RED: frozenset[Verdict] = frozenset({"fail", "flaky", "unexpected-pass", "probe-
 """Verdicts that somebody must look at."""
 
 _NAMED = 5
-_PLURAL: dict[Verdict, str] = {
-    "pass": "pass",
-    "known-limit": "known limits",
-    "fail": "fail",
-    "flaky": "flaky",
-    "unexpected-pass": "unexpected passes",
-    "probe-error": "probe errors",
+_WORDS: dict[Verdict, tuple[str, str]] = {
+    "pass": ("pass", "pass"),
+    "known-limit": ("known limit", "known limits"),
+    "fail": ("fails", "fail"),
+    "flaky": ("flaky", "flaky"),
+    "unexpected-pass": ("unexpected pass", "unexpected passes"),
+    "probe-error": ("probe error", "probe errors"),
 }
-_SINGULAR: dict[Verdict, str] = {
-    **_PLURAL,
-    "known-limit": "known limit",
-    "fail": "fails",
-    "unexpected-pass": "unexpected pass",
-    "probe-error": "probe error",
-}
+"""Of one cell and of several."""
 REFUSALS = {
     "timeout": "no reply",
     "refused": "a refusal",
@@ -43,7 +37,7 @@ REFUSALS = {
 
 def verdict_words(verdict: Verdict, count: int = 2) -> str:
     """``known limits``, or ``known limit`` for a count of one."""
-    return (_SINGULAR if count == 1 else _PLURAL)[verdict]
+    return _WORDS[verdict][count != 1]
 
 
 def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:

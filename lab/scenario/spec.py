@@ -1,7 +1,11 @@
-"""Kubeinit's spec strings: ``k8s-libvirt-1-2-2,compute.os=linux`` and what is wrong with one. Pure.
+"""Kubeinit's spec strings: ``k8s-libvirt-1-2-2,compute.os=linux``, and the scenario of one. Pure.
 
 The numbers are of controllers, computes and hypervisors. Options are about a group of nodes, or
 about one node of it by its name. An error says at which character the wrong part begins.
+
+Figures are Kubeinit's: nodes in 10.0.0.0/24 from its first address on, controllers before
+computes; the services node has the name server's address, .253; the gateway .254 (its
+group_vars/kubeinit_network.yml). The pods' range is its role kubeinit_k8s'.
 """
 
 from __future__ import annotations
@@ -9,10 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network
 
+from lab._log import quantity
 from lab.scenario import values
 from lab.scenario.findings import FileFinding, alternatives, cut, did_you_mean, quoted
-from lab.scenario.scenario import MAX_HYPERVISORS
+from lab.scenario.scenario import MAX_HYPERVISORS, hypervisor_name
 
 FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..."
 EXAMPLE = "k8s-libvirt-1-2-2,compute.os=linux"
@@ -108,7 +114,7 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
     return Spec(written, controllers, computes, hypervisors, asked), ()
 
 
-def told(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
+def describe(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
     """Every finding, pointing at its part, and the form; in a long string by its number."""
     ordered = sorted(findings, key=lambda finding: finding.col)
     long = len(written) > _LINE
@@ -239,3 +245,77 @@ def _in_gib(text: str) -> str:
     """Kubeinit writes memory as a number of KiB."""
     gib = max(1, _number(text) // _KIB_IN_GIB)
     return f"Kubeinit's numbers are KiB: write {quoted(f'{gib}GiB')}"
+
+
+NETWORK = IPv4Network("10.0.0.0/24")
+GATEWAY, NAME_SERVER = NETWORK[-2], NETWORK[-3]
+DOMAIN = "k8scluster.kubeinit.local"
+"""Kubeinit's cluster name and domain, by default."""
+WINDOWS_IMAGE = "windows-server-2022"
+"""The one Windows that Kubeinit supports (its author, July 2022)."""
+_SHARED = 4
+_PODS_PER_NODE = 2
+_UNITS = {"memory": "MiB", "disk": "GiB", "vcpus": ""}
+
+
+def to_yaml(spec: Spec) -> str:
+    """The scenario file of a spec, with a comment at its head that says what it was made from."""
+    pods = _PODS_PER_NODE * (spec.controllers + spec.computes)
+    on = quantity(spec.hypervisors, "hypervisor")
+    listed = "".join(f"  - {{{', '.join(_node(*one, spec))}}}\n" for one in _nodes(spec))
+    return f"""# Made from the spec string {spec.written}
+name: {spec.name}
+summary: Kubeinit's {spec.name}, {quantity(spec.controllers, "controller")}, \
+{quantity(spec.computes, "compute")}, a services node, on {on}
+
+kubernetes:
+  version: "1.36"
+  pod_cidr: 10.244.0.0/16
+  node_prefix: 24
+  service_cidr: 10.96.0.0/12
+  dns_address: 10.96.0.10
+
+network:
+  cidr: {NETWORK}
+  router: {GATEWAY}
+  domain: {DOMAIN}
+
+hypervisors:
+  count: {spec.hypervisors}
+
+topology:
+  kind: kubeinit
+  vni: 4096
+  port: 4789
+
+pods_per_node: {_PODS_PER_NODE}
+
+nodes:
+{listed}
+services:
+  shared:
+    - {{name: everyone, backends: {min(_SHARED, pods)}}}
+"""
+
+
+def _nodes(spec: Spec) -> Iterator[tuple[str, str, str, IPv4Address]]:
+    """Name, group, role and address of every node, in Kubeinit's order."""
+    addresses = NETWORK.hosts()
+    for name in nodes("controller", spec.controllers):
+        yield name, "controller", "control-plane", next(addresses)
+    for name in nodes("compute", spec.computes):
+        yield name, "compute", "worker", next(addresses)
+    yield "services", "services", "services", NAME_SERVER
+
+
+def _node(name: str, group: str, role: str, address: IPv4Address, spec: Spec) -> Iterator[str]:
+    asked = spec.of(group, name)
+    os = asked.get("os", "windows" if group == "compute" else "linux")
+    yield from (f"name: {name}", f"os: {os}", f"role: {role}", f"address: {address}")
+    if os == "windows":
+        yield f"image: {WINDOWS_IMAGE}"
+    for key, value in asked.items():
+        if key in _UNITS:
+            yield f"{key}: {value}{_UNITS[key]}"
+        elif key == "hypervisor":
+            yield f"hypervisor: {hypervisor_name(int(value))}"

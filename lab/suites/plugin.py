@@ -20,7 +20,7 @@ from lab._log import complain
 
 if TYPE_CHECKING:
     from lab.matrix.verdict import RunResult
-    from lab.suites.open_lab import SuiteLab
+    from lab.suites.session import SuiteLab
 
 PACKAGE = "lab.suites"
 SUITE = Path(__file__).parent

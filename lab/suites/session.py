@@ -6,7 +6,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
+from lab.plan.plan import Plan
 from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
 from lab.providers.provider import (
     FAILOVER,
@@ -36,10 +37,86 @@ from lab.providers.provider import (
     Provider,
     find_cluster,
 )
+from lab.scenario.scenario import Limit
 from lab.state.capacity import available, check_room
-from lab.suites.open_lab import SuiteLab
 from lab.topology import gateways
 from lab.topology.intent import Intent
+
+
+class SuiteLab(Protocol):
+    """One lab that is up, found by its name: the lifecycle has it, tests bring their own."""
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+
+    @property
+    def banner(self) -> str:
+        """One sentence: which provider, and what is emulated."""
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided for the lab."""
+
+    @property
+    def intent(self) -> Intent:
+        """What each machine's network must be."""
+
+    @property
+    def limits(self) -> Sequence[Limit]:
+        """What is expected not to work, first match wins."""
+
+    @property
+    def provider(self) -> Provider:
+        """Where the machines come from."""
+
+    @property
+    def handle(self) -> LabHandle:
+        """The lab, as providers get it."""
+
+    @property
+    def windows_rules_off(self) -> Sequence[str]:
+        """Ids of the Windows rules that the lab's emulated nodes do not obey."""
+
+    @property
+    def repeat_with(self) -> str:
+        """The command that repeats a cell, its id aside; empty for ``lab test NAME -k``."""
+
+    def require_running(self) -> None:
+        """Look at the machines.
+
+        Raises
+        ------
+        BrokenError
+            If they are not there.
+
+        """
+
+    def used(
+        self, command: str, say: Callable[[str], None], *, alone: bool = False
+    ) -> AbstractContextManager[None]:
+        """Hold the lab while ``command`` works on it; ``say`` gets a line if it waits.
+
+        With ``alone`` other tests wait.
+
+        Raises
+        ------
+        LabError
+            If another command works on it for too long.
+
+        """
+
+    def cut_off(self, machine: str) -> None:
+        """Take a machine off its networks, so that it comes back even if this is killed."""
+
+    def join_again(self, machine: str) -> None:
+        """Put it back."""
+
+    def record(
+        self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
+    ) -> Path:
+        """Store a run of ``intent``, write its reports; the directory that holds them."""
+
 
 _BYTES_A_CELL = 10_000
 """Cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB a cell with 57,000 of them."""
@@ -242,11 +319,7 @@ class LabSession:
             When the provider, or the lab, has nothing that could fail over.
 
         """
-        self._failover_test(self.lab.intent)
-
-    def _failover_test(self, intent: Intent) -> FailoverTest:
-        lab = self.lab
-        return FailoverTest(lab.provider, lab.handle, intent, say, lab)
+        FailoverTest(self.lab, self.lab.intent)
 
     def fail_over(self) -> Failover:
         """Lose the holder of a gateway and have it back; what was seen is part of the run.
@@ -259,7 +332,7 @@ class LabSession:
         """
         with self.lab.used("test", say, alone=True):
             with self._bound() as intent:
-                found = self._failover_test(intent).run()
+                found = FailoverTest(self.lab, intent).run()
             self.lab.require_running()
         if self.run is not None:
             self.run = replace(self.run, failover=found)
@@ -307,7 +380,7 @@ class LabSession:
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
     ) -> RunResult:
         plan, provider = self.lab.plan, self.lab.provider
-        emulated = () if MACHINES in provider.abilities else self._windows()
+        windows = tuple(node.name for node in plan.nodes if node.os == "windows")
         return RunResult(
             run=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
             lab=self.lab.name,
@@ -316,7 +389,7 @@ class LabSession:
             topology=plan.topology,
             provider=provider.name,
             banner=self.lab.banner,
-            emulated_nodes=emulated,
+            emulated_nodes=() if MACHINES in provider.abilities else windows,
             version=plan.version,
             started=started.isoformat(timespec="seconds"),
             seconds=seconds,
@@ -326,26 +399,11 @@ class LabSession:
             hosts=self.lab.intent.hosts(),
         )
 
-    def _windows(self) -> tuple[str, ...]:
-        return tuple(node.name for node in self.lab.plan.nodes if node.os == "windows")
-
 
 _SETTLE_SECONDS = 30.0
 """For routes to follow, after pods are answered again; BGP comes back in 2 to 5 s."""
 _LOOK_SECONDS = 20.0
 _PACE = BeatPace()
-
-Say = Callable[[str], None]
-
-
-class Cables(Protocol):
-    """Takes machines off their networks and puts them back, whatever comes between."""
-
-    def cut_off(self, machine: str) -> None:
-        """Take the machine off every network."""
-
-    def join_again(self, machine: str) -> None:
-        """Put it back; it may be there already."""
 
 
 class FailoverTest:
@@ -358,18 +416,16 @@ class FailoverTest:
 
     """
 
-    def __init__(
-        self, provider: Provider, lab: LabHandle, intent: Intent, say: Say, cables: Cables
-    ) -> None:
-        if FAILOVER not in provider.abilities:
+    def __init__(self, lab: SuiteLab, intent: Intent) -> None:
+        if FAILOVER not in lab.provider.abilities:
             raise UsageError(
                 f"testing the failover of lab '{lab.name}'",
-                f"provider '{provider.name}' cannot take a machine off its networks",
+                f"provider '{lab.provider.name}' cannot take a machine off its networks",
                 "'--provider netns' and '--provider nspawn' can",
             )
-        self._provider, self._lab, self._say, self._cables = provider, lab, say, cables
-        self._failing = cast(FailoverProvider, provider)
-        self._intent = resolve_gateways(provider, lab, intent)
+        self._lab = lab
+        self._failing = cast(FailoverProvider, lab.provider)
+        self._intent = resolve_gateways(lab.provider, lab.handle, intent)
         self._lost = holder_to_lose(self._intent, lab.name)
 
     def run(self) -> Failover:
@@ -381,20 +437,20 @@ class FailoverTest:
             When pods do not answer to begin with, or the lab's machines are not there.
 
         """
-        cables, lost = self._cables, self._lost
+        lab, lost = self._lab, self._lost
         before = self._holders()
-        self._say(f"failover: {lost} is taken off its networks")
+        say(f"failover: {lost} is taken off its networks")
         try:
-            away = self._turn(lambda: cables.cut_off(lost), away=True)
-            self._say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
-            back = self._turn(lambda: cables.join_again(lost), away=False)
+            away = self._turn(lambda: lab.cut_off(lost), away=True)
+            say(f"failover: {away.longest:.1f} s of silence; {lost} is put back")
+            back = self._turn(lambda: lab.join_again(lost), away=False)
         finally:
-            cables.join_again(lost)
+            lab.join_again(lost)
         return Failover(lost, before, away, back)
 
     def _turn(self, change: Callable[[], None], *, away: bool) -> Turn:
         watched = beats(self._intent, self._lost)
-        silences = self._failing.pulse(self._lab, watched, change, _PACE)
+        silences = self._failing.pulse(self._lab.handle, watched, change, _PACE)
         wrong = self._wrong(away=away)
         return Turn(silences, self._holders(), wrong)
 
@@ -412,10 +468,11 @@ class FailoverTest:
         return ()
 
     def _differences(self, *, away: bool) -> tuple[str, ...]:
-        now = resolve_gateways(self._provider, self._lab, self._intent)
+        lab = self._lab
+        now = resolve_gateways(lab.provider, lab.handle, self._intent)
         wanted = gateways.without(now, self._lost) if away else now
         asked = {one.name: [pod.name for pod in one.pods] for one in wanted.machines}
-        answers = self._provider.observe(self._lab, wanted, asked, Deadline(_LOOK_SECONDS))
+        answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
         # a cluster takes Services from a lost node in its own time
@@ -424,5 +481,5 @@ class FailoverTest:
 
     def _holders(self) -> Mapping[str, str | None]:
         """Who alone holds each gateway."""
-        found = self._failing.gateway_holders(self._lab, self._intent)
+        found = self._failing.gateway_holders(self._lab.handle, self._intent)
         return {node: names[0] if len(names) == 1 else None for node, names in found.items()}

@@ -25,8 +25,7 @@ from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
-from lab.suites.open_lab import SuiteLab
-from lab.suites.session import LabSession
+from lab.suites.session import LabSession, SuiteLab
 
 EVERY = 0.1
 """Seconds between two drawings of the line; the eye asks for no more."""

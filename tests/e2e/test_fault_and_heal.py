@@ -41,7 +41,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
     assert "has no fault" in lab.run("heal", "overlay").stdout
 
 
-@pytest.mark.parametrize("moment", [0.25, 0.35, 0.45, 0.6])
+@pytest.mark.parametrize("moment", [0.25, 0.45])
 def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab: Lab, moment: float) -> None:
     lab.run("up", "overlay")
     process = lab.start("fault", "overlay", "wrong-vni", "--node", "worker1")

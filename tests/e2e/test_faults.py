@@ -6,10 +6,8 @@ import json
 import os
 import shlex
 import signal
-import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,8 @@ from lab_command import Lab, assert_nothing_is_left, processes_with
 pytestmark = pytest.mark.slow
 
 AS_PLAIN_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
-MOMENTS = (0.02, 0.15, 0.2, 0.25, 0.3, 0.35)
-"""Seconds after which a command is killed; they spread over the whole of a bring-up."""
+MOMENTS = (0.02, 0.2, 0.35)
+"""Seconds after which a command is killed; every single point is in the tests of the lifecycle."""
 
 
 def kill_after(seconds: float, process: subprocess.Popen[str]) -> None:
@@ -47,14 +45,14 @@ def test_up_killed_at_any_moment_is_taken_away_by_down(lab: Lab, moment: float) 
     assert_nothing_is_left(lab.state)
 
 
-@pytest.mark.parametrize("moment", [0.4, 1.0, 1.8])
+@pytest.mark.parametrize("moment", [0.4, 1.0])
 def test_test_killed_leaves_a_lab_that_can_be_tested(lab: Lab, moment: float) -> None:
     lab.run("up", "overlay")
     kill_after(moment, lab.start("test", "overlay"))
     lab.run("test", "overlay", "-m", "hairpin")
 
 
-@pytest.mark.parametrize("moment", [0.05, 0.1, 0.15])
+@pytest.mark.parametrize("moment", [0.05, 0.15])
 def test_down_killed_is_finished_by_the_next_down(lab: Lab, moment: float) -> None:
     lab.run("up", "overlay")
     kill_after(moment, lab.start("down", "overlay"))
@@ -98,24 +96,6 @@ def test_name_taken_by_another_scenario_is_refused(lab: Lab) -> None:
     done = lab.run("up", "hard-way", "--name", "mine", code=2)
     assert "taken by scenario 'overlay'" in done.stderr
     assert "lab down mine" in done.stderr
-
-
-def version_of(path: Path, set_to: int | None = None) -> int:
-    with closing(sqlite3.connect(path)) as database:
-        if set_to is not None:
-            database.execute(f"PRAGMA user_version = {set_to}")
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-    return int(version)
-
-
-def test_state_of_a_newer_version_is_refused_and_left_alone(lab: Lab) -> None:
-    lab.run("list")
-    path = lab.state / "state.db"
-    version_of(path, set_to=999)
-    done = lab.run("up", "overlay", code=4)
-    assert "newer" in done.stderr
-    assert version_of(path) == 999
-    path.unlink()
 
 
 def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path: Path) -> None:
@@ -173,12 +153,6 @@ def test_wrong_pod_is_answered_with_the_nearest(lab: Lab) -> None:
     assert "win1-p" in done.stderr
 
 
-def test_selection_without_cells_is_no_success(lab: Lab) -> None:
-    lab.run("up", "overlay")
-    done = lab.run("test", "overlay", "-k", "nothing_like_this", code=3)
-    assert "no cell" in done.stderr.lower()
-
-
 def test_leaving_windows_out_is_said_and_done(lab: Lab) -> None:
     lab.run("up", "overlay", "--only", "linux")
     result = json.loads(lab.run("test", "overlay", "--json").stdout)
@@ -210,22 +184,6 @@ def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab: Lab) -> N
         )
         assert done.returncode == 0, (closed, done.stderr)
         assert "Traceback" not in done.stderr
-
-
-def test_deleted_current_directory_is_named(lab: Lab, tmp_path: Path) -> None:
-    lab.run("up", "overlay")
-    words = shlex.join(lab.command("test", "overlay"))
-    done = subprocess.run(
-        ["sh", "-c", f"mkdir gone && cd gone && rmdir ../gone && exec {words}"],
-        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "has been deleted" in done.stderr
 
 
 def test_labs_up_tested_and_down_side_by_side_are_all_right(lab: Lab) -> None:

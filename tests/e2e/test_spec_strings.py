@@ -31,26 +31,23 @@ def test_a_broken_spec_string_is_usage_and_makes_nothing(lab: Lab) -> None:
     assert not (lab.state / "labs").exists()
 
 
-def test_a_cut_between_hypervisors_is_one_sentence(lab: Lab) -> None:
+DOWN = "for link in {}; do ip link set ${{link##*/}} down; done"
+LOST = {
+    "everything between hypervisors": (("hypervisor-02",), "/sys/class/net/eth0"),
+    "everything to and from the machines on hypervisor-02": (
+        ("hypervisor-02",),
+        "/sys/class/net/vnet*",
+    ),
+    # Its machines are dead with it: nothing works within them either.
+    "everything on hypervisor-02": (("compute-01", "compute-03"), "/sys/class/net/*"),
+}
+
+
+@pytest.mark.parametrize("sentence", LOST)
+def test_what_a_hypervisor_loses_is_one_sentence(lab: Lab, sentence: str) -> None:
     lab.run("up", SPEC)
-    lab.run("exec", "k8s-libvirt-1-3-2", "hypervisor-02", "--", "ip", "link", "set", "eth0", "down")
+    machines, links = LOST[sentence]
+    for machine in machines:
+        lab.run("exec", "k8s-libvirt-1-3-2", machine, "--", "sh", "-c", DOWN.format(links))
     done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
-    assert "everything between hypervisors" in done.stdout
-
-
-def test_a_dead_switch_of_a_hypervisor_is_one_sentence(lab: Lab) -> None:
-    lab.run("up", SPEC)
-    ports = "for port in /sys/class/net/vnet*; do ip link set ${port##*/} down; done"
-    lab.run("exec", "k8s-libvirt-1-3-2", "hypervisor-02", "--", "sh", "-c", ports)
-    done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
-    assert "everything to and from the machines on hypervisor-02" in done.stdout
-
-
-def test_a_lost_hypervisor_is_one_sentence(lab: Lab) -> None:
-    """Its machines are dead with it: nothing works within them either."""
-    lab.run("up", SPEC)
-    for node in ("compute-01", "compute-03"):
-        links = "for link in /sys/class/net/*; do ip link set ${link##*/} down; done"
-        lab.run("exec", "k8s-libvirt-1-3-2", node, "--", "sh", "-c", links)
-    done = lab.run("test", "k8s-libvirt-1-3-2", "-m", "pod-pod or pod-node", code=1)
-    assert "everything on hypervisor-02" in done.stdout
+    assert sentence in done.stdout

@@ -136,12 +136,6 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_help_says_every_sentence_to_its_end(lab: Lab) -> None:
-    commands = lab.run("--help").stdout.partition("Labs:")[2]
-    assert "nights, and forgotten labs." in commands
-    assert "..." not in commands
-
-
 def test_exec_leaves_the_options_of_its_command_alone(lab: Lab) -> None:
     lab.run("up", "overlay")
     assert "Filesystem" in lab.run("exec", "overlay", "worker1-p1", "df", "-h").stdout

@@ -97,14 +97,6 @@ def test_exec_runs_in_the_pod_with_its_exit_code(lab: Lab) -> None:
     assert json.loads(answer.stdout)["endpoint"] == "worker1-p1"
 
 
-def test_repeat_command_of_a_cell_runs_that_cell_alone(lab: Lab) -> None:
-    lab.run("up", "overlay")
-    cell = "pod-pod/worker1-p1/win1-p1/tcp-small"
-    result = json.loads(lab.run("test", "overlay", "-k", cell, "--json").stdout)
-    assert [found["id"] for found in result["cells"]] == [cell]
-    assert cell in result["cells"][0]["repeat"]
-
-
 def test_reading_commands_answer_in_json(lab: Lab) -> None:
     lab.run("up", "overlay")
     for words in (("list",), ("status", "overlay"), ("plan", "overlay"), ("show", "overlay")):

@@ -13,7 +13,7 @@ from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
+from lab.providers.libvirt.vxlan_underlay import VxlanDevices, VxlanUnderlay
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
@@ -85,7 +85,7 @@ def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three: tuple[BridgedHost, .
 def test_when_a_host_reboots_the_others_are_left_alone(three: tuple[BridgedHost, ...]) -> None:
     whole = carriage(three)
     whole.make(OWNER)
-    (device,) = vxlan_underlay.remove_tunnels(three[1].shell(), LAB.token, whole.deadline)
+    (device,) = VxlanDevices(three[1].shell(), whole.deadline).remove(LAB.token)
     assert whole.differences() == (f"tunnel end '{device}' on hypervisor 'h2' is gone",)
     assert whole.make(OWNER) == (f"tunnel end '{device}' on 'h2' made",)
     assert three[0].guest.ping(three[1].guest_address, MTU) == 0

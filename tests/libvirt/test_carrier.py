@@ -14,9 +14,8 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import TunnelEnd
+from lab.providers.libvirt.vxlan_underlay import TunnelEnd, VxlanDevices
 
 UPLINK, MTU = 1400, 1350
 TOKEN = "3fa9c2d1b0e84f6a9d7c5b3a19283746"
@@ -50,7 +49,7 @@ def ends(hosts: tuple[BridgedHost, ...]) -> tuple[TunnelEnd, ...]:
 
 def carry(hosts: tuple[BridgedHost, ...]) -> None:
     for host, end in zip(hosts, ends(hosts), strict=True):
-        assert vxlan_underlay.ensure_tunnel(host.shell(), end, OWNER, soon())
+        assert VxlanDevices(host.shell(), soon()).ensure(end, OWNER)
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ def _sent(host: BridgedHost) -> str:
 def test_doing_it_again_changes_nothing(two: tuple[BridgedHost, ...]) -> None:
     carry(two)
     shell = two[0].shell()
-    assert not vxlan_underlay.ensure_tunnel(shell, ends(two)[0], OWNER, soon())
+    assert not VxlanDevices(shell, soon()).ensure(ends(two)[0], OWNER)
     assert shell.changes() == 0
 
 
@@ -129,10 +128,10 @@ def test_what_was_damaged_is_told_and_mended(
     carry(two)
     first, second = two
     first.space.do(damage)
-    (told,) = vxlan_underlay.differences(first.shell(), ends(two)[0], soon())
+    (told,) = VxlanDevices(first.shell(), soon()).differences(ends(two)[0])
     assert re.search(says, told), told
-    assert vxlan_underlay.ensure_tunnel(first.shell(), ends(two)[0], OWNER, soon())
-    assert vxlan_underlay.differences(first.shell(), ends(two)[0], soon()) == ()
+    assert VxlanDevices(first.shell(), soon()).ensure(ends(two)[0], OWNER)
+    assert VxlanDevices(first.shell(), soon()).differences(ends(two)[0]) == ()
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
@@ -154,7 +153,7 @@ def test_one_made_differently_is_made_anew(two: tuple[BridgedHost, ...], wrong: 
         f"ip link add {DEVICE} type vxlan {wrong}",
         f"ip link set {DEVICE} alias {alias}",
     )
-    assert vxlan_underlay.ensure_tunnel(first.shell(), ends(two)[0], OWNER, soon())
+    assert VxlanDevices(first.shell(), soon()).ensure(ends(two)[0], OWNER)
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
@@ -172,15 +171,13 @@ def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> No
         "ip link add flannel.1 type vxlan id 1 dstport 8472",
     )
     with pytest.raises(BrokenError, match=f"'{DEVICE}' that is not of this lab"):
-        vxlan_underlay.ensure_tunnel(host.shell(), end, OWNER, soon())
+        VxlanDevices(host.shell(), soon()).ensure(end, OWNER)
     other = replace(end, device="hxffffffff-clus", vni=778)
-    vxlan_underlay.ensure_tunnel(host.shell(), other, STRANGER, soon())
+    VxlanDevices(host.shell(), soon()).ensure(other, STRANGER)
     with pytest.raises(BrokenError, match="'hxffffffff-clus' that is not of this lab"):
-        vxlan_underlay.ensure_tunnel(
-            host.shell(), replace(end, device="hxffffffff-clus"), OWNER, soon()
-        )
+        VxlanDevices(host.shell(), soon()).ensure(replace(end, device="hxffffffff-clus"), OWNER)
     before = host.links()
-    assert vxlan_underlay.remove_tunnels(host.shell(), TOKEN, soon()) == ()
+    assert VxlanDevices(host.shell(), soon()).remove(TOKEN) == ()
     assert host.links() == before
 
 
@@ -189,15 +186,15 @@ def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
 ) -> None:
     before = two[0].links()
     carry(two)
-    assert vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon()) == (DEVICE,)
+    assert VxlanDevices(two[0].shell(), soon()).remove(TOKEN) == (DEVICE,)
     assert two[0].links() == before
-    assert vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon()) == ()
+    assert VxlanDevices(two[0].shell(), soon()).remove(TOKEN) == ()
 
 
 def test_whose_it_is_stands_on_the_device_itself(two: tuple[BridgedHost, ...]) -> None:
     carry(two)
     two[0].space.do("ip link add flannel.1 type vxlan id 1 dstport 8472")
-    assert vxlan_underlay.owned_tunnels(two[0].shell(), soon()) == ((DEVICE, OWNER),)
+    assert VxlanDevices(two[0].shell(), soon()).owned() == ((DEVICE, OWNER),)
 
 
 def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
@@ -208,20 +205,20 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
         "ip link add other0 type vxlan id 900 dstport 14789",
         "ip link add flannel.1 type vxlan id 901 dstport 8472",
     )
-    assert vxlan_underlay.used_vnis(two[0].shell(), TOKEN, soon()) == {900}
-    assert vxlan_underlay.used_vnis(two[0].shell(), STRANGER.token, soon()) == {777, 900}
+    assert VxlanDevices(two[0].shell(), soon()).used_vnis(TOKEN) == {900}
+    assert VxlanDevices(two[0].shell(), soon()).used_vnis(STRANGER.token) == {777, 900}
 
 
 def test_a_bridge_that_is_not_there_is_said(two: tuple[BridgedHost, ...]) -> None:
     end = replace(ends(two)[0], bridge="nobr0")
     with pytest.raises(BrokenError, match=r"carrying network 'cluster' on hypervisor 'h1'.*nobr0"):
-        vxlan_underlay.ensure_tunnel(two[0].shell(), end, OWNER, soon())
-    vxlan_underlay.remove_tunnels(two[0].shell(), TOKEN, soon())
+        VxlanDevices(two[0].shell(), soon()).ensure(end, OWNER)
+    VxlanDevices(two[0].shell(), soon()).remove(TOKEN)
 
 
 def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) -> None:
     before = two[0].links()
-    vxlan_underlay.require_tunnels(two[0].shell(), hypervisor(), soon())
+    VxlanDevices(two[0].shell(), soon()).require(hypervisor())
     assert two[0].links() == before
 
 
@@ -236,7 +233,7 @@ def test_an_uplink_other_than_the_inventory_says_is_refused(
     two: tuple[BridgedHost, ...], change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(PreflightError, match=says):
-        vxlan_underlay.require_tunnels(two[0].shell(), hypervisor().replace(**change), soon())
+        VxlanDevices(two[0].shell(), soon()).require(hypervisor().replace(**change))
 
 
 def hypervisor() -> Hypervisor:
@@ -249,5 +246,5 @@ def test_a_user_without_the_right_is_refused_and_told_what_would_help() -> None:
     with namespace() as space:
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "env", "PATH=/usr/bin:/bin")
         with pytest.raises(PreflightError) as told:
-            vxlan_underlay.require_tunnels(NamespaceShell(space, *nobody), hypervisor(), soon())
+            VxlanDevices(NamespaceShell(space, *nobody), soon()).require(hypervisor())
     assert "sudo" in str(told.value)

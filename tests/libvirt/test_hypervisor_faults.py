@@ -127,15 +127,6 @@ def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_p
         network.undefine()
 
 
-def test_a_hypervisor_that_is_not_in_the_inventory_is_refused(lab: Drill, connected: Any) -> None:
-    file = lab.folder / "elsewhere.yaml"
-    file.write_text(f"{SCENARIO.read_text()}    hypervisor: elsewhere\n")
-    up = ("up", str(file), "--provider", "libvirt", "--pods", "namespaces", "--name", lab.name)
-    said = lab.run(*up, code=2).stderr
-    assert "on hypervisor 'elsewhere', and the inventory has no such name or tag" in said
-    assert lab.left(connected) == set()
-
-
 def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any) -> None:
     file = lab.folder / "huge.yaml"
     file.write_text(SCENARIO.read_text().replace("512MiB", "1100GiB"))

@@ -238,23 +238,6 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHan
         domain.undefine()
 
 
-def test_a_saved_domain_goes_with_its_memory(host: Host, lab: LabHandle) -> None:
-    domain = made(host, lab, "a")
-    domain.create()
-    assert domains.save(domain)
-    saves = Path("/var/lib/libvirt/qemu/save")
-    assert (saves / f"{domain.name()}.save").exists()
-    remove_lab(host, lab.token)
-    assert not (saves / f"{domain.name()}.save").exists()
-
-
-def test_an_unreachable_hypervisor_is_named_with_a_cure() -> None:
-    away = Hypervisor(name="away", uri="qemu+ssh://root@127.0.0.1:9/system")
-    with pytest.raises(PreflightError, match="connecting to hypervisor 'away'") as raised:
-        connection.connect(away)
-    assert raised.value.hint
-
-
 def test_pools_of_labs_are_told_from_others_by_their_path() -> None:
     assert storage.token_of(storage.lab_path("/srv", "abc")) == "abc"
     assert storage.token_of("/srv/abc") is None

@@ -154,16 +154,6 @@ def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(
     assert found(two_hypervisors[0]) == set()
 
 
-def test_a_key_that_does_not_log_in_is_said_with_the_fix(lab: Lab, two_hypervisors: Two) -> None:
-    first, second = two_hypervisors
-    text = lab.inventory.read_text().replace(f"{second.directory}/key", f"{first.directory}/key")
-    lab.inventory.write_text(text)
-    said = lab.run(*lab.up(), code=4)
-    assert "connecting to hypervisor 'host2'" in said
-    assert "Permission denied" in said
-    assert "keyfile=" in said
-
-
 def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(
     tmp_path: Path, two_hypervisors: Two
 ) -> None:

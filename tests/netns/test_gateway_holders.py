@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
@@ -9,7 +11,8 @@ from observed_labs import differences
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.providers.failover import Beat, BeatPace, resolve_gateways
-from lab.suites.session import FailoverTest
+from lab.suites.session import FailoverTest, SuiteLab
+from lab.topology.intent import Intent
 
 pytestmark = pytest.mark.slow
 
@@ -32,14 +35,12 @@ def holders(running: Running) -> set[str]:
     return {name for names in held(running).values() for name in names}
 
 
-def test_a_failover_and_another_one_back(running: Running) -> None:
-    heard: list[str] = []
+def test_a_failover_and_another_one_back(
+    running: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert holders(running) == {"master1"}
     for _ in range(2):
-        test = FailoverTest(
-            running.provider, running.lab, running.intent, heard.append, ByHand(running)
-        )
-        found = test.run()
+        found = failover_of(running, running.intent).run()
         assert found.trouble == ""
         assert found.lost == found.before["node009"]
         assert found.lost not in found.away.holders.values()
@@ -48,7 +49,7 @@ def test_a_failover_and_another_one_back(running: Running) -> None:
             assert ADVERT_SECONDS < one.seconds < 15.0, one
             assert 0 < one.answered < one.sent, one
         assert holders(running) == set(found.back.holders.values())
-    assert len(heard) == 4
+    assert capsys.readouterr().err.count("failover: ") == 4
     assert differences(running) == ()
 
 
@@ -96,17 +97,22 @@ def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
 
 def test_other_providers_and_topologies_are_refused(running: Running) -> None:
     with pytest.raises(UsageError, match="provider 'libvirt' cannot take a machine off"):
-        FailoverTest(_Other(), running.lab, running.intent, print, ByHand(running))  # type: ignore[arg-type]
+        failover_of(running, running.intent, _Other())
     overlay = scenario_intent("overlay")
     with pytest.raises(UsageError, match="has no gateway that could fail over"):
-        FailoverTest(running.provider, running.lab, overlay, print, ByHand(running))
+        failover_of(running, overlay)
+
+
+def failover_of(running: Running, intent: Intent, provider: object = None) -> FailoverTest:
+    return FailoverTest(cast("SuiteLab", ByHand(running, provider or running.provider)), intent)
 
 
 class ByHand:
-    """Cuts off and puts back without writing it down."""
+    """A lab of which machines are cut off and put back without writing it down."""
 
-    def __init__(self, running: Running) -> None:
-        self.running = running
+    def __init__(self, running: Running, provider: object) -> None:
+        self.running, self.provider = running, provider
+        self.handle, self.name = running.lab, running.lab.name
 
     def cut_off(self, machine: str) -> None:
         self.running.provider.cut_off(self.running.lab, self.running.intent, machine)

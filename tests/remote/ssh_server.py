@@ -126,22 +126,6 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in text.split()]
 
 
-def long_sleep(number: int) -> str:
-    """A command line that no other test run on this machine has."""
-    return f"sleep {os.getpid()}{number:04d}"
-
-
-def running(words: str) -> list[int]:
-    """Ids of the processes whose whole command line that is."""
-    wanted = words.replace(" ", "\0") + "\0"
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_text(errors="replace") == wanted:
-                found.append(int(path.parent.name))
-    return found
-
-
 NewSshd = Callable[..., Sshd]
 NewShell = Callable[..., SshShell]
 """What every test may ask for."""

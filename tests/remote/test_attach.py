@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ssh_server import Sshd, running
+from shell_contract import wait_until_gone
+from ssh_server import Sshd
 
 import lab
 from lab._deadline import Deadline
@@ -134,7 +135,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command(sshd: Sshd) -> None:
         assert process.stdout.readline() == f"{word}\n".encode()
         process.stdout.close()
         process.wait(20)
-    Deadline(5).wait("waiting", lambda: running(f"yes {word}"), until=lambda left: not left)
+    wait_until_gone(f"yes {word}")
 
 
 def test_a_command_that_ends_with_255_is_not_a_lost_connection(sshd: Sshd) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import say
-from lab.providers.libvirt import connection, domains, networks, storage, vxlan_underlay
+from lab.providers.libvirt import connection, domains, networks, storage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.libvirt.placement import LibvirtLayout
+from lab.providers.libvirt.vxlan_underlay import VxlanDevices
 from lab.providers.provider import LabHandle, Mark
 
 _TUNNEL_SECONDS = 60.0
@@ -70,7 +71,7 @@ def _tunnels(host: Host, token: str) -> tuple[str, ...]:
         shell = host.shell
     except UsageError:  # without a shell there, none was ever made
         return ()
-    return vxlan_underlay.remove_tunnels(shell, token, Deadline(_TUNNEL_SECONDS))
+    return VxlanDevices(shell, Deadline(_TUNNEL_SECONDS)).remove(token)
 
 
 def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]:

@@ -13,7 +13,7 @@ import json
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -80,15 +80,29 @@ class VxlanDevice:
         """Whose it is; None for a stranger's."""
         return read_alias(self.alias)
 
-    def facets(self) -> Iterator[tuple[str, object]]:
+    def facets(self) -> Mapping[str, object]:
         """All of it that must be right, by name."""
-        yield "VNI", self.vni
-        yield "port", self.port
-        yield "local address", self.local
-        yield "learning", self.learning
-        yield "MTU", self.mtu
-        yield "bridge", self.bridge or "none"
-        yield "up", self.up
+        return {
+            "VNI": self.vni,
+            "port": self.port,
+            "local address": self.local,
+            "learning": self.learning,
+            "MTU": self.mtu,
+            "bridge": self.bridge or "none",
+            "up": self.up,
+        }
+
+    def is_of(self, token: str, vni: int | None = None) -> bool:
+        """Whether it is that lab's by its mark, or was made for it and not marked any more.
+
+        Without a mark it is known by its name, or where ``vni`` is given by that.
+        """
+        if self.owner is not None:
+            return self.owner.token == token
+        if self.alias or self.port != PORT:
+            return False
+        named = ownership.is_tunnel_name(self.device, token)
+        return named if vni is None else self.vni == vni
 
 
 class VxlanDevices:
@@ -102,44 +116,115 @@ class VxlanDevices:
         """Every VXLAN device, whoever's."""
         return tuple(_read_vxlans(self._asked("ip", "-details", "link", "show", "type", "vxlan")))
 
-    def vxlan(self, device: str) -> VxlanDevice | None:
-        """The VXLAN device of that name."""
+    def owned(self) -> tuple[tuple[str, Owner], ...]:
+        """Every tunnel end that carries our mark, by device, and whose it is."""
+        return tuple((one.device, one.owner) for one in self.vxlans() if one.owner)
+
+    def used_vnis(self, token: str) -> frozenset[int]:
+        """The VNIs that others than the lab use there on our port."""
+        return frozenset(
+            one.vni
+            for one in self.vxlans()
+            if one.port == PORT and (one.owner is None or one.owner.token != token)
+        )
+
+    def differences(self, end: TunnelEnd) -> tuple[str, ...]:
+        """What of a tunnel end is not as it must be; empty when all is."""
+        return tuple(self._differences(end, self._find(end.device)))
+
+    def _find(self, device: str) -> VxlanDevice | None:
         return next((one for one in self.vxlans() if one.device == device), None)
 
-    def flooded(self, device: str) -> set[str]:
-        """The addresses that frames to unknown MACs are sent to."""
-        entries = self._asked("bridge", "fdb", "show", "dev", device)
-        return {one["dst"] for one in entries if one.get("mac") == FLOOD and "dst" in one}
+    def _differences(self, end: TunnelEnd, found: VxlanDevice | None) -> Iterator[str]:
+        what = f"tunnel end '{end.device}' on hypervisor '{end.host}'"
+        if found is None:
+            yield f"{what} is gone"
+            return
+        wanted = {
+            "VNI": end.vni,
+            "port": PORT,
+            "local address": end.local,
+            "learning": True,
+            "MTU": end.mtu,
+            "bridge": end.bridge,
+            "up": True,
+        }
+        for facet, value in found.facets().items():
+            if value != wanted[facet]:
+                yield f"{what} has {facet} {value}, not {wanted[facet]}"
+        if found.owner is None:
+            yield f"{what} does not say whose it is"
+        entries = self._asked("bridge", "fdb", "show", "dev", end.device)
+        remotes = {one["dst"] for one in entries if one.get("mac") == FLOOD and "dst" in one}
+        if remotes != set(end.remotes):
+            yield f"{what} leads to {sorted(remotes)}, not {sorted(end.remotes)}"
 
-    def holds(self, address: str) -> tuple[str, int] | None:
-        """The device that has the address, and its MTU; None if none has."""
-        for link in self._asked("ip", "address", "show", "to", f"{address}/32"):
-            if link.get("addr_info"):
-                return str(link["ifname"]), int(link["mtu"])
-        return None
+    def ensure(self, end: TunnelEnd, owner: Owner) -> bool:
+        """Have the tunnel end as it must be; whether anything had to be done.
 
-    def try_vxlan(self) -> None:
-        """Make a VXLAN device in a namespace that is gone the moment after.
+        Raises PreflightError when this user may not make it, or the kernel has no VXLAN. Raises
+        BrokenError when a stranger's device has its name, or the network's bridge is not there.
+        """
+        doing = f"carrying network '{end.segment}' on hypervisor '{end.host}'"
+        found = self._find(end.device)
+        if not list(self._differences(end, found)):
+            return False
+        if found is not None:
+            if not found.is_of(owner.token, end.vni):
+                raise BrokenError(
+                    doing,
+                    f"there is a device '{end.device}' that is not of this lab",
+                    f"see whose it is: 'ip -details link show {end.device}'",
+                )
+            self._delete(end.device, doing)
+        self._changed(doing, "ip", "-batch", "-", lines=_commands(end, owner))
+        flood = [f"fdb append {FLOOD} dev {end.device} dst {remote}" for remote in end.remotes]
+        self._changed(doing, "bridge", "-batch", "-", lines=flood)
+        return True
 
-        Raises PreflightError when it cannot be made, with the reason and the fix.
+    def remove(self, token: str, keep: Collection[str] = ()) -> tuple[str, ...]:
+        """Remove the lab's tunnel ends but those to keep; their names. Safe to repeat."""
+        gone = [one.device for one in self.vxlans() if one.is_of(token) and one.device not in keep]
+        for device in gone:
+            self._delete(device, f"removing tunnel end '{device}'")
+        return tuple(gone)
+
+    def require(self, hypervisor: Hypervisor) -> None:
+        """See that the hypervisor can be one end of tunnels; nothing is made that stays.
+
+        Raises PreflightError when it cannot: no right to, no VXLAN, another address or a smaller
+        MTU than the inventory says.
         """
         add = ("ip", "link", "add", "probe", "type", "vxlan", "id", "1", "dstport", "4789")
         self._changed("trying a VXLAN device", "unshare", "--net", *add)
+        address = tunnel_address(hypervisor)
+        doing = f"looking for the uplink of hypervisor '{hypervisor.name}'"
+        held = [
+            link
+            for link in self._asked("ip", "address", "show", "to", f"{address}/32")
+            if link.get("addr_info")
+        ]
+        if not held:
+            raise PreflightError(
+                doing,
+                f"none of its devices has the address {address}",
+                f"give '{hypervisor.name}' in the inventory the 'address' by which the other "
+                "hypervisors reach it",
+            )
+        device, mtu = held[0]["ifname"], int(held[0]["mtu"])
+        if mtu < hypervisor.mtu:
+            raise PreflightError(
+                doing,
+                f"its device '{device}' has an MTU of {mtu}, and the inventory says "
+                f"{hypervisor.mtu}",
+                f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
+            )
 
-    def delete(self, device: str, doing: str) -> None:
-        """Take a device away; safe where it has gone meanwhile."""
+    def _delete(self, device: str, doing: str) -> None:
+        """Remove a device, which others may have removed meanwhile."""
         done = self._run(*self._as_root, "ip", "link", "delete", "dev", device)
         if done.code != 0 and "Cannot find device" not in done.stderr:
             _raise_refusal(doing, done)
-
-    def batch(self, commands: Sequence[str], doing: str) -> None:
-        """Run ``ip`` commands, all or, where one fails, those before it."""
-        self._changed(doing, "ip", "-batch", "-", lines=commands)
-
-    def flood(self, device: str, addresses: Collection[str], doing: str) -> None:
-        """Send frames to unknown MACs to all of the addresses."""
-        lines = [f"fdb append {FLOOD} dev {device} dst {address}" for address in addresses]
-        self._changed(doing, "bridge", "-batch", "-", lines=lines)
 
     @cached_property
     def _as_root(self) -> tuple[str, ...]:
@@ -318,142 +403,15 @@ def choose_vni(token: str, segment: str, taken: Collection[int]) -> int:
     )
 
 
-def used_vnis(shell: Shell, token: str, deadline: Deadline) -> frozenset[int]:
-    """The VNIs that others than the lab use on that hypervisor."""
-    return frozenset(
-        one.vni
-        for one in VxlanDevices(shell, deadline).vxlans()
-        if one.port == PORT and (one.owner is None or one.owner.token != token)
-    )
-
-
-def differences(shell: Shell, carrier: TunnelEnd, deadline: Deadline) -> tuple[str, ...]:
-    """What of a tunnel end is not as it must be; empty when all is."""
-    return tuple(_differences(VxlanDevices(shell, deadline), carrier))
-
-
-def ensure_tunnel(shell: Shell, carrier: TunnelEnd, owner: Owner, deadline: Deadline) -> bool:
-    """Have the tunnel end as it must be; whether anything had to be done.
-
-    Raises PreflightError when this user may not make it, or the kernel has no VXLAN. Raises
-    BrokenError when a stranger's device has its name, or the network's bridge is not there.
-    """
-    links = VxlanDevices(shell, deadline)
-    doing = f"carrying network '{carrier.segment}' on hypervisor '{carrier.host}'"
-    if not list(_differences(links, carrier)):
-        return False
-    found = links.vxlan(carrier.device)
-    if found is not None and not _is_of_lab(found, carrier, owner.token):
-        raise BrokenError(
-            doing,
-            f"there is a device '{carrier.device}' that is not of this lab",
-            f"see whose it is: 'ip -details link show {carrier.device}'",
-        )
-    if found is not None:
-        links.delete(carrier.device, doing)
-    links.batch(_commands(carrier, owner), doing)
-    links.flood(carrier.device, carrier.remotes, doing)
-    return True
-
-
-def remove_tunnels(shell: Shell, token: str, deadline: Deadline) -> tuple[str, ...]:
-    """Take away every tunnel end of the lab with that token; their names. Safe to repeat."""
-    links = VxlanDevices(shell, deadline)
-    gone = [one.device for one in links.vxlans() if _of_lab(one, token)]
-    for device in gone:
-        links.delete(device, f"removing tunnel end '{device}'")
-    return tuple(gone)
-
-
-def remove_tunnel(shell: Shell, device: str, deadline: Deadline) -> None:
-    """Take one tunnel end away, which must be known to be ours."""
-    VxlanDevices(shell, deadline).delete(device, f"removing tunnel end '{device}'")
-
-
-def owned_tunnels(shell: Shell, deadline: Deadline) -> tuple[tuple[str, Owner], ...]:
-    """Every tunnel end that carries our mark, by device, and whose it is."""
-    return tuple(
-        (one.device, one.owner) for one in VxlanDevices(shell, deadline).vxlans() if one.owner
-    )
-
-
-def _of_lab(found: VxlanDevice, token: str) -> bool:
-    """The lab's by its mark, or by its name where whoever made it was cut off before marking."""
-    if found.owner is not None:
-        return found.owner.token == token
-    return not found.alias and found.port == PORT and ownership.is_tunnel_name(found.device, token)
-
-
-def _is_of_lab(found: VxlanDevice, carrier: TunnelEnd, token: str) -> bool:
-    """Ours, or one that was cut off between being made and being marked."""
-    if found.owner is not None:
-        return found.owner.token == token
-    return not found.alias and (found.vni, found.port) == (carrier.vni, PORT)
-
-
-def _differences(links: VxlanDevices, carrier: TunnelEnd) -> Iterator[str]:
-    found = links.vxlan(carrier.device)
-    what = f"tunnel end '{carrier.device}' on hypervisor '{carrier.host}'"
-    if found is None:
-        yield f"{what} is gone"
-        return
-    wanted = VxlanDevice(
-        device=carrier.device,
-        vni=carrier.vni,
-        port=PORT,
-        local=carrier.local,
-        learning=True,
-        mtu=carrier.mtu,
-        bridge=carrier.bridge,
-        up=True,
-        alias=found.alias,
-    )
-    for facet, value in found.facets():
-        if value != (right := dict(wanted.facets())[facet]):
-            yield f"{what} has {facet} {value}, not {right}"
-    if found.owner is None:
-        yield f"{what} does not say whose it is"
-    remotes = links.flooded(carrier.device)
-    if remotes != set(carrier.remotes):
-        yield f"{what} leads to {sorted(remotes)}, not {sorted(carrier.remotes)}"
-
-
-def _commands(carrier: TunnelEnd, owner: Owner) -> tuple[str, ...]:
-    device = carrier.device
-    tunnel = f"local {carrier.local} dstport {PORT} ttl {_TTL} learning"
+def _commands(end: TunnelEnd, owner: Owner) -> tuple[str, ...]:
+    device = end.device
+    tunnel = f"local {end.local} dstport {PORT} ttl {_TTL} learning"
     return (
-        f"link add {device} type vxlan id {carrier.vni} {tunnel}",
+        f"link add {device} type vxlan id {end.vni} {tunnel}",
         f"link set dev {device} alias {write_alias(owner)}",
-        f"link set dev {device} mtu {carrier.mtu} addrgenmode none",
-        f"link set dev {device} master {carrier.bridge} up",
+        f"link set dev {device} mtu {end.mtu} addrgenmode none",
+        f"link set dev {device} master {end.bridge} up",
     )
-
-
-def require_tunnels(shell: Shell, hypervisor: Hypervisor, deadline: Deadline) -> None:
-    """See that a hypervisor can be one end of tunnels; nothing is made that stays.
-
-    Raises PreflightError when it cannot: no right to, no VXLAN, another address or a smaller MTU
-    than the inventory says.
-    """
-    links = VxlanDevices(shell, deadline)
-    links.try_vxlan()
-    address = tunnel_address(hypervisor)
-    doing = f"looking for the uplink of hypervisor '{hypervisor.name}'"
-    held = links.holds(address)
-    if held is None:
-        raise PreflightError(
-            doing,
-            f"none of its devices has the address {address}",
-            f"give '{hypervisor.name}' in the inventory the 'address' by which the other "
-            "hypervisors reach it",
-        )
-    device, mtu = held
-    if mtu < hypervisor.mtu:
-        raise PreflightError(
-            doing,
-            f"its device '{device}' has an MTU of {mtu}, and the inventory says {hypervisor.mtu}",
-            f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
-        )
 
 
 def tunnel_address(hypervisor: Hypervisor) -> str:
@@ -497,23 +455,28 @@ class VxlanUnderlay:
 
         Raises PreflightError naming the hypervisor, what is in the way, and the fix.
         """
-        self._on_each(
-            lambda host: require_tunnels(host.shell, host.hypervisor, self.deadline), self._joined()
-        )
+        self._on_each(lambda host: self._devices(host).require(host.hypervisor))
 
     def make(self, owner: Owner) -> tuple[str, ...]:
         """Have every tunnel end as it must be, and no other of this lab's; what was done.
 
-        Raises PreflightError, BrokenError as :func:`carrier.ensure` does.
+        Raises PreflightError, BrokenError as :meth:`VxlanDevices.ensure` does.
         """
         wanted = self._planned()
-        done = self._on_each(lambda host: self._make(host, wanted, owner), self._joined())
+        done = self._on_each(lambda host: self._make(host, wanted, owner))
         return tuple(line for lines in done.values() for line in lines)
 
     def differences(self) -> tuple[str, ...]:
         """What is not as it must be, in words; empty when all is, or none is needed."""
         wanted = self._planned()
-        found = self._on_each(lambda host: self._look(host, wanted), self._joined())
+        found = self._on_each(
+            lambda host: [
+                line
+                for one in wanted
+                if one.host == host.name
+                for line in self._devices(host).differences(one)
+            ]
+        )
         return tuple(line for lines in found.values() for line in lines)
 
     def _joined(self) -> tuple[str, ...]:
@@ -521,39 +484,24 @@ class VxlanUnderlay:
         return tuple(dict.fromkeys(name for hosts in spans.values() for name in hosts))
 
     def _planned(self) -> tuple[TunnelEnd, ...]:
-        joined = self._joined()
-        ends = {name: tunnel_address(self.hosts[name].hypervisor) for name in joined}
-        taken = self._on_each(
-            lambda host: used_vnis(host.shell, self.lab.token, self.deadline), joined
-        )
+        ends = {name: tunnel_address(self.hosts[name].hypervisor) for name in self._joined()}
+        taken = self._on_each(lambda host: self._devices(host).used_vnis(self.lab.token))
         numbers = frozenset[int]().union(*taken.values())
         return plan_tunnels(self.lab, self.intent, self.machines, ends, numbers)
 
     def _make(self, host: Host, wanted: tuple[TunnelEnd, ...], owner: Owner) -> list[str]:
-        done: list[str] = []
+        devices = self._devices(host)
         here = [one for one in wanted if one.host == host.name]
-        for device, whose in owned_tunnels(host.shell, self.deadline):
-            if whose.token == self.lab.token and device not in {one.device for one in here}:
-                remove_tunnel(host.shell, device, self.deadline)
-                done.append(f"tunnel end '{device}' on '{host.name}' removed")
-        done += [
-            f"tunnel end '{one.device}' on '{host.name}' made"
-            for one in here
-            if ensure_tunnel(host.shell, one, owner, self.deadline)
-        ]
-        return done
-
-    def _look(self, host: Host, wanted: tuple[TunnelEnd, ...]) -> list[str]:
+        removed = devices.remove(self.lab.token, {one.device for one in here})
+        made = [one.device for one in here if devices.ensure(one, owner)]
         return [
-            line
-            for one in wanted
-            if one.host == host.name
-            for line in differences(host.shell, one, self.deadline)
+            *(f"tunnel end '{device}' on '{host.name}' removed" for device in removed),
+            *(f"tunnel end '{device}' on '{host.name}' made" for device in made),
         ]
 
-    def _on_each(self, act: Callable[[Host], _T], names: tuple[str, ...]) -> Mapping[str, _T]:
-        def job(host: Host) -> Callable[[], _T]:
-            return lambda: act(host)
+    def _devices(self, host: Host) -> VxlanDevices:
+        return VxlanDevices(host.shell, self.deadline)
 
-        jobs = {name: {name: job(self.hosts[name])} for name in names}
+    def _on_each(self, act: Callable[[Host], _T]) -> Mapping[str, _T]:
+        jobs = {name: {name: partial(act, self.hosts[name])} for name in self._joined()}
         return run_jobs(jobs, {}, self.deadline)

@@ -129,7 +129,9 @@ def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(
         assert path.stat().st_mode & 0o622 == 0o600, path
 
 
-@pytest.mark.parametrize("words", [("gc",), ("inventory", "show"), ("nightly", "overlay")])
+@pytest.mark.parametrize(
+    "words", [("gc",), ("inventory", "show"), ("nightly", "overlay"), ("test", "overlay")]
+)
 def test_deleted_current_directory_is_wrong_usage(words: tuple[str, ...], tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

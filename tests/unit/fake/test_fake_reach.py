@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +8,24 @@ import small_lab
 
 from lab.providers.fake.provider import Directory, candidates, outcome, source_address
 from lab.providers.provider import Probe
+from lab.topology.intent import Drop, Intent, Resolver
 
-INTENT = small_lab.intent()
+
+def with_windows_rules(intent: Intent) -> Intent:
+    """The Intent whose Windows node drops what it sends to Services, and whose pods ask once."""
+    node = intent.machine("win1")
+    drop = Drop("windows-node-to-service", ("10.96.0.0/12",), None, ("10.96.0.10/32",))
+    asks_once = Resolver("10.96.0.10", ("default.svc.cluster.local",), 1)
+    pods = tuple(replace(pod, resolver=asks_once) for pod in node.pods)
+    ruled = replace(node, drops=(drop,), pods=pods)
+    machines = tuple(ruled if one.name == "win1" else one for one in intent.machines)
+    return replace(intent, machines=machines)
+
+
+INTENT = with_windows_rules(small_lab.intent())
 DIRECTORY = Directory.of(INTENT)
 VIP = {"worker1-p1": "10.96.0.20", "worker1-p2": "10.96.0.21", "win1-p1": "10.96.0.22"}
-WORKER, WIN, CLIENT = "10.9.176.11", "10.9.176.12", "192.0.2.10"
+WORKER, WIN, CLIENT = "10.9.176.10", "10.9.176.11", "198.51.100.10"
 
 
 def probe(source: str, address: str = "", port: int = 8080, **more: Any) -> Probe:
@@ -21,19 +35,19 @@ def probe(source: str, address: str = "", port: int = 8080, **more: Any) -> Prob
 @pytest.mark.parametrize(
     ("source", "address", "port", "backend", "seen"),
     [
-        pytest.param("worker1-p1", "10.244.1.3", 8080, "worker1-p2", "10.244.1.2", id="same-node"),
-        pytest.param("worker1-p1", "10.244.2.2", 8080, "win1-p1", "10.244.1.2", id="other-node"),
-        pytest.param("worker1-p1", VIP["win1-p1"], 80, "win1-p1", "10.244.1.2", id="service"),
-        pytest.param("worker1-p1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.1.1", id="hairpin"),
-        pytest.param("worker1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.1.1", id="node-local"),
-        pytest.param("worker1", VIP["win1-p1"], 80, "win1-p1", "10.244.1.0", id="node-remote"),
-        pytest.param("worker1", "10.244.2.2", 8080, "win1-p1", "10.244.1.0", id="node-pod"),
-        pytest.param("worker1-p1", WORKER, 8080, "worker1", "10.244.1.2", id="pod-own-node"),
+        pytest.param("worker1-p1", "10.244.0.5", 8080, "worker1-p2", "10.244.0.4", id="same-node"),
+        pytest.param("worker1-p1", "10.244.1.4", 8080, "win1-p1", "10.244.0.4", id="other-node"),
+        pytest.param("worker1-p1", VIP["win1-p1"], 80, "win1-p1", "10.244.0.4", id="service"),
+        pytest.param("worker1-p1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.0.1", id="hairpin"),
+        pytest.param("worker1", VIP["worker1-p1"], 80, "worker1-p1", "10.244.0.1", id="node-local"),
+        pytest.param("worker1", VIP["win1-p1"], 80, "win1-p1", "10.244.0.0", id="node-remote"),
+        pytest.param("worker1", "10.244.1.4", 8080, "win1-p1", "10.244.0.0", id="node-pod"),
+        pytest.param("worker1-p1", WORKER, 8080, "worker1", "10.244.0.4", id="pod-own-node"),
         pytest.param("worker1-p1", WIN, 8080, "win1", WORKER, id="pod-other-node"),
         pytest.param("win1-p1", CLIENT, 8080, "client", WIN, id="pod-external"),
-        pytest.param("client", WORKER, 30082, "win1-p1", "10.244.1.0", id="nodeport-outside"),
-        pytest.param("win1-p1", WORKER, 30080, "worker1-p1", "10.244.1.1", id="nodeport-pod"),
-        pytest.param("worker1-p1", WORKER, 30080, "worker1-p1", "10.244.1.1", id="nodeport-own"),
+        pytest.param("client", WORKER, 30002, "win1-p1", "10.244.0.0", id="nodeport-outside"),
+        pytest.param("win1-p1", WORKER, 30000, "worker1-p1", "10.244.0.1", id="nodeport-pod"),
+        pytest.param("worker1-p1", WORKER, 30000, "worker1-p1", "10.244.0.1", id="nodeport-own"),
         pytest.param("worker1", WIN, 8080, "win1", WORKER, id="node-node"),
         pytest.param("worker1", WORKER, 8080, "worker1", WORKER, id="node-itself"),
     ],
@@ -51,8 +65,8 @@ def test_what_the_intent_lets_through_works_and_shows_its_source(
     [
         pytest.param("win1", VIP["worker1-p1"], 80, "timeout", id="dropped-by-the-node"),
         pytest.param("client", VIP["worker1-p1"], 80, "timeout", id="service-from-outside"),
-        pytest.param("worker1-p1", "10.244.1.99", 8080, "timeout", id="nobody-there"),
-        pytest.param("worker1-p1", "10.244.2.2", 81, "refused", id="nothing-listens"),
+        pytest.param("worker1-p1", "10.244.0.99", 8080, "timeout", id="nobody-there"),
+        pytest.param("worker1-p1", "10.244.1.4", 81, "refused", id="nothing-listens"),
         pytest.param("worker1-p1", WIN, 30999, "refused", id="no-such-nodeport"),
         pytest.param("nobody", WIN, 8080, "error", id="no-such-source"),
     ],
@@ -72,30 +86,30 @@ def test_what_a_node_drops_spares_the_addresses_it_says_and_its_pods() -> None:
 @pytest.mark.parametrize(
     ("source", "address", "port"),
     [
-        ("worker1-p1", "10.244.2.2", 8080),
+        ("worker1-p1", "10.244.1.4", 8080),
         ("worker1-p1", VIP["win1-p1"], 80),
-        ("client", WORKER, 30082),
-        ("win1-p1", "10.244.1.2", 8080),
+        ("client", WORKER, 30002),
+        ("win1-p1", "10.244.0.4", 8080),
     ],
 )
 def test_nothing_comes_from_or_gets_to_what_is_switched_off(
     dead: frozenset[str], source: str, address: str, port: int
 ) -> None:
     assert outcome(DIRECTORY, probe(source, address, port), dead).status == "timeout"
-    assert outcome(DIRECTORY, probe("worker1-p1", "10.244.1.3"), dead).status == "ok"
+    assert outcome(DIRECTORY, probe("worker1-p1", "10.244.0.5"), dead).status == "ok"
 
 
 def test_a_node_that_is_switched_off_lets_nothing_in_for_others() -> None:
-    through_win1 = probe("client", WIN, 30080)
+    through_win1 = probe("client", WIN, 30000)
     assert outcome(DIRECTORY, through_win1, frozenset({"win1"})).status == "timeout"
     assert outcome(DIRECTORY, through_win1, frozenset()).backends == ("worker1-p1",)
 
 
 def test_a_shared_service_shows_every_backend_in_as_many_tries() -> None:
-    everyone = ("worker1-p1", "worker1-p2", "win1-p1", "win1-p2")
-    shared = probe("client", WIN, 30200, tries=64)
+    everyone = ("worker1-p1", "win1-p1", "worker1-p2", "win1-p2")
+    shared = probe("client", WIN, 30004, tries=64)
     assert outcome(DIRECTORY, shared, frozenset()).backends == everyone
-    two = probe("client", WIN, 30200, tries=2)
+    two = probe("client", WIN, 30004, tries=2)
     assert outcome(DIRECTORY, two, frozenset()).backends == everyone[:2]
 
 
@@ -127,4 +141,4 @@ def test_a_resolver_tries_the_search_list_first_only_below_ndots() -> None:
 
 def test_a_machine_without_a_route_has_no_source_address() -> None:
     assert source_address(INTENT.machine("router"), "203.0.113.1") is None
-    assert source_address(INTENT.machine("router"), CLIENT) == "192.0.2.1"
+    assert source_address(INTENT.machine("router"), CLIENT) == "198.51.100.1"

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.imaging.bootstrap import at, mirror_sources
+from lab.imaging import recipes
+from lab.imaging.bootstrap import mirror_sources, sources
 
 TARGETS = """\
 Debian|bookworm|bookworm|http://mirror.example/debian/|main|Packages
@@ -64,6 +65,5 @@ def test_host_without_such_a_mirror_gives_none(targets, host):
 
 
 def test_mirror_of_the_inventory_is_taken_as_it_is():
-    assert at("http://near.example/debian", "trixie")[0].line() == (
-        "deb http://near.example/debian trixie main"
-    )
+    (source,) = sources(recipes.load("debian-12"), "http://near.example/debian")
+    assert source.line() == "deb http://near.example/debian bookworm main"

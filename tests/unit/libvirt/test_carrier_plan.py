@@ -16,7 +16,7 @@ from lab._errors import PreflightError
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import vxlan_underlay
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import VxlanDevices, read_alias, write_alias
+from lab.providers.libvirt.vxlan_underlay import VxlanDevice, VxlanDevices, read_alias, write_alias
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed
 from lab.topology.intent import Intent, Interface, MachineIntent, Segment
@@ -149,7 +149,9 @@ def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
     answers: Answers, says: str, hint: str
 ) -> None:
     with pytest.raises(PreflightError, match=says) as told:
-        VxlanDevices(answers, Deadline(1)).try_vxlan()
+        VxlanDevices(answers, Deadline(1)).require(
+            Hypervisor(name="a", uri="qemu+ssh://192.0.2.8/system")
+        )
     assert hint in told.value.hint
 
 
@@ -199,3 +201,25 @@ def test_a_hypervisor_without_an_address_is_refused_by_name(
     with pytest.raises(PreflightError, match=says) as told:
         vxlan_underlay.tunnel_address(Hypervisor(name="rack1", uri=given_uri))
     assert "give 'rack1' an 'address'" in told.value.hint
+
+
+TOKEN = "3fa9c2d1e0b4a596"
+CUT_OFF = VxlanDevice(
+    "hx3fa9c2d1-clus", 7, vxlan_underlay.PORT, "198.18.0.1", True, 1500, "", False, ""
+)
+
+
+@pytest.mark.parametrize(
+    ("device", "token", "known"),
+    [
+        (CUT_OFF, TOKEN, True),
+        (CUT_OFF, "0" * 16, False),
+        (replace(CUT_OFF, alias="theirs"), TOKEN, False),
+        (replace(CUT_OFF, port=4789), TOKEN, False),
+        (replace(CUT_OFF, device="vxlan7"), TOKEN, False),
+    ],
+)
+def test_an_end_cut_off_before_it_was_marked_is_known_by_its_name(
+    device: VxlanDevice, token: str, known: bool
+) -> None:
+    assert device.is_of(token) == known

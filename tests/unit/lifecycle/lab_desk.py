@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import small_lab
 
 from lab.lifecycle import session
-from lab.lifecycle.compilation import Compiled
 from lab.lifecycle.down import DownRequest, DownResult, down
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpResult, up
-from lab.plan.plan import Plan
 from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import Provider
-from lab.scenario.scenario import Scenario
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
@@ -39,13 +36,10 @@ class Desk:
         wanted = DownRequest(name, f"lab down {name}", wait)
         return down(wanted, self.providers, self.store, self.said.append)
 
-    def opened(self, name: str = "overlay", plan: Plan | None = None) -> OpenLab:
+    def opened(self, name: str = "overlay") -> OpenLab:
         """The lab, opened as the small one: the text of its scenario is not read."""
-        small = Compiled(
-            Path(), cast("Scenario", None), plan or small_lab.plan(), small_lab.intent(), ()
-        )
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(session, "rebuild", lambda *_: small)
+            patched.setattr(session, "rebuild", lambda *_: small_lab.compiled())
             return open_lab(name, self.providers, self.store)
 
     def verbs(self) -> list[str]:

@@ -16,9 +16,3 @@ def test_what_the_failover_test_asks_is_there_where_it_is_declared(name: str) ->
     provider = Providers(inventory=lambda: STOCK)[name]
     there = [one for one in ASKED if hasattr(provider, one)]
     assert there == (list(ASKED) if FAILOVER in provider.abilities else [])
-
-
-def test_system_containers_and_namespaces_can_fail_over() -> None:
-    providers = Providers(inventory=lambda: STOCK)
-    able = [name for name in ("netns", "nspawn", "fake") if FAILOVER in providers[name].abilities]
-    assert able == ["netns", "nspawn"]

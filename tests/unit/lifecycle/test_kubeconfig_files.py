@@ -42,13 +42,6 @@ def loaded(text: str) -> dict:
     return YAML(typ="safe").load(text)
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    directory = tmp_path / "labs" / "x"
-    directory.mkdir(parents=True)
-    return directory
-
-
 def test_a_kubeconfig_reads_as_it_was_written() -> None:
     assert read_kubeconfig(kubeconfig_text(ACCESS), "hybridlab-x") == ACCESS
 

@@ -25,14 +25,12 @@ from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
 from lab.remote.ssh import SshShell
 
-WORKER = small_lab.plan().nodes[0]
-PLAN = replace(small_lab.plan(), nodes=(WORKER, replace(WORKER, name="win1", os="windows")))
 MACHINES = ("console", "screenshot", "ssh")
 
 
 @pytest.fixture(autouse=True)
 def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(api, "open_any", lambda name: desk.opened(name, PLAN))
+    monkeypatch.setattr(api, "open_any", desk.opened)
     monkeypatch.chdir(tmp_path)
 
 
@@ -200,7 +198,9 @@ def reach(name: str = "worker1", **changes: object) -> Reach:
 
 def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershell() -> None:
     reaches = [reach("worker1", user="admin"), reach("win1", user="Administrator")]
-    document = inventory("o", PLAN, small_lab.intent(), reaches, Path("/a b/config"))["all"]
+    document = inventory("o", small_lab.plan(), small_lab.intent(), reaches, Path("/a b/config"))[
+        "all"
+    ]
     assert document["vars"]["ansible_ssh_common_args"] == "-F '/a b/config'"
     assert document["hosts"]["worker1"] == {"ansible_host": "o-worker1", "ansible_become": True}
     assert document["hosts"]["win1"] == {
@@ -208,7 +208,7 @@ def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershel
         "ansible_connection": "ssh",
         "ansible_shell_type": "powershell",
     }
-    assert set(document["children"]) == {"linux", "windows", "nodes", "worker"}
+    assert set(document["children"]) == {"linux", "windows", "nodes", "control_plane", "worker"}
 
 
 def test_a_configuration_is_written_for_ssh_to_read() -> None:

@@ -67,11 +67,3 @@ def test_what_runs_and_why(
     for decision in decisions:
         assert whys.get(decision.step, "") in decision.why
         assert decision.why
-
-
-def test_nothing_runs_only_when_all_is_skipped() -> None:
-    assert not up.runs(up.decide(ALL, WANTED, RUNNING))
-    some = up.decide({"holder": "1"}, WANTED, RUNNING)
-    assert up.runs(some)
-    assert not up.from_nothing(some)
-    assert up.from_nothing(up.decide({}, WANTED, ABSENT))

@@ -8,7 +8,6 @@ from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle import down
-from lab.providers.fake.provider import Faults
 from lab.state.directory import open_unlinked
 from lab.state.rows import RunRow
 
@@ -63,15 +62,6 @@ def test_reports_of_runs_stay(desk: Desk) -> None:
     assert desk.store.runs("overlay") == (run,)
 
 
-def test_with_the_state_file_gone_the_marks_are_enough(desk: Desk) -> None:
-    desk.up()
-    desk.lose_state_file()
-    result = desk.down()
-    assert result.removed == ("entry 1 (holder)",)
-    assert desk.provider.world == {}
-    assert desk.files() == set()
-
-
 def test_a_lab_known_by_its_marks_alone_goes(desk: Desk) -> None:
     desk.up()
     desk.lose_state_file()
@@ -113,14 +103,6 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(
     assert len(desk.provider.world) == 1
 
 
-def test_a_lab_that_never_came_up_can_be_taken_down(desk: Desk) -> None:
-    desk.provider.faults = Faults(fail_step="holder")
-    with pytest.raises(BrokenError):
-        desk.up()
-    assert desk.down().changed
-    assert desk.store.labs() == ()
-
-
 def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,21 +120,6 @@ def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
     monkeypatch.undo()
     assert desk.down().changed
     assert desk.provider.world == {}
-
-
-def test_up_after_a_down_that_failed_half_way_builds_all_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk.up()
-    monkeypatch.setattr(
-        desk.provider, "destroy", lambda _: (_ for _ in ()).throw(BrokenError("a", "b"))
-    )
-    with pytest.raises(BrokenError):
-        desk.down()
-    monkeypatch.undo()
-    result = desk.up()
-    assert [d.action for d in result.decisions] == ["run"] * 4
-    assert len(desk.provider.world) == 1
 
 
 def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk: Desk) -> None:

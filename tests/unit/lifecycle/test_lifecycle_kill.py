@@ -28,7 +28,7 @@ place, first, then = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 COMMANDS = {
     "up": lambda p, s: up(small_lab.request(), p, s, str),
     "changed": lambda p, s: up(
-        small_lab.request(intent=small_lab.intent(vip_last=21)), p, s, str
+        small_lab.request(intent=small_lab.intent(without=1)), p, s, str
     ),
     "down": lambda p, s: down(DownRequest("overlay", "lab down", wait=0), {"fake": p}, s, str),
 }

@@ -168,12 +168,6 @@ def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
     assert caught.value.hint == "the providers are 'fake', 'libvirt', 'netns', 'nspawn'"
 
 
-def test_a_provider_is_made_once() -> None:
-    providers = Providers()
-    assert choose(providers, "fake") is choose(providers, "fake")
-    assert len(providers) == 4
-
-
 def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(
     desk: Desk,
 ) -> None:

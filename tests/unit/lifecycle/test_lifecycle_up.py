@@ -13,9 +13,7 @@ from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.lifecycle.interruption import Terminated, terminable
 from lab.lifecycle.up import preview, up
 from lab.providers.fake.provider import Faults
-from lab.providers.provider import LabHandle
 from lab.state import capacity
-from lab.state.lock import HeldError, lab_lock
 
 STEPS = ["holder", "machines", "network", "services"]
 
@@ -60,7 +58,7 @@ def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
 def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
     desk.up()
     desk.verbs()
-    result = desk.up(intent=small_lab.intent(vip_last=21))
+    result = desk.up(intent=small_lab.intent(without=1))
     assert [d.action for d in result.decisions] == ["skip", "skip", "skip", "run"]
     assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
     assert "going on with lab 'overlay': what it is made from has changed" in desk.said
@@ -165,7 +163,7 @@ def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_lat
 ) -> None:
     desk.up()
     wired = small_lab.intent()
-    router = replace(wired.machine("router"), forwards=True)
+    router = replace(wired.machine("router"), forwards=False)
     machines = tuple(router if m.name == "router" else m for m in wired.machines)
     changed = replace(wired, machines=machines)
 
@@ -236,22 +234,6 @@ def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk: Desk) -> Non
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_the_token_is_in_the_journal_before_anything_is_made(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[object] = []
-    hold = desk.provider._hold
-
-    def look(lab: LabHandle) -> None:
-        seen.append((desk.row().token == lab.token, desk.row().status))
-        seen.append({row.state for row in desk.store.resources("overlay")})
-        hold(lab)
-
-    monkeypatch.setattr(desk.provider, "_hold", look)
-    desk.up()
-    assert seen == [(True, "starting"), {"intended"}]
-
-
 def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk: Desk) -> None:
     desk.up()
     (old,) = desk.provider.world
@@ -274,14 +256,6 @@ def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(
     desk.lose_state_file()
     desk.up()
     assert len(desk.provider.world) == 2
-
-
-def test_up_while_another_command_holds_the_lab_is_refused_by_name(desk: Desk) -> None:
-    with (
-        lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"),
-        pytest.raises(HeldError, match="'lab down overlay'"),
-    ):
-        desk.up(wait=0)
 
 
 def test_preview_says_what_would_run_and_touches_nothing(desk: Desk) -> None:

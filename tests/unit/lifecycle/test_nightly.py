@@ -6,7 +6,6 @@ import html
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -454,19 +453,6 @@ def test_a_malformed_summary_has_no_complete_run(
     (first / "summary.json").write_text(json.dumps({**summary, **part}))
     (found,) = night_report.find_earlier(tmp_path / "nights" / "second", "netns", None)
     assert found.complete == frozenset()
-
-
-def test_a_pipe_in_place_of_a_summary_is_not_waited_for(tmp_path: Path) -> None:
-    other = tmp_path / "nights" / "other"
-    other.mkdir(parents=True)
-    os.mkfifo(other / "summary.json")
-    script = (
-        "import sys; from pathlib import Path; from lab.lifecycle.night_report import find_earlier;"
-        "print(find_earlier(Path(sys.argv[1]), 'netns', None))"
-    )
-    words = (sys.executable, "-c", script, str(tmp_path / "nights" / "this"))
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == "()\n", done.stderr
 
 
 def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Path) -> None:

@@ -15,7 +15,10 @@ HEALTHY, DEAD = made_run("healthy"), made_run("dead-node")
 
 
 def test_worse_cells_are_exit_code_one_and_nothing_else_is() -> None:
-    assert compare(HEALTHY, DEAD).exit_code == 1
+    made = compare(HEALTHY, DEAD)
+    assert made.exit_code == 1
+    unchanged = len(HEALTHY.results) - len(made.found.failing)
+    assert plain_lines(made)[-1] == f"{unchanged:,} cells as before"
     assert compare(DEAD, HEALTHY).exit_code == 0
     assert compare(DEAD, DEAD).exit_code == 0
 
@@ -24,35 +27,6 @@ def test_two_runs_alike_are_one_line() -> None:
     lines = plain_lines(compare(HEALTHY, HEALTHY))
     assert lines[0].startswith("Before: run 20261121-101500-7f3a of lab 'overlay' on netns")
     assert lines[-1] == f"No cell differs, of {len(HEALTHY.results):,}."
-
-
-def test_the_text_ends_with_how_many_are_as_before() -> None:
-    made = compare(HEALTHY, DEAD)
-    unchanged = len(HEALTHY.results) - len(made.found.failing)
-    assert plain_lines(made)[-1] == f"{unchanged:,} cells as before"
-
-
-def test_what_else_differs_is_noted() -> None:
-    other = replace(HEALTHY, provider="libvirt", only="linux", windows_rules_off=("WIN-X",))
-    again = replace(HEALTHY, run="20261121-101600-1111", started="2026-11-21T10:16:00+00:00")
-    assert list(notes(compare(HEALTHY, again))) == []
-    assert list(notes(compare(HEALTHY, other))) == [
-        "different providers: netns and libvirt",
-        "different choices of nodes: all and linux alone",
-        "different Windows rules switched off: none and WIN-X",
-    ]
-
-
-def test_a_run_held_against_itself_is_told_so() -> None:
-    (note,) = notes(compare(HEALTHY, HEALTHY))
-    assert note == f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"
-
-
-def test_the_wrong_way_round_is_told() -> None:
-    earlier = replace(DEAD, started="2026-11-20T10:15:00+00:00")
-    assert list(notes(compare(HEALTHY, earlier))) == [
-        "the first run is the later one: what is told is the way back"
-    ]
 
 
 def test_the_cause_of_a_pattern_is_told_with_it() -> None:
@@ -102,7 +76,33 @@ def test_json_says_of_which_runs_it_is() -> None:
     assert document["common"] == document["unchanged"] + document["worse"]
 
 
-def test_samples_are_told_where_they_differ() -> None:
-    made = compare(HEALTHY, replace(HEALTHY, coverage=SAMPLED))
-    assert list(notes(made)) == ["different samples: none and 'node-pairs' with seed 7"]
-    assert f"        {REACHED}" in plain_lines(made)
+AGAIN = replace(HEALTHY, run="20261121-101600-1111", started="2026-11-21T10:16:00+00:00")
+ELSEWHERE = replace(HEALTHY, provider="libvirt", only="linux", windows_rules_off=("WIN-X",))
+NOTES = {
+    "nothing": (AGAIN, []),
+    "itself": (HEALTHY, [f"both are run {HEALTHY.run}: 'overlay~1' is the one before it"]),
+    "the wrong way round": (
+        replace(DEAD, started="2026-11-20T10:15:00+00:00"),
+        ["the first run is the later one: what is told is the way back"],
+    ),
+    "sample": (
+        replace(HEALTHY, coverage=SAMPLED),
+        ["different samples: none and 'node-pairs' with seed 7"],
+    ),
+    "place": (
+        ELSEWHERE,
+        [
+            "different providers: netns and libvirt",
+            "different choices of nodes: all and linux alone",
+            "different Windows rules switched off: none and WIN-X",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTES)
+def test_what_else_differs_is_noted(case: str) -> None:
+    other, expected = NOTES[case]
+    made = compare(HEALTHY, other)
+    assert list(notes(made)) == expected
+    assert (f"        {REACHED}" in plain_lines(made)) == (case == "sample")

@@ -151,30 +151,28 @@ def failing(results: Sequence[CellResult], where: Callable[[CellResult], bool]) 
     ]
 
 
-def test_a_lost_hypervisor_is_one_sentence() -> None:
-    results = failing(healthy().results, lambda one: "hypervisor-02" in hosts_of(one))
-    findings = red_groups(results, HOSTS)
-    assert [group.phrase for group in findings.groups] == ["everything on hypervisor-02"]
+def is_on_it(one: CellResult) -> bool:
+    return "hypervisor-02" in hosts_of(one)
+
+
+@pytest.mark.parametrize(
+    ("lost", "sentence"),
+    [
+        (is_on_it, "everything on hypervisor-02"),
+        (
+            lambda one: is_on_it(one) and len(machines_of(one)) > 1,
+            "everything to and from the machines on hypervisor-02",
+        ),
+        (lambda one: len(hosts_of(one)) > 1, "everything between hypervisors"),
+    ],
+    ids=["the hypervisor", "its switch", "what joins it to others"],
+)
+def test_what_a_hypervisor_loses_is_one_sentence(
+    lost: Callable[[CellResult], bool], sentence: str
+) -> None:
+    findings = red_groups(failing(healthy().results, lost), HOSTS)
+    assert [group.phrase for group in findings.groups] == [sentence]
     assert not findings.singles
-
-
-def test_a_hypervisor_whose_switch_is_dead_is_one_sentence() -> None:
-    """Within each of its machines all is well."""
-
-    def goes_through_it(one: CellResult) -> bool:
-        within = len(machines_of(one)) == 1
-        return "hypervisor-02" in hosts_of(one) and not within
-
-    findings = red_groups(failing(healthy().results, goes_through_it), HOSTS)
-    assert [group.phrase for group in findings.groups] == [
-        "everything to and from the machines on hypervisor-02"
-    ]
-
-
-def test_a_cut_between_hypervisors_is_one_sentence() -> None:
-    results = failing(healthy().results, lambda one: len(hosts_of(one)) > 1)
-    findings = red_groups(results, HOSTS)
-    assert [group.phrase for group in findings.groups] == ["everything between hypervisors"]
 
 
 def test_one_node_of_a_hypervisor_is_called_by_its_own_name() -> None:

@@ -133,6 +133,10 @@ def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(
     raw.close()
     with pytest.raises(StateError, match=rf"version 99.*up to {VERSION}") as caught:
         Store(tmp_path)
+    assert caught.value.exit_code == 4
+    with sqlite3.connect(tmp_path / "state.db") as raw:
+        assert raw.execute("PRAGMA user_version").fetchone() == (99,)
+    raw.close()
     assert "upgrade" in caught.value.hint
     assert "HYBRIDLAB_STATE" in caught.value.hint
 
