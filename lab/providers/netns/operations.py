@@ -286,7 +286,10 @@ class BridgeAdd(Message):
     mtu: int
 
     words = "adding bridge '{0.name}'"
-    shell = "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} up type bridge"
+    shell = (
+        "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} "
+        "up type bridge"
+    )
 
     def _encode(self, names: Names) -> Encoded:
         del names
@@ -574,8 +577,10 @@ class TapAdd(Request):
     mac: str
 
     words = "adding tap device '{0.name}'"
-    shell = "ip -n {ns} tuntap add dev {0.name} mode tap\n"
+    shell = (
+        "ip -n {ns} tuntap add dev {0.name} mode tap\n"
         "ip -n {ns} link set dev {0.name} address {0.mac}"
+    )
 
     def _do(self) -> None:
         name = self.name.encode()
