@@ -58,29 +58,18 @@ _SECONDS = 10.0
 
 
 def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Pull, or plug in, every cable of the machine at the switch's end.
-
-    The management cable stays: the machine can still be looked at.
+    """Pull, or plug in, every cable of the machine at the switch's end but the management cable.
 
     Raises BrokenError when the lab is not there.
     """
-    lines = tuple(
-        f"link set {name} {'up' if plugged else 'down'}" for name in ports(intent, machine)
-    )
-    what = "plugging in" if plugged else "pulling"
-    entry.call(
-        f"{what} the cables of '{machine}'",
-        lambda _: configure(lines),
-        Deadline(_SECONDS),
-    )
-
-
-def ports(intent: Intent, machine: str) -> tuple[str, ...]:
-    """The holder's ends of a machine's cables, without the management cable. Pure."""
     number, found = next(
         (number, one) for number, one in enumerate(intent.machines) if one.name == machine
     )
-    return tuple(port(number, card) for card in range(1, len(found.interfaces) + 1))
+    state = "up" if plugged else "down"
+    cards = range(1, len(found.interfaces) + 1)
+    lines = [f"link set {port(number, card)} {state}" for card in cards]
+    what = "plugging in" if plugged else "pulling"
+    entry.call(f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_SECONDS))
 
 
 def measure(
