@@ -26,7 +26,7 @@ override LAB := .venv/bin/lab
 override LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
-.PHONY: help lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
+.PHONY: help reference docs lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -116,6 +116,12 @@ bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 
 size: develop ## how large the code is, counted
 	@.venv/bin/python benchmarks/size.py
+
+reference: develop ## write docs/reference from the code
+	@.venv/bin/python tools/reference.py
+
+docs: develop ## the site of docs/ into build/site, strictly
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -34,14 +34,19 @@ def administrator(name: str, namespace: str) -> tuple[Document, ...]:
 
 
 def render(template: str, **values: object) -> tuple[Document, ...]:
-    """The documents of a template beside this module, such as ``"addons/flannel.yaml"``."""
+    """The documents of a YAML template beside this module, such as ``"addons/flannel.yaml"``."""
+    return _parse(render_text(template, **values))
+
+
+def render_text(template: str, **values: object) -> str:
+    """The text of a template beside this module."""
     from importlib.resources import files  # noqa: PLC0415  for few commands
 
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow
 
     text = files("lab.cluster").joinpath(template).read_text(encoding="utf-8")
-    filled = Environment(undefined=StrictUndefined, autoescape=False).from_string(text)  # noqa: S701  YAML
-    return _parse(filled.render(values))
+    filler = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  no HTML
+    return filler.from_string(text).render(values)
 
 
 @cache

@@ -6,9 +6,9 @@ import select
 import socket
 import socketserver
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from lab._deadline import Deadline
@@ -23,18 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass
-class _Shared:
-    connection: Connection
-    users: int = 0
-
-
 class JumpHosts:
     """Connections to jump hosts: one a host, shared by all the machines behind it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shared: dict[SSHServer, _Shared] = {}
+        self._shared: dict[SSHServer, Connection] = {}
+        self._users: Counter[SSHServer] = Counter()
 
     def borrow(self, server: SSHServer, deadline: Deadline) -> SSHTransport:
         """A living transport to that host. To be followed by ``give_back``.
@@ -46,10 +41,10 @@ class JumpHosts:
 
         """
         with self._lock:
-            shared = self._shared.setdefault(server, _Shared(Connection((server,))))
-            shared.users += 1
+            shared = self._shared.setdefault(server, Connection((server,)))
+            self._users[server] += 1
         try:
-            return shared.connection.transport(f"connecting to '{server.name}'", deadline)
+            return shared.transport(f"connecting to '{server.name}'", deadline)
         except BaseException:
             self.give_back(server)
             raise
@@ -57,12 +52,11 @@ class JumpHosts:
     def give_back(self, server: SSHServer) -> None:
         """Count one user less; after the last one the connection is closed."""
         with self._lock:
-            shared = self._shared[server]
-            shared.users -= 1
-            if shared.users:
+            self._users[server] -= 1
+            if self._users[server]:
                 return
-            del self._shared[server]
-        shared.connection.close()
+            shared = self._shared.pop(server)
+        shared.close()
 
 
 JUMPS = JumpHosts()

@@ -45,7 +45,7 @@ def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0
         package=PACKAGE,
         command=(NAME, "-f", "-c", f"/run/{NAME}/bird.conf", "-s", SOCKET),
         ready=_ready(tuple(learned)),
-        files=(File("bird.conf", configuration(speaker, pods)),),
+        files=(File("bird.conf", "".join(f"{line}\n" for line in _configuration(speaker, pods))),),
         stage=stage,
     )
 
@@ -90,12 +90,7 @@ def _underlined(session: Session) -> str:
     return session.address.replace(".", "_")
 
 
-def configuration(speaker: Speaker, pods: str) -> str:
-    """``bird.conf`` of the speaker."""
-    return "\n".join(_lines(speaker, pods)) + "\n"
-
-
-def _lines(speaker: Speaker, pods: str) -> Iterator[str]:
+def _configuration(speaker: Speaker, pods: str) -> Iterator[str]:
     yield f"router id {speaker.address};"
     yield "log stderr { info, remote, warning, error, auth, fatal, bug };"
     yield "protocol device { }"

@@ -92,7 +92,7 @@ def _tunnelled(
     if tunnel is None or far is None:
         return
     outer = Packet("udp", tunnel.local, far.local, tunnel.port)
-    yield _end(here, tunnel, packet)
+    yield _hop("tunnel", here, f"tunnel {tunnel.name}", packet, tunnel.name)
     entry = f"forwarding entry {mac} on {tunnel.name}"
     yield _hop("entry", here, entry, outer, carried=packet)
     yield _hop("firewall", here, "output", outer, carried=packet)
@@ -108,11 +108,7 @@ def _tunnelled(
     )
     yield _hop("card", there, f"card {arrives}", outer, arrives, packet)
     yield _hop("firewall", there, "input", outer, carried=packet)
-    yield _end(there, far, packet)
-
-
-def _end(host: MachineIntent, tunnel: Tunnel, packet: Packet) -> Hop:
-    return _hop("tunnel", host, f"tunnel {tunnel.name}", packet, tunnel.name)
+    yield _hop("tunnel", there, f"tunnel {far.name}", packet, far.name)
 
 
 def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
@@ -122,8 +118,9 @@ def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
     packet: Packet,
     device: str = "",
     carried: Packet | None = None,
+    place: str = "",
 ) -> Hop:
-    return Hop(kind, host.name, host.name, device, what, packet, carried)
+    return Hop(kind, host.name, place or host.name, device, what, packet, carried)
 
 
 _MOST_MACHINES = 16
@@ -433,9 +430,7 @@ class KernelWalk:
         place: str = "",
         carried: Packet | None = None,
     ) -> None:
-        self.hops.append(
-            Hop(kind, machine.name, place or machine.name, device, what, packet, carried)
-        )
+        self.hops.append(_hop(kind, machine, what, packet, device, carried, place))
 
 
 def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:

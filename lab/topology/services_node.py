@@ -114,21 +114,17 @@ def _dnsmasq(front: ServicesNode) -> Daemon:
         name=NAME_SERVER,
         package="dnsmasq-base",
         command=("dnsmasq", "--keep-in-foreground", "--conf-file=/run/dnsmasq/dnsmasq.conf"),
-        files=(File("dnsmasq.conf", naming(front)),),
+        files=(File("dnsmasq.conf", "".join(f"{line}\n" for line in _naming(front))),),
         ready=Ready("started, version"),
     )
 
 
-def naming(front: ServicesNode) -> str:
+def _naming(front: ServicesNode) -> Iterator[str]:
     """What dnsmasq answers: the nodes' names, and that no other exists.
 
     It asks nobody else, as the lab has nobody to ask. It stays who it is: a user namespace of a
     plain user's has no other user or group.
     """
-    return "".join(f"{line}\n" for line in _naming(front))
-
-
-def _naming(front: ServicesNode) -> Iterator[str]:
     yield from ("no-resolv", "no-hosts", "bind-interfaces", f"listen-address={front.address}")
     yield from ("except-interface=lo", "local=/#/")
     yield from ("user=root", "group=", "pid-file=", "log-facility=-")

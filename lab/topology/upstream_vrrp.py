@@ -23,7 +23,6 @@ from lab.scenario.scenario import Scenario
 from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits
 from lab.topology.daemon import Daemon, File, Ready
 from lab.topology.intent import (
-    ForwardingEntry,
     Gateway,
     Intent,
     Interface,
@@ -34,7 +33,6 @@ from lab.topology.intent import (
     Segment,
     Session,
     Speaker,
-    Tunnel,
 )
 from lab.topology.topology import Topology
 
@@ -72,15 +70,14 @@ def keepalived_daemon(
     """
     first = all(one.holder == machine for one in gateways)
     state = "MASTER" if first else "BACKUP"
-    lines = (rf"\({one.node}\) Entering {state} STATE" for one in gateways)
+    awaited = (rf"\({one.node}\) Entering {state} STATE" for one in gateways)
+    lines = _configuration(machine, gateways, addresses, advert_seconds)
     return Daemon(
         name=KEEPALIVED,
         package=KEEPALIVED,
         command=(KEEPALIVED, "--dont-fork", "--log-console", "--log-detail", "--vrrp", *_FILE),
-        ready=Ready(r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in lines)),
-        files=(
-            File("keepalived.conf", configuration(machine, gateways, addresses, advert_seconds)),
-        ),
+        ready=Ready(r"\A" + "".join(rf"(?=[\s\S]*{line})" for line in awaited)),
+        files=(File("keepalived.conf", "".join(f"{line}\n" for line in lines)),),
         stage=0 if first else 1,
     )
 
@@ -88,17 +85,7 @@ def keepalived_daemon(
 _FILE = (f"--use-file=/run/{KEEPALIVED}/keepalived.conf",)
 
 
-def configuration(
-    machine: str,
-    gateways: tuple[Gateway, ...],
-    addresses: Mapping[str, str],
-    advert_seconds: float,
-) -> str:
-    """``keepalived.conf`` of one candidate."""
-    return "\n".join(_lines(machine, gateways, addresses, advert_seconds)) + "\n"
-
-
-def _lines(
+def _configuration(
     machine: str,
     gateways: tuple[Gateway, ...],
     addresses: Mapping[str, str],
@@ -307,40 +294,17 @@ def _overlaid(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
             )
             for other in others
         ),
-        tunnel=_tunnel(plan, planned),
+        tunnel=vxlan.tunnel(plan, planned, OVERLAY, CLUSTER_CARD),
         neighbours=tuple(
-            Neighbour(str(other.address), _tunnel_mac(other), OVERLAY.device) for other in others
+            Neighbour(str(other.address), mac(vxlan.end(other)), OVERLAY.device) for other in others
         ),
-        forwarding=tuple(
-            ForwardingEntry(_tunnel_mac(other), OVERLAY.device, str(other.address))
-            for other in others
-        ),
+        forwarding=vxlan.forwarding(others, OVERLAY),
         uplink=CLUSTER_CARD,
     )
 
 
 def _kept(plan: Plan) -> tuple[str, ...]:
     return (str(plan.pod_cidr), str(plan.service_cidr))
-
-
-def _tunnel_mac(node: PlannedNode) -> str:
-    assert node.pod_cidr is not None, "only such nodes have a tunnel"
-    return mac(node.pod_cidr[0])
-
-
-def _tunnel(plan: Plan, node: PlannedNode) -> Tunnel | None:
-    if node.pod_cidr is None:
-        return None
-    return Tunnel(
-        name=OVERLAY.device,
-        vni=OVERLAY.vni,
-        port=OVERLAY.port,
-        local=str(node.address),
-        device=CLUSTER_CARD,
-        mac=_tunnel_mac(node),
-        addresses=(f"{node.pod_cidr[0]}/32",),
-        mtu=plan.node_mtu - VXLAN_OVERHEAD,
-    )
 
 
 def _router(plan: Plan, network: IPv4Network) -> MachineIntent:

@@ -6,7 +6,9 @@ address on the tunnel.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 from lab.plan.plan import Plan, PlannedNode, mac
 from lab.plan.planner import VXLAN_OVERHEAD
@@ -39,8 +41,9 @@ def node(  # noqa: PLR0913  what is decided of a node
     With ``direct`` other nodes' pods are reached without the tunnel. Where nothing else is said,
     what goes to any pod is not masqueraded.
     """
-    tunnel = _tunnel(plan, planned, overlay)
     others = [other for other in plan.nodes if other.pod_cidr and other.name != planned.name]
+    if planned.pod_cidr is None:
+        others = []
     return machines.node(
         plan,
         planned,
@@ -49,25 +52,26 @@ def node(  # noqa: PLR0913  what is decided of a node
             gateway_offset=1,
             mtu=plan.node_mtu - VXLAN_OVERHEAD,
             not_masqueraded=not_masqueraded or (str(plan.pod_cidr),),
-            routes=tuple(_route(other, tunnel, direct=direct) for other in others)
-            if tunnel
-            else (),
-            tunnel=tunnel,
+            routes=tuple(_route(other, overlay, direct=direct) for other in others),
+            tunnel=tunnel(plan, planned, overlay),
             neighbours=tuple(
-                Neighbour(str(other.pod_cidr[0]), mac(other.pod_cidr[0]), tunnel.name)
-                for other in others
-                if tunnel and other.pod_cidr
+                Neighbour(str(end(one)), mac(end(one)), overlay.device) for one in others
             ),
-            forwarding=tuple(
-                ForwardingEntry(mac(other.pod_cidr[0]), tunnel.name, str(other.address))
-                for other in others
-                if tunnel and other.pod_cidr
-            ),
+            forwarding=forwarding(others, overlay),
         ),
     )
 
 
-def _tunnel(plan: Plan, node: PlannedNode, overlay: Overlay) -> Tunnel | None:
+def end(node: PlannedNode) -> IPv4Address:
+    """The address of a node's end of the tunnel."""
+    assert node.pod_cidr is not None, "only such nodes have a tunnel"
+    return node.pod_cidr[0]
+
+
+def tunnel(
+    plan: Plan, node: PlannedNode, overlay: Overlay, device: str = machines.UPLINK
+) -> Tunnel | None:
+    """A node's end; None of a node without pods."""
     if node.pod_cidr is None:
         return None
     return Tunnel(
@@ -75,15 +79,19 @@ def _tunnel(plan: Plan, node: PlannedNode, overlay: Overlay) -> Tunnel | None:
         vni=overlay.vni,
         port=overlay.port,
         local=str(node.address),
-        device=machines.UPLINK,
-        mac=mac(node.pod_cidr[0]),
-        addresses=(f"{node.pod_cidr[0]}/32",),
+        device=device,
+        mac=mac(end(node)),
+        addresses=(f"{end(node)}/32",),
         mtu=plan.node_mtu - VXLAN_OVERHEAD,
     )
 
 
-def _route(other: PlannedNode, tunnel: Tunnel, *, direct: bool) -> Route:
+def forwarding(others: Iterable[PlannedNode], overlay: Overlay) -> tuple[ForwardingEntry, ...]:
+    """Where the frames to each other end go."""
+    return tuple(ForwardingEntry(mac(end(one)), overlay.device, str(one.address)) for one in others)
+
+
+def _route(other: PlannedNode, overlay: Overlay, *, direct: bool) -> Route:
     if direct:
         return Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
-    end = str(other.pod_cidr).split("/")[0]
-    return Route(str(other.pod_cidr), tunnel.name, end, onlink=True)
+    return Route(str(other.pod_cidr), overlay.device, str(end(other)), onlink=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from lab.cli.main import COMMANDS
 from lab.cli.main import command as main_command
 
 ROOT = Path(__file__).parents[2]
@@ -70,9 +72,20 @@ def test_every_quoted_command_exists_and_has_its_options(page: Path) -> None:
         assert not unknown - {"--", "-"}, words
 
 
-def test_page_of_commands_has_every_command() -> None:
-    text = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
-    assert not {name for name in COMMANDS if not re.search(rf"`(lab )?{name}\b", text)}
+def test_reference_is_as_the_code_has_it() -> None:
+    command = [sys.executable, ROOT / "tools/reference.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_site_builds_strictly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "tutorial/first-lab.html").exists()
 
 
 def test_readme_is_short_and_its_first_screen_fits_80_by_24() -> None:

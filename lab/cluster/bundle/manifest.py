@@ -307,11 +307,6 @@ def at_least(os: Os) -> tuple[str, ...]:
     return tuple(_catalogue()["at-least"][os])
 
 
-def known_components() -> tuple[str, ...]:
-    """Every component that has programs."""
-    return (*_catalogue()["components"], _catalogue()["other-plugins"])
-
-
 @cache
 def _catalogue() -> Any:
     found = files("lab.cluster.bundle").joinpath("upstream.json").read_text(encoding="utf-8")

@@ -133,17 +133,17 @@ def open_regular(path: Path) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def blob_damage(path: Path, blob: Blob) -> str:
-    """What is wrong with the file of a blob, a clause; empty if it is that blob."""
+def damage(path: Path, sha256: str, size: int | None = None) -> str:
+    """How a file differs from what it must be, a clause; empty if it does not."""
     try:
         with open_regular(path) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
-            size = file.tell()
+            there = file.tell()
     except OSError as error:
         return f"'{path}': {os_clause(error)}"
-    if size != blob.size:
-        return f"'{path}' has {size:,} bytes of {blob.size:,}"
-    return "" if found == blob.sha256 else f"'{path}' has other content: its SHA-256 is {found}"
+    if size not in {None, there}:
+        return f"'{path}' has {there:,} bytes of {size:,}"
+    return "" if found == sha256 else f"'{path}' has other content: its SHA-256 is {found}"
 
 
 def os_clause(error: OSError) -> str:
@@ -207,20 +207,17 @@ class BundleStore:
         Raises UsageError when there is none, or several; PreflightError when it is damaged.
         """
         found = [name for name in self._names() if digest and name.startswith(digest[:SHORT])]
-        if len(found) != 1:
-            there = ", ".join(self._names()) or "no other either"
-            how = f"there are {len(found)} of them" if found else f"there is none; there is {there}"
-            raise UsageError(
-                f"looking for bundle '{digest}'", how, "give a digest that 'lab bundle list' prints"
-            )
-        made = self._read(found[0])
-        if not made.digest.startswith(digest):
-            raise UsageError(
-                f"looking for bundle '{digest}'",
-                f"there is '{made.digest}' only",
-                "give a digest that 'lab bundle list' prints",
-            )
-        return made
+        if len(found) == 1:
+            made = self._read(found[0])
+            if made.digest.startswith(digest):
+                return made
+            how = f"there is '{made.digest}' only"
+        elif found:
+            how = f"there are {len(found)} of them"
+        else:
+            how = f"there is none; there is {', '.join(self._names()) or 'no other either'}"
+        hint = "give a digest that 'lab bundle list' prints"
+        raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
     def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
         """The bundle of the newest patch version of a Kubernetes minor; of several, the last made.
@@ -229,7 +226,7 @@ class BundleStore:
 
         Raises PreflightError when there is none.
         """
-        of_it = [one for one in self._whole() if _minor(one.kubernetes) == minor]
+        of_it = [one for one in self.all() if _minor(one.kubernetes) == minor]
         fitting = [one for one in of_it if one.systems().issuperset(systems)]
         if not fitting:
             wanted = " and ".join(sorted(systems))
@@ -248,7 +245,11 @@ class BundleStore:
 
     def all(self) -> tuple[Manifest, ...]:
         """Every bundle that can be read."""
-        return tuple(self._whole())
+        found = []
+        for name in self._names():
+            with suppress(LabError):
+                found.append(self._read(name))
+        return tuple(found)
 
     def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
         """Read every byte of a bundle, and of the media that have been made from it.
@@ -264,7 +265,7 @@ class BundleStore:
         wrong = [
             f"{owner}: {problem}"
             for blob, owner in owners.items()
-            if (problem := blob_damage(self.blob(manifest, blob), blob))
+            if (problem := damage(self.blob(manifest, blob), blob.sha256, blob.size))
         ]
         hint = "make it again as it was made, with 'lab bundle create'"
         if not wrong:
@@ -387,37 +388,25 @@ class BundleStore:
             raise PreflightError(doing, happened, hint)
         return manifest
 
-    def _whole(self) -> Iterator[Manifest]:
-        for name in self._names():
-            try:
-                yield self._read(name)
-            except LabError:
-                continue
-
     def _listed(self, name: str) -> ListedBundle:
         taken = size(self._root / name)
         try:
             found = self._read(name)
         except LabError as error:
             return ListedBundle(name, "", (), 0, 0, taken, error.happened)
-        return ListedBundle(
-            name,
-            found.kubernetes,
-            tuple(sorted(found.systems())),
-            len(found.programs),
-            len(found.images),
-            taken,
-            "",
-        )
+        systems = tuple(sorted(found.systems()))
+        counts = len(found.programs), len(found.images)
+        return ListedBundle(name, found.kubernetes, systems, *counts, taken, "")
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
-        made = _stat(self.directory(manifest) / FILE)
         version = tuple(int(part) for part in manifest.kubernetes.split("."))
-        return version, made.st_mtime if made else 0.0
+        with suppress(OSError):  # somebody has just taken it away
+            return version, (self.directory(manifest) / FILE).stat().st_mtime
+        return version, 0.0
 
     def _old(self, in_use: Collection[str]) -> Iterator[Path]:
         kept = {used[:SHORT] for used in in_use}
-        for one in self._whole():
+        for one in self.all():
             minor = _minor(one.kubernetes)
             if minor in versions.SUPPORTED:
                 kept.add(self.directory(self.newest(minor, one.systems())).name)
@@ -450,7 +439,9 @@ def _minor(version: str) -> str:
 
 def seal(medium: Path) -> None:
     """Write down beside a finished medium what its SHA-256 is."""
-    digest_file(medium).write_text(f"{_sha256(medium)}\n", encoding="ascii")
+    with medium.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    digest_file(medium).write_text(f"{found}\n", encoding="ascii")
 
 
 def digest_file(medium: Path) -> Path:
@@ -466,16 +457,8 @@ def _medium_damage(medium: Path) -> str:
     except OSError as error:
         beside = "has nothing beside it that says what it must be"
         return f"medium '{medium}' {beside}: {os_clause(error)}"
-    try:
-        found = _sha256(medium)
-    except OSError as error:
-        return f"medium '{medium}': {os_clause(error)}"
-    return "" if found == sealed else f"medium '{medium}' has other content: its SHA-256 is {found}"
-
-
-def _sha256(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    found = damage(medium, sealed)
+    return f"medium {found}" if found else ""
 
 
 def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
@@ -491,11 +474,3 @@ def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, B
         yield f"{owner}, its configuration", image.config
         for number, layer in enumerate(image.layers, 1):
             yield f"{owner}, layer {number}", layer.blob
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    """None where somebody has just taken it away."""
-    try:
-        return path.stat()
-    except OSError:
-        return None

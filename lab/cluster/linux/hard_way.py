@@ -171,15 +171,21 @@ def run_controller(
     """One controller with its programs running; the API is ready when most controllers are."""
     links = tuple(link_programs(PLANE_PROGRAMS))
     files = _files(cluster, keys)
-    commands = {
-        "etcd": _etcd(cluster, node, around.patience),
-        "kube-apiserver": _api_server(cluster, intent, node, around.patience),
-        "kube-controller-manager": _controller_manager(cluster, around.patience),
-        "kube-scheduler": {
-            "kubeconfig": "/etc/kubernetes/scheduler.conf",
-            **scheduler_arguments(cluster, around.patience),
-        },
+    slow = around.patience
+    (given,) = render(
+        "linux/control_plane.yaml",
+        cluster=cluster,
+        node=node,
+        planes=cluster.control_planes(),
+        port=API_PORT,
+    )
+    more = {
+        "etcd": etcd_arguments(slow),
+        "kube-apiserver": api_server_arguments(intent, slow),
+        "kube-controller-manager": controller_manager_arguments(cluster, slow),
+        "kube-scheduler": scheduler_arguments(cluster, slow),
     }
+    commands = {name: given[name] | arguments for name, arguments in more.items()}
     units = {
         name: _program_unit(
             name,
@@ -268,81 +274,6 @@ def kubeconfig_file(cluster: Cluster, path: str, server: str, ca: str, client: P
     name = context_name(cluster.name)
     access = Access(name, f"https://{server}", ca, client)
     return WriteFile(path, kubeconfig_text(access), 0o600, secret=True)
-
-
-def _etcd(cluster: Cluster, node: ClusterNode, patience: int) -> dict[str, str]:
-    members = cluster.control_planes()
-    peers = ",".join(f"{one.name}=https://{one.address}:2380" for one in members)
-    found = {
-        "name": node.name,
-        "data-dir": "/var/lib/etcd",
-        "cert-file": f"{PKI}/etcd.crt",
-        "key-file": f"{PKI}/etcd.key",
-        "trusted-ca-file": f"{PKI}/ca.crt",
-        "client-cert-auth": "true",
-        "peer-cert-file": f"{PKI}/etcd.crt",
-        "peer-key-file": f"{PKI}/etcd.key",
-        "peer-trusted-ca-file": f"{PKI}/ca.crt",
-        "peer-client-cert-auth": "true",
-        "initial-advertise-peer-urls": f"https://{node.address}:2380",
-        "listen-peer-urls": f"https://{node.address}:2380",
-        "listen-client-urls": f"https://{node.address}:2379,https://127.0.0.1:2379",
-        "advertise-client-urls": f"https://{node.address}:2379",
-        "initial-cluster-token": f"hybridlab-{cluster.name}",
-        "initial-cluster": peers,
-        "initial-cluster-state": "new",
-    }
-    return found | etcd_arguments(patience)
-
-
-def _api_server(
-    cluster: Cluster, intent: Intent, node: ClusterNode, patience: int
-) -> dict[str, str]:
-    members = ",".join(f"https://{one.address}:2379" for one in cluster.control_planes())
-    return {
-        "advertise-address": node.address,
-        "allow-privileged": "true",
-        "authorization-mode": "Node,RBAC",
-        "client-ca-file": f"{PKI}/ca.crt",
-        "enable-admission-plugins": "NodeRestriction",
-        "encryption-provider-config": "/etc/kubernetes/encryption.yaml",
-        "etcd-cafile": f"{PKI}/ca.crt",
-        "etcd-certfile": f"{PKI}/etcd.crt",
-        "etcd-keyfile": f"{PKI}/etcd.key",
-        "etcd-servers": members,
-        "kubelet-certificate-authority": f"{PKI}/ca.crt",
-        "kubelet-client-certificate": f"{PKI}/apiserver-kubelet-client.crt",
-        "kubelet-client-key": f"{PKI}/apiserver-kubelet-client.key",
-        "kubelet-preferred-address-types": "InternalIP",
-        "secure-port": str(API_PORT),
-        "service-account-issuer": f"https://kubernetes.default.svc.{cluster.domain}",
-        "service-account-key-file": f"{PKI}/sa.pub",
-        "service-account-signing-key-file": f"{PKI}/sa.key",
-        "service-cluster-ip-range": cluster.service_cidr,
-        "tls-cert-file": f"{PKI}/apiserver.crt",
-        "tls-private-key-file": f"{PKI}/apiserver.key",
-        **api_server_arguments(intent, patience),
-    }
-
-
-def _controller_manager(cluster: Cluster, patience: int) -> dict[str, str]:
-    config = "/etc/kubernetes/controller-manager.conf"
-    return {
-        "authentication-kubeconfig": config,
-        "authorization-kubeconfig": config,
-        "bind-address": "127.0.0.1",
-        "client-ca-file": f"{PKI}/ca.crt",
-        "cluster-cidr": cluster.pod_cidr,
-        "cluster-name": f"hybridlab-{cluster.name}",
-        "cluster-signing-cert-file": f"{PKI}/ca.crt",
-        "cluster-signing-key-file": f"{PKI}/ca.key",
-        "kubeconfig": config,
-        "root-ca-file": f"{PKI}/ca.crt",
-        "service-account-private-key-file": f"{PKI}/sa.key",
-        "service-cluster-ip-range": cluster.service_cidr,
-        "use-service-account-credentials": "true",
-        **controller_manager_arguments(cluster, patience),
-    }
 
 
 def _program_unit(program: str, arguments: str, *more: str) -> WriteFile:

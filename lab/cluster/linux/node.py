@@ -12,6 +12,7 @@ from lab.cluster.addons.addon import addons
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.bundle.medium import image_path
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode, HostTraits, underlay
+from lab.cluster.documents import render_text
 from lab.cluster.kubeadm import RESOLVER, SOCKET, health_check_seconds
 from lab.cluster.linux.operations import (
     UNITS,
@@ -275,33 +276,9 @@ def containerd_config(sandbox: str, host: HostTraits) -> str:
     process may lower its OOM score, runc starts no pod unless containerd asks for none. Privileged
     containers get no devices where the kernel, and so the devices, are the host's.
     """
-    scores = "" if host.can_lower_oom_score else _SCORES_KEPT
-    return f"""version = 3
-
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-sandbox = '{sandbox}'
-
-[plugins.'io.containerd.cri.v1.images'.registry]
-config_path = '/etc/containerd/certs.d'
-{scores}
-[plugins.'io.containerd.cri.v1.runtime'.containerd]
-default_runtime_name = 'runc'
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-runtime_type = 'io.containerd.runc.v2'
-{_NO_DEVICES if host.shared_kernel else ""}
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-BinaryName = '{BIN}/runc'
-SystemdCgroup = true
-"""
+    return render_text("linux/containerd.toml", sandbox=sandbox, host=host, bin=BIN)
 
 
-_SCORES_KEPT = """
-[plugins.'io.containerd.cri.v1.runtime']
-restrict_oom_score_adj = true
-"""
-_NO_DEVICES = """privileged_without_host_devices = true
-"""
 KUBELET_UNIT = "kubelet.service"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 
@@ -381,33 +358,15 @@ def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     assert front is not None, "asked where something is to balance"
     near = next((card.segment for card in front.interfaces if card.segment == NODE_SEGMENT), None)
     segment = near or front.interfaces[0].segment
-    servers = "".join(
-        f"    server {node.name} {intent.machine(node.name).address(segment)}:{API_PORT}\n"
-        for node in cluster.control_planes()
+    return render_text(
+        "linux/haproxy.cfg",
+        port=API_PORT,
+        seconds=health_check_seconds(patience),
+        servers=[
+            (node.name, intent.machine(node.name).address(segment))
+            for node in cluster.control_planes()
+        ],
     )
-    seconds = health_check_seconds(patience)
-    return f"""global
-    log stdout format raw local0 notice
-    maxconn 4096
-
-defaults
-    mode tcp
-    log global
-    timeout connect 10s
-    timeout client 1h
-    timeout server 1h
-    timeout check {seconds}s
-
-frontend api
-    bind *:{API_PORT}
-    default_backend control-planes
-
-backend control-planes
-    balance random(1)
-    option httpchk GET /readyz
-    http-check expect status 200
-    default-server check check-ssl verify none inter {seconds}s fall 3 rise 1
-{servers}"""
 
 
 MARK = "/var/lib/hybridlab/member"

@@ -156,36 +156,6 @@ def inputs_digest(files: Iterable[Operation]) -> str:
     return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
 
 
-def describe(operations: Iterable[Operation]) -> Iterator[str]:
-    """One line for each operation, without contents."""
-    for one in operations:
-        match one:
-            case WriteFile():
-                yield f"write {one.path} ({one.mode:04o}, {len(one.content)} characters)"
-            case Symlink():
-                yield f"link {one.path} -> {one.target}"
-            case Remove():
-                yield f"remove {' '.join(one.paths)}"
-            case Run():
-                but = f" unless {one.unless}" if one.unless else ""
-                yield f"run {shlex.join(one.command)}{but}"
-            case SystemdUnit():
-                yield f"service {one.unit}" + ("" if one.wait else " (not waited for)")
-            case Enabled():
-                yield f"enable {one.unit}"
-
-
-def render(operations: Iterable[Operation]) -> str:
-    """Everything, contents of files too, as golden files hold it; secrets are left out."""
-    lines: list[str] = []
-    for one, line in zip(operations := tuple(operations), describe(operations), strict=True):
-        lines.append(line)
-        if isinstance(one, WriteFile):
-            shown = "(secret)\n" if one.secret else one.content
-            lines += [f"    | {text}".rstrip() for text in shown.splitlines()]
-    return "".join(f"{line}\n" for line in lines)
-
-
 def without_secrets(operations: Iterable[Operation]) -> Operations:
     """The operations without the content of secret files: what a digest may be made of."""
     return tuple(

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lab.providers.netns import protocol
 from lab.providers.netns.protocol import (
-    HEAD_LIMIT,
     IP_UDP_BYTES,
     CannotProbeError,
     Reply,
     WireError,
+    read_answers,
 )
 from lab.providers.provider import LARGE_TCP_BYTES, Probe, ProbeStatus
 
@@ -171,7 +171,6 @@ def _low(key: int) -> int:
 BUFFER_BYTES = 2_048
 """The longest datagram that netexec reads."""
 
-_END = b"\r\n\r\n"
 _TEXT = FILLING.hex().encode()
 """Nothing that a form, lower case or stripping would change."""
 _CLIENT = re.compile(rb"\d+\.\d+\.\d+\.\d+:\d+")
@@ -209,77 +208,9 @@ class NetexecWeb:
         answers = read_answers(bytes(received), 3 if self.body else 2)
         if answers is None:
             return None
-        *echo, (_, endpoint), (_, client) = answers
-        status = next((status for status, _ in answers if status != _OK), _OK)
-        return Reply(status, _word(endpoint), _word(client), echo[0][1] if echo else b"")
-
-
-def read_answers(data: bytes, wanted: int) -> list[tuple[int, bytes]] | None:
-    """Status and body of so many HTTP answers; None while they are incomplete.
-
-    Raises
-    ------
-    WireError
-        If they never can become that.
-
-    """
-    found: list[tuple[int, bytes]] = []
-    while len(found) < wanted:
-        end = data.find(_END)
-        if end < 0:
-            if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
-                raise WireError(f"no HTTP answer: {data[:40]!r}")
-            return None
-        status, fields = _head(data[:end])
-        taken = _body(data[end + len(_END) :], fields)
-        if taken is None:
-            return None
-        body, data = taken
-        found.append((status, body))
-        if status != _OK:  # netexec ends the connection, and the rest is never answered
-            return found + [(_OK, b"")] * (wanted - len(found))
-    return found
-
-
-def _head(head: bytes) -> tuple[int, dict[str, str]]:
-    line, *headers = head.decode("latin-1").split("\r\n")
-    fields = {
-        name.lower(): value.strip().lower()
-        for name, colon, value in (header.partition(":") for header in headers)
-        if colon
-    }
-    try:
-        return int(line.split(" ", 2)[1]), fields
-    except (ValueError, IndexError):
-        raise WireError(f"no HTTP answer: '{line}'") from None
-
-
-def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
-    if fields.get("transfer-encoding") == "chunked":
-        return _chunks(data)
-    try:
-        length = int(fields["content-length"])
-    except (KeyError, ValueError):
-        raise WireError("an HTTP answer of unknown length") from None
-    return (data[:length], data[length:]) if len(data) >= length else None
-
-
-def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
-    body = bytearray()
-    while True:
-        line, feed, rest = data.partition(b"\r\n")
-        if not feed:
-            return None
-        try:
-            length = int(line.partition(b";")[0], 16)
-        except ValueError:
-            raise WireError(f"a damaged chunk: {line[:40]!r}") from None
-        if len(rest) < length + 2:
-            return None
-        body += rest[:length]
-        data = rest[length + 2 :]
-        if not length:
-            return bytes(body), data
+        *echo, (_, _, endpoint), (_, _, client) = answers
+        status = next((one[0] for one in answers if one[0] != _OK), _OK)
+        return Reply(status, _word(endpoint), _word(client), echo[0][2] if echo else b"")
 
 
 class NetexecDatagrams:
@@ -348,7 +279,7 @@ def _word(text: bytes) -> str:
     return text.decode("latin-1").strip().lower()[:253]
 
 
-_HEALTH_OK, _UNAVAILABLE = 200, 503
+_UNAVAILABLE = 503
 
 
 class HealthWeb:
@@ -364,7 +295,7 @@ class HealthWeb:
         answers = read_answers(bytes(received), 1)
         if answers is None:
             return None
-        status, body = answers[0]
+        status, _, body = answers[0]
         return Reply(status, "", "", body)
 
 
@@ -381,7 +312,7 @@ def health_backends(reply: Reply) -> str:
         number = int(json.loads(reply.body)["localEndpoints"])
     except (ValueError, KeyError, TypeError):
         raise WireError(f"no health check: {reply.body[:40]!r}") from None
-    if reply.status != (_HEALTH_OK if number else _UNAVAILABLE):
+    if reply.status != (_OK if number else _UNAVAILABLE):
         raise WireError(f"status {reply.status} with {number} local backends")
     return str(number)
 

@@ -12,7 +12,7 @@ import resource
 import shutil
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,49 +40,33 @@ from lab.topology.cost import cost
 from lab.topology.intent import Intent, Neighbour, Route
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """One program that is not there."""
-
-    program: str
-    package: str
-    daemon: str
-    machine: str
-
-
-def missing_programs(intent: Intent) -> Iterator[Missing]:
-    """Every program that this machine does not have, once."""
-    known: set[str] = set()
-    for machine in intent.machines:
-        for daemon in machine.daemons:
-            for program in daemon.programs():
-                if program not in known and not shutil.which(program, path=isolation.search_path()):
-                    yield Missing(program, daemon.package, daemon.name, machine.name)
-                known.add(program)
-
-
 def require_programs(intent: Intent) -> None:
     """See that every daemon can be started.
 
     Raises
     ------
     PreflightError
-        Naming each program that is missing, who needs it, and the packages that have them.
+        Naming each program that is missing, who needs it first, and the packages that have them.
 
     """
-    found = tuple(missing_programs(intent))
-    if not found:
-        return
-    packages = dict.fromkeys(one.package for one in found)
-    raise PreflightError(
-        f"checking this machine for scenario '{intent.scenario}'",
-        "; ".join(
-            f"no program '{one.program}' (package {one.package}), "
-            f"needed for '{one.daemon}' on '{one.machine}'"
-            for one in found
-        ),
-        f"sudo apt-get install --no-install-recommends {' '.join(packages)}",
-    )
+    missing: dict[str, tuple[str, str]] = {}
+    known: set[str] = set()
+    for machine in intent.machines:
+        for daemon in machine.daemons:
+            for program in daemon.programs():
+                if program not in known and not shutil.which(program, path=isolation.search_path()):
+                    missing[program] = daemon.package, f"'{daemon.name}' on '{machine.name}'"
+                known.add(program)
+    if missing:
+        packages = dict.fromkeys(package for package, _ in missing.values())
+        raise PreflightError(
+            f"checking this machine for scenario '{intent.scenario}'",
+            "; ".join(
+                f"no program '{program}' (package {package}), needed for {user}"
+                for program, (package, user) in missing.items()
+            ),
+            f"sudo apt-get install --no-install-recommends {' '.join(packages)}",
+        )
 
 
 NEED_FILE = "/run/neighbours"
@@ -174,46 +158,49 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
 
     """
     neighbours = need.neighbours + room.neighbours_used
-    if neighbours > room.neighbour_limit:
-        raise _refusal(
+    checks = (
+        (
+            neighbours > room.neighbour_limit,
             "the neighbour table",
-            f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are in "
-            f"use, but the table of this machine ends at {room.neighbour_limit:,}",
+            (
+                f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are "
+                f"in use, but the table of this machine ends at {room.neighbour_limit:,}"
+            ),
             f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
-        )
-    if need.descriptors > room.descriptors:
-        raise _refusal(
+        ),
+        (
+            need.descriptors > room.descriptors,
             "open files",
             f"the lab needs {need.descriptors:,} in one process, the limit is {room.descriptors:,}",
             f"sudo prlimit --pid $$ --nofile={_rounded(need.descriptors)}",
-        )
-    if need.namespaces > room.network_namespaces:
-        raise _refusal(
+        ),
+        (
+            need.namespaces > room.network_namespaces,
             "network namespaces",
             f"the lab needs {need.namespaces:,}, the limit is {room.network_namespaces:,}",
             f"sudo sysctl -w user.max_net_namespaces={_rounded(need.namespaces)}",
-        )
-    if room.processes < _PROCESSES:
-        raise _refusal(
+        ),
+        (
+            room.processes < _PROCESSES,
             "processes",
             f"the lab needs {_PROCESSES}, the limit is {room.processes}",
             f"ulimit -u {1 << 12}",
-        )
-    if need.memory_mib > room.memory_mib:
-        raise _refusal(
+        ),
+        (
+            need.memory_mib > room.memory_mib,
             "memory",
             f"the lab needs about {need.memory_mib:,} MiB, and {room.memory_mib:,} MiB are free",
             "fewer pods ('pods_per_node'), fewer nodes, or 'lab down' for a lab that is not needed",
-        )
+        ),
+    )
+    for short, what, happened, hint in checks:
+        if short:
+            raise PreflightError(f"checking {what}", happened, hint)
 
 
 def labs_at_once(cores: int | None = None) -> int:
     """The number of labs that this machine's processors can carry; at least one."""
     return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
-
-
-def _refusal(what: str, happened: str, hint: str) -> PreflightError:
-    return PreflightError(f"checking {what}", happened, hint)
 
 
 def _rounded(number: int) -> int:
@@ -350,7 +337,8 @@ _VXLAN = _Trial(
     "vxlan",
 )
 _NFT_MODULES = "nf_tables nft_chain_nat nft_numgen nft_fib_ipv4 nft_masq nft_reject_ipv4 nft_ct"
-
+_RULES_HINT = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
+_INGRESS_HINT = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
 
 _SWITCHES = "Open vSwitch in user space"
 _SWITCH_TRIALS = (
@@ -362,8 +350,6 @@ _INGRESS = """table netdev probe {
   }
 }
 """
-FOR_SWITCHES = frozenset({"tap devices", "checksum offload", "ingress rules"})
-"""Names of the abilities that only labs with virtual switches need."""
 
 
 def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
@@ -371,9 +357,7 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
 
     Those for VXLAN and those for virtual switches only where such are wanted.
     """
-    library = _outcome(
-        "libnftables", "Services", lambda: _found(namespaces.libnftables()), namespaces.INSTALL
-    )
+    library = _outcome("libnftables", "Services", namespaces.libnftables, namespaces.INSTALL)
     trials = (
         *_TRIALS,
         *((_VXLAN,) if tunnels else ()),
@@ -385,7 +369,10 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
         found = tuple(_tried(trial) for trial in trials)
         if not library.there:
             return found
-        return (*found, _rules(), *((_ingress(),) if switches else ()))
+        rules = _ruleset("nftables", "Services", _RULES, _RULES_HINT)
+        if not switches:
+            return (*found, rules)
+        return (*found, rules, _ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT))
 
     name, needs = "namespaces", "every machine and pod is a network namespace"
     try:
@@ -405,25 +392,11 @@ def _tried(trial: _Trial) -> Ability:
     return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((one,)), hint)
 
 
-def _rules() -> Ability:
-    hint = f"sudo modprobe -a {_NFT_MODULES}   (or a kernel that has them)"
-    return _outcome(
-        "nftables", "Services", lambda: namespaces.load_ruleset(_RULES, "scratch"), hint
-    )
+def _ruleset(name: str, needs: str, text: str, hint: str) -> Ability:
+    return _outcome(name, needs, lambda: namespaces.load_ruleset(text, "scratch"), hint)
 
 
-def _ingress() -> Ability:
-    hint = "sudo modprobe nf_tables   (or a kernel with CONFIG_NETFILTER_INGRESS)"
-    return _outcome(
-        "ingress rules", _SWITCHES, lambda: namespaces.load_ruleset(_INGRESS, "scratch"), hint
-    )
-
-
-def _found(_: object) -> None:
-    """Finding it is all that is wanted of the library here."""
-
-
-def _outcome(name: str, needs: str, attempt: Callable[[], None], hint: str) -> Ability:
+def _outcome(name: str, needs: str, attempt: Callable[[], object], hint: str) -> Ability:
     try:
         attempt()
     except LabError as error:
@@ -431,17 +404,15 @@ def _outcome(name: str, needs: str, attempt: Callable[[], None], hint: str) -> A
     return Ability(name, needs, True, "", "")
 
 
-SUBJECT = "this machine, for network namespaces"
-
-
 def examine_machine() -> tuple[Diagnosis, ...]:
     """Every ability, tried in a scratch world that is gone a moment later."""
-    return tuple(_told(one) for one in try_abilities(tunnels=True, switches=True))
+    return tuple(_diagnosis(one) for one in try_abilities(tunnels=True, switches=True))
 
 
-def _told(ability: Ability) -> Diagnosis:
+def _diagnosis(ability: Ability) -> Diagnosis:
+    subject = "this machine, for network namespaces"
     if ability.there:
-        return Diagnosis(SUBJECT, ability.name, "ok", f"tried, for {ability.needs}")
+        return Diagnosis(subject, ability.name, "ok", f"tried, for {ability.needs}")
     seen = f"needed for {ability.needs}: {ability.detail}"
-    level: Level = "warn" if ability.name in FOR_SWITCHES else "fail"
-    return Diagnosis(SUBJECT, ability.name, level, seen, ability.hint)
+    level: Level = "warn" if ability.needs == _SWITCHES else "fail"  # few labs have switches
+    return Diagnosis(subject, ability.name, level, seen, ability.hint)

@@ -30,6 +30,7 @@ _END = b"\r\n\r\n"
 _LENGTH = struct.Struct("!H")
 _QUESTION, _ANSWER = b"HLQ1 ", b"HLR1 "
 _NO_NONCE = b"0" * 16
+_OK = 200
 _FRAGMENTS = ord("F")
 _MODE_AT = 22
 QUESTION_BYTES = 24
@@ -71,6 +72,10 @@ class HttpRequest(NamedTuple):
     length: int
     waits: bool
     """True if the client waits for ``100 Continue`` before it sends the body."""
+
+
+HttpAnswer = tuple[int, dict[str, str], bytes]
+"""Status, headers by their lower-case names, and body."""
 
 
 class Reply(NamedTuple):
@@ -174,6 +179,76 @@ def _reply(status: int, kind: bytes, body: bytes, endpoint: bytes, client: bytes
     return head % (status, _REASONS[status], endpoint, client, kind, len(body)) + body
 
 
+def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
+    """So many HTTP answers; None while they are incomplete.
+
+    Raises
+    ------
+    WireError
+        If they never can become that.
+
+    """
+    found: list[HttpAnswer] = []
+    while len(found) < wanted:
+        end = data.find(_END)
+        if end < 0:
+            if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
+                raise WireError(f"no HTTP answer: {data[:40]!r}")
+            return None
+        status, fields = _head(data[:end])
+        taken = _body(data[end + len(_END) :], fields)
+        if taken is None:
+            return None
+        body, data = taken
+        found.append((status, fields, body))
+        if status != _OK:  # netexec ends the connection, and the rest is never answered
+            return found + [(_OK, {}, b"")] * (wanted - len(found))
+    if data:
+        raise WireError(f"{len(data)} bytes more than were announced")
+    return found
+
+
+def _head(head: bytes) -> tuple[int, dict[str, str]]:
+    line, *headers = head.decode("latin-1").split("\r\n")
+    fields = {
+        name.lower(): value.strip()
+        for name, colon, value in (header.partition(":") for header in headers)
+        if colon
+    }
+    try:
+        return int(line.split(" ", 2)[1]), fields
+    except (ValueError, IndexError):
+        raise WireError(f"no HTTP answer: '{line}'") from None
+
+
+def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
+    if fields.get("transfer-encoding", "").lower() == "chunked":
+        return _chunks(data)
+    try:
+        length = int(fields["content-length"])
+    except (KeyError, ValueError):
+        raise WireError("an HTTP answer of unknown length") from None
+    return (data[:length], data[length:]) if len(data) >= length else None
+
+
+def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
+    body = bytearray()
+    while True:
+        line, feed, rest = data.partition(b"\r\n")
+        if not feed:
+            return None
+        try:
+            length = int(line.partition(b";")[0], 16)
+        except ValueError:
+            raise WireError(f"a damaged chunk: {line[:40]!r}") from None
+        if len(rest) < length + 2:
+            return None
+        body += rest[:length]
+        data = rest[length + 2 :]
+        if not length:
+            return bytes(body), data
+
+
 def read_reply(data: bytes | bytearray) -> Reply | None:
     """Read a whole answer; None while it is incomplete.
 
@@ -183,22 +258,14 @@ def read_reply(data: bytes | bytearray) -> Reply | None:
         If it is not a responder's.
 
     """
-    end = data.find(_END)
-    if end < 0:
-        if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
-            raise WireError(f"no HTTP answer: {bytes(data[:40])!r}")
+    answers = read_answers(bytes(data), 1)
+    if answers is None:
         return None
-    line, *headers = bytes(data[:end]).decode("latin-1").split("\r\n")
-    fields = dict(header.split(": ", 1) for header in headers if ": " in header)
+    status, fields, body = answers[0]
     try:
-        status, length = int(line.split(" ", 2)[1]), int(fields["Content-Length"])
-        endpoint, client = fields["X-Endpoint"], fields["X-Client"]
-    except (KeyError, ValueError, IndexError):
-        raise WireError(f"not an endpoint of the lab: '{line}'") from None
-    body = data[end + len(_END) :]
-    if len(body) > length:
-        raise WireError(f"{len(body)} bytes of body where {length} were announced")
-    return Reply(status, endpoint, client, bytes(body)) if len(body) == length else None
+        return Reply(status, fields["x-endpoint"], fields["x-client"], body)
+    except KeyError:
+        raise WireError(f"not an endpoint of the lab: HTTP status {status}") from None
 
 
 def datagram(nonce: int, filling: bytes, *, fragments: bool) -> bytes:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from broken_files import BrokenFiles
 from click.testing import CliRunner, Result
-from golden_files import check_golden
 
 from lab._errors import LabError
 from lab.cli.main import command
@@ -25,15 +24,6 @@ def run(*words: str, **environment: str | None) -> Result:
     return CliRunner().invoke(
         command, words, prog_name="lab", standalone_mode=False, env=environment
     )
-
-
-@pytest.mark.parametrize(
-    "words", ["inventory", "inventory check", "inventory show", "doctor"], ids=lambda one: one
-)
-def test_help_is_as_it_was(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    shown = CliRunner().invoke(command, [*words.split(), "--help"], prog_name="lab").stdout
-    check_golden(CASES / "cli" / f"{words.replace(' ', '-')}.txt", shown)
 
 
 def test_valid_file_is_said_to_be_valid() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import bundle_parts as parts
 import pytest
 import registry as registries
 import upstream_site
@@ -20,6 +21,12 @@ VERSIONS = {**rules.components("1.36"), "kubernetes": "1.36.1"}
 @pytest.fixture
 def store(tmp_path: Path) -> BundleStore:
     return BundleStore(tmp_path / "cache")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory that a bundle for Linux is made from."""
+    return parts.directory(tmp_path / "given")
 
 
 @pytest.fixture(scope="session")

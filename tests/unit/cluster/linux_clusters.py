@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
@@ -11,6 +12,15 @@ from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode, plan_cluster
 from lab.cluster.kubeadm import Surroundings
+from lab.cluster.linux.operations import (
+    Enabled,
+    Operations,
+    Remove,
+    Run,
+    Symlink,
+    SystemdUnit,
+    WriteFile,
+)
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.scenario.scenario import Scenario
@@ -93,3 +103,26 @@ def with_control_planes(scenario: Scenario, count: int) -> Scenario:
 def linux_only(one: Case) -> Case:
     nodes = tuple(node for node in one.cluster.nodes if node.os == "linux")
     return replace(one, cluster=replace(one.cluster, nodes=nodes))
+
+
+def render(operations: Operations) -> str:
+    """Everything, contents of files too, as golden files hold it; secrets are left out."""
+    lines: list[str] = []
+    for one in operations:
+        match one:
+            case WriteFile():
+                lines.append(f"write {one.path} ({one.mode:04o}, {len(one.content)} characters)")
+                shown = "(secret)\n" if one.secret else one.content
+                lines += [f"    | {text}".rstrip() for text in shown.splitlines()]
+            case Symlink():
+                lines.append(f"link {one.path} -> {one.target}")
+            case Remove():
+                lines.append(f"remove {' '.join(one.paths)}")
+            case Run():
+                but = f" unless {one.unless}" if one.unless else ""
+                lines.append(f"run {shlex.join(one.command)}{but}")
+            case SystemdUnit():
+                lines.append(f"service {one.unit}" + ("" if one.wait else " (not waited for)"))
+            case Enabled():
+                lines.append(f"enable {one.unit}")
+    return "".join(f"{line}\n" for line in lines)

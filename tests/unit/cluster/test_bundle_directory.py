@@ -19,11 +19,6 @@ from lab.cluster.bundle.store import BundleStore
 from lab.state.lock import lab_lock
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given")
-
-
 def create(
     store: BundleStore, source: Path, *systems: str, kubernetes: str | None = None
 ) -> Manifest:

@@ -21,11 +21,6 @@ NAME = "registry.k8s.io/pause:3.10.2"
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given")
-
-
 def create(store: BundleStore, source: Path) -> Manifest:
     return directory.create(store, source, (), None, print)
 

@@ -21,11 +21,6 @@ from lab.state.lock import lab_lock
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given")
-
-
-@pytest.fixture
 def made(store: BundleStore, source: Path) -> Manifest:
     return directory.create(store, source, (), None, print)
 

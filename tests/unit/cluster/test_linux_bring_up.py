@@ -212,8 +212,9 @@ def test_two_machines_that_fail_are_both_named(tmp_path: Path) -> None:
     one = CASES["overlay"]()
     world = world_of(one)
     world.broken = {"kubeadm join": "no way"}
-    with pytest.raises(BrokenError, match=r"working on worker1, worker2: each") as caught:
+    with pytest.raises(BrokenError, match=r"2 machines at once: each failed") as caught:
         bring(one, world, tmp_path)
+    assert all(f"\n{name}: " in str(caught.value) for name in ("worker1", "worker2"))
     assert str(caught.value).count("no way") == 2
 
 

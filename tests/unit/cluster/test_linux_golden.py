@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from golden_files import check_golden
-from linux_clusters import Case, case
+from linux_clusters import Case, case, render
 
 from lab.cluster.credentials import Access, Pair, kubeconfig_text
 from lab.cluster.documents import to_yaml
@@ -27,7 +27,6 @@ from lab.cluster.linux.hard_way import (
 )
 from lab.cluster.linux.joining import finish_control_plane, leave_cluster, start_control_plane
 from lab.cluster.linux.node import haproxy_config, prepare_node
-from lab.cluster.linux.operations import render
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)

@@ -10,11 +10,7 @@ from netns_intents import cluster
 from lab._errors import UsageError
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import (
-    HairpinOn,
-    MasterSet,
     NeighbourSet,
-    ProxyDelaySet,
-    ProxySet,
     RouteSet,
     SysctlSet,
     VethAdd,
@@ -34,11 +30,6 @@ def test_the_same_intent_gives_the_same_operations() -> None:
     assert compile_intent(cluster()) == compile_intent(cluster())
 
 
-def test_namespaces_come_fabric_first_then_machines_each_with_its_pods() -> None:
-    names = [one.namespace for one in compile_intent(cluster(linux=1, windows=1, pods=1))]
-    assert names == ["fabric", "worker1", "worker1-p1", "win1", "win1-p1", "router", "client"]
-
-
 def test_interface_indexes_are_unique_in_the_whole_lab_but_for_loopback() -> None:
     indexes = [
         index for one in compile_intent(cluster()) for name, index in one.indexes if name != "lo"
@@ -56,20 +47,6 @@ def test_a_link_is_made_before_the_namespace_of_its_far_end_uses_it() -> None:
                 assert (one.namespace, "eth0") in made
 
 
-def test_every_namespace_has_no_ipv6_and_loopback_up() -> None:
-    for one in compile_intent(cluster()):
-        keys = [op.key for op in one.operations if isinstance(op, SysctlSet)]
-        assert "net/ipv6/conf/all/disable_ipv6" in keys
-        assert "setting link 'lo' up" in [
-            op.describe() for op in one.operations if not isinstance(op, SysctlSet)
-        ]
-
-
-@pytest.mark.parametrize(("name", "value"), [("worker1", "1"), ("router", "1"), ("client", "0")])
-def test_only_machines_that_forward_forward(name: str, value: str) -> None:
-    assert SysctlSet("net/ipv4/ip_forward", value) in _operations(cluster(), name)
-
-
 def test_forwarding_is_set_before_the_redirects_it_resets() -> None:
     keys = [op.key for op in _operations(cluster(), "worker1") if isinstance(op, SysctlSet)]
     assert keys.index("net/ipv4/ip_forward") < keys.index("net/ipv4/conf/all/accept_redirects")
@@ -81,12 +58,6 @@ def test_bridged_packets_are_filtered_on_nodes_and_not_in_the_fabric() -> None:
     assert SysctlSet(key, "0", optional=True) in _operations(cluster(), "fabric")
 
 
-def test_pod_ports_are_in_hairpin_mode_and_machines_ports_are_not() -> None:
-    node = _operations(cluster(pods=1), "worker1")
-    assert node.index(HairpinOn("veth2")) == node.index(MasterSet("veth2", "cni0")) + 1
-    assert not [op for op in _operations(cluster(), "fabric") if isinstance(op, HairpinOn)]
-
-
 def test_routes_on_the_link_come_before_those_through_a_gateway() -> None:
     intent = cluster("host-gateway")
     machine = intent.machines[0]
@@ -96,16 +67,6 @@ def test_routes_on_the_link_come_before_those_through_a_gateway() -> None:
     )
     routes = [op for op in operations if isinstance(op, RouteSet)]
     assert routes[0] == RouteSet("10.77.0.0/24", "eth0", None, onlink=False)
-
-
-def test_proxied_addresses_are_answered_without_delay() -> None:
-    operations = _operations(cluster("host-gateway"), "worker1")
-    assert operations.count(ProxyDelaySet("eth0", 0)) == 1
-    assert [op.address for op in operations if isinstance(op, ProxySet)] == [
-        "10.244.0.2",
-        "10.244.0.3",
-    ]
-    assert not [op for op in _operations(cluster(), "worker1") if isinstance(op, ProxyDelaySet)]
 
 
 def test_no_neighbour_is_made_up() -> None:

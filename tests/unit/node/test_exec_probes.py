@@ -11,7 +11,6 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import ExecResult
-from lab.lifecycle.compilation import compile_scenario
 from lab.providers.node.exec_probes import (
     END_MARK,
     ONE_ADDRESS,
@@ -24,7 +23,6 @@ from lab.providers.node.exec_probes import (
     read_outcome,
     read_transfers,
 )
-from lab.providers.node.fleet import with_dialects
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SETTINGS = ProbeSettings(1.5, 64)
@@ -225,10 +223,3 @@ def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> 
         ONE_ADDRESS,
         "cannot probe: running curl: the pod is gone",
     ]
-
-
-def test_a_health_check_is_spoken_as_one_whoever_answers() -> None:
-    asked = probe(dialect="health", address="10.9.176.13", port=30013)
-    usual = probe(dialect="lab", address="10.9.176.13", port=30000)
-    spoken_to = with_dialects(compile_scenario("services").intent, [asked, usual])
-    assert [one.dialect for one in spoken_to] == ["health", "netexec"]

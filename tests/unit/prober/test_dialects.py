@@ -155,9 +155,10 @@ def test_dialect_is_the_targets() -> None:
         probe(address=client, dialect="lab"),
         probe(address="10.244.1.4", dialect="lab"),
         probe(address="10.96.0.10", port=53, name="to-a", dialect="lab"),
+        probe(address=win, port=30_013, dialect="health"),
     ]
     said = [one.dialect for one in with_dialects(intent, asked)]
-    assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab"]
+    assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab", "health"]
 
 
 def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates() -> None:

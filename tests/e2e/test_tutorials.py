@@ -1,0 +1,87 @@
+"""Every command of the tutorials is run, and its output compared with what they quote.
+
+In a quoted output a line ``...`` stands for any lines, and ``…`` for any text in a line. Times and
+sizes may differ, and the first line, which names the provider, may be left out. ``# exits 1`` after
+a command is its exit code; the default is 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TUTORIALS = sorted((Path(__file__).parents[2] / "docs/tutorial").glob("*.md"))
+BLOCK = re.compile(
+    r'^```(console|yaml title="(?P<file>[^"]+)")\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
+)
+COMMAND = re.compile(
+    r"^\$ (?P<line>.*?)(  # exits (?P<code>\d+))?\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE
+)
+PROVIDER = "netns: network namespaces on this machine"
+FIGURE = re.compile(r"\d+(\\\.\d+)?(\\)? (s|ms|MiB)\b")
+
+
+def pattern(output: str) -> re.Pattern[str]:
+    """What the real output must match."""
+    lines = [
+        "(?:.*\n)*?"
+        if line == "..."
+        else FIGURE.sub(r"[\\d.]+ \3", re.escape(line)).replace("…", ".*") + "\n"
+        for line in output.splitlines()
+    ]
+    return re.compile("".join(lines))
+
+
+class Shell:
+    """A reader's terminal: a directory, and a state of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {
+            **os.environ,
+            "HYBRIDLAB_STATE": str(directory / "state"),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    found = Shell(tmp_path)
+    yield found
+    for lab in (tmp_path / "state/labs").glob("*"):
+        found.run(f"lab down {lab.name}")
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_every_command_of_a_tutorial_prints_what_the_page_quotes(page: Path, shell: Shell) -> None:
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        if block["file"]:
+            (shell.directory / block["file"]).write_text(block["text"], encoding="utf-8")
+            continue
+        for command in COMMAND.finditer(block["text"]):
+            done = shell.run(command["line"])
+            seen = f"$ {command['line']}\n{done.stdout}"
+            assert done.returncode == int(command["code"] or 0), seen
+            printed = done.stdout
+            if not command["output"].startswith(PROVIDER):
+                printed = re.sub(f"^{PROVIDER}.*\n", "", printed)
+            assert pattern(command["output"]).fullmatch(printed), (
+                f"{seen}\nThe page has:\n{command['output']}"
+            )

@@ -1,0 +1,266 @@
+"""Write docs/reference from the code: commands, keys, families, faults, checks, exit codes.
+
+python tools/reference.py           writes the pages
+python tools/reference.py --check   exits 1 and names each page that would change
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lab import _errors
+from lab.cli import main
+from lab.explain.check import checks
+from lab.explain.faults.registry import faults
+from lab.inventory.inventory import Inventory
+from lab.scenario.families import PLUGINS, terms
+from lab.scenario.shape import schema
+from lab.topology.registry import schemas
+
+PAGES = Path(__file__).parents[1] / "docs/reference"
+HEADER = "<!-- Written by `make reference`. Change the code, not this page. -->\n\n"
+EXIT_CODES = {
+    0: "every cell passed, or is a known limit that held",
+    1: "cells failed",
+    2: "wrong usage or configuration",
+    3: "the lab is broken, or no cell was chosen",
+    4: "this machine cannot do what is asked; nothing was made",
+    70: "a defect of `lab` itself; its last line names the log that has the traceback",
+}
+Schema = Mapping[str, Any]
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Lines of a Markdown table."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+def literal(text: str) -> str:
+    """Text that Markdown leaves as it is."""
+    return text.replace("*", r"\*").replace("<", "&lt;")
+
+
+def first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n")[0].split()).replace("``", "`")
+
+
+def command_pages() -> Iterator[str]:
+    yield "# Commands\n"
+    yield "`lab COMMAND --help` prints the same. Wherever a command takes a lab, it also takes the"
+    yield "scenario file that the lab was made from. See also [make](make.md) and"
+    yield "[exit codes](exit-codes.md).\n"
+    for group, members in main.GROUPS.items():
+        yield f"## {group}\n"
+        for name in members:
+            found = main.command.get_command(click.Context(main.command), name)
+            assert found is not None
+            yield from command_section(f"lab {name}", found)
+
+
+def command_section(words: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=words)
+    yield f"### {words}\n"
+    if not isinstance(command, click.Group):
+        yield f"    {' '.join((words, *command.collect_usage_pieces(context)))}\n"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):  # click keeps the line breaks of such a paragraph
+            yield "\n".join(f"    {line}" for line in paragraph.splitlines()[1:]) + "\n"
+        else:
+            yield f"{literal(paragraph)}\n"
+    options = (one for one in command.params if isinstance(one, click.Option))
+    records = (one.get_help_record(context) for one in options)
+    if rows := [(f"`{one[0]}`", literal(one[1])) for one in records if one]:
+        yield from table(("option", "meaning"), rows)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from command_section(f"{words} {name}", below)
+
+
+def exit_codes() -> Iterator[str]:
+    yield "# Exit codes\n"
+    errors: dict[int, list[str]] = {}
+    for name, kind in inspect.getmembers(_errors, inspect.isclass):
+        if issubclass(kind, _errors.LabError):
+            errors.setdefault(kind.exit_code, []).append(f"`{name}`")
+    rows = (
+        (str(code), meaning, ", ".join(errors.get(code, ())))
+        for code, meaning in EXIT_CODES.items()
+    )
+    yield from table(("code", "meaning", "exceptions of `lab._errors`"), rows)
+    yield "Under `make`, every failure exits 2."
+
+
+def keys(title: str, text: str, root: Schema) -> Iterator[str]:
+    yield f"# {title}\n\n{text}\n"
+    yield from section(root, "", root["$defs"])
+
+
+def section(part: Schema, path: str, parts: Mapping[str, Schema]) -> Iterator[str]:
+    """Lines of one section of a file, and of those inside it."""
+    rows, inside = [], []
+    for name, key in part.get("properties", {}).items():
+        inner, brackets = referred(key, parts)
+        where = f"{path}{name}{brackets}"
+        meaning = key.get("description") or inner.get("description", "")
+        if inner.get("properties") or inner.get("oneOf"):
+            inside.append((inner, where))
+        given = key if "default" in key else inner
+        default = "required" if name in part.get("required", ()) else shown(given.get("default"))
+        rows.append((f"`{name}`", literal(meaning), values(key, inner), default))
+    if path:
+        yield f"## {path.rstrip('.')}\n\n{literal(part.get('description', ''))}\n"
+    if rows:
+        yield from table(("key", "meaning", "values", "default"), rows)
+    for choice in part.get("oneOf", ()):
+        kind = choice["properties"]["kind"]["const"]
+        others = {name: one for name, one in choice["properties"].items() if name != "kind"}
+        yield f"### kind: {kind}\n\n{literal(choice['title'])}.\n"
+        if others:
+            yield from section({**choice, "properties": others}, "", parts)
+    for inner, where in inside:
+        yield from section(inner, f"{where}.", parts)
+
+
+def referred(key: Schema, parts: Mapping[str, Schema]) -> tuple[Schema, str]:
+    """The section that a key has, and the brackets after its name: a list, or names one chooses."""
+    for one in (key, *key.get("anyOf", ())):
+        for brackets, inner in (
+            ("", one),
+            ("[]", one.get("items", {})),
+            (".NAME", one.get("additionalProperties") or {}),
+        ):
+            if isinstance(inner, dict) and "$ref" in inner:
+                return parts[inner["$ref"].rpartition("/")[2]], brackets
+    return {}, ""
+
+
+def values(key: Schema, inner: Schema) -> str:
+    """The values that a key takes, in a few words."""
+    if "anyOf" in key:
+        return ", ".join(values(one, inner) for one in key["anyOf"] if one != {"type": "null"})
+    if inner:
+        return {"array": "list of sections", "object": "sections by name"}.get(
+            key.get("type", ""), "section"
+        )
+    if "enum" in key:
+        return ", ".join(f"`{one}`" for one in key["enum"])
+    if key.get("type") == "array":
+        return f"list of {values(key.get('items', {}), {})}"
+    kind = {"boolean": "`true`, `false`", "string": "text"}.get(key.get("type", ""), "") or key.get(
+        "type", "any"
+    )
+    if "minimum" in key:
+        upper = f" to {key['maximum']}" if "maximum" in key else " or more"
+        kind = f"{key['minimum']}{upper}"
+    if kind == "text" and key.get("examples"):
+        kind = f"text, as `{key['examples'][0]}`"
+    return kind
+
+
+def shown(default: object) -> str:
+    """A default as one would write it; nothing where there is none."""
+    if default is None or default in ([], {}, ""):
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def family_page() -> Iterator[str]:
+    yield "# Families of cells\n"
+    yield "Parts of [the matrix](matrix.md).\n"
+    yield from table(
+        ("family", "cells", "a lab has it"),
+        (
+            (
+                f"`{name}`",
+                literal(
+                    first_paragraph(import_module(f"{PLUGINS}.{name.replace('-', '_')}").__doc__)
+                ),
+                "with a services node"
+                if one.services_node
+                else f"with Services that have {literal(one.needs)}"
+                if one.special
+                else "always",
+            )
+            for name, one in terms().items()
+        ),
+    )
+
+
+def fault_page() -> Iterator[str]:
+    yield "# Faults\n"
+    yield "`lab fault LAB NAME` breaks a lab in a known way, and `lab heal LAB` repairs it. See"
+    yield "[Explain a failure](../how-to/explain-a-failure.md#break-a-lab-on-purpose).\n"
+    rows = (
+        (f"`{one.name}`", literal(one.title), literal(one.needs), one.peer or "")
+        for one in faults().values()
+    )
+    yield from table(("fault", "what is broken", "needs", "`--peer`"), rows)
+
+
+def check_page() -> Iterator[str]:
+    yield "# Checks of explain\n"
+    yield "What `lab explain`, `lab test` and `lab status --deep` compare, in this order.\n"
+    rows = (
+        (
+            f"`{type(one).__name__}`",
+            literal(first_paragraph(type(one).__doc__)),
+            ", ".join(
+                f"`{kind.name}`" + (f" (fault `{kind.fault}`)" if kind.fault else "")
+                for kind in one.kinds
+            ),
+        )
+        for one in checks()
+    )
+    yield from table(("check", "compares", "kinds of differences"), rows)
+
+
+def pages() -> Mapping[str, Iterable[str]]:
+    return {
+        "commands.md": command_pages(),
+        "exit-codes.md": exit_codes(),
+        "scenario-keys.md": keys(
+            "Keys of a scenario file",
+            "`lab validate FILE` checks a file; `lab schema` prints this as JSON Schema.",
+            schema(schemas()),
+        ),
+        "inventory-keys.md": keys(
+            "Keys of an inventory",
+            "`lab inventory check` checks `lab.toml`. [An example](../lab.example.toml).",
+            Inventory.model_json_schema(),
+        ),
+        "families.md": family_page(),
+        "faults.md": fault_page(),
+        "checks.md": check_page(),
+    }
+
+
+def run(*, check: bool) -> int:
+    """Write the pages, or print those that differ; the exit code."""
+    stale = []
+    for name, lines in pages().items():
+        text = HEADER + "\n".join(lines).rstrip() + "\n"
+        page = PAGES / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                page.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"not as written from the code: {', '.join(stale)}; run 'make reference'")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(run(check="--check" in sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""A hook of MkDocs: pages of the top directory are in the site too, with links that work there.
+
+A link to a file that is no page (a scenario, a script) becomes the file's name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {
+    "index.md": "README.md",
+    **{f"{n}.md": f"{n}.md" for n in ("CHANGELOG", "CONTRIBUTING", "SECURITY")},
+}
+"""Name in the site and in the top directory."""
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages of the top directory."""
+    for name, path in PAGES.items():
+        files.append(
+            File.generated(config, name, content=(ROOT / path).read_text(encoding="utf-8"))
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links lead to pages of the site."""
+    name = page.file.src_uri
+    source = ROOT / PAGES[name] if name in PAGES else DOCS / name
+    in_site = {(ROOT / path).resolve(): DOCS / name for name, path in PAGES.items()}
+    in_site[DOCS / "README.md"] = DOCS / "index.md"
+
+    def link(found: re.Match[str]) -> str:
+        text, path, anchor = found[1], found[2], found[3] or ""
+        if "://" in path:
+            return found[0]
+        target = (source.parent / path).resolve()
+        target = in_site.get(target, target)
+        if target.suffix != ".md" or not target.is_relative_to(DOCS):
+            return text if text.startswith("`") else f"{text} (`{target.relative_to(ROOT)}`)"
+        return f"[{text}]({os.path.relpath(target, (DOCS / name).parent)}{anchor})"
+
+    return LINK.sub(link, markdown)
