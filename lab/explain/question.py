@@ -10,6 +10,7 @@ from itertools import pairwise
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog, in_log
 from lab.explain.explainer import LEARNED, Explained, Explainer
+from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts, rises
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
@@ -70,6 +71,11 @@ FEWEST = 3
 COUNTED = frozenset({"packets-dropped", "lost-between"})
 """The kinds of what is found here."""
 _DROPS = ("dropped", "errors")
+DEVIATION = "not-as-made"
+"""The kind of what differs from how the lab makes it, whatever it is."""
+MOST_PLACES = 24
+"""So many machines and pods are compared; one takes about 0.1 s."""
+_NO_COMMAND = "bring the lab up again: no single command makes it as it was"
 
 
 def lost(
@@ -140,6 +146,8 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
 
 Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
 """Looks at machines, and into those of their pods that are named."""
+Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference]]]
+"""Compares the whole state of machines and pods with how the lab makes them."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
 """Reads the logs of machines."""
 
@@ -264,6 +272,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     send: Send,
     look: Look,
     read: Read,
+    compare: Compare = lambda _: {},
 ) -> Explanation:
     """Explain the first of the cells that is not as expected; of none, the first.
 
@@ -281,6 +290,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         Looks at machines.
     read
         Reads their logs.
+    compare
+        Compares their state with how the lab makes it, where the checks find nothing.
 
     """
     tried = [_tried(cell, limits, send) for cell in cells]
@@ -303,6 +314,10 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
+    if worst.failed and all(one.kind in LEARNED | COUNTED for one in explained.findings):
+        path = explained.path
+        found = (*deviations(path, _compared(compare, [path])), *explained.findings)
+        explained = replace(explained, findings=found)
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -315,6 +330,40 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere,
         known(read(explained.path.machines)) if ill else (),
     )
+
+
+def _compared(compare: Compare, paths: Iterable[Path]) -> Mapping[str, Sequence[StateDifference]]:
+    """The deviations of the first places on the paths; none where they cannot be compared."""
+    places = dict.fromkeys(hop.place for path in paths for hop in path.hops)
+    try:
+        return compare(tuple(places)[:MOST_PLACES])
+    except LabError:
+        return {}
+
+
+def deviations(
+    path: Path, compared: Mapping[str, Sequence[StateDifference]]
+) -> tuple[Finding, ...]:
+    """All that is not as made on a path, the first place first; on it, the path's devices first."""
+    found: list[Finding] = []
+    for place in dict.fromkeys(hop.place for hop in path.hops):
+        at = {
+            hop.device: number
+            for number, hop in reversed([*enumerate(path.hops)])
+            if hop.place == place
+        }
+        first = next(number for number, hop in enumerate(path.hops) if hop.place == place)
+        there = sorted(
+            compared.get(place, ()), key=lambda one: bool(one.device) and one.device not in at
+        )
+        found += [
+            Finding(
+                *(DEVIATION, "", path.hops[first].machine, one.object, one.intended, one.observed),
+                *(one.shows, one.mends or _NO_COMMAND, place, at.get(one.device, first)),
+            )
+            for one in there
+        ]
+    return tuple(found)
 
 
 def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -398,7 +447,7 @@ _EACH_CAUSE = 3
 
 
 def with_causes(
-    results: Sequence[CellResult], intent: Intent, look: Look
+    results: Sequence[CellResult], intent: Intent, look: Look, compare: Compare = lambda _: {}
 ) -> tuple[CellResult, ...]:
     """The results, those that failed with what is wrong on their paths where something is.
 
@@ -413,6 +462,8 @@ def with_causes(
         The lab's, bound to what is known at run time only.
     look
         Looks at machines.
+    compare
+        Compares the state of those with how the lab makes it, on whose paths nothing is found.
 
     """
     found = list(results)
@@ -424,9 +475,16 @@ def with_causes(
     except LabError:
         return tuple(results)
     explainer = Explainer(intent, seen)
+    unexplained: dict[int, Path] = {}
     for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
         works = found[at].expectation.works
-        findings = explainer.explain(flow_of(found[at].cell), works=works).findings
-        if findings:
+        explained = explainer.explain(flow_of(found[at].cell), works=works)
+        if explained.findings:
+            found[at] = replace(found[at], finding=explained.findings[0])
+        else:
+            unexplained[at] = explained.path
+    compared = _compared(compare, unexplained.values()) if unexplained else {}
+    for at, path in unexplained.items():
+        if findings := deviations(path, compared):
             found[at] = replace(found[at], finding=findings[0])
     return tuple(found)

@@ -20,7 +20,7 @@ _EACH_SECONDS = 10
 ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
 
-_HEAD = f"""
+HEAD = f"""
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin LC_ALL=C within=; export PATH LC_ALL
 bound=; if command -v timeout > /dev/null; then bound='timeout {_EACH_SECONDS}'; fi
 ask() {{ # what, program, arguments
@@ -128,7 +128,7 @@ for space in /run/netns/cni-*; do
     ask "pod $name sockets" nsenter "--net=$space" ss -H -l -n -t -u
 done
 """
-_TAIL = "exit 0\n"
+TAIL = "exit 0\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def command(what: What) -> tuple[str, ...]:
     Of a namespace is left out what belongs to the computer around it.
     """
     asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
-    return ("sh", "-c", _HEAD + asked[what] + _TAIL)
+    return ("sh", "-c", HEAD + asked[what] + TAIL)
 
 
 def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:

@@ -62,6 +62,9 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                 lambda asked: opened.provider.logs(
                     opened.handle, intent, asked, Deadline(LOOK_SECONDS)
                 ),
+                lambda places: opened.provider.deviations(
+                    opened.handle, intent, places, Deadline(LOOK_SECONDS)
+                ),
             )
 
 

@@ -11,7 +11,8 @@ _TOOLS = (
     *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
-    *("modprobe", "nft", "pkill", "ss", "sysctl", "systemctl", "tc"),
+    *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf"),
+    *("ss", "sysctl", "systemctl", "tc"),
 )
 _CHAIN = re.compile(r"[;|&'\"<>$]")
 
@@ -21,8 +22,8 @@ class Finding:
     """What is wrong, where, how to see it, and how to fix it."""
 
     kind: str
-    """A kind of one of the checks in :mod:`lab.explain.checks`, or one of
-    the explainer's own: ``"lost-between"``, ``"machine-silent"``, ``"intent-ends"``."""
+    """A kind of one of the checks in :mod:`lab.explain.checks`, or one of the explainer's own:
+    ``"lost-between"``, ``"machine-silent"``, ``"intent-ends"``, ``"not-as-made"``."""
     fault: str
     """The catalogue's name for it; empty where it has none."""
     node: str

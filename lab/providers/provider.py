@@ -23,6 +23,7 @@ from lab.scenario.terms import Size
 if TYPE_CHECKING:
     from lab.cluster.observed import NodeVersion
     from lab.cluster.workload_checks import WorkloadResult
+    from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts
     from lab.topology.cost import Cost
     from lab.topology.intent import Intent
@@ -343,6 +344,20 @@ class Provider(ABC):
         """
         why = f"provider '{self.name}' cannot look into its machines"
         return {name: BrokenError(f"looking at '{name}'", why) for name in asked}
+
+    def deviations(
+        self,
+        lab: LabHandle,  # noqa: ARG002  the same
+        intent: Intent,  # noqa: ARG002  the same
+        places: Sequence[str],  # noqa: ARG002  the same
+        deadline: Deadline,  # noqa: ARG002  the same
+    ) -> Mapping[str, Sequence[StateDifference]]:
+        """All that is not as made in the state of machines and pods, by their names.
+
+        A place without an entry was not compared. Raises LabError when the lab's machines are not
+        there, or cannot be compared in time.
+        """
+        return {}
 
     def logs(
         self,

@@ -18,7 +18,7 @@ from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.comparison import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS, Look, with_causes
+from lab.explain.question import LOOK_SECONDS, Compare, Look, with_causes
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
@@ -281,7 +281,7 @@ class LabSession:
                 results = self._judge(chosen, self._send(progress, intent, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # silence of a lab that died meanwhile says nothing
-                results = with_causes(results, intent, self._look(intent))
+                results = with_causes(results, intent, self._look(intent), self._compare(intent))
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
@@ -375,6 +375,12 @@ class LabSession:
     def _look(self, intent: Intent) -> Look:
         lab = self.lab
         return lambda asked: lab.provider.observe(lab.handle, intent, asked, Deadline(LOOK_SECONDS))
+
+    def _compare(self, intent: Intent) -> Compare:
+        lab = self.lab
+        return lambda places: lab.provider.deviations(
+            lab.handle, intent, places, Deadline(LOOK_SECONDS)
+        )
 
     def _as_run(
         self, results: tuple[CellResult, ...], started: datetime, seconds: float

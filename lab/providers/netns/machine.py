@@ -75,7 +75,7 @@ class NetnsMachine:
         def inside(tell: Tell) -> None:
             self._go_apart(where)
             for command in commands:
-                tell(_captured(command))
+                tell(run_captured(command))
 
         doing = f"running {quantity(len(commands), 'command')} in '{self.name}'"
         self.entry.call(doing, inside, deadline, heard=heard, apart=True)
@@ -112,7 +112,7 @@ class NetnsMachine:
 
     def _run_apart(self, command: Sequence[str], where: str) -> Completed:
         self._go_apart(where)
-        return _captured(command)
+        return run_captured(command)
 
     def _go_apart(self, where: str) -> None:
         isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
@@ -140,7 +140,8 @@ def _here() -> str:
         return "/"
 
 
-def _captured(command: Sequence[str]) -> Completed:
+def run_captured(command: Sequence[str]) -> Completed:
+    """Run a command here to its end, its standard input empty; exit codes as a shell gives them."""
     # Files, not pipes: a child left behind with a pipe open would hold up the end.
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
     code, trouble = _finished(

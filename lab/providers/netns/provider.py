@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import LabError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
@@ -49,6 +49,7 @@ from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
+    from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts  # large, and few commands observe
 
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
@@ -299,6 +300,22 @@ class NetnsProvider(Provider):
             )
             for name, pods in asked.items()
         }
+
+    def deviations(
+        self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
+    ) -> Mapping[str, tuple[StateDifference, ...]]:
+        """Make the namespaces again, apart, and compare those of the lab with them."""
+        from lab.providers.netns import replica  # noqa: PLC0415  only where it is asked for
+
+        try:
+            return replica.find_deviations(
+                lab, self.realised(intent), self._python, places, deadline
+            )
+        except OSError as error:
+            raise BrokenError(
+                f"making the namespaces of lab '{lab.name}' again",
+                f"{error.filename}: {error.strerror}",
+            ) from error
 
     def capture(  # noqa: PLR0913, PLR0917  as the seam has it
         self,

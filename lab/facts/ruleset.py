@@ -1,0 +1,260 @@
+"""An nftables ruleset as ``nft -a -s list ruleset`` prints it, compared with another one. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from lab.facts.difference import StateDifference
+
+_HANDLE = re.compile(r"\s*# handle (\d+)$")
+_TABLE = re.compile(r"table (\S+ \S+) \{")
+_OBJECT = re.compile(r"\t(\S+) (\S+) \{")
+_ELEMENTS = ("set", "map")
+_LIVING = re.compile(r" (?:expires|timeout) \S+")
+_SHOWN = 3
+
+
+@dataclass(slots=True)
+class NftObject:
+    """A chain, set, map or other named object of a table."""
+
+    kind: str
+    name: str
+    head: list[str] = field(default_factory=list)
+    """Its lines but for rules and elements: a chain's hook and policy, a set's type."""
+    rules: list[tuple[str, str]] = field(default_factory=list)
+    """Rule and handle, in order."""
+    elements: dict[str, str] = field(default_factory=dict)
+    """Key and value; of a set's elements the value is empty."""
+
+    def text(self) -> str:
+        """The object as ``nft -f`` takes it."""
+        lines = [*self.head, *(rule for rule, _ in self.rules)]
+        if self.elements:
+            lines.append(f"elements = {{ {', '.join(map(_element, self.elements.items()))} }}")
+        return f"{self.kind} {self.name} {{ {'; '.join(one.rstrip('; ') for one in lines)}; }}"
+
+    @property
+    def living(self) -> bool:
+        """Whether packets themselves change its elements."""
+        return any("dynamic" in line or "timeout" in line for line in self.head)
+
+
+@dataclass(slots=True)
+class NftTable:
+    """One table: its family and name, and what is in it."""
+
+    name: str
+    head: list[str] = field(default_factory=list)
+    objects: dict[tuple[str, str], NftObject] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The table as ``nft -f`` takes it."""
+        head = "".join(f" {line.rstrip('; ')};" for line in self.head)
+        order = sorted(self.objects.values(), key=lambda one: one.kind == "chain")
+        # chains that rules and maps lead to must be there before them
+        empty = "; ".join(f"chain {one.name} {{ }}" for one in order if one.kind == "chain")
+        inner = "; ".join(one.text() for one in order)
+        first = f"table {self.name} {{ {empty} }}\n" if empty else ""
+        return f"{first}table {self.name} {{{head} {inner} }}"
+
+    def summary(self) -> str:
+        """The table in words: its base chains and first rules."""
+        chains = [one for one in self.objects.values() if one.kind == "chain"]
+        hooks = [f"chain {one.name} ({' '.join(one.head)})" for one in chains if one.head]
+        rules = [rule for one in chains for rule, _ in one.rules]
+        more = f" and {len(rules) - _SHOWN} more" if len(rules) > _SHOWN else ""
+        listed = "; ".join(f"'{rule}'" for rule in rules[:_SHOWN])
+        return ", ".join([*hooks, *([f"rules {listed}{more}"] if rules else ["no rules"])])
+
+
+Ruleset = Mapping[str, NftTable]
+
+
+def read_ruleset(text: str) -> Ruleset:
+    """The tables by family and name."""
+    tables: dict[str, NftTable] = {}
+    for found, lines in _bodies(text.splitlines(), _TABLE, "}"):
+        if found:
+            tables[found[1]] = _read_table(found[1], lines)
+    return tables
+
+
+def _bodies(
+    lines: Iterable[str], begin: re.Pattern[str], end: str
+) -> Iterator[tuple[re.Match[str] | None, list[str]]]:
+    """What begins and ends so, with the lines between; None with each line that is outside."""
+    found: re.Match[str] | None = None
+    inner: list[str] = []
+    for line in lines:
+        if found is None:
+            found, inner = begin.fullmatch(_HANDLE.sub("", line)), []
+            if found is None:
+                yield None, [line]
+        elif _HANDLE.sub("", line) == end:
+            yield found, inner
+            found = None
+        else:
+            inner.append(line)
+
+
+def _read_table(name: str, lines: Iterable[str]) -> NftTable:
+    table = NftTable(name)
+    for found, inner in _bodies(lines, _OBJECT, "\t}"):
+        if found:
+            table.objects[found[1], found[2]] = _read_object(found[1], found[2], inner)
+        else:
+            table.head += filter(None, (line.strip() for line in inner))
+    return table
+
+
+def _read_object(kind: str, name: str, lines: Iterable[str]) -> NftObject:
+    made = NftObject(kind, name)
+    elements: list[str] = []
+    for raw in lines:
+        handle, line = _HANDLE.search(raw), _HANDLE.sub("", raw).strip()
+        if kind in _ELEMENTS and (elements or line.startswith("elements = {")):
+            elements.append(line)
+        elif kind == "chain" and handle:
+            made.rules.append((line, handle[1]))
+        elif line:
+            made.head.append(line)
+    text = " ".join(elements).removeprefix("elements = {").removesuffix("}")
+    made.elements = dict(_elements(text))
+    return made
+
+
+def _elements(text: str) -> Iterator[tuple[str, str]]:
+    for one in text.split(","):
+        key, _, value = _LIVING.sub("", one.strip()).partition(" : ")
+        if key:
+            yield key.replace(" counter", "").strip(), value.strip()
+
+
+def _element(one: tuple[str, str]) -> str:
+    key, value = one
+    return f"{key} : {value}" if value else key
+
+
+def compare_rulesets(made: Ruleset, now: Ruleset) -> Iterator[StateDifference]:
+    """Everything that differs, rules by what they say and where they are in their chain."""
+    for name in now.keys() - made.keys():
+        yield _differs(
+            f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", name
+        )
+    for name, table in made.items():
+        if name not in now:
+            mends = load(table.text())
+            yield _differs(f"table {name}", table.summary(), "there is no such table", mends, name)
+        else:
+            yield from _tables(table, now[name])
+
+
+def load(text: str) -> str:
+    """The command that loads a ruleset."""
+    return f"printf '%s\\n' {shlex.quote(text)} | nft -f -"
+
+
+def _tables(made: NftTable, now: NftTable) -> Iterator[StateDifference]:
+    name = made.name
+    remade = f"nft delete table {name}; {load(made.text())}"
+    if made.head != now.head:
+        yield _differs(f"table {name}", _said(made.head), _said(now.head), remade, name)
+    for key in now.objects.keys() - made.objects.keys():
+        one = now.objects[key]
+        flush = f"nft flush chain {name} {one.name}; " if one.kind == "chain" else ""
+        mends = f"{flush}nft delete {one.kind} {name} {one.name}"
+        yield _differs(
+            f"{one.kind} {name} {one.name}", f"no such {one.kind}", one.text(), mends, name
+        )
+    for key, one in made.objects.items():
+        where = f"{one.kind} {name} {one.name}"
+        seen = now.objects.get(key)
+        if seen is None:
+            missing = f"there is no such {one.kind}"
+            yield _differs(where, one.text(), missing, remade, name)
+            continue
+        if one.head != seen.head:
+            yield _differs(
+                where, _said(one.head), _said(seen.head), _reheaded(name, one, seen, remade), name
+            )
+        if one.kind == "chain":
+            yield from _rules(name, one, seen)
+        elif not one.living:
+            yield from _set_elements(name, one, seen)
+
+
+def _said(head: list[str]) -> str:
+    return " ".join(head) or "no flags"
+
+
+def _policy(head: list[str]) -> tuple[str, str]:
+    found = re.fullmatch(r"(.*priority .*); policy (\w+);", " ".join(head))
+    return (found[1], found[2]) if found else (" ".join(head), "")
+
+
+def _reheaded(table: str, made: NftObject, now: NftObject, remade: str) -> str:
+    (hook, policy), (other, _) = _policy(made.head), _policy(now.head)
+    if policy and hook == other:
+        return f"nft chain {table} {made.name} '{{ policy {policy}; }}'"
+    return remade
+
+
+def _rules(table: str, made: NftObject, now: NftObject) -> Iterator[StateDifference]:
+    wanted, there = [rule for rule, _ in made.rules], [rule for rule, _ in now.rules]
+    where = f"chain {table} {made.name}"
+    matcher = SequenceMatcher(a=wanted, b=there, autojunk=False)
+    for tag, first, last, begin, end in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        gone = [f"nft delete rule {table} {made.name} handle {h}" for _, h in now.rules[begin:end]]
+        if end < len(now.rules):
+            how = f"nft insert rule {table} {made.name} handle {now.rules[end][1]} "
+            put = [how + shlex.quote(rule) for rule in wanted[first:last]]
+        else:
+            put = [f"nft add rule {table} {made.name} {shlex.quote(r)}" for r in wanted[first:last]]
+        listed = "; ".join(f"'{rule}'" for rule in wanted[first:last][:_SHOWN])
+        seen = "; ".join(f"'{rule}' (handle {h})" for rule, h in now.rules[begin:end][:_SHOWN])
+        yield _differs(
+            where,
+            f"rule {listed}" if listed else "no such rule",
+            f"rule {seen}" if seen else "it is missing",
+            "; ".join([*put, *gone]),
+            table,
+        )
+
+
+def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[StateDifference]:
+    where = f"{made.kind} {table} {made.name}"
+    extra = {key: value for key, value in now.elements.items() if made.elements.get(key) != value}
+    missing = {k: v for k, v in made.elements.items() if now.elements.get(k) != v}
+    if not extra and not missing:
+        return
+    mends = []
+    for verb, these in (("delete", extra), ("add", missing)):
+        if these:
+            listed = ", ".join(map(_element, these.items()))
+            mends.append(f"nft {verb} element {table} {made.name} '{{ {listed} }}'")
+    yield _differs(where, _listed(missing), _listed(extra), "; ".join(mends), table)
+
+
+def _listed(elements: Mapping[str, str]) -> str:
+    if not elements:
+        return "no such element"
+    shown = "; ".join(list(map(_element, elements.items()))[:_SHOWN])
+    more = f" and {len(elements) - _SHOWN} more" if len(elements) > _SHOWN else ""
+    return f"element {shown}{more}"
+
+
+def _differs(where: str, intended: str, observed: str, mends: str, table: str) -> StateDifference:
+    return StateDifference(
+        "nftables", where, intended, observed, f"nft -a list {_named(where)}", mends, table=table
+    )
+
+
+def _named(where: str) -> str:
+    return where if where.split(maxsplit=1)[0] in {"table", "chain", "set", "map"} else "ruleset"

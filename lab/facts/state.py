@@ -1,0 +1,492 @@
+"""The whole state of one network namespace, as text, read, and compared with what was made. Pure.
+
+One script asks the tools, in the lab and where the lab is made a second time, so both sides speak
+the same words. What changes by itself (timers, counters,
+learned neighbours, hash seeds) is left out by rule.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab.facts.difference import StateDifference
+from lab.facts.questions import HEAD, TAIL, answers
+from lab.facts.ruleset import Ruleset, compare_rulesets, read_ruleset
+
+_SCRIPT = r"""
+ask links ip -json -details address
+ask routes ip route show table all
+ask rules ip rule
+ask nexthops ip nexthop
+ask neighbours ip neighbour show nud all
+ask proxies ip neighbour show proxy
+ask forwarding bridge fdb show
+ask vlans bridge vlan show
+ask nftables nft -a -s list ruleset
+ask xfrm-policies ip xfrm policy
+ask xfrm-states ip xfrm state
+ask queues tc qdisc show
+for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' | sort -u); do
+    for hook in root ingress egress; do
+        ask "filter $device $hook" tc filter show dev "$device" $hook
+    done
+done
+ask sockets ss -H -l -n -t -u -p
+ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
+ask resolver cat /etc/resolv.conf
+ask ipsets sh -c 'ipset save 2> /dev/null; true'
+if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save; fi
+"""
+
+STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
+"""The command that asks everything of the namespace that it runs in."""
+
+_MULTICAST = ("33:33:", "01:00:5e:", "01:80:c2:")
+_CHURN = re.compile(
+    r"fastopen_key|stable_secret|conntrack_count|hash_seed|ehash_entries|hash_entries|netfilter/nf_log"
+    r"|ipv4/neigh/.*/(?:retrans_time|base_reachable_time)$|conntrack_generation|unix/"
+)
+_LINK_CHURN = re.compile(
+    r"ifindex|link_index|link_netnsid|operstate|qdisc|promiscuity|allmulti|permaddr|_timer$|root_port"
+    r"|root_path_cost|topology_change|bridge_id|root_id|designated|config_pending|\.id$|\.no$"
+    r"|_str$|num_._queues|min_mtu|max_mtu|addr_info|\.gc_|parentbus|parentdev|_entries$|fdb_n_learned"
+)
+_FLAGS = ("UP", "NOARP", "PROMISC", "ALLMULTI", "MULTICAST", "BROADCAST")
+_STATES = {"disabled": 0, "listening": 1, "learning": 2, "forwarding": 3, "blocking": 4}
+_PORT_NAMES = {"multicast_router": "mcast_router"}
+_DEFAULT_QUEUES = frozenset({"noqueue", "pfifo_fast", "fq_codel", "mq", "fq"})
+_ROUTE_FLAGS = re.compile(r" (?:linkdown|dead|rt_offload|rt_trap|offload|trap|pervasive)\b")
+_LEARNED = frozenset({"bird", "ra", "dhcp", "zebra", "keepalived"})
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing of a state."""
+
+    section: str
+    object: str
+    value: str
+    make: str = ""
+    """The command that makes it so."""
+    remove: str = ""
+    """The command that takes it away."""
+    shows: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was read of one namespace."""
+
+    items: Mapping[str, Item]
+    ruleset: Ruleset
+
+
+def read_state(stdout: str, stderr: str = "") -> State:
+    """What the answers of the script say."""
+    said = {name: one.text for name, one in answers(stdout, stderr).items()}
+    found: dict[str, Item] = {}
+    for reader in (
+        _links, _routes, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans, _xfrm,
+        _queues, _sockets, _settings, _files, _ipsets,
+    ):  # fmt: skip
+        for item in reader(said):
+            found[f"{item.section} {item.object}"] = item
+    return State(found, read_ruleset(said.get("nftables", "")))
+
+
+def _json(text: str) -> list[dict[str, Any]]:
+    return [one for one in json.loads(text or "[]") if one]
+
+
+def _links(said: Mapping[str, str]) -> Iterator[Item]:
+    for link in _json(said.get("links", "")):
+        name = str(link["ifname"])
+        kind = str(link.get("linkinfo", {}).get("info_kind", ""))
+        shows = f"ip -details address show dev {name}"
+        yield Item("link", name, "there", "", f"ip link delete {name}", shows, name)
+        for key, value in _flat(link):
+            if not _LINK_CHURN.search(key):
+                make = _set_link(name, kind, key, value)
+                yield Item("link", f"{name} {key}", value, make, "", shows, name)
+        for flag in _FLAGS:
+            yield _flag(name, flag, flag in link["flags"], shows)
+        dark = "UP" in link["flags"] and "LOWER_UP" not in link["flags"]
+        carrier = "no carrier: its other end is down or missing" if dark else "carrier"
+        yield Item("link", f"{name} carrier", carrier, "", "", shows, name)
+        for one in link.get("addr_info", ()):
+            if one.get("family") == "inet":
+                yield _address(name, one, shows)
+
+
+def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
+    sets = {
+        "UP": ("up", "down"),
+        "NOARP": ("arp off", "arp on"),
+        "PROMISC": ("promisc on", "promisc off"),
+        "ALLMULTI": ("allmulticast on", "allmulticast off"),
+        "MULTICAST": ("multicast on", "multicast off"),
+    }.get(flag)
+    value = (f"set {flag.lower()}", f"not {flag.lower()}")
+    make = f"ip link set dev {name} {sets[0] if there else sets[1]}" if sets else ""
+    return Item(
+        "link", f"{name} {flag.lower()}", value[0] if there else value[1], make, "", shows, name
+    )
+
+
+def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:
+    text = f"{one['local']}/{one['prefixlen']}"
+    peer = f" peer {one['address']}" if "address" in one else ""
+    scope = f" scope {one['scope']}" if one.get("scope") not in {"global", None} else ""
+    add = f"ip address add {text}{peer} dev {name}{scope}"
+    return Item(
+        "address", f"{text} dev {name}", f"there{peer}{scope}", add,
+        f"ip address delete {text} dev {name}", shows, name,
+    )  # fmt: skip
+
+
+def _flat(link: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in link.items():
+        path = f"{before}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}.")
+        elif not isinstance(value, list) and key != "ifname":
+            yield path, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _set_link(name: str, kind: str, key: str, value: str) -> str:
+    plain = {
+        "mtu": "mtu", "address": "address", "txqlen": "txqueuelen", "master": "master",
+        "group": "group", "broadcast": "broadcast", "ifalias": "alias",
+        "gso_max_size": "gso_max_size", "gso_max_segs": "gso_max_segs",
+        "gro_max_size": "gro_max_size",
+    }  # fmt: skip
+    if key in plain:
+        return f"ip link set dev {name} {plain[key]} {value}"
+    last = key.rpartition(".")[2]
+    worded = {"true": "on", "false": "off"}.get(value, value)
+    if ".info_slave_data." in f".{key}":
+        if last == "state":
+            worded = str(_STATES.get(value, value))
+        return f"ip link set dev {name} type bridge_slave {_PORT_NAMES.get(last, last)} {worded}"
+    if ".info_data." in f".{key}" and kind == "bridge":
+        return f"ip link set dev {name} type bridge {last} {value}"
+    return ""
+
+
+def _routes(said: Mapping[str, str]) -> Iterator[Item]:
+    """One for each destination, table and metric; those that follow from an address go with it."""
+    seen: Counter[str] = Counter()
+    for raw in said.get("routes", "").splitlines():
+        if raw[:1] in {" ", "\t"}:
+            continue
+        line = _ROUTE_FLAGS.sub("", raw).strip()
+        words = line.split()
+        if not words or ("proto kernel" in line and " table local" in f" {line}"):
+            continue
+        if ":" in " ".join(words[:2]) or words[0] in {"multicast", "anycast"}:
+            continue
+        if any(f"proto {one}" in line for one in _LEARNED):
+            continue
+        typed = not words[0][0].isdigit() and words[0] != "default"
+        dst = words[1] if typed else words[0]
+        table = _after(words, "table") or "main"
+        metric = _after(words, "metric")
+        name = f"route to {dst}" + (f" in table {table}" if table != "main" else "")
+        name += f" metric {metric}" if metric else ""
+        seen[name] += 1
+        name += f" ({seen[name]})" if seen[name] > 1 else ""
+        device = _after(words, "dev")
+        yield Item(
+            "route", name, line, f"ip route replace {line}", f"ip route delete {line}",
+            f"ip route show table {table}", device,
+        )  # fmt: skip
+
+
+def _after(words: list[str], word: str) -> str:
+    return words[words.index(word) + 1] if word in words[:-1] else ""
+
+
+def _rules(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("rules", "").splitlines():
+        priority, _, rest = line.partition(":")
+        rest = rest.strip().replace("[detached] ", "")
+        spec = f"priority {priority} {rest}"
+        yield Item("rule", f"rule {priority} {rest}", "there", f"ip rule add {spec}",
+                   f"ip rule delete {spec}", "ip rule")  # fmt: skip
+
+
+def _nexthops(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("nexthops", "").splitlines():
+        number = line.split()[1] if line.startswith("id ") else ""
+        if number:
+            yield Item("nexthop", f"nexthop {number}", line, f"ip nexthop replace {line}",
+                       f"ip nexthop delete id {number}", "ip nexthop")  # fmt: skip
+
+
+def _neighbours(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("neighbours", "").splitlines():
+        words = line.split()
+        if not words or ":" in words[0] or words[0].startswith(("224.", "239.", "255.")):
+            continue
+        address, device, mac = words[0], _after(words, "dev"), _after(words, "lladdr")
+        lasting = words[-1] == "PERMANENT"
+        name = f"neighbour {address} dev {device}"
+        make = f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
+        yield Item(
+            "neighbour" if lasting else "learned", name, mac if lasting else "", make,
+            f"ip neighbour delete {address} dev {device}", "ip neighbour", device,
+        )  # fmt: skip
+
+
+def _proxies(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("proxies", "").splitlines():
+        words = line.split()
+        if words:
+            what = f"proxy {words[0]} dev {_after(words, 'dev')}"
+            yield Item("neighbour", f"neighbour {what}", "there", f"ip neighbour add {what}",
+                       f"ip neighbour delete {what}", "ip neighbour show proxy",
+                       _after(words, "dev"))  # fmt: skip
+
+
+def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("forwarding", "").splitlines():
+        words = line.split()
+        if not words or words[0].startswith(_MULTICAST) or "extern_learn" in words:
+            continue
+        if not {"permanent", "static", "dst"} & {*words}:
+            continue
+        device = _after(words, "dev")
+        if "master" in words and "permanent" in words:
+            continue  # the device's own address at its bridge
+        to = f" dst {_after(words, 'dst')}" if "dst" in words else ""
+        vlan = f" vlan {_after(words, 'vlan')}" if "vlan" in words else ""
+        how = "master" if "master" in words else "self"
+        lasts = "static" if "static" in words else "permanent"
+        what = f"{words[0]} dev {device}{to}{vlan} {how}"
+        # one address can have several ends; of others the end is what the entry says
+        flood = words[0] == "00:00:00:00:00:00"
+        name = f"forwarding entry {words[0]} dev {device}{to if flood else ''}{vlan}"
+        verb = "append" if flood else "replace"
+        yield Item("forwarding", name, what, f"bridge fdb {verb} {what} {lasts}",
+                   f"bridge fdb delete {what}", f"bridge fdb show dev {device}",
+                   device)  # fmt: skip
+
+
+def _vlans(said: Mapping[str, str]) -> Iterator[Item]:
+    device = ""
+    for line in said.get("vlans", "").splitlines()[1:]:
+        words = line.split()
+        if not words:
+            continue
+        if line[0] not in " \t":
+            device, words = words[0], words[1:]
+        if words:
+            vid = words[0]
+            rest = " ".join(words[1:]).lower()
+            yield Item(
+                "vlan", f"vlan {vid} of {device}", rest or "tagged",
+                f"bridge vlan add dev {device} vid {vid} {rest}".replace("egress ", ""),
+                f"bridge vlan delete dev {device} vid {vid}", f"bridge vlan show dev {device}",
+                device,
+            )  # fmt: skip
+
+
+def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
+    for what in ("policies", "states"):
+        for block in _blocks(said.get(f"xfrm-{what}", "")):
+            text = " ".join(block.split())
+            ends = " ".join(text.split()[:4])
+            if text.startswith("socket") or " socket " in text or "src ::" in text:
+                continue
+            if what == "policies":
+                way = re.search(r"dir (\w+)", text)
+                name = f"xfrm policy {ends} dir {way[1] if way else 'out'}"
+                remove = f"ip xfrm policy delete {ends} dir {way[1] if way else 'out'}"
+            else:
+                proto, spi = re.search(r"proto (\w+)", text), re.search(r"spi (\w+)", text)
+                name = f"xfrm state {ends}"
+                remove = (
+                    f"ip xfrm state delete {ends} proto {proto[1] if proto else 'esp'} "
+                    f"spi {spi[1] if spi else 0}"
+                )
+            said_of_it = re.sub(r" (?:auth|enc|aead|auth-trunc)\S* .*", "", text)
+            yield Item("xfrm", name, said_of_it, "", remove, f"ip xfrm {what[:-3]}y"
+                       if what == "policies" else "ip xfrm state")  # fmt: skip
+
+
+def _blocks(text: str) -> Iterator[str]:
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line[:1] not in {" ", "\t"} and lines:
+            yield "\n".join(lines)
+            lines = []
+        lines.append(line)
+    if lines:
+        yield "\n".join(lines)
+
+
+def _queues(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("queues", "").splitlines():
+        found = re.match(r"qdisc (\S+) \S+ dev (\S+) (root|ingress|clsact|parent \S+)(.*)", line)
+        if not found:
+            continue
+        kind, device, parent, rest = found.groups()
+        rest = re.sub(r"refcnt \d+", "", rest)
+        options = " ".join(rest.split())
+        place = "clsact" if kind == "clsact" else parent
+        if parent.startswith("parent ffff:"):
+            place = kind
+        shows = f"tc -statistics qdisc show dev {device}"
+        make = (
+            f"tc qdisc delete dev {device} root"
+            if kind in _DEFAULT_QUEUES
+            else f"tc qdisc replace dev {device} {place} {kind} {options}"
+        )
+        if parent.startswith("parent ") and place == parent:
+            continue  # goes with the root
+        yield Item("queue", f"queue {place} of {device}", f"{kind} {options}".strip(), make,
+                   f"tc qdisc delete dev {device} {place}", shows, device)  # fmt: skip
+    for name, text in said.items():
+        if name.startswith("filter ") and text.strip():
+            device, hook = name.split()[1:]
+            yield Item("filter", f"filter {hook} of {device}", " ".join(text.split()), "",
+                       f"tc filter delete dev {device} {hook}",
+                       f"tc -statistics filter show dev {device} {hook}", device)  # fmt: skip
+
+
+def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("sockets", "").splitlines():
+        words = line.split()
+        if len(words) > 4:  # noqa: PLR2004  protocol, state, queues, own address
+            program = re.search(r'\(\("([^"]+)",pid=(\d+)', line)
+            stop = f"kill {program[2]}" if program else ""
+            name = f"socket {words[0]} {words[4]}"
+            yield Item("socket", name, "open", "", stop, "ss -l -n -t -u -p")
+
+
+def _settings(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("settings", "").splitlines():
+        path, mark, value = line.partition(":")
+        if not mark or _CHURN.search(path):
+            continue
+        value = " ".join(value.split())
+        parts = path.split("/")
+        per_device = len(parts) > 3 and parts[1] in {"conf", "neigh"}  # noqa: PLR2004
+        device = parts[2] if per_device and parts[2] not in {"all", "default"} else ""
+        make = f"sysctl -w {shlex.quote(f'net/{path}={value}')}"
+        yield Item("setting", f"setting net/{path}", value, make, "", f"sysctl net/{path}", device)
+
+
+def _files(said: Mapping[str, str]) -> Iterator[Item]:
+    if "resolver" in said:
+        path = "/etc/resolv.conf"
+        text = said["resolver"].rstrip("\n") + "\n"
+        make = f"printf %s {shlex.quote(text)} > {path}"
+        value = "; ".join(text.split("\n")[:-1])
+        yield Item("file", f"file {path}", value, make, "", f"cat {path}")
+
+
+def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
+    for line in said.get("ipsets", "").splitlines():
+        words = line.split()
+        if words[:1] == ["create"]:
+            yield Item("ipset", f"ipset {words[1]}", line, f"ipset {line}",
+                       f"ipset destroy {words[1]}", "ipset list")  # fmt: skip
+        elif words[:1] == ["add"]:
+            yield Item("ipset", f"ipset {words[1]} entry {words[2]}", "there", f"ipset {line}",
+                       f"ipset del {words[1]} {words[2]}", "ipset list")  # fmt: skip
+    for line in said.get("iptables-legacy", "").splitlines():
+        if line.startswith("-A "):
+            yield Item("iptables", f"iptables {line[3:]}", "there", f"iptables-legacy {line}",
+                       f"iptables-legacy -D {line[3:]}", "iptables-legacy-save")  # fmt: skip
+
+
+_ONE_SIDED = frozenset({"setting", "learned"})
+"""Sections of which what only one side has says nothing: a device's settings go with it."""
+
+
+def compare_states(
+    made: State, now: State, *, daemons: bool = False
+) -> tuple[StateDifference, ...]:
+    """Everything that is not as made, the roots of others first: a link before its routes.
+
+    With ``daemons`` the machine runs some that make links, addresses and sockets of their own:
+    what is there in addition then says nothing.
+    """
+    found = [*_compare_items(made, now, daemons=daemons)]
+    found += compare_rulesets(made.ruleset, now.ruleset)
+    return tuple(sorted(found, key=lambda one: _ORDER.index(one.section)))
+
+
+_ORDER = (
+    *("link", "address", "rule", "nexthop", "route", "neighbour", "forwarding", "vlan"),
+    *("nftables", "iptables", "ipset", "xfrm", "queue", "filter", "setting", "file"),
+    "socket",
+)
+
+
+_MADE_BY_DAEMONS = frozenset({"link", "address", "route", "forwarding", "queue", "vlan"})
+"""Sections in which daemons add something."""
+
+
+def _compare_items(made: State, now: State, *, daemons: bool) -> Iterator[StateDifference]:
+    gone = {
+        one.device
+        for key, one in made.items.items()
+        if one.section == "link" and one.value == "there" and key not in now.items
+    }
+    new = {
+        one.device
+        for key, one in now.items.items()
+        if one.section == "link" and one.value == "there" and key not in made.items
+    }
+    for key, item in made.items.items():
+        seen = now.items.get(key)
+        if seen is not None and item.section == "link" and _is_live(seen, daemons=daemons):
+            continue
+        if seen is not None and (seen.section, seen.value) == (item.section, item.value):
+            continue
+        if item.section in _ONE_SIDED and seen is None:
+            continue
+        if item.section != "route" and item.device in gone and item.value != "there":
+            continue  # went with its device
+        if item.section == "learned":
+            continue
+        yield _differs(item, seen)
+    for key, seen in now.items.items():
+        alone = key not in made.items and seen.section not in _ONE_SIDED | {"socket"}
+        alone = alone and not (daemons and seen.section in _MADE_BY_DAEMONS)
+        if alone and not (seen.device in new and seen.section in {"link", "queue", "address"}
+                          and seen.value != "there"):  # fmt: skip
+            yield StateDifference(
+                seen.section, seen.object, _nothing(seen), seen.value, seen.shows, seen.remove,
+                seen.device,
+            )  # fmt: skip
+
+
+def _is_live(seen: Item, *, daemons: bool) -> bool:
+    """Whether a link is more alive than a daemon's, which nobody uses where it is not started."""
+    return seen.value == "carrier" or (daemons and seen.object.endswith(" promisc"))
+
+
+def _nothing(item: Item) -> str:
+    return (
+        f"no such {'attribute' if ' ' in item.object and item.section == 'link' else item.section}"
+    )
+
+
+def _differs(item: Item, seen: Item | None) -> StateDifference:
+    observed = seen.value if seen else f"there is no such {item.section}"
+    mends = item.make
+    if seen is None and item.section == "link" and item.object.endswith(" master"):
+        observed = "it is in no bridge"
+    return StateDifference(
+        item.section, item.object, item.value, observed, item.shows, mends, item.device
+    )

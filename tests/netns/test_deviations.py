@@ -1,0 +1,80 @@
+"""Whatever is done to a machine or pod by hand is found, and the command with it undoes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from netns_intents import cluster
+from netns_running import BringUp, NewLab, Running, scenario_intent
+
+from lab._deadline import Deadline
+from lab.facts.difference import StateDifference
+from lab.providers.netns.namespaces import namespace_names
+from lab.providers.netns.provider import NetnsProvider
+from lab.scenario.loader import shipped
+
+pytestmark = pytest.mark.slow
+
+INTENT = cluster("overlay", linux=2, windows=0)
+POD = next(pod.name for machine in INTENT.machines for pod in machine.pods if pod.role != "dns")
+NODE = next(one.name for one in INTENT.machines if any(pod.name == POD for pod in one.pods))
+
+
+@pytest.fixture(scope="module")
+def running(new_lab: NewLab) -> Iterator[Running]:
+    made = Running(new_lab(), INTENT, NetnsProvider()).up()
+    yield made
+    made.provider.destroy(made.lab)
+
+
+def found(running: Running, *places: str) -> list[tuple[str, StateDifference]]:
+    there = running.provider.deviations(running.lab, running.intent, places, Deadline(60))
+    return [(name, one) for name, differences in there.items() for one in differences]
+
+
+def do(running: Running, place: str, command: str) -> None:
+    machine = running.provider.machine(running.lab, running.intent, place)
+    done = machine.run(("sh", "-c", command), Deadline(30))
+    assert done.code == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_nothing_of_a_healthy_lab_deviates(bring_up: BringUp, name: str) -> None:
+    healthy = bring_up(scenario_intent(name), name=f"made-{name}")
+    assert found(healthy, *namespace_names(healthy.intent)) == []
+    healthy.provider.destroy(healthy.lab)
+
+
+STRAY = (
+    "add table ip mine; add chain ip mine in { type filter hook input priority 0; policy drop; }"
+)
+MAP = """add table inet mine; add chain inet mine c { type filter hook forward priority -5; }
+add rule inet mine c ip protocol vmap { tcp : drop }"""
+PORT = "$(ls /sys/class/net/cni0/brif | head -1)"
+BY_HAND = [
+    (POD, "table ip mine", f"nft '{STRAY}'"),
+    (NODE, "table inet mine", f"nft '{MAP}'"),
+    (NODE, "rule 50 from all fwmark 0x7", "ip rule add priority 50 fwmark 7 lookup 77"),
+    (NODE, "route to default in table 77", "ip route add blackhole default table 77"),
+    (POD, "dir out", "ip xfrm policy add dir out src 0.0.0.0/0 dst 0.0.0.0/0 action block"),
+    (POD, "setting net/ipv4/ip_default_ttl", "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"),
+    (NODE, "isolated", f"ip link set dev {PORT} type bridge_slave isolated on"),
+    (POD, "queue root of eth0", "tc qdisc add dev eth0 root tbf rate 1kbit burst 100 limit 100"),
+    (POD, "file /etc/resolv.conf", "echo nameserver 192.0.2.1 > /etc/resolv.conf"),
+    (POD, "neighbour 10.9.9.9", "ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:01 dev eth0"),
+]
+"""Where, what is found, and the command that does it."""
+
+
+@pytest.mark.parametrize(("place", "thing", "command"), BY_HAND)
+def test_what_was_done_by_hand_is_found_and_undone(
+    running: Running, place: str, thing: str, command: str
+) -> None:
+    do(running, place, command)
+    there = found(running, NODE, POD)
+    assert any(where == place and thing in one.object for where, one in there), there
+    for where, one in there:
+        if found(running, where):
+            do(running, where, one.mends)
+    assert found(running, NODE, POD) == []

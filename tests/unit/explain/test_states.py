@@ -1,0 +1,135 @@
+"""The whole state of a namespace, compared with the same one as the lab makes it."""
+
+from __future__ import annotations
+
+import json
+
+from lab.facts.difference import StateDifference
+from lab.facts.questions import MARK
+from lab.facts.state import State, compare_states, read_state
+
+RULESET = """table ip filter { # handle 1
+\tset blocked { # handle 3
+\t\ttype ipv4_addr
+\t\telements = { 10.0.0.1, 10.0.0.2 }
+\t}
+
+\tchain forward { # handle 2
+\t\ttype filter hook forward priority filter; policy accept;
+\t\tip saddr @blocked drop # handle 4
+\t\ttcp dport 80 accept # handle 5
+\t}
+}
+"""
+LINK = {
+    "ifname": "veth1",
+    "flags": ["UP", "LOWER_UP"],
+    "mtu": 1500,
+    "linkinfo": {"info_kind": "veth", "info_slave_data": {"isolated": False}},
+    "addr_info": [{"family": "inet", "local": "10.1.0.2", "prefixlen": 24, "scope": "global"}],
+}
+
+
+def state(**answers: str) -> State:
+    asked = {
+        "links": json.dumps([LINK]),
+        "routes": "default via 10.1.0.1 dev veth1 \n",
+        "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
+        "settings": "ipv4/ip_default_ttl:64\nipv4/conf/veth1/rp_filter:0\n",
+        "nftables": RULESET,
+        "resolver": "nameserver 10.96.0.10\noptions ndots:5\n",
+        "sockets": 'tcp LISTEN 0 128 10.1.0.2:8080 0.0.0.0:* users:(("python3",pid=7,fd=3))\n',
+    } | answers
+    return read_state(
+        "".join(f"\n{MARK} {name}\n{text}\n{MARK}= 0\n" for name, text in asked.items())
+    )
+
+
+def differences(**answers: str) -> tuple[StateDifference, ...]:
+    return compare_states(state(), state(**answers))
+
+
+def fixes(**answers: str) -> list[str]:
+    return [one.mends for one in differences(**answers)]
+
+
+def test_a_state_does_not_differ_from_itself() -> None:
+    assert differences() == ()
+
+
+def test_a_rule_that_was_added_is_deleted_by_its_handle() -> None:
+    changed = RULESET.replace("\t\ttcp dport", "\t\tudp dport 53 drop # handle 9\n\t\ttcp dport")
+    (found,) = differences(nftables=changed)
+    assert found.object == "chain ip filter forward"
+    assert found.observed == "rule 'udp dport 53 drop' (handle 9)"
+    assert found.mends == "nft delete rule ip filter forward handle 9"
+
+
+def test_a_rule_that_is_missing_is_put_back_where_it_was() -> None:
+    changed = RULESET.replace("\t\tip saddr @blocked drop # handle 4\n", "")
+    assert fixes(nftables=changed) == [
+        "nft insert rule ip filter forward handle 5 'ip saddr @blocked drop'"
+    ]
+
+
+def test_other_handles_alone_are_no_difference() -> None:
+    assert not differences(nftables=RULESET.replace("handle 5", "handle 50"))
+
+
+def test_a_policy_a_set_element_and_a_stray_table_are_found() -> None:
+    assert fixes(nftables=RULESET.replace("policy accept", "policy drop")) == [
+        "nft chain ip filter forward '{ policy accept; }'"
+    ]
+    assert fixes(nftables=RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")) == [
+        "nft delete element ip filter blocked '{ 10.0.0.3 }'"
+    ]
+    stray = f"{RULESET}table inet other {{ # handle 8\n}}\n"
+    assert fixes(nftables=stray) == ["nft delete table inet other"]
+
+
+def test_a_setting_has_its_earlier_value_written_back() -> None:
+    changed = "ipv4/ip_default_ttl:1\nipv4/conf/veth1/rp_filter:0\n"
+    assert fixes(settings=changed) == ["sysctl -w net/ipv4/ip_default_ttl=64"]
+
+
+def test_a_policy_rule_and_a_route_of_another_table_are_deleted() -> None:
+    rules = "0:\tfrom all lookup local\n100:\tfrom 10.1.0.2 lookup 77\n32766:\tfrom all lookup main"
+    routes = "default via 10.1.0.1 dev veth1 \nblackhole default table 77 \n"
+    assert fixes(rules=rules, routes=routes) == [
+        "ip rule delete priority 100 from 10.1.0.2 lookup 77",
+        "ip route delete blackhole default table 77",
+    ]
+
+
+def test_what_daemons_learn_is_no_difference() -> None:
+    learned = "default via 10.1.0.1 dev veth1 \n10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"
+    assert not differences(routes=learned)
+
+
+def test_an_isolated_port_is_found_with_its_device() -> None:
+    slave = {"info_kind": "veth", "info_slave_data": {"isolated": True}}
+    (found,) = differences(links=json.dumps([LINK | {"linkinfo": slave}]))
+    assert found.device == "veth1"
+    assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
+
+
+def test_another_prefix_length_is_an_address_too_many_and_one_too_few() -> None:
+    wide = {"family": "inet", "local": "10.1.0.2", "prefixlen": 8, "scope": "global"}
+    found = fixes(links=json.dumps([LINK | {"addr_info": [wide]}]))
+    assert sorted(found) == [
+        "ip address add 10.1.0.2/24 dev veth1",
+        "ip address delete 10.1.0.2/8 dev veth1",
+    ]
+
+
+def test_a_missing_socket_is_found_and_another_one_is_not() -> None:
+    (found,) = differences(sockets="")
+    assert (found.section, found.object) == ("socket", "socket tcp 10.1.0.2:8080")
+    two = "tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:*\ntcp LISTEN 0 9 10.1.0.2:9 0.0.0.0:*\n"
+    assert not differences(sockets=two)
+
+
+def test_resolver_files_are_compared() -> None:
+    (found,) = differences(resolver="nameserver 10.9.9.9\n")
+    assert found.object == "file /etc/resolv.conf"
+    assert "nameserver 10.96.0.10" in found.mends
