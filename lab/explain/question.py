@@ -333,10 +333,12 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
 
 
 def _compared(compare: Compare, paths: Iterable[Path]) -> Mapping[str, Sequence[StateDifference]]:
-    """The deviations of the first places on the paths; none where they cannot be compared."""
-    places = dict.fromkeys(hop.place for path in paths for hop in path.hops)
+    """The deviations of the places that most paths pass; none where they cannot be compared."""
+    passes = Counter(
+        place for path in paths for place in dict.fromkeys(hop.place for hop in path.hops)
+    )
     try:
-        return compare(tuple(places)[:MOST_PLACES])
+        return compare([place for place, _ in passes.most_common(MOST_PLACES)])
     except LabError:
         return {}
 

@@ -10,6 +10,7 @@ from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
 from lab.explain.question import with_causes
+from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.matrix.expectations import expect
 from lab.matrix.verdict import CellResult, Verdict
@@ -73,3 +74,33 @@ def test_a_lab_that_cannot_be_looked_at_leaves_the_results_as_they_are() -> None
 
     there = results("worker1")
     assert with_causes(there, intent, look) == tuple(there)
+
+
+def test_what_is_not_as_made_is_the_cause_where_the_checks_find_none() -> None:
+    _, intent, _ = lab("overlay")
+    stray = StateDifference(
+        *("nftables", "table ip mine", "no such table", "chain c", "nft list", "nft delete")
+    )
+    asked: list[Sequence[str]] = []
+
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        asked.append(places)
+        return {"worker1": [stray]}
+
+    found = with_causes(results("worker1"), intent, Looker(whole(intent)), compare)
+    assert len(asked) == 1
+    for one in found:
+        assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
+        if one.finding:
+            assert (one.finding.kind, one.finding.place) == ("not-as-made", "worker1")
+            assert one.finding.mends == "nft delete"
+
+
+def test_a_lab_that_cannot_be_compared_leaves_the_results_as_they_are() -> None:
+    _, intent, _ = lab("overlay")
+
+    def compare(_: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        raise BrokenError("comparing", "the holder is gone")
+
+    there = results("worker1")
+    assert with_causes(there, intent, Looker(whole(intent)), compare) == tuple(there)

@@ -13,6 +13,7 @@ from simulation import Fault, Network
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
+from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
@@ -74,6 +75,9 @@ class PaperProvider:
     ) -> Mapping[str, NodeFacts | LabError]:
         self.looked_at.append(tuple(asked))
         return {name: one for name, one in self.seen.items() if name in asked}
+
+    def deviations(self, *_: object) -> Mapping[str, tuple[StateDifference, ...]]:
+        return {}
 
     def probe(
         self,
