@@ -69,7 +69,6 @@ class GcResult:
     dry_run: bool
     found: tuple[Collected, ...]
     removed: tuple[str, ...]
-    """Descriptions of what was removed."""
     left: tuple[str, ...]
     """Descriptions of what was kept, with the reason."""
 
@@ -212,7 +211,6 @@ class KeptNight:
     at: float
     """When it began, in seconds since 1970."""
     runs: frozenset[Run] = frozenset()
-    """The runs that it refers to."""
 
 
 @dataclass(frozen=True, slots=True)
