@@ -77,27 +77,17 @@ class Prepared:
 
     def notes(self) -> tuple[str, ...]:
         """What of the scenario this provider does not use, and what nobody has tried, in words."""
-        return (*self._ignored(), *self._untried())
-
-    def _untried(self) -> tuple[str, ...]:
         if MACHINES not in self.provider.abilities:
-            return ()
-        from lab.cluster.addons.addon import addons  # noqa: PLC0415  # noqa: PLC0415  # noqa: PLC0415  # noqa: PLC0415  few labs are on machines
+            ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
+            note = f"note: {ignored} of nodes: for real machines only, ignored by"
+            return (f"{note} '{self.provider.name}'",) if ignored else ()
+        from lab.cluster.addons.addon import addons  # noqa: PLC0415  few labs are on machines
 
         addon = addons().get(self.compiled.intent.topology)
         if addon is None or self.compiled.intent.kubernetes is None:
             return ()
         why = addon.unverified(self.compiled.intent)
         return (f"note: unverified: {why}",) if why else ()
-
-    def _ignored(self) -> tuple[str, ...]:
-        ignored = self.compiled.scenario.real_machine_keys()
-        if not ignored or MACHINES in self.provider.abilities:
-            return ()
-        listed = ", ".join(f"'{key}'" for key in ignored)
-        return (
-            f"note: {listed} of nodes: for real machines only, ignored by '{self.provider.name}'",
-        )
 
 
 def prepare(request: LabRequest) -> Prepared:

@@ -131,18 +131,18 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
     elsewhere = [mark for _, mark in marks if mark.lab == name]
     doing = f"taking down lab '{name}'"
     if elsewhere:
-        raise _not_ours(doing, elsewhere[0])
-    ours = [mark.lab for _, mark in marks if _is_under(mark, store)]
+        mark, state = elsewhere[0], elsewhere[0].directory.parent.parent
+        raise UsageError(
+            doing,
+            f"{mark.object} is of a lab of that name, but in the state directory '{state}'",
+            f"HYBRIDLAB_STATE={state} lab down {name}, or 'lab gc' if that directory is gone",
+        )
+    ours = [
+        mark.lab
+        for _, mark in marks
+        if same_directory(mark.directory, store.lab_directory(mark.lab))
+    ]
     raise unknown_lab(doing, name, [*(row.name for row in store.labs()), *ours])
-
-
-def _not_ours(doing: str, mark: Mark) -> UsageError:
-    state = mark.directory.parent.parent
-    return UsageError(
-        doing,
-        f"{mark.object} is of a lab of that name, but in the state directory '{state}'",
-        f"HYBRIDLAB_STATE={state} lab down {mark.lab}, or 'lab gc' if that directory is gone",
-    )
 
 
 def _tokens(marks: Iterable[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
@@ -156,10 +156,6 @@ def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str,
         for provider, mark in all_marks(providers)
         if same_directory(mark.directory, directory)
     )
-
-
-def _is_under(mark: Mark, store: Store) -> bool:
-    return same_directory(mark.directory, store.lab_directory(mark.lab))
 
 
 _MERGED = "kubeconfig"

@@ -35,7 +35,6 @@ from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import PRIVATE, open_output, read_private
 from lab.state.lock import EVIDENCE, RUNS
-from lab.state.rows import LabRow
 
 PIECE_BYTES = 16 << 20
 """What is longer is cut, and its end kept: that is where a log says what went wrong."""
@@ -338,16 +337,13 @@ def keep(subject: EvidenceSubject) -> Path:
 def keep_because(subject: EvidenceSubject, trouble: str) -> str:
     """Keep evidence of what went wrong; says where it is, or why it is not. Never raises."""
     try:
-        path = keep(replace(subject, row=_newest(subject), trouble=trouble))
+        newest = subject.store.lab(subject.handle.name) or subject.row
+        path = keep(replace(subject, row=newest, trouble=trouble))
     except KeyboardInterrupt:
         return "no evidence was gathered: stopped"
     except Exception as error:  # noqa: BLE001  whatever it is, it must not hide the trouble itself
         return f"no evidence could be gathered: {error}"
     return f"evidence is in '{path}'"
-
-
-def _newest(subject: EvidenceSubject) -> LabRow:
-    return subject.store.lab(subject.handle.name) or subject.row
 
 
 def secrets_of(lab: LabHandle) -> Iterator[bytes]:
@@ -448,20 +444,17 @@ def _versions() -> dict[str, object]:
         except PackageNotFoundError:
             return None
 
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
     packages = ("hybridlab", "libvirt-python", "paramiko", "cryptography", "pycdlib", "pytest")
     return {
         "packages": {package: of(package) for package in packages},
         "python": sys.version,
         "kernel": " ".join(os.uname()[::2]),
-        "system": _system(),
+        "system": system,
     }
-
-
-def _system() -> Mapping[str, str]:
-    try:
-        return platform.freedesktop_os_release()
-    except OSError:
-        return {}
 
 
 def _json(value: object) -> str:

@@ -21,7 +21,6 @@ from threading import Event
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import CAUSE
-from lab.inventory.inventory import Inventory
 from lab.inventory.loader import current
 from lab.lifecycle.api import opened_store, providers
 from lab.lifecycle.compilation import compile_scenario
@@ -155,19 +154,14 @@ def run_night(
                 say("stopping: the labs that are up are taken down first")
                 submit(pool)  # what has not begun yet is only said to be stopped
     found = tuple(futures[job].result() for job in request.jobs)
-    return _as_night(request, found, started, time.monotonic() - begun), ended_by
-
-
-def _as_night(
-    request: NightRequest, found: tuple[ScenarioNight, ...], started: datetime, seconds: float
-) -> Night:
-    return Night(
+    night = Night(
         name=request.output.name,
         provider=request.provider,
         started=started.isoformat(timespec="seconds"),
-        seconds=seconds,
+        seconds=time.monotonic() - begun,
         scenarios=found,
     )
+    return night, ended_by
 
 
 def _run_job(
@@ -319,7 +313,7 @@ def choose_provider(asked: str | None) -> Provider:
 
     Raises PreflightError when its machines are emulated and nobody has asked for it by name.
     """
-    provider = choose(providers(), chosen(asked, _inventory()))
+    provider = choose(providers(), chosen(asked, current(os.environ, Path.cwd())))
     if asked is None and MACHINES not in provider.abilities:
         raise PreflightError(
             "choosing where a night's labs are to run",
@@ -328,11 +322,6 @@ def choose_provider(asked: str | None) -> Provider:
             f"name hypervisors in lab.toml, or ask for it: lab nightly --provider {provider.name}",
         )
     return provider
-
-
-def _inventory() -> Inventory | None:
-    """The inventory that is meant here; see :func:`lab.inventory.loader.current`."""
-    return current(os.environ, Path.cwd())
 
 
 def deadline(provider: Provider) -> float:

@@ -169,9 +169,13 @@ class OpenLab:
         directory = self.store.run_directory(self.name, run.run)
         make_private(directory.parent)
         make_private(directory)
+        from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
+        from lab.reports.picture import picture_of  # noqa: PLC0415  the same
+        from lab.reports.result import to_text  # noqa: PLC0415  the same
+
         intent = intent or self.intent
-        write_private(directory / RESULT, _json(run, intent))
-        write_private(directory / REPORT, _html(run, intent))
+        write_private(directory / RESULT, to_text(run, intent))
+        write_private(directory / REPORT, to_html(run, picture_of(intent)))
         if junit is not None and junit != directory / JUNIT:
             with guarded_files(f"reading '{junit}'"):
                 text = junit.read_text(encoding="utf-8")
@@ -213,19 +217,6 @@ def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> Open
         options=row.options,
         store=store,
     )
-
-
-def _json(run: RunResult, intent: Intent) -> str:
-    from lab.reports.result import to_text  # noqa: PLC0415  only a run that is kept pays for it
-
-    return to_text(run, intent)
-
-
-def _html(run: RunResult, intent: Intent) -> str:
-    from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
-    from lab.reports.picture import picture_of  # noqa: PLC0415  the same
-
-    return to_html(run, picture_of(intent))
 
 
 def _run_row(run: RunResult, token: str) -> RunRow:

@@ -89,7 +89,7 @@ def up(
     directory = store.lab_directory(request.name)
     with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
         work = _decided(request, provider, store)
-        changed = runs(work.decisions)
+        changed = any(decision.action == "run" for decision in work.decisions)
         if changed:
             check_room(directory)
             provider.preflight(work.lab, request.intent)
@@ -176,7 +176,7 @@ def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
     That is what has its token, and what carries its directory but a token that no journal
     knows (the state file was lost).
     """
-    if not from_nothing(work.decisions):
+    if any(decision.action == "skip" for decision in work.decisions):
         return
     tokens = {mark.token for mark in own_marks(provider, work.lab.directory)}
     if work.known:
@@ -213,7 +213,8 @@ def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], Non
         try:
             step.run()
         except Exception as error:  # a step that fails in any way leaves the lab broken
-            raise _broken(request, work, step.name, _words(error)) from error
+            happened = str(error) or type(error).__name__
+            raise _broken(request, work, step.name, happened) from error
         store.finish_step(name, step.name)
         took[step.name] = time.monotonic() - began
     if sum(took.values()) > _LONG_SECONDS:
@@ -244,10 +245,6 @@ def _write_up(work: _Work, store: Store) -> None:
     with store.change(f"writing down that the lab '{name}' is up"):
         store.put_lab(replace(work.row, status="up", updated=store.now()))
         store.made(name)
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> BrokenError:
@@ -334,13 +331,3 @@ def _reason(done: str | None, wanted: str) -> str:
     if done is None:
         return NOT_DONE
     return "" if done == wanted else "what it is made from has changed"
-
-
-def runs(decisions: Sequence[Decision]) -> bool:
-    """Check whether there is anything to do."""
-    return any(decision.action == "run" for decision in decisions)
-
-
-def from_nothing(decisions: Sequence[Decision]) -> bool:
-    """Check whether every step runs, so that nothing there needs to be kept."""
-    return all(decision.action == "run" for decision in decisions)

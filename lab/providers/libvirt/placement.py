@@ -135,30 +135,20 @@ class _FreeRoom:
 
     def __init__(self, hosts: Sequence[Capacity]) -> None:
         self.hosts = {host.name: host for host in hosts}
-        self._free = {host.name: _amounts(host) for host in hosts}
-        self._there: dict[str, list[MachineIntent]] = {host.name: [] for host in hosts}
-
-    def put(self, machine: MachineIntent, host: str) -> None:
-        needs = _amounts(machine.hardware)
-        self._free[host] = tuple(a - b for a, b in zip(self._free[host], needs, strict=True))
-        self._there[host].append(machine)
-
-    def take(self, machine: MachineIntent, host: str) -> None:
-        needs = _amounts(machine.hardware)
-        self._free[host] = tuple(a + b for a, b in zip(self._free[host], needs, strict=True))
-        self._there[host].remove(machine)
-
-    def free(self, host: str) -> tuple[int, ...]:
-        return self._free[host]
+        self.there: dict[str, list[MachineIntent]] = {host.name: [] for host in hosts}
 
     def asked(self, host: str) -> tuple[int, ...]:
-        needs = [_amounts(machine.hardware) for machine in self._there[host]]
-        return tuple(map(sum, zip(*needs, strict=True)))
+        needs = [_amounts(machine.hardware) for machine in self.there[host]]
+        return tuple(map(sum, zip(*needs, (0, 0, 0), strict=True)))
+
+    def free(self, host: str) -> tuple[int, ...]:
+        limits = _amounts(self.hosts[host])
+        return tuple(limit - used for limit, used in zip(limits, self.asked(host), strict=True))
 
     def fits(self, machine: MachineIntent, host: str) -> bool:
         return all(
             need <= free
-            for need, free in zip(_amounts(machine.hardware), self._free[host], strict=True)
+            for need, free in zip(_amounts(machine.hardware), self.free(host), strict=True)
         )
 
     def preferred(self, machine: MachineIntent, hosts: Sequence[str]) -> list[str]:
@@ -166,14 +156,14 @@ class _FreeRoom:
         return sorted(hosts, key=lambda host: self._crowd(machine, host))
 
     def _crowd(self, machine: MachineIntent, host: str) -> tuple[object, ...]:
-        there = self._there[host]
+        there = self.there[host]
         if machine.kind == "node":
             nodes = [one for one in there if one.kind == "node"]
             crowd = (sum(one.os == machine.os for one in nodes), len(nodes))
         else:
             apart = not any(one.kind in {"router", "client"} for one in there)
             crowd = (int(apart), len(there))
-        parts = zip(_amounts(machine.hardware), self._free[host], strict=True)
+        parts = zip(_amounts(machine.hardware), self.free(host), strict=True)
         return (*crowd, max(need / max(free, 1) for need, free in parts))
 
 
@@ -195,7 +185,7 @@ def place(
     for machine in machines:
         host = kept.get(machine.name)
         if host is not None and host in allowed[machine.name]:
-            room.put(machine, host)
+            room.there[host].append(machine)
             placed[machine.name] = host
     _refuse_outgrown(placed, room)
     order = sorted(
@@ -306,11 +296,11 @@ def _search(
             continue
         if next(tries, None) is None:
             return False
-        room.put(machine, host)
+        room.there[host].append(machine)
         placed[machine.name] = host
         if _search(rest, allowed, room, placed, tries):
             return True
-        room.take(machine, host)
+        room.there[host].remove(machine)
         del placed[machine.name]
     return False
 

@@ -35,7 +35,7 @@ from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.placement import LibvirtLayout, load_layout
 from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import fitness
-from lab.providers.machines.base import MachinesProvider
+from lab.providers.machines.base import MachinesProvider, piece
 from lab.providers.machines.steps import (
     look_inside,
     other_machines,
@@ -297,24 +297,9 @@ class LibvirtProvider(MachinesProvider):
         for name, where in layout.machines.items():
             yield from _machine_evidence(lab, name, hosts[where])
         with self._guests(lab) as guests:
-            yield from guests.evidence()
-            if not layout.bundle:
-                yield from guests.logs(layout.machines, Deadline(SLOW_EVIDENCE_SECONDS))
             for name in layout.windows:
                 yield from windows_evidence(guests, name, Deadline(SLOW_EVIDENCE_SECONDS))
-            if layout.bundle:
-                yield from self._cluster_evidence(lab, intent, guests)
-
-    def _cluster_evidence(
-        self, lab: LabHandle, intent: Intent, guests: LibvirtGuests
-    ) -> Iterator[Evidence]:
-        try:
-            cluster = self._cluster(lab, intent)
-        except LabError:  # its bundle is gone: logs are evidence enough
-            yield from guests.logs(self._recorded(lab).machines, Deadline(SLOW_EVIDENCE_SECONDS))
-            return
-        for path, content in cluster.evidence(guests):
-            yield Evidence(path, content)
+            yield from self._evidence_inside(lab, intent, guests, layout.machines)
 
 
 def judge_states(states: Mapping[str, str], missing: tuple[str, ...]) -> Liveness:
@@ -386,8 +371,8 @@ def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:
         there = networks.owned(host.connected)
         return "\n".join(network.XMLDesc() for network, owner in there if owner.token == lab.token)
 
-    yield _try_piece(f"hypervisors/{host.name}/capabilities.xml", version)
-    yield _try_piece(f"hypervisors/{host.name}/networks.xml", documents)
+    yield piece(f"hypervisors/{host.name}/capabilities.xml", version)
+    yield piece(f"hypervisors/{host.name}/networks.xml", documents)
 
 
 def _machine_evidence(lab: LabHandle, name: str, host: Host) -> Iterator[Evidence]:
@@ -404,17 +389,9 @@ def _machine_evidence(lab: LabHandle, name: str, host: Host) -> Iterator[Evidenc
         found = domains.find(host.connected, lab, name)
         return domains.screenshot(found[0]) if found else b""
 
-    yield _try_piece(f"{name}/domain.xml", document)
-    yield _try_piece(f"{name}/console.log", console)
-    yield _try_piece(f"{name}/screen.png", screen)
-
-
-def _try_piece(path: str, make: Callable[[], str | bytes]) -> Evidence:
-    try:
-        content = make()
-    except Exception as error:  # noqa: BLE001  whatever is wrong with it is evidence too
-        return Evidence(f"{path}.missing", f"{connection.reason(error)}\n".encode())
-    return Evidence(path, content.encode() if isinstance(content, str) else content)
+    yield piece(f"{name}/domain.xml", document)
+    yield piece(f"{name}/console.log", console)
+    yield piece(f"{name}/screen.png", screen)
 
 
 def make(setup: ProviderSetup) -> Provider:

@@ -20,6 +20,7 @@ from lab.providers.capture import Taken, Tap
 from lab.providers.machines.guests import Guests
 from lab.providers.machines.steps import DAEMONS, NODES, Ailments
 from lab.providers.provider import (
+    SLOW_EVIDENCE_SECONDS,
     Evidence,
     LabHandle,
     Machine,
@@ -172,7 +173,32 @@ class MachinesProvider(Provider):
         except LabError as error:
             yield Evidence("logs.missing", f"{error}\n".encode())
 
+    def _evidence_inside(
+        self, lab: LabHandle, intent: Intent, guests: Guests, machines: Collection[str]
+    ) -> Iterator[Evidence]:
+        """What the machines show of their network, and the cluster on them; else their logs."""
+        yield from guests.evidence()
+        try:
+            made = intent.kubernetes is not None and self._bundle_digest(lab)
+            cluster = self._cluster(lab, intent) if made else None
+        except LabError:  # its bundle is gone: logs are evidence enough
+            cluster = None
+        if cluster is None:
+            yield from guests.logs(machines, Deadline(SLOW_EVIDENCE_SECONDS))
+            return
+        for path, content in cluster.evidence(guests):
+            yield Evidence(path, content)
+
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to log in to each machine, in the intent's order."""
         guests = self._guests(lab)
         return tuple(guests.reach(machine.name) for machine in intent.machines)
+
+
+def piece(path: str, make: Callable[[], str | bytes]) -> Evidence:
+    """A piece of evidence, or why there is none. Never raises."""
+    try:
+        content = make()
+    except Exception as error:  # noqa: BLE001  whatever is wrong with it is evidence too
+        return Evidence(f"{path}.missing", f"{error}\n".encode())
+    return Evidence(path, content.encode() if isinstance(content, str) else content)

@@ -56,23 +56,13 @@ def _no_namespace(name: str) -> int:
     raise KeyError(name)
 
 
+@dataclass(frozen=True, slots=True)
 class Names:
     """Look-ups of an encoder: interface indexes here, and other namespaces by name."""
 
-    def __init__(
-        self, indexes: Mapping[str, int], namespace: Callable[[str], int] = _no_namespace
-    ) -> None:
-        self.indexes = indexes
-        self.namespace = namespace
-
-
-class _Attributes(dict[str, object]):
-    def __init__(self, of: object, **more: object) -> None:
-        super().__init__(more)
-        self._of = of
-
-    def __missing__(self, name: str) -> object:
-        return getattr(self._of, name)
+    indexes: Mapping[str, int]
+    namespace: Callable[[str], int] = _no_namespace
+    """Gives an open descriptor of the namespace of that name."""
 
 
 class Operation:
@@ -80,17 +70,17 @@ class Operation:
 
     __slots__ = ()
     words: ClassVar[str]
-    """The change and its object; attributes of the operation in braces."""
+    """The change and its object; ``{0}`` is the operation."""
     shell: ClassVar[str]
     """The lines of a shell script that do the same in namespace ``{ns}``."""
 
     def describe(self) -> str:
         """The change and its object, for an error."""
-        return self.words.format_map(_Attributes(self))
+        return self.words.format(self)
 
     def commands(self, namespace: str) -> list[str]:
         """The lines of a shell script that do the same."""
-        return self.shell.format_map(_Attributes(self, ns=quote(namespace))).splitlines()
+        return self.shell.format(self, ns=quote(namespace)).splitlines()
 
 
 class Message(Operation, ABC):
@@ -172,7 +162,7 @@ class SysctlSet(Operation):
     optional: bool = False
     """True where a kernel without this setting needs no setting."""
 
-    words = "setting '{key}' to '{value}'"
+    words = "setting '{0.key}' to '{0.value}'"
 
     def commands(self, namespace: str) -> list[str]:
         """One line; an optional setting is written only where it exists."""
@@ -186,8 +176,8 @@ class LinkUp(Message):
 
     device: str
 
-    words = "setting link '{device}' up"
-    shell = "ip -n {ns} link set dev {device} up"
+    words = "setting link '{0.device}' up"
+    shell = "ip -n {ns} link set dev {0.device} up"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_LINK, 0, _link(names.indexes[self.device], up=True)
@@ -199,8 +189,8 @@ class LinkDown(Message):
 
     device: str
 
-    words = "setting link '{device}' down"
-    shell = "ip -n {ns} link set dev {device} down"
+    words = "setting link '{0.device}' down"
+    shell = "ip -n {ns} link set dev {0.device} down"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_LINK, 0, _LINK_BODY.pack(0, 0, names.indexes[self.device], 0, _UP)
@@ -213,8 +203,8 @@ class LinkRename(Message):
     device: str
     name: str
 
-    words = "naming link '{device}' '{name}'"
-    shell = "ip -n {ns} link set dev {device} name {name}"
+    words = "naming link '{0.device}' '{0.name}'"
+    shell = "ip -n {ns} link set dev {0.device} name {0.name}"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_LINK, 0, _link(names.indexes[self.device], _text(3, self.name))
@@ -226,8 +216,8 @@ class LinkRemove(Message):
 
     device: str
 
-    words = "removing link '{device}'"
-    shell = "ip -n {ns} link delete dev {device}"
+    words = "removing link '{0.device}'"
+    shell = "ip -n {ns} link delete dev {0.device}"
 
     def _encode(self, names: Names) -> Encoded:
         return _REMOVE_LINK, 0, _link(names.indexes[self.device])
@@ -240,8 +230,8 @@ class MtuSet(Message):
     device: str
     mtu: int
 
-    words = "setting the MTU of '{device}' to {mtu}"
-    shell = "ip -n {ns} link set dev {device} mtu {mtu}"
+    words = "setting the MTU of '{0.device}' to {0.mtu}"
+    shell = "ip -n {ns} link set dev {0.device} mtu {0.mtu}"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_LINK, 0, _link(names.indexes[self.device], _number(4, self.mtu))
@@ -260,11 +250,13 @@ class VethAdd(Message):
     peer_mac: str
     mtu: int
 
-    words = "adding veth '{name}' with its far end '{peer_name}' in namespace '{peer_namespace}'"
+    words = (
+        "adding veth '{0.name}' with its far end '{0.peer_name}' in namespace '{0.peer_namespace}'"
+    )
     shell = (
-        "ip -n {ns} link add dev {name} index {index} address {mac} mtu {mtu} up type veth "
-        "peer name {peer_name} index {peer_index} address {peer_mac} mtu {mtu} "
-        "netns {far}"
+        "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} up type veth "
+        "peer name {0.peer_name} index {0.peer_index} address {0.peer_mac} mtu {0.mtu} "
+        "netns {0.far}"
     )
 
     @property
@@ -293,8 +285,11 @@ class BridgeAdd(Message):
     mac: str
     mtu: int
 
-    words = "adding bridge '{name}'"
-    shell = "ip -n {ns} link add dev {name} index {index} address {mac} mtu {mtu} up type bridge"
+    words = "adding bridge '{0.name}'"
+    shell = (
+        "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} "
+        "up type bridge"
+    )
 
     def _encode(self, names: Names) -> Encoded:
         del names
@@ -315,10 +310,10 @@ class VxlanAdd(Message):
     local: str
     device: str
 
-    words = "adding VXLAN device '{name}' with VNI {vni}"
+    words = "adding VXLAN device '{0.name}' with VNI {0.vni}"
     shell = (
-        "ip -n {ns} link add dev {name} index {index} address {mac} mtu {mtu} up type vxlan "
-        "id {vni} dev {device} local {local} dstport {port} nolearning"
+        "ip -n {ns} link add dev {0.name} index {0.index} address {0.mac} mtu {0.mtu} "
+        "up type vxlan id {0.vni} dev {0.device} local {0.local} dstport {0.port} nolearning"
     )
 
     def _encode(self, names: Names) -> Encoded:
@@ -340,8 +335,8 @@ class MasterSet(Message):
     device: str
     master: str
 
-    words = "plugging '{device}' into bridge '{master}'"
-    shell = "ip -n {ns} link set dev {device} master {master}"
+    words = "plugging '{0.device}' into bridge '{0.master}'"
+    shell = "ip -n {ns} link set dev {0.device} master {0.master}"
 
     def _encode(self, names: Names) -> Encoded:
         master = _number(10, names.indexes[self.master])
@@ -354,8 +349,8 @@ class HairpinOn(Message):
 
     device: str
 
-    words = "setting hairpin mode on bridge port '{device}'"
-    shell = "bridge -n {ns} link set dev {device} hairpin on"
+    words = "setting hairpin mode on bridge port '{0.device}'"
+    shell = "bridge -n {ns} link set dev {0.device} hairpin on"
 
     def _encode(self, names: Names) -> Encoded:
         port = attribute(0x8000 | 12, attribute(4, b"\1"))
@@ -381,8 +376,8 @@ class AddressAdd(_AddressChange):
     device: str
     address: str
 
-    words = "adding address '{address}' to '{device}'"
-    shell = "ip -n {ns} address add {address} dev {device}"
+    words = "adding address '{0.address}' to '{0.device}'"
+    shell = "ip -n {ns} address add {0.address} dev {0.device}"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_ADDRESS, _CREATE | _EXCLUSIVE, self._body(names)
@@ -395,8 +390,8 @@ class AddressRemove(_AddressChange):
     device: str
     address: str
 
-    words = "removing address '{address}' from '{device}'"
-    shell = "ip -n {ns} address delete {address} dev {device}"
+    words = "removing address '{0.address}' from '{0.device}'"
+    shell = "ip -n {ns} address delete {0.address} dev {0.device}"
 
     def _encode(self, names: Names) -> Encoded:
         return _REMOVE_ADDRESS, 0, self._body(names)
@@ -446,8 +441,8 @@ class RouteSet(_RouteChange):
     onlink: bool
     source: str | None = None
 
-    words = "setting route '{destination}'{next_hop} by device '{device}'"
-    shell = "ip -n {ns} route replace {way}"
+    words = "setting route '{0.destination}'{0.next_hop} by device '{0.device}'"
+    shell = "ip -n {ns} route replace {0.way}"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_ROUTE, _CREATE | _REPLACE, self._body(names, self.source)
@@ -465,8 +460,8 @@ class RouteAdd(_RouteChange):
     metric: int = 0
     """The lowest is used."""
 
-    words = "adding route '{destination}'{next_hop} by device '{device}'"
-    shell = "ip -n {ns} route prepend {way} metric {metric}"
+    words = "adding route '{0.destination}'{0.next_hop} by device '{0.device}'"
+    shell = "ip -n {ns} route prepend {0.way} metric {0.metric}"
 
     def _encode(self, names: Names) -> Encoded:
         return _NEW_ROUTE, _CREATE, self._body(names, self.source) + _number(6, self.metric)
@@ -482,8 +477,8 @@ class RouteRemove(_RouteChange):
     onlink: bool
     metric: int
 
-    words = "removing route '{destination}' by device '{device}'"
-    shell = "ip -n {ns} route delete {way} metric {metric}"
+    words = "removing route '{0.destination}' by device '{0.device}'"
+    shell = "ip -n {ns} route delete {0.way} metric {0.metric}"
 
     def _encode(self, names: Names) -> Encoded:
         return _REMOVE_ROUTE, 0, self._body(names) + _number(6, self.metric)
@@ -501,8 +496,8 @@ class NeighbourSet(Message):
     mac: str
     device: str
 
-    words = "setting neighbour '{address}' on '{device}'"
-    shell = "ip -n {ns} neighbour replace {address} lladdr {mac} dev {device} nud permanent"
+    words = "setting neighbour '{0.address}' on '{0.device}'"
+    shell = "ip -n {ns} neighbour replace {0.address} lladdr {0.mac} dev {0.device} nud permanent"
 
     def _encode(self, names: Names) -> Encoded:
         entry = attribute(1, socket.inet_aton(self.address)) + attribute(2, _mac(self.mac))
@@ -521,8 +516,8 @@ class ForwardingSet(Message):
     device: str
     remote: str
 
-    words = "setting forwarding entry '{mac}' to '{remote}' on '{device}'"
-    shell = "bridge -n {ns} fdb {verb} {mac} dev {device} dst {remote} self permanent"
+    words = "setting forwarding entry '{0.mac}' to '{0.remote}' on '{0.device}'"
+    shell = "bridge -n {ns} fdb {0.verb} {0.mac} dev {0.device} dst {0.remote} self permanent"
 
     @property
     def verb(self) -> str:
@@ -544,8 +539,8 @@ class ProxySet(Message):
     address: str
     device: str
 
-    words = "answering ARP for '{address}' on '{device}'"
-    shell = "ip -n {ns} neighbour replace proxy {address} dev {device}"
+    words = "answering ARP for '{0.address}' on '{0.device}'"
+    shell = "ip -n {ns} neighbour replace proxy {0.address} dev {0.device}"
 
     def _encode(self, names: Names) -> Encoded:
         entry = attribute(1, socket.inet_aton(self.address))
@@ -563,8 +558,8 @@ class ProxyDelaySet(Message):
     device: str
     milliseconds: int
 
-    words = "setting the proxy delay of '{device}' to {milliseconds} ms"
-    shell = "ip -n {ns} ntable change name arp_cache dev {device} proxy_delay {milliseconds}"
+    words = "setting the proxy delay of '{0.device}' to {0.milliseconds} ms"
+    shell = "ip -n {ns} ntable change name arp_cache dev {0.device} proxy_delay {0.milliseconds}"
 
     def _encode(self, names: Names) -> Encoded:
         delay = attribute(13, struct.pack("=Q", self.milliseconds))
@@ -581,9 +576,10 @@ class TapAdd(Request):
     index: int
     mac: str
 
-    words = "adding tap device '{name}'"
+    words = "adding tap device '{0.name}'"
     shell = (
-        "ip -n {ns} tuntap add dev {name} mode tap\nip -n {ns} link set dev {name} address {mac}"
+        "ip -n {ns} tuntap add dev {0.name} mode tap\n"
+        "ip -n {ns} link set dev {0.name} address {0.mac}"
     )
 
     def _do(self) -> None:
@@ -608,8 +604,8 @@ class ChecksumOff(Request):
 
     device: str
 
-    words = "switching off the checksum offload of '{device}'"
-    shell = "ip netns exec {ns} ethtool -K {device} tx off"
+    words = "switching off the checksum offload of '{0.device}'"
+    shell = "ip netns exec {ns} ethtool -K {0.device} tx off"
 
     def _do(self) -> None:
         wanted = array.array("I", (_SET_TX_CHECKSUM, 0))

@@ -17,7 +17,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -262,8 +261,13 @@ class NetnsProvider(Provider):
             isolation.raise_descriptors()
             outcomes: dict[int, Outcome] = {}
             for batch, pace in paced:
-                told = partial(_further, tell, len(outcomes))
-                outcomes |= prober.probe(namespaces.enter, batch, pace, told)
+                before = len(outcomes)
+                outcomes |= prober.probe(
+                    namespaces.enter,
+                    batch,
+                    pace,
+                    lambda ended, before=before: tell(before + ended),  # type: ignore[misc]
+                )
             return outcomes
 
         patience = Deadline(sum(_patience(batch, pace) for batch, pace in paced))
@@ -385,11 +389,6 @@ def _emulated(intent: Intent) -> tuple[list[str], bool]:
     if windows:
         parts.append(f"Windows {'node' if len(windows) == 1 else 'nodes'} {', '.join(windows)}")
     return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1
-
-
-def _further(tell: Tell, before: int, ended: int) -> None:
-    """Tell how many probes have ended, those of earlier batches among them."""
-    tell(before + ended)
 
 
 def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> float:

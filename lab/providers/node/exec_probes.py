@@ -18,12 +18,12 @@ import json
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.cluster.api import ExecResult
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
@@ -37,6 +37,9 @@ from lab.providers.provider import (
     ProbeSettings,
     ProbeStatus,
 )
+
+if TYPE_CHECKING:
+    from lab.cluster.api import Api  # imports the kubernetes client
 
 Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
 
@@ -396,21 +399,6 @@ _SIGN_SECONDS = 1.0
 ONE_ADDRESS = "cannot probe: curl, all that a Windows pod has, tells one of a name's addresses"
 
 
-class Executor(Protocol):
-    """Runs commands in pods: an :class:`~lab.cluster.api.Api`."""
-
-    def execute(  # noqa: PLR0913, PLR0917  the parts of an exec
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        command: Sequence[str],
-        deadline: Deadline,
-        stdin: bytes = b"",
-    ) -> ExecResult:
-        """Run a command in a container."""
-
-
 class ExecProber:
     """The prober of one node; its sources are the node and its pods.
 
@@ -423,7 +411,7 @@ class ExecProber:
 
     """
 
-    def __init__(self, api: Executor, node: str) -> None:
+    def __init__(self, api: Api, node: str) -> None:
         self._api = api
         self._node = node
         self._prepared: set[str] = set()
@@ -444,11 +432,9 @@ class ExecProber:
             by_source.setdefault(probe.source, []).append(probe)
         news: queue.SimpleQueue[News] = queue.SimpleQueue()
 
-        def ask(source: str, own: Sequence[Probe]) -> None:
-            start_thread(news, source, lambda _: self._of_source(source, own, settings, deadline))
-
         for source, own in by_source.items():
-            ask(source, own)
+            ask = partial(self._of_source, source, own, settings, deadline)
+            start_thread(news, source, ask)
         found: dict[int, Outcome] = {}
         waiting = len(by_source)
         while waiting:
@@ -465,7 +451,12 @@ class ExecProber:
         return found
 
     def _of_source(
-        self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
+        self,
+        source: str,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        deadline: Deadline,
+        _: Callable[[int], None],
     ) -> dict[int, Outcome]:
         untold = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
         probes = [probe for probe in probes if not probe.every]

@@ -478,12 +478,6 @@ def _hold(name: str, deadline: Deadline) -> HolderEntry:
     return holders.start_holder(lab, sys.executable, NODE_HOLDER, deadline.left())
 
 
-def _inside(
-    entry: HolderEntry, doing: str, function: Callable[[], None], deadline: Deadline
-) -> None:
-    entry.call(doing, lambda _: function(), deadline)
-
-
 def _build(
     entry: HolderEntry,
     work: Work,
@@ -521,4 +515,4 @@ def _build(
     )
     for name, doing, function in stages:
         phase(name)
-        _inside(entry, doing, function, deadline)
+        entry.call(doing, lambda _, do=function: do(), deadline)  # type: ignore[misc]

@@ -85,7 +85,7 @@ def make(
             if name not in there:
                 lines.append(f"link add {name} type bridge stp_state 0 forward_delay 0")
             lines.append(f"link set {name} mtu {mtu} up")
-        _ip("-batch", "-", lines=lines)
+        configure(lines)
         return there
 
     there = entry.call(
@@ -99,14 +99,10 @@ def make(
     plugged = (f"link set host master {MANAGEMENT_BRIDGE} up",)
     entry.call(
         f"plugging lab '{lab.name}' in",
-        lambda _: _ip("-batch", "-", lines=plugged),
+        lambda _: configure(plugged),
         Deadline(_SECONDS),
     )
-    _ip(
-        "-batch",
-        "-",
-        lines=(f"address replace {layout.controller} dev {own}", f"link set {own} up"),
-    )
+    configure((f"address replace {layout.controller} dev {own}", f"link set {own} up"))
 
 
 def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:

@@ -10,9 +10,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -134,47 +135,30 @@ def examine(directory: Path) -> tuple[Diagnosis, ...]:
     that is there is tried.
     """
     if os.geteuid() != 0:
-        return (
-            _fail(
-                "root",
-                "system containers need root",
-                "sudo, or '--provider netns', which needs none",
-            ),
-        )
-    checks: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
-        _programs,
-        _kernel,
-        lambda: _overlay(directory),
-        _control_groups,
-        _devices,
-        _scores,
-        _inotify,
-    )
-    return tuple(found for check in checks for found in check())
+        hint = "sudo, or '--provider netns', which needs none"
+        return (_fail("root", "system containers need root", hint),)
+    checks = (_programs, _kernel, partial(_overlay, directory), _control_groups, _kmsg, _oom_scores)
+    return tuple(check() for check in (*checks, _inotify))
 
 
-def _programs() -> Iterator[Diagnosis]:
+def _programs() -> Diagnosis:
     missing = {name: package for name, package in PROGRAMS.items() if shutil.which(name) is None}
-    if missing:
-        packages = " ".join(sorted(set(missing.values())))
-        listed = ", ".join(f"'{name}'" for name in missing)
-        yield _fail("programs", f"{listed} not found", f"sudo apt-get install {packages}")
-    else:
-        yield _ok("programs", ", ".join(PROGRAMS))
+    if not missing:
+        return _ok("programs", ", ".join(PROGRAMS))
+    packages = " ".join(sorted(set(missing.values())))
+    listed = ", ".join(f"'{name}'" for name in missing)
+    return _fail("programs", f"{listed} not found", f"sudo apt-get install {packages}")
 
 
-def _kernel() -> Iterator[Diagnosis]:
+def _kernel() -> Diagnosis:
     missing = [name for name, path in _KERNEL_MODULES.items() if not Path(path).is_dir()]
-    if missing:
-        listed = ", ".join(f"'{name}'" for name in missing)
-        yield _fail(
-            "kernel modules", f"{listed} not loaded", f"sudo modprobe -a {' '.join(missing)}"
-        )
-    else:
-        yield _ok("kernel modules", ", ".join(_KERNEL_MODULES))
+    if not missing:
+        return _ok("kernel modules", ", ".join(_KERNEL_MODULES))
+    listed = ", ".join(f"'{name}'" for name in missing)
+    return _fail("kernel modules", f"{listed} not loaded", f"sudo modprobe -a {' '.join(missing)}")
 
 
-def _overlay(directory: Path) -> Iterator[Diagnosis]:
+def _overlay(directory: Path) -> Diagnosis:
     """Mount an overlay where machines would have theirs, in a scratch world."""
     place = next(path for path in (directory, *directory.parents) if path.is_dir())
 
@@ -191,68 +175,55 @@ def _overlay(directory: Path) -> Iterator[Diagnosis]:
         entry.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
     except (OSError, LabError) as error:
         why = error.strerror if isinstance(error, OSError) else error.happened
-        yield _fail(
+        return _fail(
             "overlay",
             f"no overlay can be mounted in '{place}': {why}",
             "keep labs on ext4, xfs or btrfs: HYBRIDLAB_STATE=/var/lib/hybridlab",
         )
-    else:
-        yield _ok("overlay", f"tried in '{place}'")
+    return _ok("overlay", f"tried in '{place}'")
 
 
-def _control_groups() -> Iterator[Diagnosis]:
+def _control_groups() -> Diagnosis:
     kind = "version 2" if cgroups.unified() else "version 1"
     try:
-        found = cgroups.hierarchies()
+        parents = cgroups.hierarchies().parents
     except OSError as error:
-        yield _fail("control groups", f"{cgroups.ROOT}: {error.strerror}", "mount them there")
-        return
-    writable = [os.access(one, os.W_OK) for one in found.parents]
-    if not found.parents or not all(writable):
-        yield _fail(
-            "control groups",
-            f"{kind}; none can be made below '{cgroups.ROOT}'",
-            "run on the host itself, or in a container that may write its control groups",
-        )
-    else:
-        yield _ok("control groups", kind)
+        return _fail("control groups", f"{cgroups.ROOT}: {error.strerror}", "mount them there")
+    if parents and all(os.access(one, os.W_OK) for one in parents):
+        return _ok("control groups", kind)
+    return _fail(
+        "control groups",
+        f"{kind}; none can be made below '{cgroups.ROOT}'",
+        "run on the host itself, or in a container that may write its control groups",
+    )
 
 
-def _devices() -> Iterator[Diagnosis]:
+def _kmsg() -> Diagnosis:
     if Path("/dev/kmsg").exists():
-        yield _ok("/dev/kmsg", "there, for the kubelet")
-    else:
-        yield _fail(
-            "/dev/kmsg", "the kubelet needs it, and it is not there", "mknod /dev/kmsg c 1 11"
-        )
+        return _ok("/dev/kmsg", "there, for the kubelet")
+    return _fail("/dev/kmsg", "the kubelet needs it and it is missing", "mknod /dev/kmsg c 1 11")
 
 
-def _scores() -> Iterator[Diagnosis]:
+def _oom_scores() -> Diagnosis:
     if can_lower_oom_score():
-        yield _ok("OOM scores", "can be lowered")
-    else:
-        yield Diagnosis(
-            SUBJECT,
-            "OOM scores",
-            "warn",
-            "without CAP_SYS_RESOURCE no process is protected when memory runs out",
-        )
+        return _ok("OOM scores", "can be lowered")
+    seen = "without CAP_SYS_RESOURCE no process is protected when memory runs out"
+    return Diagnosis(SUBJECT, "OOM scores", "warn", seen)
 
 
-def _inotify() -> Iterator[Diagnosis]:
+def _inotify() -> Diagnosis:
     there = room()
-    said = f"{there.inotify_used} of {there.inotify_limit} instances in use"
+    seen = f"{there.inotify_used} of {there.inotify_limit} instances in use"
     wanted = INOTIFY_CONTROL_PLANE + 4 * INOTIFY_NODE + 2 * INOTIFY_MACHINE
-    if there.inotify_used + wanted > there.inotify_limit:
-        yield Diagnosis(
-            SUBJECT,
-            "inotify instances",
-            "warn",
-            f"{said}; one control plane with four workers needs {wanted}",
-            "sudo sysctl -w fs.inotify.max_user_instances=1024",
-        )
-    else:
-        yield _ok("inotify instances", said)
+    if there.inotify_used + wanted <= there.inotify_limit:
+        return _ok("inotify instances", seen)
+    return Diagnosis(
+        SUBJECT,
+        "inotify instances",
+        "warn",
+        f"{seen}; one control plane with four workers needs {wanted}",
+        "sudo sysctl -w fs.inotify.max_user_instances=1024",
+    )
 
 
 def strangers_cache(cache: Path) -> Diagnosis | None:

@@ -21,7 +21,7 @@ from lab.cluster.cluster import HostTraits
 from lab.plan.step import Step
 from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.machines import fitness
-from lab.providers.machines.base import MachinesProvider
+from lab.providers.machines.base import MachinesProvider, piece
 from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
@@ -39,7 +39,6 @@ from lab.providers.provider import (
     CLUSTER,
     FAILOVER,
     MACHINES,
-    SLOW_EVIDENCE_SECONDS,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -58,29 +57,18 @@ _SECONDS = 10.0
 
 
 def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Pull, or plug in, every cable of the machine at the switch's end.
-
-    The management cable stays: the machine can still be looked at.
+    """Pull, or plug in, every cable of the machine at the switch's end but the management cable.
 
     Raises BrokenError when the lab is not there.
     """
-    lines = tuple(
-        f"link set {name} {'up' if plugged else 'down'}" for name in ports(intent, machine)
-    )
-    what = "plugging in" if plugged else "pulling"
-    entry.call(
-        f"{what} the cables of '{machine}'",
-        lambda _: configure(lines),
-        Deadline(_SECONDS),
-    )
-
-
-def ports(intent: Intent, machine: str) -> tuple[str, ...]:
-    """The holder's ends of a machine's cables, without the management cable. Pure."""
     number, found = next(
         (number, one) for number, one in enumerate(intent.machines) if one.name == machine
     )
-    return tuple(port(number, card) for card in range(1, len(found.interfaces) + 1))
+    state = "up" if plugged else "down"
+    cards = range(1, len(found.interfaces) + 1)
+    lines = [f"link set {port(number, card)} {state}" for card in cards]
+    what = "plugging in" if plugged else "pulling"
+    entry.call(f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_SECONDS))
 
 
 def measure(
@@ -305,13 +293,8 @@ class NspawnProvider(MachinesProvider):
         entry = holder.entry(lab)
         with self._guests(lab) as guests:
             for machine in decided.machines:
-                yield _piece(f"{machine}/nspawn.log", partial(containers.log, entry, machine))
-            yield from guests.evidence()
-            if intent.kubernetes is None or not decided.bundle:
-                yield from guests.logs(decided.machines, Deadline(SLOW_EVIDENCE_SECONDS))
-                return
-            for path, content in self._cluster(lab, intent).evidence(guests):
-                yield Evidence(path, content)
+                yield piece(f"{machine}/nspawn.log", partial(containers.log, entry, machine))
+            yield from self._evidence_inside(lab, intent, guests, decided.machines)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
         """Follow the machine's journal until Ctrl-C; the exit code."""
@@ -371,13 +354,6 @@ class NspawnProvider(MachinesProvider):
     def _require_machine(lab: LabHandle, intent: Intent, name: str) -> None:
         if name not in {one.name for one in intent.machines}:
             raise UsageError(f"looking for '{name}' in lab '{lab.name}'", "it has no such machine")
-
-
-def _piece(path: str, make: Callable[[], str]) -> Evidence:
-    try:
-        return Evidence(path, make().encode())
-    except LabError as error:
-        return Evidence(f"{path}.missing", f"{error}\n".encode())
 
 
 def make(setup: ProviderSetup) -> Provider:
