@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -109,12 +108,20 @@ def plan_cluster(
     nodes = tuple(_node(machine, bundle) for machine in intent.machines if machine.kubelet)
     planes = [node for node in nodes if node.role == "control-plane"]
     by_hand = any(node.pod_cidr is None for node in planes)
+    front = intent.balancer()
+    segments = {card.segment for one in intent.machines if one.kubelet for card in one.interfaces}
+    servers = (
+        machine.address()
+        for machine in intent.machines
+        for daemon in machine.daemons
+        if daemon.name == NAME_SERVER
+    )
     return Cluster(
         name=lab,
         how="by-hand" if by_hand else "kubeadm",
         version=bundle.kubernetes,
         topology=intent.topology,
-        endpoint=_endpoint(planes, intent),
+        endpoint=front.address() if front else planes[0].address,
         domain=intent.domain,
         pod_cidr=asked.pod_cidr,
         service_cidr=asked.service_cidr,
@@ -122,33 +129,10 @@ def plan_cluster(
         proxy_mode=asked.proxy_mode,
         pod_mtu=intent.pod_mtu,
         nodes=nodes,
-        networks=tuple(_networks(intent)),
-        name_server=_name_server(intent),
+        networks=tuple(one.cidr for one in intent.segments if one.name in segments),
+        name_server=next(servers, None),
         host=host,
     )
-
-
-def _networks(intent: Intent) -> Iterator[str]:
-    there = {card.segment for one in intent.machines if one.kubelet for card in one.interfaces}
-    return (segment.cidr for segment in intent.segments if segment.name in there)
-
-
-def _name_server(intent: Intent) -> str | None:
-    serving = (
-        machine.address()
-        for machine in intent.machines
-        for daemon in machine.daemons
-        if daemon.name == NAME_SERVER
-    )
-    return next(serving, None)
-
-
-def _endpoint(planes: Sequence[ClusterNode], intent: Intent) -> str:
-    """Of the machine with HAProxy, if there is one; one control plane is asked itself."""
-    front = intent.balancer()
-    if front is None:
-        return planes[0].address
-    return front.address()
 
 
 def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:

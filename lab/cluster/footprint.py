@@ -53,7 +53,7 @@ def footprint(topology: str, by: By = "kubernetes") -> Footprint:
     """Of the add-on that makes a topology's pod network, or of the lab where it does so itself."""
     if by == "lab":
         return LAB
-    from lab.cluster.addons.addon import addons  # noqa: PLC0415  # noqa: PLC0415  not for labs of namespaces
+    from lab.cluster.addons.addon import addons  # noqa: PLC0415  not for labs of namespaces
 
     return addons()[topology].footprint
 

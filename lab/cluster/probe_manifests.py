@@ -6,7 +6,7 @@ selects by a label of its own, and so has exactly the backends that the Intent g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from lab.cluster.observed import LAB, NAMESPACE, POD, POD_VARIABLE, SERVICE, TOK
 from lab.scenario.reserved import SECOND_POD_PORT
 from lab.scenario.terms import Os, Protocol, ServicePort
 from lab.topology import proxying
-from lab.topology.intent import HeadlessService, Intent, MachineIntent, Pod, ProxiedService
+from lab.topology.intent import HeadlessService, Intent, MachineIntent, ProxiedService
 
 Object = dict[str, Any]
 
@@ -59,31 +59,32 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
     behind = backends(intent)
     twice = proxying.asked_on(services(intent), SECOND_POD_PORT)
     subdomains = {one.pod: service.name for service in intent.headless for one in service.backends}
+    pods = []
+    for machine in intent.machines:
+        for pod in (one for one in machine.pods if one.role == "probe"):
+            image = images[machine.os]
+            containers = [_netexec(image, AGNHOST, owner, pod.name)]
+            if pod.name in twice:
+                containers.append(_second(image, pod.name))
+            spec: Object = {"hostname": pod.name, "containers": containers}
+            if pod.name in subdomains:
+                spec["subdomain"] = subdomains[pod.name]
+            own = [name for name, ends in behind.items() if pod.name in ends]
+            pods.append(_pod(machine, pod.name, owner, spec, own))
+    # HostProcess pods: Windows has no other way into the node's own network
+    options = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
+    for machine in intent.machines:
+        if machine.kubelet and machine.os == "windows":
+            name = host_pod_name(machine.name)
+            spec = {
+                "hostNetwork": True,
+                "securityContext": {"windowsOptions": options},
+                "containers": [_netexec(images["windows"], HOST_AGNHOST, owner, name)],
+            }
+            pods.append(_pod(machine, name, owner, spec))
     return Manifests(
         namespace=namespace(owner),
-        pods=(
-            *(
-                _pod(
-                    machine,
-                    pod,
-                    owner,
-                    images[machine.os],
-                    _Place(
-                        tuple(name for name, pods in behind.items() if pod.name in pods),
-                        subdomains.get(pod.name),
-                        second_port=pod.name in twice,
-                    ),
-                )
-                for machine in intent.machines
-                for pod in machine.pods
-                if pod.role == "probe"
-            ),
-            *(
-                _host_pod(machine, owner, images["windows"])
-                for machine in intent.machines
-                if machine.kubelet and machine.os == "windows"
-            ),
-        ),
+        pods=tuple(pods),
         services=(
             *(_service(service, owner) for service in services(intent)),
             *(_headless(service, owner) for service in intent.headless),
@@ -139,58 +140,21 @@ def pinned(machine: MachineIntent) -> Object:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What a pod is to the lab's Services."""
-
-    behind: tuple[str, ...]
-    subdomain: str | None
-    second_port: bool
-
-
-def _pod(machine: MachineIntent, pod: Pod, owner: ObjectOwner, image: str, place: _Place) -> Object:
-    containers = [_netexec(image, AGNHOST, owner, pod.name)]
-    if place.second_port:
-        containers.append(_second(image, pod.name))
+def _pod(
+    machine: MachineIntent,
+    name: str,
+    owner: ObjectOwner,
+    spec: Mapping[str, object],
+    behind: Iterable[str] = (),
+) -> Object:
+    """A pod on its node; ``behind``: the Services that it is a backend of."""
+    services = {f"{SERVICE}/{service}": "backend" for service in behind}
+    labels = {**owner.labels(), POD: name, **services}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": pod.name,
-            "namespace": NAMESPACE,
-            "labels": {
-                **owner.labels(),
-                POD: pod.name,
-                **{f"{SERVICE}/{name}": "backend" for name in place.behind},
-            },
-        },
-        "spec": {
-            **pinned(machine),
-            "hostname": pod.name,
-            **({"subdomain": place.subdomain} if place.subdomain else {}),
-            "containers": containers,
-        },
-    }
-
-
-def _host_pod(machine: MachineIntent, owner: ObjectOwner, image: str) -> Object:
-    """A HostProcess pod: Windows has no other way into the node's own network."""
-    name = host_pod_name(machine.name)
-    options = {"hostProcess": True, "runAsUserName": "NT AUTHORITY\\SYSTEM"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {**owner.labels(), POD: name},
-        },
-        "spec": {
-            **pinned(machine),
-            "hostNetwork": True,
-            "securityContext": {"windowsOptions": options},
-            "containers": [_netexec(image, HOST_AGNHOST, owner, name)],
-        },
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {**pinned(machine), **spec},
     }
 
 

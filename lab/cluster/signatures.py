@@ -83,7 +83,19 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
         ]
         if hits:
             number, hit = hits[-1]
-            found.append(_match(signature, hit, listed[number], number, len(hits)))
+            said = {name: value for name, value in hit.groupdict().items() if value is not None}
+            found.append(
+                SignatureMatch(
+                    signature.id,
+                    _filled(signature.cause, said),
+                    _filled(signature.hint, said),
+                    listed[number].strip(),
+                    number,
+                    len(hits),
+                    signature.source,
+                    signature.versions,
+                )
+            )
     return tuple(found)
 
 
@@ -95,22 +107,6 @@ def in_log(path: str, text: str) -> tuple[InLog, ...]:
 @cache
 def _patterns() -> tuple[tuple[Signature, re.Pattern[str]], ...]:
     return tuple((one, re.compile(one.pattern, re.MULTILINE)) for one in table())
-
-
-def _match(
-    signature: Signature, hit: re.Match[str], line: str, number: int, times: int
-) -> SignatureMatch:
-    said = {name: value for name, value in hit.groupdict().items() if value is not None}
-    return SignatureMatch(
-        signature.id,
-        _filled(signature.cause, said),
-        _filled(signature.hint, said),
-        line.strip(),
-        number,
-        times,
-        signature.source,
-        signature.versions,
-    )
 
 
 def _filled(text: str, said: dict[str, str]) -> str:

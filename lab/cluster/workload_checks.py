@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lab.cluster.observed import NAMESPACE, POD
 from lab.cluster.probe_manifests import AGNHOST, Object, ObjectOwner, pinned
@@ -24,15 +24,7 @@ Check = Literal[
     "pod-metrics",
     "node-metrics",
 ]
-CHECKS: tuple[Check, ...] = (
-    "secret",
-    "config-map",
-    "host-path",
-    "empty-dirs",
-    "node-selector",
-    "pod-metrics",
-    "node-metrics",
-)
+CHECKS: tuple[Check, ...] = get_args(Check)
 WorkloadVerdict = Literal["pass", "fail", "probe-error"]
 
 ENVIRONMENT, HOST_PATH, EMPTY_DIRS = "environment", "host-path", "empty-dirs"

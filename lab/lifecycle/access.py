@@ -52,20 +52,13 @@ def machine_name(opened: OpenLab, name: str, doing: str) -> str:
     machines = [machine.name for machine in opened.intent.machines]
     if name in machines:
         return name
-    node = next(
-        (
-            machine.name
-            for machine in opened.intent.machines
-            if name in {pod.name for pod in machine.pods}
-        ),
-        None,
-    )
-    if node:
-        raise UsageError(
-            doing,
-            f"'{name}' is a pod on '{node}', and no machine of its own",
-            f"lab shell {opened.name} {name}",
-        )
+    for machine in opened.intent.machines:
+        if name in {pod.name for pod in machine.pods}:
+            raise UsageError(
+                doing,
+                f"'{name}' is a pod on '{machine.name}', and no machine of its own",
+                f"lab shell {opened.name} {name}",
+            )
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     near = get_close_matches(name, machines, n=1)

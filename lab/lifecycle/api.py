@@ -134,7 +134,6 @@ def prepare(request: LabRequest) -> Prepared:
 
 
 def _require_pods(request: LabRequest, provider: Provider) -> None:
-    """Refuse a cluster where there are no machines to run it."""
     if request.pods == "kubernetes" and CLUSTER not in provider.abilities:
         raise UsageError(
             f"bringing '{request.scenario}' up with the pods of a Kubernetes cluster",
@@ -230,7 +229,6 @@ class SuspendResult:
 
     lab: str
     saved: tuple[str, ...]
-    """The machines that ran."""
     seconds: float
 
 

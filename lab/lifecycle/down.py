@@ -43,7 +43,6 @@ class DownResult:
     lab: str
     changed: bool
     removed: tuple[str, ...]
-    """Descriptions of what was removed."""
     seconds: float
 
 
@@ -146,7 +145,6 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
 
 
 def _tokens(marks: Iterable[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
-    """Provider and token of each mark."""
     return ((provider, mark.token) for provider, mark in marks)
 
 

@@ -130,7 +130,6 @@ class _TimeBoxed:
             self._thread.join(2 * _LOOK_SECONDS)
 
     def _next(self, source: str, deadline: Deadline) -> Evidence | None:
-        """The next piece; None after the last."""
         if self._left.is_set():
             return None
         patience = min(deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS)

@@ -202,7 +202,6 @@ def _refuse_windows(opened: OpenLab, intent: Intent, node: str, doing: str) -> N
 
 
 def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
-    """Check whether the commands of faults can be run there."""
     windows = intent.machine(node).os == "windows"
     return not (windows and MACHINES in opened.provider.abilities)
 
@@ -236,7 +235,6 @@ def _remove(opened: OpenLab, row: FaultRow) -> None:
 
 
 def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str) -> FaultChange:
-    """What the fault does to the lab as its provider has made it."""
     made = opened.provider.realised(intent)
     return from_nodes(fault.change(made, node, peer), intent)
 

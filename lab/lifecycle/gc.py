@@ -69,7 +69,6 @@ class GcResult:
     dry_run: bool
     found: tuple[Collected, ...]
     removed: tuple[str, ...]
-    """Descriptions of what was removed."""
     left: tuple[str, ...]
     """Descriptions of what was kept, with the reason."""
 
@@ -164,18 +163,12 @@ def _look(
     found = collect(store.labs(), marks, home_of, request.older_than, store.now())
     taken = {(item.token, item.owner) for item in found}
     return found, [
-        _unseen(mark)
-        for _, mark in marks
-        if (mark.token, mark.owner) not in taken and home_of(mark.directory) == "unseen"
-    ]
-
-
-def _unseen(mark: Mark) -> str:
-    return (
         f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
         f"'{mark.directory.parent.parent}' cannot be looked at from here, so it may be in use; "
         "run 'lab gc' as its owner"
-    )
+        for _, mark in marks
+        if (mark.token, mark.owner) not in taken and home_of(mark.directory) == "unseen"
+    ]
 
 
 def _remove(
@@ -193,21 +186,15 @@ def _remove(
         row = store.lab(item.lab)
         live = row if row is not None and row.status != "down" else None
         if item.orphan:
-            return _remove_orphan(lab, provider, alone=live is None)
-        if live is None or live.token != item.token or not _is_old(live, request, store):
+            removed = provider.destroy(lab)
+            if live is None:
+                remove_files(directory)
+            return removed
+        if live is None or live.token != item.token or request.older_than is None:
+            return ()
+        if store.now() - live.updated <= request.older_than:  # it was used meanwhile
             return ()
         return take_away(item.lab, [RemovalTarget(item.provider, item.token)], providers, store)
-
-
-def _remove_orphan(lab: LabHandle, provider: Provider, *, alone: bool) -> tuple[str, ...]:
-    removed = provider.destroy(lab)
-    if alone:
-        remove_files(lab.directory)
-    return removed
-
-
-def _is_old(row: LabRow, request: GcRequest, store: Store) -> bool:
-    return request.older_than is not None and store.now() - row.updated > request.older_than
 
 
 _CAPTURE = re.compile(r"[0-9]{8}-[0-9]{6}-capture(-[0-9]+)?")
@@ -224,7 +211,6 @@ class KeptNight:
     at: float
     """When it began, in seconds since 1970."""
     runs: frozenset[Run] = frozenset()
-    """The runs that it refers to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,7 +170,7 @@ def journal(environment: Mapping[str, str]) -> Diagnosis:
     """Check whether what labs are can be written down, and kept. Nothing is made."""
     try:
         directory = state_directory(environment)
-        there = _there(directory)
+        there = next(path for path in (directory, *directory.parents) if path.is_dir())
         check_room(directory)
     except StateError as error:
         return Diagnosis(_JOURNAL, "state", "fail", error.happened, error.hint)
@@ -181,8 +181,3 @@ def journal(environment: Mapping[str, str]) -> Diagnosis:
                 _JOURNAL, "state", "fail", seen, f"make it writable for you, {ELSEWHERE}"
             )
     return Diagnosis(_JOURNAL, "state", "ok", f"kept in '{directory}'")
-
-
-def _there(directory: Path) -> Path:
-    """The nearest directory above it, or itself, that there is."""
-    return next(path for path in (directory, *directory.parents) if path.is_dir())

@@ -50,7 +50,6 @@ def find_run(wanted: str, state: Path) -> RunResult:
 
 
 def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
-    """Why there is no such run, and what to try."""
     if path.is_dir():
         below = sorted(path.glob(f"*/{RESULT}"), key=lambda file: file.parent.name)
         near = " or ".join(f"'{file.parent}'" for file in below[:_SHOWN])

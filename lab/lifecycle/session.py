@@ -48,12 +48,10 @@ class OpenLab:
     provider: Provider
     handle: LabHandle
     again: str
-    """The command that brings it up again."""
     banner: str
     scenario_text: str
     """The file that it was made from."""
     options: Mapping[str, object]
-    """As they were given when it was brought up."""
     store: Store
     held_alone: bool = False
     """True if this process holds it already, and alone."""

@@ -144,7 +144,11 @@ def _status(
     hypervisors: Mapping[str, tuple[str, ...]] = {}
     try:
         lab, intent = LabHandle(row.name, directory, row.token), intent_of(row)
-        hypervisors = _hypervisors(intent)
+        hosts = intent.hosts()
+        hypervisors = {
+            one.name: tuple(machine for machine, host in hosts if host == one.name)
+            for one in intent.hypervisors
+        }
         found = choose(providers, row.provider).liveness(lab, intent)
         state, detail = judge(row.status, row.detail, found, holder(directory))
     except LabError as error:
@@ -161,23 +165,11 @@ def _status(
         steps=tuple(StepStatus(step.name, step.state, step.at) for step in store.steps(row.name)),
         runs=_runs(row.name, store),
         again=again(row),
-        faults=_faults(row, store),
+        faults=tuple(
+            FaultStatus(one.name, one.node, one.peer, one.at, one.state == "done")
+            for one in store.live_faults(row.name, row.token)
+        ),
         hypervisors=hypervisors,
-    )
-
-
-def _hypervisors(intent: Intent) -> Mapping[str, tuple[str, ...]]:
-    hosts = intent.hosts()
-    return {
-        one.name: tuple(machine for machine, host in hosts if host == one.name)
-        for one in intent.hypervisors
-    }
-
-
-def _faults(row: LabRow, store: Store) -> tuple[FaultStatus, ...]:
-    return tuple(
-        FaultStatus(one.name, one.node, one.peer, one.at, one.state == "done")
-        for one in store.live_faults(row.name, row.token)
     )
 
 

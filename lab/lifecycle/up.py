@@ -61,8 +61,6 @@ class UpResult:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """One bring-up that is decided."""
-
     lab: LabHandle
     known: LabRow | None
     """The lab as it is in the journal; None for one that is new or was taken down."""
@@ -70,7 +68,6 @@ class _Work:
     steps: tuple[Step, ...]
     decisions: tuple[Decision, ...]
     subject: EvidenceSubject
-    """The lab as evidence is gathered of it."""
 
 
 def up(

@@ -28,19 +28,9 @@ _CHUNK = 65_536
 class ProxiedNode:
     """One kube-proxy, in a network namespace of its own from which only the API is reached.
 
-    Parameters
-    ----------
-    plane
-        The API server.
-    program
-        kube-proxy, or the directory with the files of its image, which it then sees alone.
-    node
-        The one that it is for. Node ports and health checks are at its address alone.
-    configuration
-        As the lab writes it.
-    directory
-        For its files.
-
+    ``plane``: the API server. ``program``: kube-proxy, or the directory with the files of its
+    image, which it then sees alone. ``node``: the one that it is for. Node ports and health checks
+    are at its address alone. ``configuration``: as the lab writes it. ``directory``: for its files.
     """
 
     def __init__(

@@ -87,11 +87,7 @@ def link_files(source: Path, into: Path) -> None:
 def copy_out(made: Path, output: Path) -> None:
     """Put a finished input directory where the user wants it.
 
-    Raises
-    ------
-    UsageError
-        There is something else already.
-
+    Raises UsageError there is something else already.
     """
     if output.is_dir() and any(output.iterdir()):
         doing = f"writing the input directory {output}"

@@ -55,13 +55,8 @@ def toolchain(cgo: bool) -> str:
 def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
     """Build the programs of ``build`` into the empty folder ``into``.
 
-    Raises
-    ------
-    BrokenError
-        go failed; with the last lines it wrote.
-    DeadlineError
-        The deadline came first; what go did until then stays in its own cache.
-
+    Raises BrokenError go failed; with the last lines it wrote; DeadlineError the deadline came
+    first; what go did until then stays in its own cache.
     """
     doing = f"building {build.title}"
     with tempfile.TemporaryDirectory(prefix="hybridlab-go-") as scratch:
@@ -146,15 +141,8 @@ def run(
 ) -> str:
     """Run ``command`` in ``folder`` and return what it wrote to its output.
 
-    Raises
-    ------
-    PreflightError
-        There is no such program.
-    BrokenError
-        It failed; with the last lines it wrote.
-    DeadlineError
-        The deadline came first. The command and its children are gone.
-
+    Raises PreflightError there is no such program; BrokenError it failed; with the last lines it
+    wrote; DeadlineError the deadline came first. The command and its children are gone.
     """
     pipe = subprocess.PIPE
     name = next(word for word in command if word != "nice")

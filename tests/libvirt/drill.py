@@ -18,7 +18,9 @@ import libvirt
 from real_lab import RealLab, objects
 
 from lab.inventory.inventory import STORAGE
-from lab.providers.libvirt import ownership, storage
+from lab.providers.libvirt import documents, ownership, storage
+from lab.providers.libvirt.ownership import Owner
+from lab.providers.provider import LabHandle
 from lab.state.store import Store
 
 PROGRAM = Path(__file__).with_name("programs") / "bootless.py"
@@ -142,6 +144,31 @@ def _paths(directory: Path) -> Iterator[str]:
 
 def _may_stay(path: str) -> bool:
     return Path(path).name == "lock" or "/evidence/" in path
+
+
+def define(pool: libvirt.virStoragePool, owner: Owner, disk: str, medium: str) -> Any:
+    """A domain of the lab that has that pool; it boots no system."""
+    lab = LabHandle(owner.lab, owner.directory, owner.token)
+    machine = documents.VirtualMachine(
+        kind="linux",
+        name=ownership.domain_name(lab, owner.machine),
+        uuid=ownership.object_uuid(lab, "domain", owner.machine),
+        title="of a test",
+        accelerated=False,
+        vcpus=1,
+        memory_mib=32,
+        firmware="bios",
+        disk=disk,
+        discs=(documents.Disc(medium),),
+        console_log=f"{storage.directory_of(pool)}/{owner.machine}.console.log",
+    )
+    return pool.connect().defineXML(documents.domain(machine, ownership.owner_xml(owner)))
+
+
+def lab_pool(connected: Any, lab: LabHandle, path: str) -> libvirt.virStoragePool:
+    """The lab's pool, at that path."""
+    uuid = ownership.object_uuid(lab, "pool", "")
+    return storage.ensure_pool(connected, ownership.pool_name(lab), uuid, path)
 
 
 @contextmanager

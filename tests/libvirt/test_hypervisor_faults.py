@@ -18,12 +18,12 @@ import pytest
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
 import sectors  # noqa: E402
-from drill import SCENARIO, Drill  # noqa: E402
+from drill import SCENARIO, Drill, define, lab_pool  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
-from lab.providers.libvirt import connection, documents, domains, networks, ownership, storage  # noqa: E402
+from lab.providers.libvirt import connection, domains, networks, ownership, storage  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.owned import remove_lab  # noqa: E402
 from lab.providers.libvirt.ownership import Owner  # noqa: E402
@@ -184,12 +184,7 @@ def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
     path = Path(storage.lab_path(str(tmp_path), handle.token))
     path.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
-    yield storage.ensure_pool(
-        host.connected,
-        ownership.pool_name(handle),
-        ownership.object_uuid(handle, "pool", ""),
-        str(path),
-    )
+    yield lab_pool(host.connected, handle, str(path))
     for domain, owner in domains.owned(host.connected):
         if owner.token == handle.token:
             domains.remove(domain)
@@ -197,29 +192,12 @@ def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
 
 
 def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
-    host: Host, handle: LabHandle, full: Any, tmp_path: Path
+    handle: LabHandle, full: Any, tmp_path: Path
 ) -> None:
     golden = sectors.disk(sectors.writing(), tmp_path / "golden.qcow2")
-    spec = documents.VirtualMachine(
-        kind="linux",
-        name=ownership.domain_name(handle, "a"),
-        uuid=ownership.object_uuid(handle, "domain", "a"),
-        title="fills its disk",
-        accelerated=False,
-        vcpus=1,
-        memory_mib=32,
-        firmware="bios",
-        kernel=None,
-        initrd=None,
-        arguments="",
-        disk=storage.clone(full, "a.qcow2", str(golden), 1 << 30),
-        discs=(documents.Disc(storage.write(full, "a.seed", b"\0" * 512)),),
-        console_log=f"{storage.directory_of(full)}/a.console.log",
-        cards=(),
-    )
-    domain = host.connected.defineXML(
-        documents.domain(spec, ownership.owner_xml(owner_of(handle, "a")))
-    )
+    disk = storage.clone(full, "a.qcow2", str(golden), 1 << 30)
+    medium = storage.write(full, "a.seed", b"\0" * 512)
+    domain = define(full, owner_of(handle, "a"), disk, medium)
     domain.create()
     Deadline(60).wait(
         "waiting for the disk to be full",

@@ -15,6 +15,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
+from drill import define, lab_pool  # noqa: E402
+
 from lab._errors import BrokenError, PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
 from lab.providers.libvirt import (  # noqa: E402
@@ -84,37 +86,18 @@ def management(host: Host, lab: LabHandle, *machines: str) -> IPv4Network:
     )
 
 
+def made_pool(host: Host, lab: LabHandle) -> Any:
+    return lab_pool(host.connected, lab, storage.lab_path(host.hypervisor.storage, lab.token))
+
+
 def made(host: Host, lab: LabHandle, machine: str) -> Any:
     """A domain that is defined and has a disk; it boots nothing."""
-    pool = storage.ensure_pool(
-        host.connected,
-        ownership.pool_name(lab),
-        ownership.object_uuid(lab, "pool", ""),
-        storage.lab_path(host.hypervisor.storage, lab.token),
-    )
+    pool = made_pool(host, lab)
     disk = storage.write(pool, f"{machine}.raw", b"\0" * 512)
     backing = Path(host.hypervisor.storage) / f"{machine}-empty.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
-    spec = documents.VirtualMachine(
-        kind="linux",
-        name=ownership.domain_name(lab, machine),
-        uuid=ownership.object_uuid(lab, "domain", machine),
-        title="of a test",
-        accelerated=False,
-        vcpus=1,
-        memory_mib=32,
-        firmware="bios",
-        kernel=None,
-        initrd=None,
-        arguments="",
-        disk=storage.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20),
-        discs=(documents.Disc(disk),),
-        console_log=f"{storage.directory_of(pool)}/{machine}.console.log",
-        cards=(),
-    )
-    return host.connected.defineXML(
-        documents.domain(spec, ownership.owner_xml(owner_of(lab, machine)))
-    )
+    clone = storage.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20)
+    return define(pool, owner_of(lab, machine), clone, disk)
 
 
 def test_a_management_network_is_made_once_and_keeps_its_range(host: Host, lab: LabHandle) -> None:
@@ -160,12 +143,7 @@ def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> 
 
 
 def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) -> None:
-    pool = storage.ensure_pool(
-        host.connected,
-        ownership.pool_name(lab),
-        ownership.object_uuid(lab, "pool", ""),
-        storage.lab_path(host.hypervisor.storage, lab.token),
-    )
+    pool = made_pool(host, lab)
     content = os.urandom(3_000_001)
     path = storage.write(pool, "seed", content)
     assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
@@ -262,12 +240,7 @@ def test_copies_of_images_go_unless_current_or_in_use(
             storage.write(shared, f"{name}-{digest[:16]}.qcow2.ok", b"\n")
         backing = f"{storage.directory_of(shared)}/used-{digests['used'][:16]}.qcow2"
         subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
-        pool = storage.ensure_pool(
-            host.connected,
-            ownership.pool_name(lab),
-            ownership.object_uuid(lab, "pool", ""),
-            storage.lab_path(host.hypervisor.storage, lab.token),
-        )
+        pool = made_pool(host, lab)
         storage.clone(pool, "a.qcow2", backing, 1 << 20)
         old = f"old-{digests['old'][:16]}.qcow2"
         dry = images.collect_copies(host, [digests["new"]], yes=False)

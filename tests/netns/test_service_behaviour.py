@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
 import pytest
 from netns_intents import cluster
-from netns_running import LOST_SECONDS, NewLab, Running
+from netns_running import LOST_SECONDS, BringUp, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
-from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.terms import PROTOCOLS, ServicePort
 from lab.topology.intent import Backend, Intent, MachineIntent, ProxiedService
 
@@ -78,11 +76,9 @@ class Changing:
         return self.answers(source, 1, address, port, LOST_SECONDS) == both("timeout")
 
 
-@pytest.fixture
-def lab(new_lab: NewLab) -> Iterator[Changing]:
-    running = Running(new_lab(), offering(service(*PODS)), NetnsProvider())
-    yield Changing(running.up())
-    running.provider.destroy(running.lab)
+@pytest.fixture(scope="module")
+def lab(bring_up: BringUp) -> Changing:
+    return Changing(bring_up(offering(service(*PODS))))
 
 
 def both(*names: str) -> dict[str, set[str]]:

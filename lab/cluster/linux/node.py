@@ -204,11 +204,6 @@ def link_cni_programs(manifest: Manifest) -> Iterator[Symlink]:
             yield Symlink(f"{CNI_BIN}/{name}", f"{MEDIUM}/cni/{name}")
 
 
-def image_file(name: str) -> str:
-    """The image's path on the medium, in the machine."""
-    return f"{MEDIUM}/{image_path(name)}"
-
-
 def import_image(image: ContainerImage) -> Run:
     """The image in containerd's store, under its name and with the bundle's own digest.
 
@@ -217,7 +212,15 @@ def import_image(image: ContainerImage) -> Run:
     """
     there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
     return Run(
-        ("ctr", "-n", "k8s.io", "images", "import", "--local", image_file(image.name)),
+        (
+            "ctr",
+            "-n",
+            "k8s.io",
+            "images",
+            "import",
+            "--local",
+            f"{MEDIUM}/{image_path(image.name)}",
+        ),
         unless=there,
         seconds=IMPORT_SECONDS,
         hint="see that the bundle holds: 'lab bundle verify'",
@@ -341,12 +344,6 @@ def balancer_machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
     return None
 
 
-def run_haproxy(cluster: Cluster, intent: Intent, patience: int) -> Operations:
-    """HAProxy with the control planes behind it; it comes with the machine's image."""
-    config = WriteFile(_HAPROXY_CONFIG, haproxy_config(cluster, intent, patience))
-    return (config, SystemdUnit("haproxy.service", inputs_digest((config,))))
-
-
 def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     """TCP, passed on as it is, to those API servers that say that they are ready.
 
@@ -380,16 +377,17 @@ _PLANE_IMAGES = tuple(
 _PROXY_IMAGE = "registry.k8s.io/kube-proxy"
 
 
-def image_repositories(cluster: Cluster, node: ClusterNode) -> tuple[str, ...]:
-    """The images that may be wanted on the node, by name without tag."""
+def node_images(
+    cluster: Cluster, node: ClusterNode, manifest: Manifest
+) -> tuple[ContainerImage, ...]:
+    """The images that may be wanted on the node."""
     if node.pod_cidr is None:
         return ()
-    found = [PAUSE, dns.IMAGE, AGNHOST]
+    found = [PAUSE, dns.IMAGE, AGNHOST, *addons()[cluster.topology].images(cluster)]
     if cluster.how == "kubeadm":
         found.append(_PROXY_IMAGE)
         found += _PLANE_IMAGES if node.role == "control-plane" else ()
-    found += addons()[cluster.topology].images(cluster)
-    return tuple(sorted(found))
+    return tuple(manifest.image(name) for name in sorted(found))
 
 
 def prepare_node(
@@ -401,42 +399,38 @@ def prepare_node(
     if node.pod_cidr is None:
         return head
     resolver = WriteFile(RESOLVER, f"nameserver {cluster.dns_address}\n")
+    kubelet: Operations = ()
+    started: Operations = ()
+    if cluster.how == "kubeadm":
+        kubelet = (
+            *link_programs(KUBEADM_PROGRAMS),
+            *kubeadm_kubelet(),
+            Enabled(KUBELET_UNIT),
+        )
+        # that of a node that has joined; kubeadm starts that of one which has not
+        runs = f"systemctl is-active --quiet {KUBELET_UNIT}"
+        start = ("systemctl", "start", KUBELET_UNIT)
+        started = (Run(start, unless=f"[ ! -e {MARK} ] || {runs}"),)
     return (
         *head,
         resolver,
-        *_install_kubelet(cluster),
+        *kubelet,
         *addons()[cluster.topology].prepare_node(cluster, intent, own),
         *run_containerd(manifest, cluster.host),
         *(import_image(image) for image in node_images(cluster, node, manifest)),
-        *_start_member(cluster),
+        *started,
     )
-
-
-def node_images(
-    cluster: Cluster, node: ClusterNode, manifest: Manifest
-) -> tuple[ContainerImage, ...]:
-    """The images that are put on the node."""
-    return tuple(manifest.image(name) for name in image_repositories(cluster, node))
 
 
 def prepare_balancer(
     cluster: Cluster, intent: Intent, patience: int
 ) -> tuple[str, Operations] | None:
-    """The machine that balances, and what is done there; None where nothing is to balance."""
+    """The machine that balances, and what is done there; None where nothing is to balance.
+
+    HAProxy comes with the machine's image.
+    """
     found = balancer_machine(cluster, intent)
-    return (found.name, run_haproxy(cluster, intent, patience)) if found else None
-
-
-def _install_kubelet(cluster: Cluster) -> Iterator[Operation]:
-    if cluster.how == "kubeadm":
-        yield from link_programs(KUBEADM_PROGRAMS)
-        yield from kubeadm_kubelet()
-        yield Enabled(KUBELET_UNIT)
-
-
-def _start_member(cluster: Cluster) -> Iterator[Operation]:
-    """The kubelet of a node that has joined; kubeadm starts that of one which has not."""
-    if cluster.how == "kubeadm":
-        runs = f"systemctl is-active --quiet {KUBELET_UNIT}"
-        start = ("systemctl", "start", KUBELET_UNIT)
-        yield Run(start, unless=f"[ ! -e {MARK} ] || {runs}")
+    if found is None:
+        return None
+    config = WriteFile(_HAPROXY_CONFIG, haproxy_config(cluster, intent, patience))
+    return found.name, (config, SystemdUnit("haproxy.service", inputs_digest((config,))))

@@ -64,7 +64,6 @@ class LibvirtBringUp:
     image_of: Callable[[str], GoldenImage]
     """The golden image of a recipe's name, built if it is not there."""
     digest_of: Callable[[str], str]
-    """Its digest, without building it."""
     bundled: Bundled | None = None
     """What its cluster is made from; None where pods are namespaces."""
 
@@ -219,7 +218,6 @@ class LibvirtBringUp:
         return boot
 
     def _medium_path(self, host: Host, machine: MachineIntent) -> str | None:
-        """Where the hypervisor has the medium of a node; None where the machine needs none."""
         if self.bundled is None or not machine.kubelet:
             return None
         folder = storage.images_path(host.hypervisor.storage)

@@ -45,10 +45,8 @@ class Survey:
     """Seconds since 1970."""
     routes: tuple[KernelRoute, ...]
     uplink: str | None
-    """Device of the default route."""
     mtus: dict[str, int]
     devices: dict[IPv4Address, str]
-    """Which device has an address."""
 
     def device_of(self, address: str | None) -> str | None:
         """The device that has the address; without one, the uplink."""
@@ -138,7 +136,6 @@ class HypervisorFacts:
     bridges: frozenset[str]
     """Devices of networks that are ours."""
     owners: tuple[Owner, ...]
-    """Of all objects with our mark."""
     inside: ShellFacts
 
 
@@ -194,7 +191,6 @@ def _values(element: ET.Element | None, path: str) -> list[str]:
 
 
 def _is_nested(capabilities: ET.Element | None) -> bool:
-    """Whether guests are shown VT-x or AMD-V themselves."""
     if capabilities is None or capabilities.findtext("domain") != "kvm":
         return False
     shown = capabilities.iterfind("cpu/mode[@name='host-model']/feature[@policy='require']")

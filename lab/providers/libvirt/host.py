@@ -273,7 +273,6 @@ def _try(connected: libvirt.virConnect, kind: Acceleration) -> AccelerationTrial
 def _listen(
     connected: libvirt.virConnect, guest: libvirt.virDomain, kind: Acceleration
 ) -> tuple[bytes, str]:
-    """What the guest says, and how it ends."""
     library = connection.load()
     stream = connected.newStream(library.VIR_STREAM_NONBLOCK)
     said = bytearray()

@@ -168,7 +168,6 @@ def _power_off(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> 
 
 
 def _create(host: Host, recipe: MachineRecipe, owner: Owner, define: Define) -> libvirt.virDomain:
-    """Make disk, seed and definition."""
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     pool = host.lab_pool(lab.token)
     if pool is None:

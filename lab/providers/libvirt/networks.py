@@ -183,7 +183,6 @@ def _reserved(lab: LabHandle, machine: str, subnet: IPv4Network, at: int) -> Res
 
 
 def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Iterator[IPv4Network]:
-    """Ranges that no network of libvirt has."""
     others = connected.listAllNetworks()
     taken = [
         subnet

@@ -41,7 +41,6 @@ class LibvirtLayout:
     """Where a lab's machines are."""
 
     machines: Mapping[str, str]
-    """Machine to hypervisor."""
     accelerated: Mapping[str, bool]
     """Hypervisor to whether guests really run on KVM there."""
     homes: Mapping[str, Hypervisor]
@@ -53,7 +52,6 @@ class LibvirtLayout:
     users: Mapping[str, str] = field(default_factory=dict)
     """Machine to who logs in; empty until its image is known."""
     windows: tuple[str, ...] = ()
-    """Those that run Windows."""
     bundle: str = ""
     """Digest of what its cluster is made from; empty where pods are namespaces."""
 
@@ -259,7 +257,6 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
 
 
 def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str:
-    """The hypervisor of that number."""
     if place > len(names):
         raise PreflightError(
             f"placing machine '{machine.name}'",

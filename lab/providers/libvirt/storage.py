@@ -289,7 +289,6 @@ def scratch_pool(
 
 
 def _remove_abandoned(connected: libvirt.virConnect) -> None:
-    """Remove what killed processes have left."""
     library = connection.load()
     now = time.time()
     for one in connected.listAllStoragePools():

@@ -330,15 +330,12 @@ class TunnelEnd:
     """One end of one network's tunnels."""
 
     host: str
-    """The hypervisor that has it."""
     segment: str
     device: str
     bridge: str
     vni: int
     local: str
-    """The hypervisor's own address."""
     remotes: tuple[str, ...]
-    """Those of all the others."""
     mtu: int
 
 
@@ -446,7 +443,6 @@ class VxlanUnderlay:
     lab: LabHandle
     intent: Intent
     machines: Mapping[str, str]
-    """Machine to hypervisor."""
     hosts: Mapping[str, Host]
     deadline: Deadline = field(default_factory=lambda: Deadline(_TUNNELS_SECONDS))
 

@@ -72,7 +72,6 @@ class MachinesProvider(Provider):
         """Digest of the bundle that the lab was made from; empty while that is not decided."""
 
     def _host_traits(self) -> HostTraits:
-        """What the Linux nodes of a cluster run on."""
         return VIRTUAL_MACHINE
 
     def _bundled(self, lab: LabHandle, intent: Intent) -> Bundled | None:

@@ -54,9 +54,7 @@ class ClusterPod:
     name: str
     lab: str
     plane: str
-    """The control plane that is asked."""
     shell: Shell
-    """On it."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
@@ -334,7 +332,6 @@ class MachinesCluster:
             step.run()
 
     def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
-        """What lets one Windows node in."""
         made, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
         deadline = site.deadline(_API_SECONDS)
         account = addons()[made.topology].account

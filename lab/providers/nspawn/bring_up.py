@@ -138,8 +138,6 @@ class NspawnBringUp:
     def _wait(
         self, guests: ContainerGuests, entry: HolderEntry, name: str, deadline: Deadline
     ) -> None:
-        """Wait until a machine's systemd says that it is up."""
-
         def look() -> str:
             try:
                 shell = guests.shell(name)

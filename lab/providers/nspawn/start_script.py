@@ -71,7 +71,6 @@ class Start:
     """Where its root file system is mounted, in the holder."""
     ports: tuple[Port, ...]
     groups: tuple[Path, ...]
-    """The machine's control group in each hierarchy."""
     binds: Mapping[Path, str]
     """Directories of the host, by the place where the machine has them."""
     read_only: Mapping[Path, str]
