@@ -106,10 +106,16 @@ lint: develop ## ruff and mypy
 	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
-explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns
+explain-drill: export FAULT_COUNT = $(RANDOM)
+explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns; RANDOM=20: composed at random instead
+ifneq ($(RANDOM),)
+	@set -f; .venv/bin/python tests/netns/random_faults.py --count "$$FAULT_COUNT" \
+		$${SEED:+--seed "$$SEED"} -- $$SCENARIOS
+else
 	@set -f; .venv/bin/python tests/netns/explain_drill.py $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${FAULTS:+--faults "$$FAULTS"} \
 		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"} -- $$SCENARIOS
+endif
 
 bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 	@.venv/bin/python benchmarks/bench.py

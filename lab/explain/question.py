@@ -182,6 +182,8 @@ class Explanation:
     logged: tuple[InLog, ...] = ()
     """What is known of the logs of the machines on the path; they are read where all is not well.
     A log may be about something fixed long ago, so it is not a finding."""
+    where: str = ""
+    """Between which two points the packets are lost; asked for where no cause is found."""
 
     @property
     def finding(self) -> Finding | None:
@@ -358,9 +360,11 @@ def deviations(
         there = sorted(
             compared.get(place, ()), key=lambda one: bool(one.device) and one.device not in at
         )
+        machine = path.hops[first].machine
+        within = "" if place == machine else f"pod {place}, "
         found += [
             Finding(
-                *(DEVIATION, "", path.hops[first].machine, one.object, one.intended, one.observed),
+                *(DEVIATION, "", machine, f"{within}{one.object}", one.intended, one.observed),
                 *(one.shows, one.mends or _NO_COMMAND, place, at.get(one.device, first)),
             )
             for one in there

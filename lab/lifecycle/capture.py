@@ -11,12 +11,12 @@ from tempfile import TemporaryFile
 from typing import cast
 
 from lab._deadline import Deadline
-from lab._errors import UsageError
+from lab._errors import LabError, UsageError
 from lab.explain.capture.files import Captured, files
 from lab.explain.capture.packets import Matched, match
 from lab.explain.capture.plan import CapturePoint, listening
 from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
-from lab.explain.question import choose
+from lab.explain.question import Explanation, choose
 from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
@@ -87,6 +87,20 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
                 first = first or found
             assert first is not None, "there is at least one cell"
             return first
+
+
+def find_loss(opened: OpenLab, explained: Explanation, say: Say) -> Explanation:
+    """Where a cell has failed and no cause is found, the explanation with the place of the loss.
+
+    It is left as it is where the provider takes down no packets, or they cannot be taken down.
+    """
+    if explained.verdict in GREEN or explained.finding or CAPTURE not in opened.provider.abilities:
+        return explained
+    try:
+        captured = capture_cell(opened, CaptureRequest(explained.cell.id, None), say)
+    except LabError:
+        return explained
+    return replace(explained, where=captured.conclusion.sentence)
 
 
 def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:

@@ -89,6 +89,8 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"  nothing is wrong on its path ({way})"
         return
     yield f"  nothing that was looked at on its path differs from the intent ({way})"
+    if explanation.where:
+        yield f"    where:  {explanation.where}"
     yield "    try:    lab gather, and the logs of the nodes on the path:"
     yield f"            {', '.join(path.machines)}"
     cell = explanation.cell
@@ -136,6 +138,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],
+        "where": explanation.where,
         "elsewhere": [finding_json(lab, one) for one in explanation.elsewhere],
         "logs": [
             {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from explain_drill import brought_up
 from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running, scenario_intent
 
 from lab._deadline import Deadline
 from lab.facts.difference import StateDifference
+from lab.lifecycle.capture import find_loss
+from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.namespaces import namespace_names
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import shipped
@@ -78,3 +82,21 @@ def test_what_was_done_by_hand_is_found_and_undone(
         if found(running, where):
             do(running, where, one.mends)
     assert found(running, NODE, POD) == []
+
+
+def test_a_fault_that_nothing_names_is_placed_by_the_packets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with brought_up("overlay", tmp_path) as opened:
+        pod = opened.provider.machine(opened.handle, opened.intent, "worker1-p1")
+        pod.run(("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"), Deadline(30))
+        question = ExplainQuestion("worker1-p1", "worker2-p1", "udp", "small")
+        named = explain_cell(opened, question, lambda _: None)
+        assert named.finding is not None
+        assert named.finding.object == "pod worker1-p1, setting net/ipv4/ip_default_ttl"
+        assert find_loss(opened, named, lambda _: None) == named
+        monkeypatch.setattr(NetnsProvider, "deviations", lambda *_: {})
+        placed = find_loss(opened, explain_cell(opened, question, lambda _: None), lambda _: None)
+        assert placed.finding is None
+        assert "worker1" in placed.where
+        assert "worker2" not in placed.where
