@@ -113,7 +113,7 @@ def _setting(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> Ran
     path = f"/proc/sys/net/ipv4/{key}"
     saved = f"/run/saved-{key.replace('/', '-')}"
     return _fault(
-        machine, pod, key.rpartition("/")[2],
+        machine, pod, key.rpartition("/")[2].removesuffix("ing"),  # ip_forward is the same
         f"cat {path} > {saved}; echo '{value}' > {path}", f"cat {saved} > {path}",
     )  # fmt: skip
 
