@@ -129,7 +129,7 @@ class ProbePods:
         )
         return ClusterObserved(
             pods=tuple(map(read_pod, pods)),
-            dns=tuple(map(read_pod, dns)),
+            dns=tuple(read_pod(one) for one in dns if not one["metadata"].get("deletionTimestamp")),
             services=tuple(map(read_service, services)),
             nodes=tuple(map(read_node, nodes)),
             links=tuple(links),

@@ -13,8 +13,8 @@ from work import Work
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.api import Api
-from lab.cluster.observed import NAMESPACE
+from lab.cluster.api import MERGE, Api, namespaced
+from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE
 from lab.lifecycle.compilation import Compiled
 from lab.matrix.cells import cells
 
@@ -46,6 +46,29 @@ def test_deploying_twice_makes_nothing_anew(new_pods: NewPods, api: Api) -> None
     before = uids(api)
     new_pods().deploy(Deadline(SECONDS))
     assert uids(api) == before
+
+
+def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(
+    new_pods: NewPods, api: Api
+) -> None:
+    """Its node has let go of it before the API server has."""
+    path = namespaced("pods", DNS_NAMESPACE)
+    labels = dict([DNS_SELECTOR.split("=")])
+    for name in ("coredns-stays", "coredns-leaves"):
+        metadata = {"name": name, "labels": labels, "finalizers": ["hybridlab.io/test"]}
+        container = {"name": "coredns", "image": "coredns"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+        pod["spec"] = {"nodeName": "worker1", "containers": [container]}
+        api.ask("POST", path, Deadline(SECONDS), pod)
+    try:
+        api.ask("DELETE", f"{path}/coredns-leaves", Deadline(SECONDS))
+        seen = new_pods().observe(Deadline(SECONDS))
+        assert [one.name for one in seen.dns] == ["coredns-stays"]
+    finally:
+        for name in ("coredns-stays", "coredns-leaves"):
+            none = {"metadata": {"finalizers": None}}
+            api.ask("PATCH", f"{path}/{name}", Deadline(SECONDS), none, content=MERGE)
+        api.remove(path, Deadline(SECONDS))
 
 
 def pods_there(plane: ControlPlane) -> set[str]:
