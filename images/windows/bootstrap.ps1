@@ -79,7 +79,7 @@ $steps = [ordered]@{
         $null = Set-OpenSsh -AuthorizedKey $Given.authorized_key
     }
     'winrm' = {
-        Enable-WinRm -Address '' -TimeoutMs 1800000 -MemoryMB 1024
+        Enable-WinRm -Address '' -TimeoutMs 1800000
     }
     'autologon' = {
         # A run that goes on after a reboot does so as SYSTEM: nobody has to log on again.

@@ -206,7 +206,7 @@ $steps = [ordered]@{
     }
     'winrm' = {
         param([Parameter(Mandatory)] [psobject]$Given)
-        Enable-WinRm -Address $Given.management_address -TimeoutMs 1800000 -MemoryMB 1024
+        Enable-WinRm -Address $Given.management_address -TimeoutMs 1800000
     }
     'autologon' = {
         # A run that goes on after a reboot does so as SYSTEM: nobody has to log on again.

@@ -148,22 +148,6 @@ function Get-Configuration {
     return [pscustomobject]@{ Text = ($lines -join "`n") + "`n"; Version = $version }
 }
 
-function Add-ToPath {
-    <#
-    .SYNOPSIS
-    Adds the folder to the computer's PATH; answers whether it was missing.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param()
-    $path = [Environment]::GetEnvironmentVariable('Path', 'Machine')
-    if ($path -split ';' -contains $folder) {
-        return $false
-    }
-    [Environment]::SetEnvironmentVariable('Path', "$($path.TrimEnd(';'));$folder", 'Machine')
-    return $true
-}
-
 function Test-Stamp {
     <#
     .SYNOPSIS
@@ -210,7 +194,7 @@ exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
         $configured = Set-TextFile -Path $config -Text $wanted.Text
         $null = Set-TextFile -Path "$env:USERPROFILE\.crictl\crictl.yaml" -Text (
             "runtime-endpoint: npipe:////./pipe/$pipe`nimage-endpoint: npipe:////./pipe/$pipe`n")
-        if (Add-ToPath) {
+        if (Add-ToPath -Folder $folder) {
             $Result.Changed = $true
         }
         if (-not $service) {

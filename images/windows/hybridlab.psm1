@@ -795,10 +795,12 @@ function Start-Sshd {
     }
     Wait-Until -What 'the host key of sshd' -Seconds 60 -Condition {
         $file = "$env:ProgramData\ssh\ssh_host_ed25519_key.pub"
-        if (Test-Path -LiteralPath $file -PathType Leaf) {
+        # sshd makes the file first, and writes it then; rgl's windows-vagrant waits for its length, too.
+        $there = Get-Item -LiteralPath $file -ErrorAction SilentlyContinue
+        if ($there -and $there.Length -gt 0 -and (Test-Path -LiteralPath "$env:ProgramData\ssh\sshd_config" -PathType Leaf)) {
             return $true
         }
-        return "no '$file'; sshd is $((Get-Service -Name 'sshd').Status)"
+        return "no '$file', or it is empty; sshd is $((Get-Service -Name 'sshd').Status)"
     }
 }
 
@@ -873,8 +875,7 @@ function Enable-WinRm {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address,
-        [Parameter(Mandatory)] [int]$TimeoutMs,
-        [Parameter(Mandatory)] [int]$MemoryMB
+        [Parameter(Mandatory)] [int]$TimeoutMs
     )
     try {
         Get-NetConnectionProfile |
@@ -889,7 +890,7 @@ function Enable-WinRm {
     }
     $null = Enable-PSRemoting -SkipNetworkProfileCheck -Force
     Disable-WindowsPort
-    $null = Set-WinRmQuota -TimeoutMs $TimeoutMs -MemoryMB $MemoryMB
+    $null = Set-WinRmQuota -TimeoutMs $TimeoutMs
     $null = Set-WsManItem -Path 'WSMan:\localhost\Service\AllowUnencrypted' -Value 'false'
     $null = Set-WsManItem -Path 'WSMan:\localhost\Service\Auth\Basic' -Value 'false'
     $null = Set-WsManItem -Path 'WSMan:\localhost\Service\Auth\Negotiate' -Value 'true'
@@ -919,13 +920,8 @@ function Set-WsManItem {
 function Set-WinRmQuota {
     [CmdletBinding()]
     [OutputType([bool])]
-    param(
-        [Parameter(Mandatory)] [int]$TimeoutMs,
-        [Parameter(Mandatory)] [int]$MemoryMB
-    )
-    $time = Set-WsManItem -Path 'WSMan:\localhost\MaxTimeoutms' -Value "$TimeoutMs"
-    $memory = Set-WsManItem -Path 'WSMan:\localhost\Shell\MaxMemoryPerShellMB' -Value "$MemoryMB"
-    return $time -or $memory
+    param([Parameter(Mandatory)] [int]$TimeoutMs)
+    return Set-WsManItem -Path 'WSMan:\localhost\MaxTimeoutms' -Value "$TimeoutMs"
 }
 
 function Get-OrNewCertificate {
@@ -1183,6 +1179,38 @@ function Remove-AnswerFile {
     $files = Remove-IfThere -Path $kept
     $named = Remove-RegistryValue -Path 'HKLM:\SYSTEM\Setup' -Name 'UnattendFile'
     return $files -or $named
+}
+
+function Find-AnswerFile {
+    <#
+    .SYNOPSIS
+    Answer files in the root of any drive; sysprep would find them, and keep them for every clone.
+    #>
+    [CmdletBinding()]
+    [OutputType([string[]])]
+    param()
+    foreach ($name in 'autounattend.xml', 'unattend.xml') {
+        $path = Find-OnDrives -Name $name
+        if ($path) {
+            $path
+        }
+    }
+}
+
+function Add-ToPath {
+    <#
+    .SYNOPSIS
+    Adds the folder to the computer's PATH; answers whether it was missing.
+    #>
+    [CmdletBinding()]
+    [OutputType([bool])]
+    param([Parameter(Mandatory)] [string]$Folder)
+    $path = [Environment]::GetEnvironmentVariable('Path', 'Machine')
+    if ($path -split ';' -contains $Folder) {
+        return $false
+    }
+    [Environment]::SetEnvironmentVariable('Path', "$($path.TrimEnd(';'));$Folder", 'Machine')
+    return $true
 }
 
 function Set-Zone {

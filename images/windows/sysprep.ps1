@@ -80,6 +80,10 @@ function Invoke-Sysprep {
         Close-Port
         Set-Generalize -KeepDevices $Given.keep_devices -SkipRearm $Given.skip_rearm
         $null = Remove-AnswerFile
+        $found = @(Find-AnswerFile)
+        if ($found.Count -gt 0) {
+            throw "'$($found -join "', '")' would be the answer file of every clone: take the medium out"
+        }
         $null = Remove-IfThere -Path $tag
         $null = Invoke-Native -Path (Join-Path -Path $folder -ChildPath 'sysprep.exe') -Arguments @(
             '/oobe', '/generalize', '/mode:vm', '/shutdown', '/quiet')
@@ -100,6 +104,14 @@ if ($After -ne 0) {
 
 exit (Invoke-Step -Name 'sysprep' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        Wait-Until -What 'the answer medium to be out' -Seconds 60 -Condition {
+            $null = Remove-AnswerFile
+            $found = @(Find-AnswerFile)
+            if ($found.Count -eq 0) {
+                return $true
+            }
+            return "there is '$($found -join "', '")'"
+        }
         $null = Remove-Task -Name 'sysprep'
         # Who asked takes the settings away after the answer.
         [System.IO.File]::Copy($Settings, $kept, $true)

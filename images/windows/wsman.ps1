@@ -16,7 +16,6 @@ Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') 
 
 $shape = @{
     timeout_ms = 'int'
-    memory_mb = 'int'
     certificate = 'string?'
 }
 
@@ -32,7 +31,7 @@ exit (Invoke-Step -Name 'wsman' -Settings $Settings -Shape $shape -Body {
                 throw "$path is not false: passwords could travel in clear"
             }
         }
-        $Result.Changed = Set-WinRmQuota -TimeoutMs $Given.timeout_ms -MemoryMB $Given.memory_mb
+        $Result.Changed = Set-WinRmQuota -TimeoutMs $Given.timeout_ms
         $service = Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\WinRM'
         $Result.Facts = @{
             certificate = $digest

@@ -66,6 +66,7 @@ MEDIA = {
     "clone": (
         clone,
         {
+            "Autounattend.xml": answers.documents()["clone"],
             "Unattend.xml": answers.documents()["clone"],
             "clone.ps1": SCRIPTS["clone.ps1"],
             "clone.json": clone_document(answers.CLONES["clone"]),

@@ -85,7 +85,6 @@ def _check_story(said: str) -> None:
     """Every phase was told, in its order."""
     at = 0
     for phase in (
-        "winpe:",
         "copy:",
         "specialize:",
         "oobe:",
@@ -130,7 +129,7 @@ def _check_installation(own: list[dict[str, Any]], kind: str) -> None:
     places = ("windowsPE", "specialize", "first-logon", "clone specialize", "clone first-logon")
     assert lines == [line for place in places for line in golden[place]]
     echoed = [one["line"] for one in of(own, "command") if one["run"]]
-    assert all(line.startswith("cmd /c echo hybridlab: phase ") for line in echoed)
+    assert all("echo hybridlab: phase " in line for line in echoed)
 
 
 def _check_clone(own: list[dict[str, Any]], node: str) -> None:

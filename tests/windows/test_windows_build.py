@@ -95,7 +95,7 @@ class Bench:
     def usual(self, machine: FakeMachine) -> None:
         """All goes well; it goes down when sysprep was asked for."""
         if not machine.console:
-            machine.say("hybridlab: phase winpe", "hybridlab: phase specialize")
+            machine.say("hybridlab: phase specialize")
             machine.say("hybridlab: phase first-logon", "hybridlab: step winrm")
             machine.say(f"hybridlab: key {self.guest.host_key}")
             machine.say(f"hybridlab: certificate {self.guest.certificate}")
@@ -178,7 +178,7 @@ def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(
     bench: Bench,
 ) -> None:
     def killed(machine: FakeMachine) -> None:
-        machine.say("hybridlab: phase winpe")
+        machine.say("hybridlab: phase specialize")
         raise KeyboardInterrupt
 
     bench.story = killed
@@ -257,7 +257,7 @@ def test_a_step_that_fails_in_the_guest_ends_it_at_once_with_all_that_was_seen(
     assert bench.left() == []
 
 
-@pytest.mark.parametrize("phase", ["winpe", "specialize", "first-logon"])
+@pytest.mark.parametrize("phase", ["specialize", "first-logon"])
 def test_a_phase_that_is_stuck_is_named(
     phase: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,7 +421,7 @@ def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
     bench: Bench,
 ) -> None:
     def killed(machine: FakeMachine) -> None:
-        machine.say("hybridlab: phase winpe")
+        machine.say("hybridlab: phase specialize")
         raise KeyboardInterrupt
 
     bench.story = killed

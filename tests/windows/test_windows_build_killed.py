@@ -1,7 +1,7 @@
 """``lab image build`` of Windows killed outright, gone on with, and collected; on a real libvirtd.
 
-The medium is Microsoft-like outside; what boots from it is one sector that says "phase winpe" and
-does nothing more. Stand-ins, not Windows.
+The medium is Microsoft-like outside; what boots from it is one sector that says "phase specialize"
+and does nothing more. Stand-ins, not Windows.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def builder(tmp_path: Path) -> Iterator[Builder]:
 
 @pytest.fixture
 def options(tmp_path: Path) -> tuple[str, ...]:
-    says = boot_disc.program(boot_disc.lines("hybridlab: phase winpe"))
+    says = boot_disc.program(boot_disc.lines("hybridlab: phase specialize"))
     boots = media_maker.Boots(says, media_maker.floppy(b"prompt"), media_maker.floppy(b"none"))
     iso = media_maker.make(tmp_path, year="2022", channel="evaluation", boots=boots)
     virtio = beside_maker.virtio_win(tmp_path / "virtio-win.iso")
@@ -134,7 +134,7 @@ def test_a_killed_build_is_gone_on_with_and_gc_takes_it_away(
     builder: Builder, options: tuple[str, ...]
 ) -> None:
     first = builder.started("build", NAME, *options)
-    builder.until("winpe: Setup's own system", first)
+    builder.until("specialize: Windows starts from the disk", first)
     first.kill()
     first.wait()
     there = builder.objects()
@@ -142,7 +142,7 @@ def test_a_killed_build_is_gone_on_with_and_gc_takes_it_away(
 
     second = builder.started("build", NAME)  # where the media are is remembered
     builder.until("going on with the installation", second)
-    builder.until("winpe: Setup's own system", second)
+    builder.until("specialize: Windows starts from the disk", second)
     assert builder.objects() == there
     (name,) = there
     assert name not in builder.gc(yes=True), "what is being built was collected"
@@ -167,7 +167,7 @@ def test_a_build_that_is_killed_while_its_machine_is_made_is_done_anew(
     first.wait()
 
     second = builder.started("build", NAME)
-    builder.until("winpe: Setup's own system", second)
+    builder.until("specialize: Windows starts from the disk", second)
     assert len(builder.objects()) == 1
     second.kill()
     second.wait()

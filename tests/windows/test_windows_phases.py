@@ -48,7 +48,7 @@ def test_every_phase_has_words_and_a_place_to_look_at() -> None:
 
 def test_a_phase_is_late_by_its_own_deadline_and_patience_lengthens_it() -> None:
     progress = monitor.advance(
-        monitor.begin(0.0), Observation(at=100.0, said="hybridlab: phase winpe\r\n")
+        monitor.begin(0.0), Observation(at=100.0, disk_bytes=monitor.DISK_BEGUN)
     )
     assert not monitor.is_late(progress, MINUTES, 1, 700.0)
     assert monitor.is_late(progress, MINUTES, 1, 700.5)
@@ -58,7 +58,7 @@ def test_a_phase_is_late_by_its_own_deadline_and_patience_lengthens_it() -> None
 def at_copy() -> Progress:
     progress = monitor.begin(0.0)
     for one in (
-        Observation(at=10.0, said="hybridlab: phase winpe\r\n", disk_bytes=1 << 20),
+        Observation(at=10.0, disk_bytes=1 << 20),
         Observation(at=20.0, disk_bytes=300 << 20, picture="a"),
         Observation(at=80.0, disk_bytes=400 << 20, picture="a", reboots=1),
     ):

@@ -24,6 +24,7 @@ import boot_disc
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging.windows import monitor
 from lab.imaging.windows.machine import InstallationMachine, VendorMedium
 from lab.imaging.windows.monitor import ORDER, InstallMonitor
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
@@ -36,7 +37,7 @@ LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 NewMachine = Callable[..., InstallationMachine]
 READY = (
-    "hybridlab: phase winpe",
+    "hybridlab: phase specialize",
     "hybridlab: key ssh-ed25519 AAAA",
     f"hybridlab: certificate {'a' * 64}",
     "hybridlab: phase ready",
@@ -125,12 +126,12 @@ def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
 def test_a_layer_over_the_medium_is_read_instead_of_it(
     asked: NewMachine, folder: Path, connected: Any
 ) -> None:
-    wanted = asked("hybridlab: phase winpe")
+    wanted = asked("hybridlab: phase specialize")
     layer = folder.with_name("layer.qcow2")
     create = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", "/nowhere", "-u"]
     subprocess.run([*create, layer, str(wanted.setup.path.stat().st_size)], check=True)
     machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(replace(wanted, overlay=layer))
-    watch(folder, machine).until(lambda now: now.phase == "winpe")
+    watch(folder, machine).until(lambda now: now.phase == "specialize")
     (name,) = objects(connected, folder)
     disc = ET.fromstring(connected.lookupByName(name).XMLDesc()).find(
         "devices/disk[@device='cdrom']"
@@ -167,13 +168,12 @@ def test_what_libvirt_made_of_the_document_is_what_was_meant(
 
 
 def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(
-    asked: NewMachine, folder: Path
+    asked: NewMachine, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(
-        asked("hybridlab: phase winpe", then="reset")
-    )
+    monkeypatch.setattr(monitor, "RESTART_SECONDS", 1.0)
+    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked("no word of Setup", then="reset"))
     seen = watch(folder, machine)
-    with pytest.raises(BrokenError, match="Setup started a second time"):
+    with pytest.raises(BrokenError, match="has restarted 3 times"):
         seen.until(lambda now: now.phase == "ready")
     Deadline(30).wait(
         "waiting for libvirt to tell of the reset",

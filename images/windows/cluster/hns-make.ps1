@@ -60,6 +60,18 @@ function Get-Card {
     return $noted
 }
 
+function Get-VirtualAdapter {
+    <#
+    .SYNOPSIS
+    The virtual adapters that have taken the card's place: it is in a virtual switch.
+    #>
+    [CmdletBinding()]
+    param([Parameter(Mandatory)] [psobject]$Card)
+    Get-NetAdapter -IncludeHidden | Where-Object -FilterScript {
+        $_.MacAddress -eq $Card.mac -and ([string]$_.Name).StartsWith('vEthernet')
+    }
+}
+
 function Restore-Address {
     <#
     .SYNOPSIS
@@ -74,9 +86,7 @@ function Restore-Address {
         Write-Log -Message "$($Card.address) is on no interface, look $try of 10"
         Start-Sleep -Seconds 2
     }
-    $virtual = @(Get-NetAdapter -IncludeHidden | Where-Object -FilterScript {
-            $_.MacAddress -eq $Card.mac -and ([string]$_.Name).StartsWith('vEthernet')
-        })
+    $virtual = @(Get-VirtualAdapter -Card $Card)
     if ($virtual.Count -eq 0) {
         throw "$($Card.address) is lost, and no virtual adapter has the MAC $($Card.mac)"
     }
@@ -105,7 +115,10 @@ function Add-Network {
         $null = Invoke-Hns -Method DELETE -Path "/networks/$($old.ID)" -Request ''
         Restore-Address -Card $Card
     }
-    $Wanted | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
+    # HNS refuses a card that is in a virtual switch already; without a name it takes that switch.
+    if (-not (Get-VirtualAdapter -Card $Card)) {
+        $Wanted | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
+    }
     $request = ConvertTo-Json -InputObject $Wanted -Compress -Depth 6
     Write-Log -Message "POST /networks $request"
     $null = Invoke-Hns -Method POST -Path '/networks' -Request $request

@@ -39,6 +39,10 @@ exit (Invoke-Step -Name 'node-join' -Settings $Settings -Shape $shape -Body {
             [System.IO.File]::WriteAllText($file, $Given.document, [System.Text.Encoding]::ASCII)
             # kubeadm's paths have no drive: they are on that of the current folder.
             Set-Location -LiteralPath 'C:\'
+            # kubeadm looks for kubelet on PATH (GetKubeletVersion of its preflight checks).
+            $folder = Split-Path -Path $Given.kubeadm
+            $env:Path = "$folder;$env:Path"
+            $null = Add-ToPath -Folder $folder
             $said = Invoke-Native -Path $Given.kubeadm -Arguments 'join', '--config', $file
         } finally {
             $null = Remove-IfThere -Path $file

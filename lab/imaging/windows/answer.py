@@ -4,8 +4,10 @@ The templates are ``images/windows/*.xml.j2``; this module decides what fills th
 looks for the answer file in the root of every drive, and the first-logon command looks for the
 script there, so that no drive letter is fixed and the label can be anything.
 
-Each command's line is run without a shell of its own. What it says on the first serial port has no
-space before the ``>``, which ``echo`` would write too.
+Each command's line is run without a shell of its own. Every command of a pass that may fail ends
+in success: Setup aborts on a failed one in Windows PE, and Windows may restart on one in
+specialize. Nothing is said in Windows PE, which has no serial port. Sources of both:
+``tests/windows/stand_in/guest/habits.py``.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ from lab.imaging.windows.settings import (
 
 LABEL = "HYBRIDLAB"
 ANSWER = "autounattend.xml"
-CLONE_ANSWER = "Unattend.xml"
-"""The name that is looked for outside Windows PE."""
+CLONE_ANSWERS = ("Unattend.xml", "Autounattend.xml")
+"""Names that are looked for outside Windows PE; which of the two a release takes is not sure."""
 MODULE = "hybridlab.psm1"
 BOOTSTRAP = "bootstrap.ps1"
 CLONE_SCRIPT = "clone.ps1"
@@ -61,9 +63,9 @@ DRIVERS: tuple[str, ...] = (
 )
 """Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
 of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
-LETTERS = "DEFGH"
-"""Where a CD may be in Windows PE: the installation medium is D, the others follow in the order
-of their ports. Setup goes on where a path is not there."""
+LETTERS = "DECFGH"
+"""Where a CD may be in Windows PE: the installation medium is D, or C where a raw disk has no
+letter; the others follow in the order of their ports. Setup goes on where a path is not there."""
 _HINT = "correct it, or write 'templates: windows' into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
 """Number of the partition that Windows goes to."""
@@ -81,25 +83,33 @@ class AnswerCommand:
     """Goes into the answer file beside it."""
 
 
+def _forced(line: str, why: str) -> AnswerCommand:
+    """A command that ends in success whatever becomes of it."""
+    return AnswerCommand(f'cmd /c "{line} & exit /b 0"', why)
+
+
 def _echo_phase(phase: str) -> AnswerCommand:
-    return AnswerCommand(f"cmd /c echo hybridlab: phase {phase}> COM1", f"Tell the host: {phase}")
+    return _forced(f"echo hybridlab: phase {phase}>COM1", f"Tell the host: {phase}")
 
 
-WINDOWS_PE: tuple[AnswerCommand, ...] = (_echo_phase("winpe"),)
-"""Before Setup looks at the disk."""
 SPECIALIZE: tuple[AnswerCommand, ...] = (
     _echo_phase("specialize"),
-    AnswerCommand("net user Administrator /active:yes", "Let the administrator log in"),
-    AnswerCommand(
+    _forced("net user Administrator /active:yes", "Let the administrator log in"),
+    _forced(
         r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
         r'\Signatures\FirstNetwork" /v Category /t REG_DWORD /d 1 /f',
         "Take the first network for a private one",
+    ),
+    _forced(
+        r"reg.exe add HKLM\SYSTEM\CurrentControlSet\Control\TimeZoneInformation"
+        " /v RealTimeIsUniversal /t REG_DWORD /d 1 /f",
+        "Take the machine's clock for UTC, which it is",
     ),
 )
 """At the first start of an installation from its disk."""
 CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
     *SPECIALIZE,
-    AnswerCommand(
+    _forced(
         "net user Administrator /logonpasswordchg:no",
         "Ask the administrator for no new password, as sysprep leaves it",
     ),
@@ -176,7 +186,6 @@ def answer_file(
         "organization": settings.organization,
         "partition": PARTITION[settings.firmware],
         "specialize": SPECIALIZE,
-        "windows_pe": WINDOWS_PE,
     }
     return _rendered("autounattend.xml.j2", values, templates)
 
@@ -301,8 +310,9 @@ def clone_medium(settings: CloneSettings, templates: Mapping[str, bytes]) -> byt
         As for an installation.
 
     """
+    answer = clone_answer_file(settings, templates)
     files = {
-        CLONE_ANSWER: clone_answer_file(settings, templates),
+        **dict.fromkeys(CLONE_ANSWERS, answer),
         CLONE: clone_document(settings),
         **_scripts(templates, CLONE_SCRIPT, MODULE),
     }
@@ -341,7 +351,8 @@ def _scan(script: Script) -> str:
         f"| ForEach-Object {{ Join-Path -Path $_.Root -ChildPath '{script}' }} "
         "| Where-Object { Test-Path -LiteralPath $_ } | Select-Object -First 1; "
         f"if ($found) {{ {_RUN} -File $found }} "
-        f"else {{ cmd.exe /c 'echo hybridlab: failed first-logon: no drive has {script}> COM1' }}; "
+        f"else {{ cmd.exe /c 'echo hybridlab: failed first-logon: no drive has {script}>COM1 "
+        "& exit /b 0' }; "
         'exit $LASTEXITCODE"'
     )
 

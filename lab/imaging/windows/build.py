@@ -250,7 +250,6 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
     if steps.record.stage == "sealing":
         watch.until(lambda now: now.off)
         steps.save_stage("taking")
-    machine.take_answers()
     job.tell("copying the finished disk")
     work = job.scratch / "work"
     shutil.rmtree(work, ignore_errors=True)
@@ -318,6 +317,8 @@ class InstallationSteps:
             self._log_in(shell, watch)
             for step in golden_steps(recipe.windows.wanted.year, watch.progress.certificate):
                 if step.name not in self.record.steps:
+                    if isinstance(step, Sysprep):
+                        self._machine.take_answers()  # sysprep would keep them for every clone
                     self._run(shell, step)
                     self._save_record(replace(self.record, steps=(*self.record.steps, step.name)))
         except LabError as error:

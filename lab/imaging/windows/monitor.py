@@ -2,15 +2,16 @@
 
 The guest writes its phases on its first serial port where it can, one line each, ended by CR LF::
 
-    hybridlab: phase winpe|specialize|first-logon|sysprep|ready
+    hybridlab: phase specialize|first-logon|sysprep|ready
     hybridlab: step <name>                a step begins
     hybridlab: failed <name>: <message>   a step has failed; nothing follows
     hybridlab: key ssh-ed25519 AAAA...    the guest's SSH host key
     hybridlab: certificate <64 hex>       SHA-256 of the guest's WinRM certificate (DER)
 
 ``key`` and ``certificate`` come before ``phase ready``, which comes when both ports are open.
-Where no script of the lab runs in it yet (firmware, Setup that partitions and copies, Windows
-between two of its own starts) growth of the disk and reboots show the phase. Phases go forwards
+Where no script of the lab runs in it yet (firmware, Windows PE, which has no serial port, Setup
+that partitions and copies, Windows between two of its own starts) growth of the disk and reboots
+show the phase. Phases go forwards
 only; one that was too quick to be seen is passed over.
 """
 
@@ -60,13 +61,17 @@ def parse_message(line: str) -> ConsoleMessage | None:
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
-"""Why waiting is useless: a step failed, the machine shut down too early, Setup started again, or
-Windows specialises again and again."""
+"""Why waiting is useless: a step failed, the machine shut down too early, Setup starts again and
+again, or Windows specialises again and again."""
+SILENT_RESTARTS = 2
+"""How often the machine may restart before Windows says a word: after Setup's copy, and once more
+where specialize has no serial port either. [I]"""
+RESTART_SECONDS = 30.0
+"""Resets closer together are one restart: SeaBIOS was seen to reset three times in two seconds."""
 SPECIALIZE_LIMIT = 2
 """How often Windows may begin to specialise: once, and once more where it was reset then. [I]"""
 ORDER: tuple[WindowsPhase, ...] = (
     "starting",
-    "winpe",
     "disk",
     "copy",
     "specialize",
@@ -75,8 +80,9 @@ ORDER: tuple[WindowsPhase, ...] = (
     "ready",
     "sysprep",
 )
-DISK_BEGUN = 1 << 20
-"""Bytes that the disk has grown by since Setup began, when it is being partitioned. [I]"""
+DISK_BEGUN = 4 << 20
+"""Bytes that the disk takes when it is being partitioned; an empty qcow2 disk takes less than
+1 MiB, as measured. [I]"""
 COPY_BEGUN = 256 << 20
 """The same, when files are being laid down: more than empty file systems take. [I]"""
 EMULATED = 10
@@ -85,7 +91,6 @@ has been run so."""
 KEPT = 16_384
 """Characters of the console that are kept for messages."""
 _SAYS: Mapping[str, WindowsPhase] = {
-    "winpe": "winpe",
     "specialize": "specialize",
     "first-logon": "first-logon",
     "ready": "ready",
@@ -93,8 +98,7 @@ _SAYS: Mapping[str, WindowsPhase] = {
 }
 """What the guest itself says of its phase."""
 PHASE_TITLES: Mapping[WindowsPhase, str] = {
-    "starting": "the firmware starts the medium",
-    "winpe": "Setup's own system (WinPE) is running",
+    "starting": "the firmware starts the medium, and Setup's own system (Windows PE)",
     "disk": "Setup partitions the disk",
     "copy": "Setup lays down Windows",
     "specialize": "Windows starts from the disk for the first time (specialize)",
@@ -105,13 +109,10 @@ PHASE_TITLES: Mapping[WindowsPhase, str] = {
 }
 LOOK_AT: Mapping[WindowsPhase, str] = {
     "starting": (
-        "the picture: a firmware menu or 'Press any key' means that it found no medium to boot; "
-        "see that the ISO is Microsoft's and whole ('lab image inspect')"
-    ),
-    "winpe": (
-        "the picture: Setup shows a dialog where the answer file does not fit; 'No images are "
-        "available' is a wrong image name or key, no disk in the list a missing storage driver "
-        "(virtio-win)"
+        "the picture: a firmware menu or 'Press any key' means that it found no medium to boot "
+        "('lab image inspect'); a dialog of Setup means that the answer file does not fit; 'No "
+        "images are available' is a wrong image name or key, no disk in the list a missing storage "
+        "driver (virtio-win)"
     ),
     "disk": "the picture: Setup shows what is wrong with the disk; 60 GiB are enough",
     "copy": "the picture, and whether the disk still grows; the ISO may be damaged: compare its "
@@ -167,15 +168,15 @@ class Progress:
     certificate: str = ""
     """SHA-256 of its WinRM certificate, in hex."""
     reboots: int = 0
+    restarts: int = 0
+    """Reboots that are one: firmware and boot loader reset the machine further times."""
+    restarted: float = float("-inf")
+    """When the last one was."""
     reboots_before: int = 0
     """When the present phase began."""
     disk_bytes: int = 0
     disk_before: int = 0
     """When the present phase began."""
-    disk_empty: int = -1
-    """When Setup began; -1 before that."""
-    setups: int = 0
-    """How often Setup has begun."""
     specializes: int = 0
     """How often Windows has begun to specialise."""
     grown: float = 0.0
@@ -203,6 +204,8 @@ def advance(before: Progress, seen: Observation) -> Progress:
         grown=seen.at if seen.disk_bytes > before.disk_bytes else before.grown,
         tail=(before.tail + seen.said)[-KEPT:],
     )
+    if seen.reboots > before.reboots and seen.at - before.restarted > RESTART_SECONDS:
+        now = replace(now, restarts=now.restarts + 1, restarted=seen.at)
     if seen.picture and seen.picture != before.picture:
         now = replace(now, picture=seen.picture, changed=seen.at)
     *lines, rest = (before.line + seen.said.replace("\r", "\n")).split("\n")
@@ -265,11 +268,6 @@ def _enter_phase(now: Progress, said: str, at: float) -> Progress:
     phase = _SAYS.get(said)
     if phase is None:
         return now
-    if phase == "winpe":
-        now = replace(now, setups=now.setups + 1)
-        if now.setups > 1:
-            return replace(now, ending="again")
-        now = replace(now, disk_empty=now.disk_bytes)
     if phase == "specialize":
         now = replace(now, specializes=now.specializes + 1)
         if now.specializes > SPECIALIZE_LIMIT:
@@ -279,10 +277,11 @@ def _enter_phase(now: Progress, said: str, at: float) -> Progress:
 
 def _infer_phase(now: Progress, at: float) -> Progress:
     """Infer a phase that is not reported, from the disk's growth and reboots."""
-    grown = now.disk_bytes - now.disk_empty
-    if now.phase in {"winpe", "disk"} and grown >= COPY_BEGUN:
+    if now.phase in {"starting", "disk", "copy"} and now.restarts > SILENT_RESTARTS:
+        return replace(now, ending="again")
+    if now.phase in {"starting", "disk"} and now.disk_bytes >= COPY_BEGUN:
         return _advance_to(now, "copy", at)
-    if now.phase == "winpe" and grown >= DISK_BEGUN:
+    if now.phase == "starting" and now.disk_bytes >= DISK_BEGUN:
         return _advance_to(now, "disk", at)
     if now.phase == "specialize" and now.reboots > now.reboots_before:
         return _advance_to(now, "oobe", at)
@@ -472,8 +471,8 @@ def _describe_ending(progress: Progress) -> str:
         return f"step {progress.failure}"
     if progress.ending == "again":
         return (
-            "Setup started a second time: the machine was reset before Windows was on the disk, "
-            "or it starts the medium again instead of the disk"
+            f"the machine has restarted {progress.restarts} times, and Windows has said nothing: "
+            "it starts the medium again instead of the disk, or Setup fails and restarts"
         )
     if progress.ending == "loops":
         return (

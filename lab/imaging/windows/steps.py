@@ -250,7 +250,6 @@ class WsMan(ImageStep):
     certificate: str | None = None
     """SHA-256 that the listener's certificate must have, 64 hex digits."""
     timeout_ms: int = 1_800_000
-    memory_mb: int = 1024
 
     name: ClassVar[str] = "wsman"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -280,8 +279,8 @@ class Sysprep(ImageStep):
     """Between the end of the shell that asked and the closing of the ports."""
     keep_devices: bool = True
     """Keep installed devices, so that virtio drivers live on."""
-    skip_rearm: bool = True
-    """Leave the evaluation's count of rearms alone."""
+    skip_rearm: bool = False
+    """Leave the count of rearms alone: then a clone's evaluation counts from the image's build."""
 
     name: ClassVar[str] = "sysprep"
     deadline_s: ClassVar[int] = 2 * _MINUTE

@@ -44,7 +44,6 @@ _LOOK_SECONDS = 1.0
 _CLOCK_SECONDS = 60.0
 _PHASE_WORDS: Mapping[WindowsPhase, str] = {
     "starting": "it has said nothing yet: firmware, boot loader, or the generalised image starts",
-    "winpe": "it runs Setup's own system, which a clone never should",
     "disk": "it partitions its disk, which a clone never should",
     "copy": "it lays down files, which a clone never should",
     "specialize": "it takes on its name and drivers (specialize)",
@@ -179,7 +178,6 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
 def _why_ended(progress: Progress, text: str) -> str:
     why = {
         "failed": f"step {progress.failure}",
-        "again": "it has begun Setup, which a clone never should",
         "loops": f"it has begun to specialise {progress.specializes} times",
     }.get(progress.ending, "its domain has stopped")
     return f"{why}; the last of its console:{domains.console_tail(text)}"

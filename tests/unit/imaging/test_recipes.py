@@ -88,7 +88,7 @@ windows:
   known: [{name: a.iso, sha256: 3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a3a}]
   memory: 4GiB
   deadlines: {copy: 60, first_logon: 9}
-""": "eacfd8d8fca66a10224c1cc4ffa8194702ba80591e80763d10dda30d168846b9",
+""": "06187248e451b0411dcf226b2c9f2e723b13aef2349b10c96c17f1732823c93b",
 }
 
 

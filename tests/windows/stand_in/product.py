@@ -134,7 +134,7 @@ def remove_sites(connected: Any, images: Path) -> None:
 def _remove_images(made: Product) -> None:
     """What the hypervisor keeps of this cache's Windows images goes; other caches' stays."""
     pool = Host(STOCK.hypervisors["local"])
-    with pool.told("removing the test's images"):
+    with pool.explain_errors("removing the test's images"):
         found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL)
         storage.refresh(found)
         digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]

@@ -1,0 +1,95 @@
+"""Habits of Windows that answer files run into, each with the public source that it is known from.
+
+Pure: the stand-in runs on them, and tests ask them directly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+SOURCES: Mapping[str, str] = {
+    "no COM1 in Windows PE": "oxidecomputer/windows-image-builder, unattend.rs: 'WinPE has no COM1 "
+    "device, so a marker echoed there is written to nothing'",
+    "a failed command of windowsPE aborts Setup": "devcell-sh/go-winkit: 'a non-zero exit in "
+    "windowsPE aborts Setup'; cschneegans/unattend-generator uses exit /b 1 for that",
+    "WillReboot is OnRequest where it is left out": "oxidecomputer/windows-image-builder, by "
+    "experience: 1 reboots, 2 reboots and runs the command again; Microsoft's page says Never",
+    "answer files are searched at every pass and cached": "KubeVirt user guide, pull request 469: "
+    "'Windows Setup searches for answer files at the beginning of each configuration pass and "
+    "caches it'; order: Microsoft's table, copy at madsd.dk/unattend-xml-search-order",
+    "2025 keeps no answer file from Windows PE to oobeSystem": "inferred from projects that copy "
+    "it to C:\\ in specialize",
+    "the BIOS clock is local time": "kubernetes-sigs/image-builder sets RealTimeIsUniversal",
+    "2025 stops at driver paths that are not there": "devcell-sh/go-winkit, 0x80070001, on Windows "
+    "11; inferred for Server",
+    "the first CD of Windows PE may be C": "oxidecomputer/windows-image-builder lists C to H",
+}
+REMOVABLE = ("autounattend.xml", "unattend.xml")
+"""Names that are looked for on removable media, in this order."""
+_FORCED = re.compile(r'cmd(?:\.exe)? /c "(?P<inner>.*) & exit /b 0"')
+_ECHO = re.compile(r"(?:cmd(?:\.exe)? /c )?echo (?P<text>[^<>|&]+?)> ?COM1")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What became of one command."""
+
+    said: str
+    """On COM1."""
+    code: int
+    """The worst exit code that it may have."""
+
+
+def run_command(place: str, line: str) -> Ran:
+    """Run a command of a pass, at its worst: whatever may fail, does."""
+    forced = _FORCED.fullmatch(line)
+    echo = _ECHO.fullmatch(forced["inner"] if forced else line)
+    has_port = place != "windowsPE"
+    said = echo["text"] if echo and has_port else ""
+    if forced:
+        return Ran(said, 0)
+    return Ran(said, 0 if echo and has_port else 1)
+
+
+def why_it_stops(place: str, line: str, will_reboot: str) -> str:
+    """What Setup does about a command that failed; empty where it goes on."""
+    code = run_command(place, line).code
+    if code == 0:
+        return ""
+    if place == "windowsPE":
+        return f"Setup aborts: {line!r} ended with {code} in windowsPE"
+    if place.endswith("specialize") and will_reboot != "Never":
+        return f"Windows restarts in specialize: {line!r} ended with {code}"
+    return ""
+
+
+def find_answer(
+    phase: str, kept: Mapping[str, bytes], roots: Sequence[Mapping[str, bytes]]
+) -> tuple[str, bytes] | None:
+    r"""The answer file of a pass, and where it was found.
+
+    Parameters
+    ----------
+    kept
+        Answer files on the system's own disk, by path below ``C:\Windows``.
+    roots
+        Roots of the removable drives by letter's order: lower-case name to content.
+
+    """
+    for place in (r"Panther\Unattend\unattend.xml", r"Panther\unattend.xml"):
+        if place in kept:
+            return place, kept[place]
+    names = REMOVABLE[:1] if phase == "windowsPE" else REMOVABLE
+    for root in roots:
+        for name in names:
+            if name in root and f'pass="{phase}"'.encode() in root[name]:
+                return name, root[name]
+    return None
+
+
+def guest_utc(rtc: datetime, zone: timedelta, *, universal: bool) -> datetime:
+    """What the guest takes for UTC, by what its clock chip shows and its time zone."""
+    return rtc if universal else rtc - zone
