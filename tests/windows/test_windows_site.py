@@ -226,7 +226,7 @@ sys.path.insert(0, sys.argv[1])
 import test_windows_site as here
 from lab.imaging.windows.machine import InstallationMachine, VendorMedium
 iso = Path(sys.argv[3])
-site = here.LibvirtSite(here.LOCAL, here.MANAGEMENT)
+site = here.WindowsInstaller(here.LOCAL, here.MANAGEMENT)
 site.begin(InstallationMachine("stand-in", Path(sys.argv[2]), "x86_64", 1, 256, 1, "bios", "virtio",
                    VendorMedium(iso, "0" * 64), None, None, b"answers"))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -273,7 +273,7 @@ def test_a_medium_that_qemu_cannot_read_is_refused_with_the_cure(
 ) -> None:
     wanted = asked()
     wanted.setup.path.chmod(0o600)
-    monkeypatch.setattr(images, "reader", lambda _: images.QemuUser(64055, frozenset({64055})))
+    monkeypatch.setattr(images, "qemu_user", lambda _: images.QemuUser(64055, frozenset({64055})))
     with pytest.raises(PreflightError, match=r"QEMU .* may not") as refused:
         WindowsInstaller(LOCAL, MANAGEMENT).begin(wanted)
     assert "chmod" in refused.value.hint
