@@ -104,6 +104,12 @@ def test_tunnel_ends_have_the_macs_that_flannel_gave_them() -> None:
         assert planned not in repr(machine)
 
 
+def test_only_tunnels_have_neighbours_that_are_foreseen() -> None:
+    for machine in bind(INTENT, observed()).machines:
+        assert {one.device for one in machine.neighbours} <= {"flannel.4096"}
+        assert not [pod for pod in machine.pods if pod.neighbours]
+
+
 def test_dns_is_where_the_cluster_has_it() -> None:
     bound = bind(INTENT, observed())
     assert [(m.name, p.name) for m in bound.machines for p in m.pods if p.role == "dns"] == [
@@ -217,6 +223,13 @@ def test_what_disagrees_is_named(
     with pytest.raises(BrokenError) as raised:
         bind(INTENT, change(observed()))
     assert complaint in raised.value.happened
+
+
+def test_everything_that_disagrees_is_named_at_once() -> None:
+    seen = change_service("to-win1-p1", address="10.99.0.1")(lose("win1-p1")(observed()))
+    with pytest.raises(BrokenError) as raised:
+        bind(INTENT, seen)
+    assert raised.value.happened.count(";") == 1
 
 
 def test_node_whose_pod_cidr_the_api_does_not_say_is_taken_by_its_pods() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,11 @@ NAME = "registry.k8s.io/pause:3.10.2"
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given")
+
+
 def create(store: BundleStore, source: Path) -> Manifest:
     return directory.create(store, source, (), None, print)
 
@@ -31,6 +37,23 @@ def refused(store: BundleStore, source: Path) -> str:
     root = store._root
     assert not root.exists() or not list(root.iterdir())
     return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        DEEP,
+        b'{"kubernetes": "1.36.1", "\\ud800": "1"}',
+        b'{"kubernetes": "1.36.1", "red\\u001b[31m": "1"}',
+        b'{"kubernetes": "1.36.' + b"9" * 5000 + b'"}',
+        '{"kubernetes": "1.36.\u0661"}'.encode(),
+        b'{"kubernetes": "1.36.1\\n"}',
+    ],
+    ids=["deep", "surrogate", "escape", "long", "arabic", "newline"],
+)
+def test_versions_that_would_break_the_bundle_are_refused(store, source, versions):
+    (source / "versions.json").write_bytes(versions)
+    assert "versions.json" in refused(store, source)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +86,38 @@ def test_odd_names_are_said_before_anything_is_copied(store, source, path, words
     said = refused(store, source)
     assert words in said
     assert "'linux-amd64/runc' is not there" in said
+
+
+def test_plugins_behind_a_link_are_taken(store, source):
+    plain = create(store, source)
+    plugins = source / "linux-amd64" / "cni"
+    plugins.rename(source.parent / "plugins")
+    plugins.symlink_to(source.parent / "plugins")
+    assert create(store, source) == plain
+
+
+def test_a_file_in_place_of_a_directory_is_said(store, source):
+    shutil.rmtree(source / "images")
+    (source / "images").touch()
+    assert "'images' is not a directory" in refused(store, source)
+
+
+def test_a_directory_of_any_name_makes_the_same_bundle(store, source):
+    plain = create(store, source)
+    assert create(store, source.rename(source.with_name(os.fsdecode(b"\xff\xfe")))) == plain
+
+
+def test_a_directory_that_cannot_be_read_is_said(store, source, monkeypatch):
+    plugins = source / "linux-amd64" / "cni"
+    plugins.chmod(0)
+    if os.access(plugins, os.R_OK):  # root reads everything
+
+        def denied(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(directory, "_visible", denied)
+    assert "permission denied" in refused(store, source)
+    plugins.chmod(0o700)
 
 
 def test_a_file_that_changes_while_it_is_copied_is_said(store, source, monkeypatch):
@@ -119,6 +174,23 @@ def test_a_tar_file_whose_headers_lie_is_refused(store, source, content):
     (source / "images" / "one.tar").write_bytes(content)
     said = refused(store, source)
     assert "one.tar': the tar file is damaged or cut short" in said
+
+
+def test_an_archive_that_shrinks_while_it_is_read_is_refused(store, source, monkeypatch):
+    path = source / "images" / "one.tar"
+    image = parts.Image(NAME)
+    image.layer = os.urandom(1 << 20)
+    image.describe(parts.MANIFEST)
+    path.write_bytes(parts.oci_archive(NAME, [image]))
+    small = images._small
+
+    def shrink(one: images.Descriptor, where: str) -> images.Descriptor:
+        if str(path) in where:
+            os.truncate(path, path.stat().st_size - 500_000)
+        return small(one, where)
+
+    monkeypatch.setattr(images, "_small", shrink)
+    assert "one.tar': the tar file is damaged or cut short" in refused(store, source)
 
 
 def test_a_hole_that_would_fill_the_disk_is_refused(store, source):
@@ -203,12 +275,36 @@ def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, m
     assert len(read) < 10
 
 
-@pytest.mark.parametrize("of", ["architecture", "os", "name"])
-def test_what_an_image_says_is_quoted_by_its_beginning(store, source, of):
-    words = "word " * 3000
-    whole = parts.oci_archive(words, [parts.Image(NAME)])
-    content = whole if of == "name" else with_config(**{of: words})
-    (source / "images" / "one.tar").write_bytes(content)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"name": "a.b/c:1", "os": "windows", "os_version": "LONG", "layers": [], REST}',
+        '{"name": "LONG"}',
+    ],
+    ids=["twice", "wrong"],
+)
+def test_what_a_manifest_says_is_quoted_by_its_beginning(entry):
+    blob = json.dumps({"sha256": "0" * 64, "size": 1})
+    rest = f'"manifest": {blob}, "config": {blob}, "source": "it"'
+    image = entry.replace("REST", rest).replace("LONG", "word " * 3000)
+    versions = '"versions": [["kubernetes", "1.36.1"]], "programs": []'
+    content = f'{{{versions}, "images": [{image}, {image}]}}'
+    with pytest.raises(PreflightError) as error:
+        decode(content.encode(), "it")
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("field", ["architecture", "os"])
+def test_what_an_image_says_is_quoted_by_its_beginning(store, source, field):
+    (source / "images" / "one.tar").write_bytes(with_config(**{field: "word " * 3000}))
+    said = refused(store, source)
+    assert "word word" in said
+    assert len(said) < 600
+
+
+def test_a_name_in_an_archive_is_quoted_by_its_beginning(store, source):
+    image = parts.Image(NAME)
+    (source / "images" / "one.tar").write_bytes(parts.oci_archive("word " * 3000, [image]))
     said = refused(store, source)
     assert "word word" in said
     assert len(said) < 600

@@ -15,7 +15,7 @@ from pathlib import Path
 import bundle_parts as parts
 import pytest
 
-from lab._errors import BrokenError, PreflightError
+from lab._errors import BrokenError, PreflightError, StateError
 from lab.cluster.bundle import directory, medium
 from lab.cluster.bundle.images import full_name
 from lab.cluster.bundle.manifest import Manifest
@@ -96,9 +96,6 @@ def test_the_same_bundle_gives_the_same_bytes_and_is_written_once(store, made):
     assert path.stat().st_mtime_ns == before
     path.unlink()
     assert medium.medium(store, made, "linux").read_bytes() == first
-    assert medium.identity(made, "linux") != medium.identity(made, "windows")
-    other = Manifest((*made.versions, ("x", "1")), made.programs, made.images)
-    assert medium.identity(other, "linux") != medium.identity(made, "linux")
 
 
 def test_several_that_want_it_at_once_get_one(store, made):
@@ -117,6 +114,12 @@ def test_several_that_want_it_at_once_get_one(store, made):
     assert names == [found[0].name, f"{found[0].name}.sha256"]
 
 
+def test_a_bundle_of_other_content_has_another_medium(made):
+    assert medium.identity(made, "linux") != medium.identity(made, "windows")
+    other = Manifest((*made.versions, ("x", "1")), made.programs, made.images)
+    assert medium.identity(other, "linux") != medium.identity(made, "linux")
+
+
 def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):
     kubelet = store.blob(made, made.program("kubelet", "linux").blob)
     kubelet.write_bytes(b"x")
@@ -124,6 +127,15 @@ def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):
         medium.medium(store, made, "linux")
     assert str(kubelet) in str(refused.value)
     assert not (store.directory(made) / "media").exists()
+
+
+def test_a_blob_that_shrinks_while_a_medium_is_written_leaves_none(store, made, monkeypatch):
+    kubelet = store.blob(made, made.program("kubelet", "linux").blob)
+    monkeypatch.setattr(medium, "check", lambda *_: kubelet.write_bytes(b"x"))
+    with pytest.raises(StateError, match="it has not") as refused:
+        medium.medium(store, made, "linux")
+    assert str(kubelet) in str(refused.value)
+    assert list((store.directory(made) / "media").iterdir()) == []
 
 
 def test_no_room_is_said_before_anything_is_written(store, made, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -105,6 +106,16 @@ def test_a_layer_that_is_another_one_is_not_kept_and_the_next_try_goes_on(regist
     assert into.read(found.layers[0].blob) == image.layer
 
 
+def test_a_layer_whose_size_is_another_one_is_refused(registry, pull):
+    image = parts.Image("sized")
+    manifest = json.loads(image.manifest)
+    manifest["layers"][0]["size"] += 1
+    image.manifest = json.dumps(manifest).encode()
+    push(registry, "sized/pause:3.10.2", [image])
+    with pytest.raises((BrokenError, PreflightError), match=r"Size mismatch|has not the"):
+        pull("sized")
+
+
 @pytest.mark.parametrize(
     ("name", "systems", "words"),
     [
@@ -117,6 +128,13 @@ def test_what_a_registry_does_not_have_is_refused_by_name(pull, name, systems, w
     with pytest.raises(PreflightError, match=words) as refused:
         pull("registry.k8s.io", name, *systems)
     assert refused.value.doing == f"pulling image '{name}'"
+
+
+def test_an_index_that_names_an_image_again_and_again_is_pulled_once(registry, pull):
+    image = parts.Image(NAME)
+    registry.push_image("again/pause", image)
+    registry.push("again/pause", "3.10.2", parts.index([image.entry()] * 500))
+    assert len(pull("again")) == 1
 
 
 def test_a_manifest_that_says_another_size_is_refused(registry, pull):
@@ -194,11 +212,63 @@ def test_layers_that_registries_may_not_keep_come_from_their_own_address(registr
     assert "/github.com/layer" in site.paths()
 
 
+@pytest.mark.parametrize("odd", ["https://a\0b/layer", "https://a\nb/layer"])
+def test_an_address_of_a_layer_with_control_characters_is_refused(pull, monkeypatch, odd):
+    image = parts.Image(NAME, kind=parts.DOCKER)
+    manifest = json.loads(image.manifest)
+    manifest["layers"][0]["urls"] = [odd]
+    foreign = json.dumps(manifest).encode()
+    found = {f":{NAME.rpartition(':')[2]}": foreign, f"@sha256:{parts.sha256(foreign)}": foreign}
+    monkeypatch.setattr(
+        skopeo.Repository,
+        "document",
+        lambda _, reference, *options: image.config if options else found[reference],
+    )
+    monkeypatch.setattr(skopeo.Repository, "copy_layers", lambda *_: None)
+    with pytest.raises(PreflightError, match="address contains control characters"):
+        pull()
+
+
 def test_without_skopeo_the_package_is_named(into, monkeypatch):
     monkeypatch.setattr(programs, "_find", lambda name: None if name == "skopeo" else "/bin/true")
     with pytest.raises(PreflightError, match="'skopeo' not found") as refused:
         list(images.pull(Web({}, {}), Wanted(NAME, ("linux",)), into, print))
     assert refused.value.hint == "apt-get install skopeo"
+
+
+def test_a_disk_that_gets_full_is_said_with_the_cure(pull, monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "skopeo"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        f'case $* in *copy*) ;; *) exec {shutil.which("skopeo")} "$@" ;; esac\n'
+        'echo \'time="now" level=fatal msg="writing blob: write \\"/x\\": '
+        "no space left on device\"' >&2\nexit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(PreflightError, match="the disk is full") as refused:
+        pull()
+    assert "lab image gc" in refused.value.hint
+
+
+def test_a_layer_of_any_size_has_its_time(registry, pull, monkeypatch):
+    image = parts.Image("long")
+    manifest = json.loads(image.manifest)
+    manifest["layers"][0]["size"] = 1 << 49
+    image.manifest = json.dumps(manifest).encode()
+    push(registry, "long/pause:3.10.2", [image])
+    given: list[float] = []
+    plain = programs.run
+
+    def run(doing, command, deadline, **named):
+        given.append(deadline.seconds)
+        plain(doing, command, deadline, **named)
+
+    monkeypatch.setattr(programs, "run", run)
+    with pytest.raises((BrokenError, PreflightError), match=r"Size mismatch|has not the"):
+        pull("long")
+    assert max(given) == 7 * 86400
 
 
 def test_a_layer_that_is_larger_than_the_manifest_says_does_not_fill_the_disk(

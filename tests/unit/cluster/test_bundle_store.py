@@ -15,9 +15,16 @@ import pytest
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import directory
-from lab.cluster.bundle.manifest import FILE, Manifest, decode
+from lab.cluster.bundle.manifest import FILE, Blob, Manifest, decode
 from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
+
+BLOB = Blob("0" * 64, 3)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return parts.directory(tmp_path / "given")
 
 
 @pytest.fixture
@@ -48,10 +55,15 @@ def test_root_writes_into_no_cache_of_another_user(store, source, made, place):
     assert partial.is_symlink()
 
 
+def test_manifest_is_read_as_it_was_written(made):
+    content = made.encoded()
+    assert decode(content, "it") == made
+    assert decode(content, "it").encoded() == content
+
+
 def test_order_of_what_went_in_does_not_matter(made):
     turned = Manifest(made.versions[::-1], made.programs[::-1], made.images[::-1])
     assert turned.digest == made.digest
-    assert decode(turned.encoded(), "it") == made
 
 
 def edited(manifest: Manifest, old: str, new: str) -> bytes:
@@ -68,7 +80,6 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         ('"size": ', '"size": "', "invalid JSON"),
         ('"name": "cni/bridge"', '"name": 5', "programs.0.name: input should be a valid string"),
         ('"os": "linux"', '"os": "beos"', "images.0.os: input should be 'linux' or 'windows'"),
-        ('"sha256": "', '"sha256": "../', "is not a valid SHA-256"),
         ('"cni/bridge"', '"../bridge"', "'../bridge' is not a valid program name"),
         ('"cni/bridge"', '"cni/flannel"', "program 'cni/flannel' for linux is there 2 times"),
         ('"1.36.1"', '"1.36"', "there is no Kubernetes version"),
@@ -86,6 +97,13 @@ def test_a_foreign_or_damaged_manifest_is_refused_with_its_place(made, old, new,
         decode(edited(made, old, new), "bundles/x/manifest.json")
     assert words in refused.value.happened
     assert "'bundles/x/manifest.json'" in refused.value.doing
+
+
+def test_a_path_for_a_digest_is_refused(made):
+    content = made.encoded().decode()
+    first = made.programs[0].blob.sha256
+    with pytest.raises(PreflightError, match="is not a valid SHA-256"):
+        decode(content.replace(first, "../../../../etc/passwd").encode(), "it")
 
 
 def test_every_damaged_blob_is_named_with_what_it_belongs_to(store, made):
@@ -106,16 +124,22 @@ def test_every_damaged_blob_is_named_with_what_it_belongs_to(store, made):
     assert said.count(";") == 2
 
 
-@pytest.mark.parametrize("damage", ["gone", "short", "another", "foreign", "pipe"])
+def test_of_many_damaged_blobs_the_first_are_named_and_the_others_counted(store, made):
+    blobs = set(made.blobs())
+    for blob in blobs:
+        store.blob(made, blob).unlink()
+    with pytest.raises(BrokenError, match=f"; and {len(blobs) - 8} more") as broken:
+        store.verify(made, print)
+    assert broken.value.happened.count(";") == 8
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "another", "foreign"])
 def test_a_damaged_bundle_is_fixed_by_making_it_again(store, source, made, damage):
     blob = store.blob(made, made.program("runc", "linux").blob)
     if damage == "gone":
         blob.unlink()
     elif damage == "foreign":
-        (store.directory(made) / FILE).write_text("{}")
-    elif damage == "pipe":
-        (store.directory(made) / FILE).unlink()
-        os.mkfifo(store.directory(made) / FILE)
+        (store.directory(made) / "manifest.json").write_text("{}")
     else:
         blob.write_bytes(b"x" * (1 if damage == "short" else blob.stat().st_size))
     told: list[str] = []
@@ -154,8 +178,6 @@ def test_the_newest_patch_version_of_a_minor_is_chosen(store, source):
     assert store.newest("1.36") == tenth
     with pytest.raises(PreflightError, match=r"lab bundle create --kubernetes 1\.35"):
         store.newest("1.35")
-    with pytest.raises(PreflightError, match="has programs for windows"):
-        store.newest("1.36", {"windows"})
 
 
 def test_of_two_with_one_version_the_last_made_is_chosen(store, source, made):
@@ -175,6 +197,12 @@ def test_garbage_is_what_a_newer_bundle_of_the_minor_stands_for(store, source, m
     assert {one.digest for one in store.list()} == {name(other), name(newer)}
 
 
+def test_an_empty_cache_has_no_bundles_and_no_garbage(store):
+    assert store.list() == ()
+    assert store.gc((), yes=True).found == ()
+    assert not store._root.exists()
+
+
 def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, tmp_path):
     both = directory.create(
         store, parts.directory(tmp_path / "both", windows=True), (), None, print
@@ -188,12 +216,28 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
     assert {*store.gc((), yes=True).found} == {f"bundles/{name(one)}" for one in (linux, both)}
 
 
+@pytest.mark.usefixtures("made")
+def test_a_system_that_no_bundle_has_is_named(store):
+    with pytest.raises(PreflightError, match="has programs for windows"):
+        store.newest("1.36", {"windows"})
+
+
 def test_what_is_not_the_labs_beside_the_bundles_stays(store, made):
     for other in ("backup", "0123456789AB", ".snapshot", ".nfs0001"):
         (store._root / other).mkdir()
     assert [one.digest for one in store.list()] == [name(made)]
     assert store.gc((), yes=True).found == ()
     assert len(list(store._root.iterdir())) == 5
+
+
+def test_a_bundle_behind_a_link_is_read_and_its_link_is_garbage(store, source, made, tmp_path):
+    moved = store.directory(made).rename(tmp_path / "other disk")
+    store.directory(made).symlink_to(moved)
+    store.verify(store.get(name(made)), print)
+    another(store, source, "1.36.2")
+    assert store.gc((), yes=True).found == (f"bundles/{name(made)}",)
+    assert moved.is_dir()
+    assert not store.directory(made).is_symlink()
 
 
 def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeypatch):
@@ -212,6 +256,13 @@ def test_one_that_is_begun_while_garbage_is_collected_stays(store, made, monkeyp
     assert made
 
 
+def test_files_that_go_while_they_are_counted_are_not_counted(store, made, monkeypatch):
+    monkeypatch.setattr("lab.imaging.golden._blocks", lambda _: 0)
+    monkeypatch.setattr(BundleStore, "directory", lambda *_: Path("/nowhere"))
+    assert store.list()[0].bytes == 0
+    assert store.newest("1.36") == made
+
+
 def test_equal_directories_make_one_bundle_at_the_same_time(store, source, tmp_path, monkeypatch):
     shutil.copytree(source, tmp_path / "equal")
     both = threading.Barrier(2, timeout=60)
@@ -227,3 +278,21 @@ def test_equal_directories_make_one_bundle_at_the_same_time(store, source, tmp_p
         found = list(pool.map(lambda one: directory.create(store, one, (), None, print), places))
     assert found[0] == found[1]
     assert [path.name for path in store._root.iterdir()] == [name(found[0])]
+
+
+def test_a_manifest_that_is_a_pipe_is_not_waited_for_and_is_garbage(store, made):
+    path = store.directory(made) / FILE
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(PreflightError, match="not a regular file"):
+        store.get(name(made))
+    assert store.gc((), yes=True).found == (f"bundles/{name(made)}",)
+    assert not store.list()
+
+
+def test_a_damaged_bundle_goes_where_one_was_going_already(store, made):
+    half = store._root / f".{name(made)}.partial"
+    (half / "blobs").mkdir(parents=True)
+    (store.directory(made) / FILE).unlink()
+    assert set(store.gc((), yes=True).found) == {f"bundles/{name(made)}", f"bundles/{half.name}"}
+    assert list(store._root.iterdir()) == []

@@ -18,6 +18,7 @@ from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import upstream
 from lab.cluster.bundle.manifest import Manifest, Wanted, wanted_images
 from lab.cluster.bundle.store import Scratch
+from lab.imaging import download
 
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
 KUBELET = "/dl.k8s.io/release/v1.36.1/bin/linux/amd64/kubelet"
@@ -69,6 +70,11 @@ def test_windows_comes_with_images_for_the_builds_that_labs_know(store, site):
     assert any("nobody publishes a checksum" in sentence for sentence in told)
 
 
+def test_a_patch_version_is_taken_by_its_word(store, site):
+    assert create(store, site, "1.36.1").kubernetes == "1.36.1"
+    assert not any("stable" in path for path in site.paths())
+
+
 @pytest.mark.parametrize(
     ("version", "words"),
     [
@@ -76,10 +82,6 @@ def test_windows_comes_with_images_for_the_builds_that_labs_know(store, site):
         ("1.99", "is not known"),
         ("latest", "not a version"),
         ("v1.36", "not a version"),
-        ("1.36.1\n", "not a version"),
-        ("1.36.\u0661", "not a version"),
-        ("1." + "9" * 5000, "not a version"),
-        ("2.36", "is not known"),
     ],
 )
 def test_versions_that_labs_cannot_have_are_a_wrong_use(store, site, version, words):
@@ -110,7 +112,7 @@ def test_what_upstream_has_not_or_wrong_is_refused_by_its_address(
     assert store.list() == ()
 
 
-@pytest.mark.parametrize("digest", ["sha256:../../../x", 5])
+@pytest.mark.parametrize("digest", ["sha256:../../../x", "sha256:", "/etc/passwd", 5, "md5:0"])
 def test_a_digest_of_a_release_that_is_none_is_refused(store, site, digest):
     (path,) = (path for path in site.files if "flannel-io/cni-plugin/releases/tags" in path)
     found = json.loads(site.files[path])
@@ -118,6 +120,32 @@ def test_a_digest_of_a_release_that_is_none_is_refused(store, site, digest):
     site.files[path] = json.dumps(found).encode()
     with pytest.raises(PreflightError, match="no SHA-256"):
         create(store, site)
+
+
+def test_an_archive_without_its_program_is_refused(store, site):
+    path = next(path for path in site.files if path.endswith("etcd-v3.6.8-linux-amd64.tar.gz"))
+    content = parts.tar({"readme": b"x"})
+    site.files[path] = content
+    sums = f"{path.rpartition('/')[0]}/SHA256SUMS"
+    site.files[sums] = f"{parts.sha256(content)}  etcd-v3.6.8-linux-amd64.tar.gz".encode()
+    with pytest.raises(PreflightError, match="it is not in it; there is readme"):
+        create(store, site)
+
+
+def test_a_mirror_with_other_content_is_named_and_what_came_is_thrown_away(store, site):
+    site.files[KUBELET] = b"other"
+    with pytest.raises(PreflightError) as refused:
+        create(store, site)
+    assert "downloading https://dl.k8s.io/" in str(refused.value)
+    kept = [path for path in partial(store)[0].rglob("*") if path.is_file()]
+    assert not any(path.read_bytes() == b"other" for path in kept)
+
+
+def test_a_broken_connection_is_gone_on_with(store, site):
+    site.cuts[KUBELET] = [10]
+    create(store, site)
+    asked = [headers.get("Range") for path, headers in site.asked if path == KUBELET]
+    assert asked == [None, "bytes=10-"]
 
 
 def test_an_interrupted_one_is_gone_on_with(store, site, monkeypatch):
@@ -159,6 +187,30 @@ def test_a_killed_download_is_gone_on_with(store, site, tmp_path):
     assert KUBELET not in again
     store.verify(store.get(made.stdout.strip()), print)
     assert not partial(store)
+
+
+def test_a_disk_that_gets_full_is_said_and_what_came_stays(store, site, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(download, "_free", lambda _: 20)
+        with pytest.raises(PreflightError, match="0 MiB are free") as refused:
+            create(store, site)
+    assert "lab image gc" in refused.value.hint
+    assert len(partial(store)) == 1
+    store.verify(create(store, site), print)
+
+
+@pytest.mark.parametrize("version", ["1.36.1\n", "1.36.\u0661", "1." + "9" * 5000, "01.36", "2.36"])
+def test_a_version_that_cannot_be_is_a_wrong_use(store, site, version):
+    with pytest.raises(UsageError, match="making a bundle of Kubernetes"):
+        create(store, site, version)
+    assert site.asked == []
+
+
+def test_the_newest_version_is_not_taken_from_half_an_answer(store, site):
+    path = "/dl.k8s.io/release/stable-1.36.txt"
+    site.files[path], site.cuts[path] = b"v1.36.12", [len(b"v1.36.1")]
+    with pytest.raises(PreflightError, match="1 bytes remaining"):
+        create(store, site)
 
 
 def locked_zip(flag: int, method: int) -> bytes:
