@@ -153,8 +153,9 @@ def command(
                 [
                     *("-p", "hybridlab"),  # also where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
                     *("--lab", name, "--pyargs", "lab.suites"),
-                    # rewriting the asserts of the product's own modules takes half a second
-                    *(() if _has_files(selection) else ("--assert=plain",)),
+                    # rewriting the asserts of the product's own modules takes half a second, and
+                    # pytest-benchmark makes a directory where it is called
+                    *(() if _has_files(selection) else ("--assert=plain", "-p", "no:benchmark")),
                     *_asking(full, sample, seed),
                     *(("--lab-failover",) if failover else ()),
                     "--noconftest",  # the suite has none; one that lies here is somebody else's

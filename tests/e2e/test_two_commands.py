@@ -66,6 +66,16 @@ def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -
     assert "<svg" in (run / "report.html").read_text()
 
 
+def test_run_leaves_nothing_where_it_is_called(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    lab.run("up", "overlay")
+    lab.run("test", "overlay", "-m", "hairpin")
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_pytest_itself_runs_the_suite(lab: Lab, tmp_path: Path) -> None:
 
     lab.run("up", "overlay")
