@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from lab.lifecycle.providers import choose
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, open_unlinked
 from lab.state.failure import FullError, guarded_files
+from lab.state.files import remove_tree
 from lab.state.lock import EVIDENCE, FILE, RUNS, WAIT_SECONDS, lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
@@ -261,6 +261,6 @@ def remove_files(directory: Path) -> None:
 def _remove(name: str, directory: int) -> None:
     with suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=directory)  # itself safe against links put in its way
+            remove_tree(name, directory)
         else:
             os.unlink(name, dir_fd=directory)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from lab.lifecycle.providers import choose
 from lab.lifecycle.session import REPORT, RESULT
 from lab.providers.provider import LabHandle, Mark, Provider
 from lab.state.directory import lab_directory, nights_directory
+from lab.state.files import remove_tree
 from lab.state.lock import RUNS, HeldError, lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
@@ -353,7 +353,7 @@ def _remove_directories(
                 if name not in there:
                     continue
                 try:
-                    shutil.rmtree(name, dir_fd=parent)  # itself safe against links
+                    remove_tree(name, parent)
                 except OSError as error:
                     stay.add(name)
                     failed.append(f"'{'/'.join((*parts, name))}': {error.strerror}")

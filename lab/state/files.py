@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -51,6 +52,19 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
         if len(content) > _MOST_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return content
+
+
+def remove_tree(name: str, parent: int) -> None:
+    """Remove a directory of the directory open at ``parent``, following no link.
+
+    Raises OSError; also for directories that are nested too deep for ``shutil.rmtree``.
+    """
+    try:
+        shutil.rmtree(name, dir_fd=parent)
+    except RecursionError:
+        raise OSError(
+            errno.ENAMETOOLONG, "directories are nested too deep; 'rm -rf' removes them", name
+        ) from None
 
 
 def write_private(path: Path, text: str) -> None:

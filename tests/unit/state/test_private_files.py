@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from lab.providers.libvirt import placement
 from lab.providers.machines import keyring
 from lab.providers.nspawn import layout as of_containers
 from lab.providers.provider import LabHandle
-from lab.state.files import read_private
+from lab.state.files import read_private, remove_tree
 from lab.state.lock import holder
 
 
@@ -42,3 +44,22 @@ def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path: Path) -> None:
     assert of_containers.load(lab) is None
     assert keyring.pins(lab, "win1") is None
     assert holder(tmp_path) is None
+
+
+def test_directories_that_are_nested_too_deep_are_an_error_of_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More levels than Python's stack has; their path is longer than the kernel takes at once."""
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    for _ in range(sys.getrecursionlimit() + 50):
+        os.mkdir("d")  # noqa: PTH102
+        os.chdir("d")
+    os.chdir(tmp_path)
+    parent = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="nested too deep; 'rm -rf' removes them"):
+            remove_tree("deep", parent)
+    finally:
+        os.close(parent)
+        subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)
