@@ -54,7 +54,10 @@ def bundle(version: str = "1.36.3") -> Manifest:
     return Manifest(
         (("kubernetes", version),),
         tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),
-        tuple(ContainerImage(n, "linux", None, blob(n), blob(n), (), "a test") for n in names),
+        tuple(
+            ContainerImage(n, "linux", None, blob(n), blob(f"{n}: config"), (), "a test")
+            for n in names
+        ),
     )
 
 

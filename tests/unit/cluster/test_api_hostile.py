@@ -12,7 +12,7 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, ExecResult, LostError, time, wait_for
+from lab.cluster.api import Api, ExecResult, LostError, RefusedError, time, wait_for
 
 pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -76,6 +76,28 @@ def test_an_answer_that_drips_is_lost_when_its_time_is_over(servers, meet, drip,
 def test_an_answer_that_is_no_list_is_lost(meet, body) -> None:
     with pytest.raises(LostError, match="its answer is not a list"):
         meet(said(body)).listing(PODS, Deadline(LONG))
+
+
+def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(
+    meet, monkeypatch
+) -> None:
+    monkeypatch.setattr("lab.cluster.api._AGAIN_SECONDS", 0.0)
+    answers = ["500 Not Well", "", "200 OK", "403 Forbidden", "200 OK"]
+
+    def conduct(connection) -> None:
+        if line := answers.pop(0):
+            head = f"HTTP/1.1 {line}\r\nConnection: close\r\nContent-Length: 2\r\n\r\n"
+            connection.sendall(head.encode() + b"{}")
+
+    api, deadline = meet(conduct), Deadline(LONG)
+
+    def ask() -> object:
+        return api.patiently("asking", lambda: api.ask("GET", PODS, deadline), deadline)
+
+    assert ask() == {}
+    with pytest.raises(RefusedError, match="403"):
+        ask()
+    assert answers == ["200 OK"]
 
 
 def test_an_event_of_nothing_is_lost(meet) -> None:

@@ -22,6 +22,7 @@ from lab.cluster.addons.calico import (
 from lab.cluster.linux.bring_up import addon_documents, addon_waves
 from lab.cluster.linux.daemons import wanted_daemons
 from lab.cluster.linux.joining import leave_cluster
+from lab.cluster.linux.node import node_images
 from lab.cluster.linux.operations import Remove, Run
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
@@ -184,6 +185,16 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) ->
     for image in WINDOWS_IMAGES:
         assert image not in raised.value.happened
     assert "lab bundle create --with calico" in raised.value.hint
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_every_linux_node_has_every_image(scenario: str) -> None:
+    made = case(scenario)
+    for node in made.cluster.nodes:
+        if node.os == "linux":
+            images = node_images(made.cluster, node, made.manifest)
+            names = {image.name.rpartition(":")[0] for image in images}
+            assert names >= {*IMAGES, *OPERATOR_IMAGES}
 
 
 def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:

@@ -79,7 +79,7 @@ def moments(whole: World) -> list[int]:
     """Numbers of the commands to be killed at: of each kind of command one on each machine."""
     first: dict[tuple[str, str], int] = {}
     for number, (machine, line) in enumerate(whole.log, 1):
-        first.setdefault((machine, line[:32]), number)
+        first.setdefault((machine, line[:48]), number)
     return sorted(first.values())
 
 

@@ -15,6 +15,7 @@ from lab.cluster import dns, rules
 from lab.cluster.addons.bridges import bridge_config
 from lab.cluster.kubeadm import (
     api_names,
+    api_server_arguments,
     controller_manager_arguments,
     static_pod_patches,
 )
@@ -25,7 +26,7 @@ from lab.cluster.linux.node import balancer_machine as balancing_machine
 from lab.cluster.linux.node import haproxy_config, node_images, prepare_node
 from lab.cluster.linux.operations import Enabled, Run, Symlink, SystemdUnit, WriteFile
 from lab.plan.planner import make_plan
-from lab.scenario.loader import load
+from lab.scenario.loader import find, load
 from lab.topology.intent import MachineIntent
 from lab.topology.registry import intent as intent_of
 
@@ -184,6 +185,23 @@ def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
     assert "readinessProbe" not in older["kube-scheduler+strategic.json"]
     assert "readinessProbe" in newer["kube-scheduler+strategic.json"]
     assert static_pod_patches("1.36.3", 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("ports", "arguments"),
+    [
+        ((30000, 32767), {}),
+        ((20000, 20999), {"service-node-port-range": "20000-20010"}),
+        ((32760, 40000), {"service-node-port-range": "32760-32770"}),
+    ],
+)
+def test_node_ports_outside_of_the_default_range_change_it(
+    ports: tuple[int, int], arguments: dict[str, str]
+) -> None:
+    scenario = load(find("overlay"))
+    services = scenario.services.replace(node_ports=ports)
+    intent = intent_of(make_plan(scenario.replace(services=services)))
+    assert api_server_arguments(intent, 1) == arguments
 
 
 def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free() -> None:

@@ -33,6 +33,29 @@ def test_refusals_of_this_machines_own_libvirt_are_known(
 
 
 @pytest.mark.parametrize(
+    ("said", "hypervisor", "hint"),
+    [
+        ("root@h.example: Permission denied (publickey)", FAR, "'keyfile=' in the URI"),
+        ("Host key verification failed.", FAR, "ssh-keyscan"),
+        ("Failed to connect socket: Permission denied", OWN, "--groups libvirt"),
+        ("nobody knows", FAR, 'virsh -c "qemu+ssh://root@h.example/system" version'),
+    ],
+)
+def test_a_refusal_has_its_own_hint(
+    said: str, hypervisor: Hypervisor, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(said)
+
+    monkeypatch.setattr(connection, "_opened", refuse)
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
+    monkeypatch.setattr(connection, "hear_events", lambda: None)
+    with pytest.raises(PreflightError, match=f"hypervisor '{hypervisor.name}'") as told:
+        connection.connect(hypervisor)
+    assert hint in told.value.hint
+
+
+@pytest.mark.parametrize(
     ("inventory", "said", "notes"),
     [
         (STOCK, FORBIDDEN, 0),

@@ -147,7 +147,8 @@ def test_outcomes_come_back_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "wrong"), [(0, 2), (0, "1"), (1, "great"), (1, None), (4, "ab"), (4, [1]), (6, "x")]
+    ("place", "wrong"),
+    [(0, 2), (0, "1"), (1, "great"), (1, ["ok"]), (1, None), (4, "ab"), (4, [1]), (6, "x")],
 )
 def test_outcomes_of_other_keys_or_shapes_are_not_taken(place: int, wrong: object) -> None:
     row = GOOD[:]

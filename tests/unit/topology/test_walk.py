@@ -164,12 +164,18 @@ def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
     assert {hop.machine for hop in path.hops} == {"controller-01", "hypervisor-01", "controller-02"}
 
 
-def test_upstream_routing_passes_the_router_both_ways() -> None:
-    intent, _ = lab("upstream-tor")
+@pytest.mark.parametrize(
+    ("kind", "between"), [("upstream-tor", {"router"}), ("host-gateway", set())]
+)
+def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(
+    kind: str, between: set[str]
+) -> None:
+    intent, _ = lab(kind)
     one, other = [m for m in intent.machines if m.pods][:2]
     (path,) = walk(intent, pods(intent, one.pods[-1].name, other.pods[-1].name))
-    assert path.machines == (one.name, "router", other.name)
-    assert {hop.machine for hop in path.back} == {one.name, "router", other.name}
+    assert path.machines == (one.name, *between, other.name)
+    assert {hop.machine for hop in path.back} == {one.name, *between, other.name}
+    assert bool(intent.machine("router").routes) == bool(between)
 
 
 def test_a_service_with_several_backends_has_a_path_for_each() -> None:
