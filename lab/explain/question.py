@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from lab._errors import LabError, UsageError
 from lab.cluster.signatures import InLog, in_log
@@ -317,9 +317,10 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
     if worst.failed and all(one.kind in LEARNED | COUNTED for one in explained.findings):
-        path = explained.path
-        found = (*deviations(path, _compared(compare, [path])), *explained.findings)
-        explained = replace(explained, findings=found)
+        paths = walk(intent, flow)
+        if found := _deviating(paths, _compared(compare, paths)):
+            counted = explained.findings if found.path == explained.path else ()
+            explained = replace(found, findings=(*found.findings, *counted))
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -343,6 +344,14 @@ def _compared(compare: Compare, paths: Iterable[Path]) -> Mapping[str, Sequence[
         return compare([place for place, _ in passes.most_common(MOST_PLACES)])
     except LabError:
         return {}
+
+
+def _deviating(
+    paths: Iterable[Path], compared: Mapping[str, Sequence[StateDifference]]
+) -> Explained | None:
+    """The first path with deviations: one that leads to another backend may have none."""
+    explained = (Explained(path, deviations(path, compared)) for path in paths)
+    return next((one for one in explained if one.findings), None)
 
 
 def deviations(
@@ -481,16 +490,16 @@ def with_causes(
     except LabError:
         return tuple(results)
     explainer = Explainer(intent, seen)
-    unexplained: dict[int, Path] = {}
+    unexplained: dict[int, Sequence[Path]] = {}
     for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
         works = found[at].expectation.works
-        explained = explainer.explain(flow_of(found[at].cell), works=works)
-        if explained.findings:
-            found[at] = replace(found[at], finding=explained.findings[0])
-        else:
-            unexplained[at] = explained.path
-    compared = _compared(compare, unexplained.values()) if unexplained else {}
-    for at, path in unexplained.items():
-        if findings := deviations(path, compared):
+        flow = flow_of(found[at].cell)
+        if findings := explainer.explain(flow, works=works).findings:
             found[at] = replace(found[at], finding=findings[0])
+        else:
+            unexplained[at] = walk(intent, flow)
+    compared = _compared(compare, chain(*unexplained.values())) if unexplained else {}
+    for at, paths in unexplained.items():
+        if explained := _deviating(paths, compared):
+            found[at] = replace(found[at], finding=explained.findings[0])
     return tuple(found)

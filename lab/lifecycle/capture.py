@@ -98,7 +98,8 @@ def find_loss(opened: OpenLab, explained: Explanation, say: Say) -> Explanation:
         return explained
     try:
         captured = capture_cell(opened, CaptureRequest(explained.cell.id, None), say)
-    except LabError:
+    except LabError as error:
+        say(f"where it is lost is not known: {error.cause}")
         return explained
     return replace(explained, where=captured.conclusion.sentence)
 

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
+from lab._errors import LabError
 from lab.explain.explainer import Explainer
-from lab.explain.question import LOOK_SECONDS, Explanation, Look, choose, explain
+from lab.explain.question import LOOK_SECONDS, Compare, Explanation, Look, choose, explain
+from lab.facts.difference import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cells import product
 from lab.matrix.finding import Finding
@@ -62,10 +64,20 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                 lambda asked: opened.provider.logs(
                     opened.handle, intent, asked, Deadline(LOOK_SECONDS)
                 ),
-                lambda places: opened.provider.deviations(
-                    opened.handle, intent, places, Deadline(LOOK_SECONDS)
-                ),
+                _comparer(opened, intent, say),
             )
+
+
+def _comparer(opened: OpenLab, intent: Intent, say: Say) -> Compare:
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        deadline = Deadline(LOOK_SECONDS)
+        try:
+            return opened.provider.deviations(opened.handle, intent, places, deadline)
+        except LabError as error:
+            say(f"not compared with how the lab makes it: {error.cause}")
+            raise
+
+    return compare
 
 
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:

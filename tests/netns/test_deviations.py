@@ -11,6 +11,7 @@ from netns_intents import cluster
 from netns_running import BringUp, NewLab, Running, scenario_intent
 
 from lab._deadline import Deadline
+from lab._errors import BrokenError
 from lab.facts.difference import StateDifference
 from lab.lifecycle.capture import find_loss
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
@@ -95,8 +96,14 @@ def test_a_fault_that_nothing_names_is_placed_by_the_packets(
         assert named.finding is not None
         assert named.finding.object == "pod worker1-p1, setting net/ipv4/ip_default_ttl"
         assert find_loss(opened, named, lambda _: None) == named
-        monkeypatch.setattr(NetnsProvider, "deviations", lambda *_: {})
-        placed = find_loss(opened, explain_cell(opened, question, lambda _: None), lambda _: None)
+
+        def refuse(*_: object) -> None:
+            raise BrokenError("comparing", "no room")
+
+        said: list[str] = []
+        monkeypatch.setattr(NetnsProvider, "deviations", refuse)
+        placed = find_loss(opened, explain_cell(opened, question, said.append), said.append)
+        assert "not compared with how the lab makes it: comparing: no room" in said
         assert placed.finding is None
         assert "worker1" in placed.where
         assert "worker2" not in placed.where

@@ -9,12 +9,13 @@ import pytest
 from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import with_causes
+from lab.explain.question import flow_of, with_causes
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.matrix.expectations import expect
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
+from lab.topology.walk import walk
 
 OUTCOME = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
 
@@ -94,6 +95,25 @@ def test_what_is_not_as_made_is_the_cause_where_the_checks_find_none() -> None:
         if one.finding:
             assert (one.finding.kind, one.finding.place) == ("not-as-made", "worker1")
             assert one.finding.mends == "nft delete"
+
+
+def test_what_is_not_as_made_behind_any_backend_of_a_service_is_the_cause() -> None:
+    _, intent, matrix = lab("overlay")
+    cell, paths = next(
+        (cell, paths)
+        for grid in matrix.grids
+        if grid.family == "pod-service"
+        for cell in grid.cells()
+        if len(paths := walk(intent, flow_of(cell))) > 1
+    )
+    first = {hop.place for hop in paths[0].hops}
+    backend = next(hop.place for hop in paths[-1].hops if hop.place not in first)
+    stray = StateDifference("setting", "ttl", "64", "1", "sysctl", "sysctl -w")
+    failed = CellResult(cell, expect(cell, ()), "fail", "", (OUTCOME,), False, "")
+    compare = {backend: [stray]}
+    (found,) = with_causes([failed], intent, Looker(whole(intent)), lambda _: compare)
+    assert found.finding is not None
+    assert found.finding.place == backend
 
 
 def test_a_lab_that_cannot_be_compared_leaves_the_results_as_they_are() -> None:
