@@ -53,13 +53,14 @@ function Get-Mac {
 function Get-Adapter {
     <#
     .SYNOPSIS
-    The network adapter with a MAC address; $null where there is none.
+    The network adapter with a MAC address, and not the one of a virtual switch; $null where there
+    is none.
     #>
     [CmdletBinding()]
     param([Parameter(Mandatory)] [string]$Mac)
     $wanted = Get-Mac -Text $Mac
     return Get-NetAdapter -ErrorAction SilentlyContinue |
-        Where-Object -FilterScript { (Get-Mac -Text "$($_.MacAddress)") -eq $wanted } |
+        Where-Object -FilterScript { (Get-Mac -Text "$($_.MacAddress)") -eq $wanted -and $_.Name -notlike 'vEthernet*' } |
         Select-Object -First 1
 }
 

@@ -25,6 +25,7 @@ $shape = @{
     cni_bin = 'string'
     cni_conf = 'string'
     mirrors = 'string'
+    log = 'string'
     pipe_seconds = 'int'
 }
 
@@ -166,8 +167,8 @@ function Wait-Pipe {
     [CmdletBinding()]
     param([Parameter(Mandatory)] [int]$Seconds)
     Wait-Until -What "containerd's pipe" -Seconds $Seconds -Condition {
-        $pipes = [System.IO.Directory]::GetFiles('\\.\pipe\')
-        if ($pipes -contains "\\.\pipe\$pipe") {
+        # To list all pipes fails when any has an odd name: "Illegal characters in path".
+        if (Test-Path -LiteralPath "\\.\pipe\$pipe") {
             return $true
         }
         return "no \\.\pipe\$pipe; the service is $((Get-Service -Name 'containerd').Status)"
@@ -189,7 +190,7 @@ exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
             $null = Set-TextFile -Path $stamp -Text $digests
             $Result.Changed = $true
         }
-        $null = New-Item -Path $Given.cni_bin, $Given.cni_conf, $Given.mirrors -ItemType Directory -Force
+        $null = New-Item -Path $Given.cni_bin, $Given.cni_conf, $Given.mirrors, (Split-Path -Path $Given.log -Parent) -ItemType Directory -Force
         $wanted = Get-Configuration -Given $Given
         $configured = Set-TextFile -Path $config -Text $wanted.Text
         $null = Set-TextFile -Path "$env:USERPROFILE\.crictl\crictl.yaml" -Text (
@@ -198,7 +199,7 @@ exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
             $Result.Changed = $true
         }
         if (-not $service) {
-            $null = Invoke-Native -Path $program -Arguments '--register-service'
+            $null = Invoke-Native -Path $program -Arguments '--register-service', '--log-file', $Given.log
             $null = Invoke-Native -Path 'sc.exe' -Arguments 'failure', 'containerd', 'reset=', '0', 'actions=', 'restart/10000'
             $Result.Changed = $true
         }

@@ -18,6 +18,7 @@ Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') 
 
 $shape = @{
     services = 'string[]'
+    tasks = 'string[]'
     logs = 'string'
     lines = 'int'
     ports = 'string[]'
@@ -155,9 +156,17 @@ function Get-Listener {
 function Get-NodeService {
     [CmdletBinding()]
     [OutputType([psobject])]
-    param([Parameter(Mandatory)] [string[]]$Names)
-    return Get-Service -Name $Names -ErrorAction SilentlyContinue | ForEach-Object -Process {
+    param(
+        [Parameter(Mandatory)] [string[]]$Names,
+        [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Tasks
+    )
+    Get-Service -Name $Names -ErrorAction SilentlyContinue | ForEach-Object -Process {
         [ordered]@{ name = $_.Name; state = "$($_.Status)"; start = "$($_.StartType)" }
+    }
+    foreach ($name in $Tasks) {
+        Get-ScheduledTask -TaskName "hybridlab-$name" -ErrorAction SilentlyContinue | ForEach-Object -Process {
+            [ordered]@{ name = $name; state = "$($_.State)"; start = 'with the machine' }
+        }
     }
 }
 
@@ -254,12 +263,12 @@ exit (Invoke-Step -Name 'observe' -Settings $Settings -Shape $shape -Body {
             routes = @(Get-Answer -Name 'routes' -Absent $absent -Question { Get-Route })
             neighbours = @(Get-Answer -Name 'neighbours' -Absent $absent -Question { Get-Neighbour })
             listening = @(Get-Answer -Name 'listening' -Absent $absent -Question { Get-Listener })
-            services = @(Get-Answer -Name 'services' -Absent $absent -Question { Get-NodeService -Names $Given.services })
+            services = @(Get-Answer -Name 'services' -Absent $absent -Question { Get-NodeService -Names $Given.services -Tasks $Given.tasks })
             rules = @(Get-Answer -Name 'rules' -Absent $absent -Question { Get-Rule -Ports $Given.ports })
             statistics = @(Get-Answer -Name 'statistics' -Absent $absent -Question { Get-Statistic })
             proxies = @(Get-Answer -Name 'proxies' -Absent $absent -Question { Get-Proxy })
             logs = @(Get-Answer -Name 'logs' -Absent $absent -Question {
-                    Get-LogEnd -Names $Given.services -Folder $Given.logs -Lines $Given.lines
+                    Get-LogEnd -Names (@($Given.services) + @($Given.tasks)) -Folder $Given.logs -Lines $Given.lines
                 })
             absent = $absent
         }

@@ -32,10 +32,14 @@ HNS_NETWORKS = (
 HNS_ENDPOINTS = (
     "Get-HnsEndpoint | Select-Object -Property Name, IPAddress, IsRemoteEndpoint, Policies"
 )
-RESTART_FLANNEL = "Restart-Service -Name 'flanneld'; then kube-proxy"
+_STOP, _START = (
+    f"{verb}-ScheduledTask -TaskName 'hybridlab-flanneld'" for verb in ("Stop", "Start")
+)
+_STOP += "; Stop-Process -Name 'flanneld'"
+RESTART_FLANNEL = f"{_STOP}; {_START}; Restart-Service -Name 'kube-proxy'"
 RECREATE_NETWORK = (
-    "Stop-Service -Name 'kube-proxy', 'flanneld'; Get-HnsNetwork | Where-Object -Property Name "
-    "-EQ -Value '{network}' | Remove-HnsNetwork; Start-Service -Name 'flanneld', 'kube-proxy' "
+    f"Stop-Service -Name 'kube-proxy'; {_STOP}; Get-HnsNetwork | Where-Object -Property Name "
+    f"-EQ -Value '{{network}}' | Remove-HnsNetwork; {_START}; Start-Service -Name 'kube-proxy' "
     "(the link drops for seconds)"
 )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from lab._errors import LabError, UsageError
-from lab.cluster.signatures import InLog, in_log
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts, rises
+from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.expectations import expect

@@ -32,6 +32,10 @@ class Counter:
     value: int
 
 
+SWITCHED = "hns card"
+"""The kind of a card of Windows that is in a virtual switch."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
     """A network device, whatever its kind."""

@@ -16,7 +16,7 @@ from ipaddress import ip_interface, ip_network
 from typing import Any
 
 from lab._deadline import Deadline
-from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
+from lab.facts.node import SWITCHED, Counter, LinkFacts, NodeFacts, PodFacts, SeenNeighbour, Unit
 from lab.facts.translations import Barrier, End, Masquerade, Translated, Translations
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import run_step
@@ -266,8 +266,9 @@ def facts(said: Object) -> NodeFacts:
     """What the step says. Pure; what cannot be read is in ``absent``."""
     read = _Reading(said)
     networks, endpoints = read.all("networks"), read.all("endpoints")
-    links = tuple(_links(read))
-    mtus = {_inner(link.name): link.mtu for link in links}
+    behind = _behind(read.all("adapters"))
+    links = tuple(_links(read, behind))
+    mtus = {_inner(link.name, behind): link.mtu for link in links}
     remote_routes, remote_neighbours, entries = remotes(networks)
     own = [text.partition("/")[0] for link in links for text in link.addresses]
     return NodeFacts(
@@ -276,8 +277,8 @@ def facts(said: Object) -> NodeFacts:
         links=(*links, *_networks(networks)),
         bridges=bridges(networks, mtus),
         tunnels=tunnels(networks),
-        routes=(*_routes(read.all("routes"), read.all("interfaces")), *remote_routes),
-        neighbours=(*_neighbours(read.all("neighbours")), *remote_neighbours),
+        routes=(*_routes(read.all("routes"), read.all("interfaces"), behind), *remote_routes),
+        neighbours=(*_neighbours(read.all("neighbours"), behind), *remote_neighbours),
         forwarding=entries,
         forwards=_forwards(read.all("interfaces")),
         translations=translations(read.all("policies"), endpoints, own),
@@ -286,7 +287,7 @@ def facts(said: Object) -> NodeFacts:
         listening=tuple(sorted(set(_listening(read.all("listening"))))),
         pods=pods(endpoints) if read.knows("endpoints") else None,
         units=tuple(_units(read)),
-        counters=tuple(_counters(read.all("statistics"))),
+        counters=tuple(_counters(read.all("statistics"), behind)),
         absent=tuple(read.absent.items()),
     )
 
@@ -320,25 +321,34 @@ class _Reading:
             return []
 
 
-def _links(read: _Reading) -> Iterator[LinkFacts]:
-    """The adapters, each with its addresses and MTU; a card keeps its name behind its switch.
+def _behind(adapters: Iterable[Object]) -> dict[str, str]:
+    """Each card that is in a virtual switch, by the adapter that took its place.
 
-    HNS takes a card's addresses away and gives them to ``vEthernet (NAME)``, which has its MAC.
+    It has the card's MAC; its name need not be ``vEthernet (CARD)``, which a container's adapter
+    may have (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
     """
+    listed = [(str(one["name"]), mac(one.get("mac"))) for one in adapters]
+    cards = {own: name for name, own in listed if own and not name.startswith(_VIRTUAL)}
+    return {name: cards[own] for name, own in listed if name.startswith(_VIRTUAL) and own in cards}
+
+
+def _links(read: _Reading, behind: Mapping[str, str]) -> Iterator[LinkFacts]:
+    """The adapters, each with its addresses and MTU; a card keeps its name behind its switch."""
     adapters = {str(one["name"]): one for one in read.all("adapters")}
     addresses: dict[str, list[str]] = {}
     for one in read.all("addresses"):
         addresses.setdefault(str(one["name"]), []).append(f"{one['address']}/{one['length']}")
     states = {str(one["name"]): one for one in read.all("interfaces")}
+    switched = {card: name for name, card in behind.items()}
     for name, adapter in adapters.items():
-        behind = f"{_VIRTUAL}{name})"
-        shown = behind if behind in adapters else name
-        if name.startswith(_VIRTUAL) and _inner(name) in adapters:
+        if name in behind:
             continue
+        shown = switched.get(name, name)
+        virtual = "hns" if name.startswith(_VIRTUAL) else ""
         status = str(adapter.get("status", "")).lower()
         yield LinkFacts(
             name=name,
-            kind="hns" if name.startswith(_VIRTUAL) else "",
+            kind=SWITCHED if name in switched else virtual,
             mac=mac(adapters[shown].get("mac")),
             addresses=tuple(addresses.get(shown, ())),
             mtu=int(states.get(shown, {}).get("mtu") or 0),
@@ -347,8 +357,10 @@ def _links(read: _Reading) -> Iterator[LinkFacts]:
         )
 
 
-def _inner(name: str) -> str:
-    return name.removeprefix(_VIRTUAL).removesuffix(")") if name.startswith(_VIRTUAL) else name
+def _inner(name: str, behind: Mapping[str, str]) -> str:
+    if name in behind or not name.startswith(_VIRTUAL):
+        return behind.get(name, name)
+    return name.removeprefix(_VIRTUAL).removesuffix(")")
 
 
 def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
@@ -357,7 +369,9 @@ def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
         yield LinkFacts(str(network.get("Name", "")), "hns", "", (), 0, up=True, carrier=True)
 
 
-def _routes(entries: Iterable[Object], interfaces: Iterable[Object]) -> Iterator[Route]:
+def _routes(
+    entries: Iterable[Object], interfaces: Iterable[Object], behind: Mapping[str, str]
+) -> Iterator[Route]:
     """The best route of each destination, by its own metric and its interface's."""
     metrics = {str(one["name"]): int(one.get("metric") or 0) for one in interfaces}
     best: dict[str, tuple[int, Route]] = {}
@@ -368,7 +382,7 @@ def _routes(entries: Iterable[Object], interfaces: Iterable[Object]) -> Iterator
         via = str(one.get("via") or _ANYWHERE)
         route = Route(
             "default" if destination == _DEFAULT else destination,
-            _inner(device),
+            _inner(device, behind),
             None if via == _ANYWHERE else via,
         )
         metric = int(one.get("metric") or 0) + metrics.get(device, 0)
@@ -377,14 +391,14 @@ def _routes(entries: Iterable[Object], interfaces: Iterable[Object]) -> Iterator
     yield from (route for _, route in best.values())
 
 
-def _neighbours(entries: Iterable[Object]) -> Iterator[SeenNeighbour]:
+def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[SeenNeighbour]:
     for one in entries:
         address, owner = str(one["address"]), mac(one.get("mac"))
         if address.startswith(("224.", "239.")) or address == "255.255.255.255":
             continue
         unknown = owner in {"", "00:00:00:00:00:00"}
         yield SeenNeighbour(
-            Neighbour(address, "" if unknown else owner, _inner(str(one["name"]))),
+            Neighbour(address, "" if unknown else owner, _inner(str(one["name"]), behind)),
             str(one.get("state", "")).upper(),
         )
 
@@ -446,9 +460,9 @@ def _units(read: _Reading) -> Iterator[Unit]:
         yield Unit(name, f"{state}{more}", logs.get(name, ()))
 
 
-def _counters(entries: Iterable[Object]) -> Iterator[Counter]:
+def _counters(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterator[Counter]:
     for one in entries:
-        name = _inner(str(one["name"]))
+        name = _inner(str(one["name"]), behind)
         for key, value in one.items():
             if key != "name" and value:
                 yield Counter(f"{name} {key.replace('_', ' ')}", int(value))

@@ -24,8 +24,8 @@ from xml.sax.saxutils import escape
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
-from lab.cluster.signatures import InLog
 from lab.explain.question import known
+from lab.facts.signatures import InLog
 from lab.inventory import loader
 from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab

@@ -14,6 +14,7 @@ from typing import Any
 
 from double.guest import Guest
 from double.script import Answer, Asked
+from stand_in.guest import habits
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
@@ -251,6 +252,8 @@ class Node:
                 self.networks.append({"name": one["Name"], "type": one["Type"], "prefix": prefix})
 
     def _node_task(self, given: Settings) -> tuple[bool, Settings]:
+        assert (self.guest.root / "C" / "hybridlab" / "node-keep.ps1").exists()
+        assert json.loads(self.texts[given["settings"]])["program"].endswith("kube-log-runner.exe")
         changed = self.tasks.get(given["task"]) != "Running"
         self.tasks[given["task"]] = "Running"
         if given["task"] == "flanneld":
@@ -258,9 +261,18 @@ class Node:
         return changed, {"state": "Running", "started": changed}
 
     def _flannel(self) -> None:
+        """flanneld names the adapter that has the node's address."""
         conf = json.loads(self.texts["C:\\etc\\kube-flannel\\net-conf.json"])
         if conf["Backend"]["Type"] == "vxlan":
             own = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}
+            adapter = "vEthernet (Ethernet)" if self.networks else "Ethernet"
+            refused = habits.hns_refuses(adapter, switched=bool(self.networks))
+            if own not in self.networks and refused:
+                self.kubelet_log = (
+                    "E0510 14:32:08.5 main.go:359] Error registering network: failed to create "
+                    f"HostComputeNetwork flannel.4096: {refused}\n"
+                )
+                return
             if own not in self.networks:
                 self.networks.append(own)
         self.there.add("C:\\run\\flannel\\subnet.env")

@@ -53,7 +53,8 @@ PREFERENCES = frozenset({"erroractionpreference", "progresspreference"})
 SWITCHES = frozenset(
     """
     allusers atstartup force includehidden includemanagementtools leaf online parent recurse
-    resetserveraddresses skipnetworkprofilecheck unique compress directory file disablenamechecking
+    nonewwindow passthru resetserveraddresses skipnetworkprofilecheck unique compress directory
+    file disablenamechecking
     """.split()  # noqa: SIM905  a table that people read
 )
 """Parameters that take no value."""
@@ -64,7 +65,7 @@ CMDLETS = {
     name.lower(): frozenset(parameters.lower().split())
     for name, parameters in {
         "Add-Content": "LiteralPath Value Encoding",
-        "Add-Member": "MemberType Name Value",
+        "Add-Member": "MemberType Name Value Force",
         "Add-MpPreference": "ExclusionProcess Force",
         "Add-Type": "TypeDefinition",
         "Add-WindowsCapability": "Online Name",
@@ -78,9 +79,11 @@ CMDLETS = {
         "ForEach-Object": "Process",
         "Get-AppxPackage": "AllUsers",
         "Get-ChildItem": "Path LiteralPath Filter Recurse Directory File",
+        "Get-CimInstance": "ClassName",
         "Get-Command": "Name CommandType",
         "Get-Content": "LiteralPath Tail",
         "Get-Date": "",
+        "Get-DnsClientServerAddress": "",
         "Get-FileHash": "LiteralPath Algorithm",
         "Get-HnsEndpoint": "",
         "Get-HnsNetwork": "",
@@ -122,7 +125,7 @@ CMDLETS = {
         "New-Object": "TypeName ArgumentList",
         "New-ScheduledTaskAction": "Execute Argument",
         "New-ScheduledTaskPrincipal": "UserId LogonType RunLevel",
-        "New-ScheduledTaskSettingsSet": "RestartCount RestartInterval ExecutionTimeLimit",
+        "New-ScheduledTaskSettingsSet": "",
         "New-ScheduledTaskTrigger": "AtStartup",
         "New-SelfSignedCertificate": "",
         "Register-ScheduledTask": "TaskName Action Trigger Principal Force",
@@ -152,9 +155,11 @@ CMDLETS = {
         "Set-TimeZone": "Id",
         "Sort-Object": "Unique",
         "Split-Path": "Path Parent Leaf",
+        "Start-Process": "FilePath ArgumentList NoNewWindow PassThru",
         "Start-ScheduledTask": "TaskName",
         "Start-Service": "Name",
         "Start-Sleep": "Seconds Milliseconds",
+        "Stop-Process": "Id Force",
         "Stop-ScheduledTask": "TaskName",
         "Stop-Service": "Name Force",
         "Test-Path": "Path LiteralPath PathType",

@@ -121,6 +121,30 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(
     assert not node.guest.script.unknown
 
 
+def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_meaning(
+    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W5, of the habit itself: a node whose card is in a virtual switch already."""
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
+    step = up_to(short_way(), "network")
+    node.networks.append({"name": "nat", "type": "nat", "prefix": "172.24.144.0/20"})
+    with pytest.raises(StepError, match=r"HostComputeNetwork flannel\.4096(.|\n)*that means: "):
+        step.run()
+
+
+def test_start_of_flanneld_that_cuts_its_own_shell_off_is_run_again(
+    node: Node, guest: Guest, way: Way
+) -> None:
+    def cut() -> Answer | None:
+        del node.before["node-task"]
+        trouble(guest, "Receive", "reset")
+        return None
+
+    node.before["node-task"] = cut
+    through(way())
+    assert node.steps.count("node-task") == 2
+
+
 def test_shell_is_not_touched_before_a_step_runs(guest: Guest, way: Way) -> None:
     way()
     assert not guest.script.asked
@@ -148,7 +172,8 @@ def test_token_leaves_nothing_on_the_guest(node: Node, way: Way) -> None:
 
 def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way) -> None:
     node.looks_until_made = 3
-    through(short_way())
+    node.vip = decided("host-gateway").network.endpoint_address or ""
+    through(short_way("host-gateway"))
     order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
     assert order[-1] == "node-files"
     assert order.count("hns-state") >= 5
@@ -232,8 +257,8 @@ def test_node_that_never_registers_is_told_with_the_kubelets_words(
 
 def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, short_way: Way) -> None:
     node.hns_error = "HNS refused POST /networks: The parameter is incorrect."
-    with pytest.raises(StepError, match="making HNS networks on 'win1': HNS refused POST"):
-        through(short_way())
+    with pytest.raises(StepError, match="making HNS networks on 'node009': HNS refused POST"):
+        through(short_way("upstream-tor"))
 
 
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
@@ -241,7 +266,7 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
 ) -> None:
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 4.0)
     monkeypatch.setattr(bring_up, "ONE_LOOK_SECONDS", 1.0)
-    step = up_to(way(), "network")
+    step = up_to(way("upstream-tor"), "network")
 
     def away(_: str) -> None:
         """The link drops, and nothing brings it back."""
@@ -252,7 +277,7 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     with pytest.raises(DeadlineError) as caught:
         step.run()
     words = str(caught.value)
-    assert "waiting for 'win1' to be back with its HNS networks" in words
+    assert "waiting for 'node009' to be back with its HNS networks" in words
     assert "'win1' is away" in words
     assert "C:\\hybridlab\\log" in caught.value.hint
 
@@ -262,7 +287,7 @@ def test_networks_that_never_come_are_given_up_with_what_there_is(
 ) -> None:
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     node.looks_until_made = 10_000
-    step = up_to(short_way(), "network")
+    step = up_to(short_way("upstream-tor"), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
         step.run()
 
@@ -280,7 +305,7 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(
         return None
 
     node.before["hns-state"] = drop
-    through(way())
+    through(way("upstream-tor"))
     assert next(drops, None) is None
 
 
@@ -306,9 +331,10 @@ def test_step_that_breaks_midway_is_fixed_by_the_next_run(
         return Answer(1, b"", b"killed\r\n")
 
     node.before[at] = broken
+    node.vip = decided("host-gateway").network.endpoint_address or ""
     with pytest.raises(BrokenError):
-        through(short_way())
-    through(short_way())
+        through(short_way("host-gateway"))
+    through(short_way("host-gateway"))
     assert api.known == {"win1"}
     assert node.services["kube-proxy"]["state"] == "Running"
 

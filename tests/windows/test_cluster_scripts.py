@@ -7,15 +7,16 @@ import re
 
 import pytest
 from cluster_nodes import decided
-from powershell_lint import lint
-from powershell_syntax import Script, imported, load, names
+from powershell_syntax import load, names
 from test_powershell_settings import asked_of_given, kinds, shape
 
 from lab.cluster.windows import steps
-from lab.cluster.windows.network import flanneld_script
+from lab.cluster.windows.network import flanneld_program
 
 MAKER = "hns-make"
 """No step of its own: a task runs it with the settings of hns-network."""
+KEEPER = "node-keep"
+"""What the task of node-task runs."""
 NAMES = names("cluster")
 NESTED = {
     ("node-bundle", "$fileShape"): steps.BundleFile,
@@ -27,7 +28,7 @@ NESTED = {
 
 
 def test_every_cluster_step_has_its_script_and_every_script_its_step():
-    ours = {"cluster/cluster.psm1", f"cluster/{MAKER}.ps1"}
+    ours = {"cluster/cluster.psm1", f"cluster/{MAKER}.ps1", f"cluster/{KEEPER}.ps1"}
     assert {f"cluster/{step.name}.ps1" for step in steps.STEPS} | ours == set(NAMES)
 
 
@@ -84,8 +85,8 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
     assert (match[1].split() if match else []) == wanted
 
 
-def test_start_script_of_flannel_passes_the_gate_too():
+def test_keeper_reads_what_is_written_for_flanneld():
     plan = decided("overlay")
-    script = Script("StartFlanneld.ps1", flanneld_script(plan.cluster, plan.node).encode())
-    assert script.errors == ()
-    assert lint(script, imported(NAMES[0])) == []
+    written = flanneld_program(plan.cluster, plan.node)
+    assert set(shape(f"cluster/{KEEPER}.ps1", "$shape")) == set(written)
+    assert set(asked_of_given(load(f"cluster/{KEEPER}.ps1"))) == set(written)

@@ -5,19 +5,24 @@ The sources are in :mod:`stand_in.guest.habits`; what has none is marked inferre
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import answers
 import pytest
+from cluster_nodes import JOIN, decided
 from lxml import etree
 from stand_in.guest import habits
 
+from lab.explain import check
+from lab.facts.signatures import match
 from lab.imaging import recipes
 from lab.imaging.windows import answer
 from lab.imaging.windows.answer import clone_answer_file
 from lab.imaging.windows.settings import CloneSettings
-from lab.imaging.windows.steps import Sysprep, WsMan, golden_steps
+from lab.imaging.windows.steps import Observe, Sysprep, WsMan, golden_steps
 from lab.providers.libvirt import documents
 from lab.providers.libvirt.documents import VirtualMachine
 
@@ -113,3 +118,83 @@ def test_every_echo_on_the_serial_port_ends_in_success() -> None:
     for document in DOCUMENTS.values():
         for line in re.findall(r"cmd(?:\.exe)? /c [^<]*COM1[^<]*", document.decode()):
             assert "exit /b 0" in line, line
+
+
+SCRIPTS = Path(__file__).parents[2] / "images" / "windows"
+MEETS: tuple[tuple[str, str, str, str], ...] = (
+    ("W3", "cluster/node-join.ps1", r'\$env:Path = "\$folder;.*\n.*\n.*Invoke-Native .*join', ""),
+    (
+        "W9",
+        "cluster/cluster.psm1",
+        r"if \(-not \(Get-VirtualAdapter -Card \$Card\)\) \{\n.*'NetworkAdapterName'",
+        "",
+    ),
+    ("W10", "cluster/node-keep.ps1", r"while \(\$true\) \{[^}]*Invoke-Program ", ""),
+    ("W10", "cluster/node-task.ps1", r"RestartCount = 255\n", r"RestartCount 999"),
+    ("W10", "cluster/node-task.ps1", r"Stop-Program -Name \$Given\.programs\n.*Register-", ""),
+    ("W11", "cluster/cluster.psm1", r"(?s)function Restore-Card.*-NlMtuBytes \$Card\.mtu", ""),
+    ("W11", "cluster/cluster.psm1", r"Set-DnsClientServerAddress -InterfaceIndex \$index", ""),
+    ("W13", "cluster/cluster.psm1", r"'already attached'\) \{\s+break", ""),
+    ("W13", "cluster/cluster.psm1", r"DELETE -Path \"/endpoints/\$\(\$there\.ID\)\"", ""),
+    ("W18", "containerd.ps1", r"'--register-service', '--log-file', \$Given\.log", ""),
+    ("W19", "containerd.ps1", r"Test-Path -LiteralPath \"\\\\\.\\pipe\\\$pipe\"", r"GetFiles"),
+    ("W19", "hybridlab.psm1", r"\$there\.Length -gt 0", ""),
+    (
+        "W19",
+        "cluster/node-bundle.ps1",
+        r"Wait-Until -What \"'\$\(\$File\.target\)' to be free\"",
+        "",
+    ),
+    ("W19", "clone.ps1", r"-eq \$wanted -and \$_\.Name -notlike 'vEthernet\*'", ""),
+)
+"""What scripts have, and have not, as far as a text can tell; tests/powershell runs them."""
+
+
+@pytest.mark.parametrize(("habit", "script", "has", "lacks"), MEETS)
+def test_scripts_meet_habits(habit: str, script: str, has: str, lacks: str) -> None:
+    text = (SCRIPTS / script).read_text()
+    assert re.search(has, text), f"{habit}: {script} has no {has}"
+    assert not (lacks and re.search(lacks, text)), f"{habit}: {script} has {lacks}"
+
+
+def test_no_network_is_made_before_flannel_s_overlay() -> None:
+    """W5: flanneld names the adapter of the node's address, which may not be a virtual one."""
+    assert not habits.hns_refuses("Ethernet", switched=False)
+    assert "(0x57)" in habits.hns_refuses("vEthernet (Ethernet)", switched=True)
+    for topology in ("overlay", "kubeinit", "calico-vxlan"):
+        assert decided(topology).hns_network() is None
+    bridge = decided("upstream-tor").hns_network()
+    assert bridge is not None
+    assert '"Name":"External"' in bridge.networks[0]
+    assert "NetworkAdapterName" not in "".join(bridge.networks)  # W9: the node adds it once
+
+
+def test_short_names_on_hard_way_fail_as_wincni_s_do() -> None:
+    """W14: with the capability "dns" the pod's own search list would take the place of ours."""
+    (file,) = decided("hard-way").plugin_files().files
+    config = json.loads(file.text)
+    assert "dns" not in config["capabilities"]
+    assert config["dns"]["Search"] == ["svc.cluster.local"]
+
+
+def test_words_for_flanneld_on_windows_name_the_task() -> None:
+    """W18: there is no service of that name."""
+    for words in (check.RESTART_FLANNEL, check.RECREATE_NETWORK):
+        assert "Start-ScheduledTask -TaskName 'hybridlab-flanneld'" in words
+        assert not re.search(r"-Service [^;]*flanneld", words)
+    assert "flanneld" not in Observe().services
+    assert r"C:\etc\kubernetes\manifests" in decided("overlay").files(JOIN).folders
+
+
+@pytest.mark.parametrize("name", ["parameter", "adapter", "attached", "diskette"])
+def test_recorded_words_of_hns_are_explained_or_met(name: str) -> None:
+    recorded = json.loads((SCRIPTS.parents[1] / "tests/cases/windows/recorded.json").read_text())
+    said = recorded["hns"][name]
+    if name == "attached":
+        assert "already attached" in said  # what the script takes for success
+    elif name == "parameter":
+        refused = habits.hns_refuses("vEthernet (Ethernet)", switched=True)
+        assert refused.endswith(said)
+        assert [one.id for one in match([refused])] == ["hns-parameter"]
+    else:
+        assert match([said]), said

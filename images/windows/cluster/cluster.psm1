@@ -205,6 +205,228 @@ function Get-AddressIndex {
     return [int]$found[0].InterfaceIndex
 }
 
+# ---- the node's card, and what HNS makes on it
+
+function Get-Card {
+    <#
+    .SYNOPSIS
+    What of the node's card must outlive a virtual switch: noted once, before there is one.
+    #>
+    [CmdletBinding()]
+    [OutputType([psobject])]
+    param([Parameter(Mandatory)] [string]$Address)
+    $file = Get-StatePath -Name 'card.json'
+    if (Test-Path -LiteralPath $file -PathType Leaf) {
+        $noted = ConvertFrom-Json -InputObject ([System.IO.File]::ReadAllText($file))
+        if ($noted.address -eq $Address) {
+            return $noted
+        }
+    }
+    $index = Get-AddressIndex -Address $Address
+    if (-not $index) {
+        throw "no interface has the address $Address"
+    }
+    $adapter = Get-NetAdapter -IncludeHidden | Where-Object -FilterScript { $_.InterfaceIndex -eq $index }
+    if (([string]$adapter.Name).StartsWith('vEthernet')) {
+        throw "$Address is on '$($adapter.Name)' already, and nobody has noted what its card had"
+    }
+    $ip = @{ InterfaceIndex = $index; AddressFamily = 'IPv4' }
+    $read = Get-NetIPInterface @ip
+    $routes = @(Get-NetRoute @ip -ErrorAction SilentlyContinue | Where-Object -FilterScript { $_.NextHop -ne '0.0.0.0' })
+    $card = [ordered]@{
+        name = [string]$adapter.Name
+        mac = [string]$adapter.MacAddress
+        address = $Address
+        length = [int](Get-NetIPAddress -IPAddress $Address -AddressFamily IPv4).PrefixLength
+        mtu = [int]$read.NlMtu
+        metric = if ("$($read.AutomaticMetric)" -eq 'Enabled') { 0 } else { [int]$read.InterfaceMetric }
+        dns = @((Get-DnsClientServerAddress @ip).ServerAddresses | Where-Object -FilterScript { $_ })
+        routes = @($routes | ForEach-Object -Process {
+                @{ to = [string]$_.DestinationPrefix; via = [string]$_.NextHop }
+            })
+    }
+    $null = Set-TextFile -Path $file -Text (ConvertTo-AsciiJson -Value $card)
+    return ConvertFrom-Json -InputObject ([System.IO.File]::ReadAllText($file))
+}
+
+function Get-VirtualAdapter {
+    <#
+    .SYNOPSIS
+    The virtual adapter that has taken the card's place, by its MAC: its name may be any.
+    #>
+    [CmdletBinding()]
+    param([Parameter(Mandatory)] [psobject]$Card)
+    Get-NetAdapter -IncludeHidden | Where-Object -FilterScript {
+        $_.MacAddress -eq $Card.mac -and ([string]$_.Name).StartsWith('vEthernet')
+    }
+}
+
+function Wait-Address {
+    <#
+    .SYNOPSIS
+    Waits for the node's address to come back by itself; answers the interface, 0 where it does not.
+    #>
+    [CmdletBinding()]
+    [OutputType([int])]
+    param([Parameter(Mandatory)] [psobject]$Card)
+    foreach ($try in 1, 2, 3, 4, 5, 6, 7, 8, 9, 10) {
+        $index = Get-AddressIndex -Address $Card.address
+        if ($index) {
+            return $index
+        }
+        Write-Log -Message "$($Card.address) is on no interface, look $try of 10"
+        Start-Sleep -Seconds 2
+    }
+    return 0
+}
+
+function Restore-Card {
+    <#
+    .SYNOPSIS
+    Gives the node's adapter back what it had: address, routes, MTU, DNS servers, metric.
+
+    .DESCRIPTION
+    Windows moves the address to the virtual adapter itself, as a rule (sig-windows-tools 162). The
+    MTU becomes 1450, whatever the card's was (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
+    #>
+    [CmdletBinding()]
+    param([Parameter(Mandatory)] [psobject]$Card)
+    $index = Wait-Address -Card $Card
+    if (-not $index) {
+        $all = @(Get-NetAdapter -IncludeHidden | Where-Object -FilterScript { $_.MacAddress -eq $Card.mac })
+        $adapter = @(@(Get-VirtualAdapter -Card $Card) + $all)
+        if ($adapter.Count -eq 0) {
+            throw "$($Card.address) is lost, and no adapter has the MAC $($Card.mac)"
+        }
+        $index = [int]$adapter[0].InterfaceIndex
+        $null = New-NetIPAddress -InterfaceIndex $index -AddressFamily IPv4 -IPAddress $Card.address -PrefixLength $Card.length
+    }
+    $ip = @{ InterfaceIndex = $index; AddressFamily = 'IPv4' }
+    foreach ($route in $Card.routes) {
+        $there = @(Get-NetRoute @ip -DestinationPrefix $route.to -ErrorAction SilentlyContinue)
+        if (@($there | Where-Object -FilterScript { $_.NextHop -eq $route.via }).Count -eq 0) {
+            $null = New-NetRoute -InterfaceIndex $index -DestinationPrefix $route.to -NextHop $route.via
+        }
+    }
+    if (@($Card.dns).Count -gt 0) {
+        Set-DnsClientServerAddress -InterfaceIndex $index -ServerAddresses @($Card.dns)
+    }
+    if ($Card.metric) {
+        Set-NetIPInterface @ip -InterfaceMetric $Card.metric
+    }
+    if ([int](Get-NetIPInterface @ip).NlMtu -ne $Card.mtu) {
+        try {
+            Set-NetIPInterface @ip -NlMtuBytes $Card.mtu
+        } catch {
+            # Whether Windows takes more than 1450 here is not known; less than the wire's is safe.
+            Write-Log -Message "the MTU stays $([int](Get-NetIPInterface @ip).NlMtu), not $($Card.mtu): $_"
+        }
+    }
+}
+
+function Add-Network {
+    <#
+    .SYNOPSIS
+    The HNS network that is wanted, made if it is not there; another of its name goes.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Wanted,
+        [Parameter(Mandatory)] [psobject]$Card
+    )
+    $there = Find-Network -Wanted $Wanted
+    if ($there) {
+        return $there
+    }
+    foreach ($old in @(Get-HnsList -Kind networks | Where-Object -FilterScript { $_.Name -eq $Wanted.Name })) {
+        $null = Invoke-Hns -Method DELETE -Path "/networks/$($old.ID)" -Request ''
+        Restore-Card -Card $Card
+    }
+    # HNS refuses a card that is in a virtual switch already; without a name it takes that switch.
+    if (-not (Get-VirtualAdapter -Card $Card)) {
+        $Wanted | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
+    }
+    $request = ConvertTo-Json -InputObject $Wanted -Compress -Depth 6
+    Write-Log -Message "POST /networks $request"
+    $null = Invoke-Hns -Method POST -Path '/networks' -Request $request
+    Wait-Until -What "HNS network '$($Wanted.Name)'" -Seconds 60 -Condition {
+        if (Find-Network -Wanted $Wanted) {
+            return $true
+        }
+        return "networks $(@(Get-HnsList -Kind networks | ForEach-Object -Process { $_.Name }) -join ', ')"
+    }
+    Restore-Card -Card $Card
+    return Find-Network -Wanted $Wanted
+}
+
+function Get-OrNewEndpoint {
+    <#
+    .SYNOPSIS
+    The node's own endpoint, made if it is not there; another of its name goes.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Wanted,
+        [Parameter(Mandatory)] [string]$Network
+    )
+    $there = Find-Endpoint -Wanted $Wanted -Network $Network
+    if ($there) {
+        return $there
+    }
+    foreach ($old in @(Get-HnsList -Kind endpoints | Where-Object -FilterScript { $_.Name -eq $Wanted.Name })) {
+        $null = Invoke-Hns -Method DELETE -Path "/endpoints/$($old.ID)" -Request ''
+    }
+    $Wanted | Add-Member -MemberType NoteProperty -Name 'VirtualNetwork' -Value $Network -Force
+    $request = ConvertTo-Json -InputObject $Wanted -Compress -Depth 6
+    Write-Log -Message "POST /endpoints $request"
+    $null = Invoke-Hns -Method POST -Path '/endpoints' -Request $request
+    return Find-Endpoint -Wanted $Wanted -Network $Network
+}
+
+function Add-HostEndpoint {
+    <#
+    .SYNOPSIS
+    Makes the node's own endpoint, makes it one of the host, and has the host route for it.
+
+    .DESCRIPTION
+    After a restart there may be one that HNS cannot attach any more ("The object already exists",
+    "The wrong diskette is in the drive"; flannel 1112, 1423): it is made anew, once.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Wanted,
+        [Parameter(Mandatory)] [string]$Network,
+        [Parameter(Mandatory)] [string]$Attachment
+    )
+    foreach ($last in $false, $true) {
+        $there = Get-OrNewEndpoint -Wanted $Wanted -Network $Network
+        if (Get-AddressIndex -Address $Wanted.IPAddress) {
+            break
+        }
+        try {
+            $null = Invoke-Hns -Method POST -Path "/endpoints/$($there.ID)/attach" -Request $Attachment
+            break
+        } catch {
+            if ("$_" -match 'already attached') {
+                break
+            }
+            if ($last) {
+                throw
+            }
+            Write-Log -Message "endpoint '$($Wanted.Name)' is made anew: $_"
+            $null = Invoke-Hns -Method DELETE -Path "/endpoints/$($there.ID)" -Request ''
+        }
+    }
+    Wait-Until -What "the host to have $($Wanted.IPAddress)" -Seconds 60 -Condition {
+        if (Get-AddressIndex -Address $Wanted.IPAddress) {
+            return $true
+        }
+        return "endpoint '$($Wanted.Name)' is there, and no interface has its address"
+    }
+    $index = Get-AddressIndex -Address $Wanted.IPAddress
+    Set-NetIPInterface -InterfaceIndex $index -AddressFamily IPv4 -Forwarding Enabled
+}
+
 # ---- the bundle medium, tasks
 
 function Find-Medium {
@@ -258,6 +480,23 @@ function Get-TaskState {
         return ''
     }
     return [string]$found[0].State
+}
+
+function Stop-Program {
+    <#
+    .SYNOPSIS
+    Ends programs, and what logs for them: a task that is stopped leaves both.
+    #>
+    [CmdletBinding()]
+    [OutputType([bool])]
+    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
+    $found = @(Get-CimInstance -ClassName 'Win32_Process' | Where-Object -FilterScript {
+            $line = [string]$_.CommandLine
+            $logged = $_.Name -eq 'kube-log-runner.exe'
+            $Name -contains $_.Name -or ($logged -and @($Name | Where-Object -FilterScript { $line.Contains($_) }).Count -gt 0)
+        })
+    $found | ForEach-Object -Process { Stop-Process -Id $_.ProcessId -Force -ErrorAction SilentlyContinue }
+    return $found.Count -gt 0
 }
 
 function Get-StatePath {

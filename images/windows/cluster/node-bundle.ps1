@@ -38,6 +38,20 @@ function Test-Copied {
     return $there -ceq $File.sha256
 }
 
+function Stop-Holder {
+    <#
+    .SYNOPSIS
+    Stops those of the services that there are.
+    #>
+    [CmdletBinding()]
+    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
+    foreach ($one in $Name) {
+        if (Get-Service -Name $one -ErrorAction SilentlyContinue) {
+            Stop-Service -Name $one -Force
+        }
+    }
+}
+
 function Copy-Program {
     <#
     .SYNOPSIS
@@ -46,15 +60,25 @@ function Copy-Program {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$File,
-        [Parameter(Mandatory)] [string]$Source
+        [Parameter(Mandatory)] [string]$Source,
+        [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Stop
     )
     $null = New-Item -Path (Split-Path -Path $File.target -Parent) -ItemType Directory -Force
     $half = "$($File.target).part"
     [System.IO.File]::Copy($Source, $half, $true)
     [System.IO.File]::SetAttributes($half, 'Normal')
     Confirm-Sha256 -Path $half -Digest $File.sha256
-    $null = Remove-IfThere -Path $File.target
-    Move-Item -LiteralPath $half -Destination $File.target
+    # One that has crashed may be started once more in between, ten seconds after it.
+    Wait-Until -What "'$($File.target)' to be free" -Seconds 60 -Condition {
+        try {
+            Stop-Holder -Name $Stop
+            $null = Remove-IfThere -Path $File.target
+            Move-Item -LiteralPath $half -Destination $File.target
+            return $true
+        } catch {
+            return "$_"
+        }
+    }
 }
 
 exit (Invoke-Step -Name 'node-bundle' -Settings $Settings -Shape $shape -Body {
@@ -64,14 +88,10 @@ exit (Invoke-Step -Name 'node-bundle' -Settings $Settings -Shape $shape -Body {
         }
         $wanted = @($Given.files | Where-Object -FilterScript { -not (Test-Copied -File $_) })
         if ($wanted.Count -gt 0) {
-            foreach ($name in $Given.stop) {
-                if (Get-Service -Name $name -ErrorAction SilentlyContinue) {
-                    Stop-Service -Name $name -Force
-                }
-            }
+            Stop-Holder -Name $Given.stop
         }
         foreach ($file in $wanted) {
-            Copy-Program -File $file -Source (Get-MediumFile -Label $Given.label -Name $file.source)
+            Copy-Program -File $file -Source (Get-MediumFile -Label $Given.label -Name $file.source) -Stop $Given.stop
             $Result.Changed = $true
         }
         $Result.Facts = @{

@@ -19,6 +19,7 @@ $shape = @{
     services = 'string[]'
     tasks = 'string[]'
     paths = 'string[]'
+    programs = 'string[]'
 }
 
 exit (Invoke-Step -Name 'node-leave' -Settings $Settings -Shape $shape -Body {
@@ -28,6 +29,7 @@ exit (Invoke-Step -Name 'node-leave' -Settings $Settings -Shape $shape -Body {
             Stop-ScheduledTask -TaskName "hybridlab-$name"
             $null = Remove-Task -Name $name
         }
+        $null = Stop-Program -Name $Given.programs
         foreach ($name in $Given.stop) {
             if (Get-Service -Name $name -ErrorAction SilentlyContinue) {
                 Stop-Service -Name $name -Force

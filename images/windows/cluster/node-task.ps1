@@ -3,8 +3,8 @@
 Has the scheduler start a script with the machine, and now, anew where it has changed.
 
 .DESCRIPTION
-For a program that is no Windows service. It runs as SYSTEM, for as long as it likes, and again a
-minute after it ends. Facts: state, started.
+For a program that is no Windows service. It runs as SYSTEM, for as long as it likes. What it has
+started ends before it starts again. Facts: state, started.
 #>
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -18,18 +18,28 @@ Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'cluster.psm1') -F
 $shape = @{
     task = 'string'
     script = 'string'
+    settings = 'string'
+    programs = 'string[]'
     watched = 'string[]'
 }
 
 function Register-NodeTask {
     [CmdletBinding()]
     param([Parameter(Mandatory)] [psobject]$Given)
+    # 255 is the most that the scheduler's schema has. It counts starts that failed, not exit codes.
+    $again = @{
+        RestartCount = 255
+        RestartInterval = [TimeSpan]::FromMinutes(1)
+        ExecutionTimeLimit = [TimeSpan]::Zero
+        MultipleInstances = 'IgnoreNew'
+        StartWhenAvailable = $true
+    }
     $wanted = @{
         TaskName = "hybridlab-$($Given.task)"
-        Action = New-PowerShellAction -Arguments "-File $($Given.script)"
+        Action = New-PowerShellAction -Arguments "-File $($Given.script) -Settings $($Given.settings)"
         Trigger = New-ScheduledTaskTrigger -AtStartup
         Principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType ServiceAccount -RunLevel Highest
-        Settings = New-ScheduledTaskSettingsSet -RestartCount 999 -RestartInterval ([TimeSpan]::FromMinutes(1)) -ExecutionTimeLimit ([TimeSpan]::Zero)
+        Settings = New-ScheduledTaskSettingsSet @again
         Force = $true
     }
     $null = Register-ScheduledTask @wanted
@@ -38,7 +48,7 @@ function Register-NodeTask {
 exit (Invoke-Step -Name 'node-task' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         $stamp = Get-StatePath -Name "task-$($Given.task)"
-        $digest = Get-Digest -Text @($Given.script) -File (@($Given.script) + @($Given.watched))
+        $digest = Get-Digest -Text @($Given.script) -File (@($Given.script, $Given.settings) + @($Given.watched))
         $same = (Test-Path -LiteralPath $stamp -PathType Leaf) -and [System.IO.File]::ReadAllText($stamp) -ceq $digest
         $state = Get-TaskState -Name $Given.task
         $started = $false
@@ -46,6 +56,7 @@ exit (Invoke-Step -Name 'node-task' -Settings $Settings -Shape $shape -Body {
             if ($state -eq 'Running') {
                 Stop-ScheduledTask -TaskName "hybridlab-$($Given.task)"
             }
+            $null = Stop-Program -Name $Given.programs
             Register-NodeTask -Given $Given
             $null = Set-TextFile -Path $stamp -Text $digest
             Start-ScheduledTask -TaskName "hybridlab-$($Given.task)"

@@ -8,12 +8,13 @@ from typing import Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
-from lab.cluster import dns, signatures
+from lab.cluster import dns
 from lab.cluster.api import MERGE, NODES, Api, Object, Objects, namespaced, wait_for
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.documents import Document
 from lab.cluster.linux.operations import ClusterSite
 from lab.cluster.observed import DNS_SELECTOR, read_pod
+from lab.facts import signatures
 
 ADMIN = "/etc/kubernetes/admin.conf"
 READY_SECONDS = 300.0

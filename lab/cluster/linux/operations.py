@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Never
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster import signatures
+from lab.facts import signatures
 from lab.plan.canonical import digest
 from lab.remote.shell import Completed, Shell
 

@@ -13,7 +13,6 @@ from lab._log import say
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.signatures import match
 from lab.cluster.windows import paths, steps
 from lab.cluster.windows.join_checks import (
     WindowsObserved,
@@ -26,6 +25,7 @@ from lab.cluster.windows.join_checks import (
 from lab.cluster.windows.join_plan import JoinPlan
 from lab.cluster.windows.kubelet import KUBELET_SERVICE, Join, NodeApi
 from lab.cluster.windows.network import FLANNELD_TASK
+from lab.facts.signatures import match
 from lab.imaging.windows import steps as image_steps
 from lab.imaging.windows.steps import MODULE, Mirror, script
 from lab.plan.canonical import digest
@@ -45,7 +45,10 @@ ONE_LOOK_SECONDS = 90.0
 REBOOT_SECONDS = 900.0
 BACK_SECONDS = 600.0
 """For HNS networks: public recipes wait some minutes, see docs/decisions/0019-windows-nodes.md."""
-_BESIDE: Mapping[str, tuple[str, ...]] = {"hns-network": ("hns-make.ps1",)}
+_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "hns-network": ("hns-make.ps1",),
+    "node-task": ("node-keep.ps1",),
+}
 """What a step sends along, since a task of its own runs it."""
 _PRIVATE = 0o600
 
@@ -62,7 +65,9 @@ class Runner:
         """A deadline, with the machine's slowness counted in."""
         return Deadline(seconds * self._patience)
 
-    def run(self, step: steps.ClusterStep, deadline: Deadline | None = None) -> StepResult:
+    def run(
+        self, step: steps.ClusterStep | image_steps.HnsClean, deadline: Deadline | None = None
+    ) -> StepResult:
         """Run a step of a node.
 
         Raises
@@ -76,7 +81,8 @@ class Runner:
             content = script(f"{FOLDER}/{beside}")
             self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
             self._sent.add(beside)
-        content = script(f"{FOLDER}/{step.name}.ps1")
+        folder = "" if isinstance(step, image_steps.ImageStep) else f"{FOLDER}/"
+        content = script(f"{folder}{step.name}.ps1")
         return run_step(self.shell, content, script(MODULE), step.name, steps.settings(step), until)
 
     def run_of_image(self, step: image_steps.ImageStep) -> StepResult:
@@ -86,13 +92,12 @@ class Runner:
         until = self.seconds(step.deadline_s + REBOOT_SECONDS)
         return run_step_and_reboot(self.shell, content, script(MODULE), step.name, given, until)
 
-    def run_though_cut_off(self, step: image_steps.ImageStep) -> StepResult:
-        """Run a step of images that takes the machine off the net; cut off, it is run again."""
+    def run_though_cut_off(self, step: steps.NodeTask | image_steps.HnsClean) -> StepResult:
+        """Run a step that takes the machine off the net; cut off, it is run again."""
         until = self.seconds(step.deadline_s + BACK_SECONDS)
-        content, given = script(f"{step.name}.ps1"), image_steps.settings(step)
         while True:
             try:
-                return run_step(self.shell, content, script(MODULE), step.name, given, until)
+                return self.run(step, until)
             except (ConnectionLostError, UnreachableError):
                 self.shell.wait(until)
 
@@ -352,7 +357,9 @@ class WindowsBringUp:
 
     def _start_flannel(self) -> None:
         self.runner.run(self.plan.flannel_files(self.join()))
-        self.runner.run(self.plan.flannel_task())
+        if self.plan.network.kind == "Overlay":
+            say(f"{self.plan.node.name}: flanneld makes its network; it is off the net for seconds")
+        self.runner.run_though_cut_off(self.plan.flannel_task())
 
     def _wait_for_foreign(self, doing: str) -> None:
         """Until flannel or Calico has made the network; why not, its log says."""

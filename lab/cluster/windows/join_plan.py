@@ -36,9 +36,10 @@ from lab.cluster.windows.kubelet import (
 )
 from lab.cluster.windows.network import (
     ENDPOINT_OFFSET,
+    FLANNELD_PROGRAMS,
     FLANNELD_TASK,
     WindowsPodNetwork,
-    flanneld_script,
+    flanneld_program,
     net_conf,
     node_network,
 )
@@ -120,7 +121,8 @@ def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "name": network.name,
         "cniVersion": "0.2.0",
         "type": "sdnbridge",
-        "capabilities": _CAPABILITIES,
+        # Not "dns": the pod's own search list would take the place of the one below.
+        "capabilities": {"portMappings": True},
         "ipam": {
             "environment": "azure",
             "subnet": network.pod_cidr,
@@ -157,36 +159,26 @@ def _policies(
 
 
 EXTERNAL = "External"
-"""A network that is there only so that the virtual switch is: its making drops the link, and that
-of all later ones does not (start-kubelet.ps1 of microsoft/SDN)."""
-_EXTERNAL_PREFIX = "192.168.255.0/30"
-_EXTERNAL_GATEWAY = "192.168.255.1"
-_EXTERNAL_VSID = 9999
-"""Any but the overlay's own."""
+"""A bridge that is there only so that the virtual switch is: its making drops the link, and that
+of all later ones does not (start-kubelet.ps1 of microsoft/SDN). Before an overlay there is none:
+flanneld hands HNS the name of the adapter that has the node's address, and HNS refuses that of a
+virtual one (0x57, flannel issue 1966)."""
+_EXTERNAL_SUBNET = {"AddressPrefix": "192.168.255.0/30", "GatewayAddress": "192.168.255.1"}
 HOST_COMPARTMENT = 1
 
 
-def external_network(network: WindowsPodNetwork) -> Document:
-    """The network that makes the virtual switch, of the same kind as the one that is wanted."""
-    subnet: Document = {"AddressPrefix": _EXTERNAL_PREFIX, "GatewayAddress": _EXTERNAL_GATEWAY}
-    if network.kind == "Overlay":
-        subnet["Policies"] = [{"Type": "VSID", "VSID": _EXTERNAL_VSID}]
-    return {"Type": network.kind, "Name": EXTERNAL, "Subnets": [subnet]}
-
-
-def pod_network(network: WindowsPodNetwork) -> Document:
-    """The l2bridge of the pods."""
-    subnet = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
-    return {"Type": network.kind, "Name": network.name, "Subnets": [subnet]}
-
-
 def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
-    """Those that the lab makes, in order; none where Calico makes them all."""
-    if network.maker == "calico":
-        return ()
+    """Those that the lab makes, in order; none of an overlay, whose maker makes them all."""
     if network.kind == "Overlay":
-        return (external_network(network),)
-    return external_network(network), pod_network(network)
+        return ()
+    subnets = {
+        EXTERNAL: _EXTERNAL_SUBNET,
+        network.name: {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway},
+    }
+    return tuple(
+        {"Type": network.kind, "Name": name, "Subnets": [subnet]}
+        for name, subnet in subnets.items()
+    )
 
 
 def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
@@ -339,9 +331,10 @@ class JoinPlan:
                 paths.CNI_CONF,
                 paths.PROXY_CONF,
                 paths.FLANNEL_CONF,
-                paths.FLANNEL_START,
+                paths.FLANNEL_PROGRAM,
                 paths.SUBNET_ENV,
             ),
+            programs=FLANNELD_PROGRAMS,
         )
 
     def bundle_programs(self) -> tuple[Program, ...]:
@@ -386,6 +379,7 @@ class JoinPlan:
         return steps.NodeFiles(
             folders=(
                 paths.PKI,
+                paths.MANIFESTS,
                 paths.CNI_CONF,
                 *(
                     paths.log_file(one).rpartition("\\")[0]
@@ -456,7 +450,9 @@ class JoinPlan:
             files=(
                 _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
                 steps.NodeFile(paths.NET_CONF, net_conf(self.cluster, self.network)),
-                steps.NodeFile(paths.FLANNEL_START, flanneld_script(self.cluster, self.node)),
+                steps.NodeFile(
+                    paths.FLANNEL_PROGRAM, json_text(flanneld_program(self.cluster, self.node))
+                ),
             ),
         )
 
@@ -464,7 +460,11 @@ class JoinPlan:
     def flannel_task() -> steps.NodeTask:
         """flanneld, started with the machine."""
         return steps.NodeTask(
-            FLANNELD_TASK, paths.FLANNEL_START, (paths.NET_CONF, paths.FLANNEL_CONF)
+            task=FLANNELD_TASK,
+            script=paths.KEEPER,
+            settings=paths.FLANNEL_PROGRAM,
+            programs=FLANNELD_PROGRAMS,
+            watched=(paths.NET_CONF, paths.FLANNEL_CONF),
         )
 
     def plugin_files(self) -> steps.NodeFiles | None:

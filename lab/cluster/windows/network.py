@@ -174,6 +174,10 @@ def _nth_address(node: ClusterNode, offset: int) -> str:
 
 FLANNELD_TASK = "flanneld"
 """The scheduler has it as ``hybridlab-flanneld``."""
+FLANNELD_PROGRAMS = ("flanneld.exe",)
+PAUSE_SECONDS = 5
+"""Before each start of flanneld: the first takes the node off the net for seconds, and who asked
+for it has the answer by then."""
 
 
 def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
@@ -209,24 +213,16 @@ def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
     }
 
 
-def flanneld_script(cluster: Cluster, node: ClusterNode) -> str:
-    """``StartFlanneld.ps1``."""
-    told = "\n".join(
-        f"[Environment]::SetEnvironmentVariable('{key}', '{value}', 'Process')"
-        for key, value in flanneld_environment(cluster, node).items()
-    )
-    given = [
-        f"--log-file={paths.log_file(FLANNELD_TASK)}",
-        f"{paths.PROGRAMS}\\flanneld.exe",
-        *flanneld_arguments(node),
-    ]
-    listed = ",\n    ".join(f"'{one}'" for one in given)
-    return (
-        "Set-StrictMode -Version 3.0\n"
-        "$ErrorActionPreference = 'Stop'\n"
-        "$ProgressPreference = 'SilentlyContinue'\n"
-        f"{told}\n"
-        f"$given = @(\n    {listed}\n)\n"
-        f"& '{paths.PROGRAMS}\\kube-log-runner.exe' @given\n"
-        "exit $LASTEXITCODE\n"
-    )
+def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
+    """What ``node-keep.ps1`` keeps running."""
+    return {
+        "address": node.address,
+        "program": f"{paths.PROGRAMS}\\kube-log-runner.exe",
+        "arguments": [
+            f"--log-file={paths.log_file(FLANNELD_TASK)}",
+            f"{paths.PROGRAMS}\\flanneld.exe",
+            *flanneld_arguments(node),
+        ],
+        "environment": [f"{k}={v}" for k, v in flanneld_environment(cluster, node).items()],
+        "pause_seconds": PAUSE_SECONDS,
+    }

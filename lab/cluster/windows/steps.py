@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, get_args
 
+from lab.imaging.windows.steps import ImageStep
+
 _MINUTE = 60
 
 
@@ -154,6 +156,8 @@ class NodeLeave:
     tasks: tuple[str, ...]
     """The lab's scheduled tasks, without ``hybridlab-``."""
     paths: tuple[str, ...]
+    programs: tuple[str, ...]
+    """What the tasks have started, which may outlive them: ``flanneld.exe``."""
 
     name: ClassVar[str] = "node-leave"
     deadline_s: ClassVar[int] = 5 * _MINUTE
@@ -197,6 +201,10 @@ class NodeTask:
     task: str
     script: str
     """Path on the node."""
+    settings: str
+    """Path of the script's settings."""
+    programs: tuple[str, ...]
+    """What it starts, which ends with it."""
     watched: tuple[str, ...]
     """Files whose change makes it restart."""
 
@@ -272,6 +280,6 @@ STEPS: tuple[type[ClusterStep], ...] = get_args(ClusterStep)
 """All there are."""
 
 
-def settings(step: ClusterStep) -> dict[str, Any]:
+def settings(step: ClusterStep | ImageStep) -> dict[str, Any]:
     """The step's settings, as JSON holds them and its script reads them."""
     return asdict(step)

@@ -92,6 +92,7 @@ class Containerd(ImageStep):
     cni_conf: str = "C:\\etc\\cni\\net.d"
     mirrors: str = "C:\\ProgramData\\containerd\\certs.d"
     """Folder of the registries' mirrors; that of the step ``registry-mirrors``."""
+    log: str = "C:\\var\\log\\containerd\\containerd.log"
     pipe_seconds: int = 120
     """How long containerd may take to answer."""
 
@@ -103,7 +104,7 @@ class Containerd(ImageStep):
 class HnsClean(ImageStep):
     """Removes what an earlier lab left in the Host Networking Service."""
 
-    stop: tuple[str, ...] = ("kubelet", "kube-proxy", "flanneld", "containerd")
+    stop: tuple[str, ...] = ("kubelet", "kube-proxy", "containerd")
     """Services that would make it again."""
     keep: tuple[str, ...] = ()
     """Names of networks that stay."""
@@ -150,7 +151,9 @@ class OpenSsh(ImageStep):
 class Observe(ImageStep):
     """What the node's network is now, and how its services are; changes nothing."""
 
-    services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy", "flanneld")
+    services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy")
+    tasks: tuple[str, ...] = ("flanneld",)
+    """Programs that are a task of the scheduler, ``hybridlab-NAME``."""
     logs: str = "C:\\var\\log"
     """Folder of the services' logs, ``SERVICE\\SERVICE.log`` in it."""
     lines: int = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster.signatures import SignatureMatch, in_log, match, table
+from lab.facts.signatures import SignatureMatch, in_log, match, table
 
 OBSERVERS = Path(__file__).parents[2] / "cases/observers"
 CASES: dict[str, dict[str, str]] = json.loads((OBSERVERS / "signatures.json").read_text())

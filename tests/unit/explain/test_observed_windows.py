@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from observed_nodes import Said, changed, intent, windows, without
@@ -222,3 +223,60 @@ def test_the_second_schema_of_policies_is_read_too() -> None:
         ]
     v2 = {**said, "networks": [json.dumps(one) for one in networks]}
     assert told(machine, v2) == []
+
+
+RECORDED = json.loads((Path(__file__).parents[2] / "cases/windows/recorded.json").read_text())
+
+
+def recorded(when: str) -> Said:
+    """What Get-NetAdapter and netsh said, as observe.ps1 tells it."""
+    seen = RECORDED["adapters"][when]
+    lists = {
+        "adapters": [{"name": n, "mac": m, "status": "Up"} for n, m in seen["adapters"]],
+        "interfaces": [{"name": n, "mtu": mtu} for n, mtu in seen["mtu"]],
+        "addresses": [{"name": n, "address": a, "length": 32} for n, a in seen["addresses"]],
+        "networks": seen["networks"],
+    }
+    return {key: [json.dumps(one) for one in found] for key, found in lists.items()}
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_card_is_found_behind_its_switch_by_its_mac(when: str) -> None:
+    """W12, recorded: 'vEthernet (Ethernet)' is a container's, the card's is called '... 2'."""
+    found = facts(recorded(when))
+    card = found.link("Ethernet")
+    assert card is not None
+    assert (card.mac, card.addresses) == ("42:01:0a:8a:00:05", ("10.138.0.5/32",))
+    assert card.mtu == {"before": 1432, "after": 1450}[when]
+    container = found.link("vEthernet (Ethernet)")
+    assert container is not None
+    assert container.mac == "00:15:5d:63:74:e3"
+    assert found.link("vEthernet (Ethernet) 2") is None
+
+
+@pytest.mark.parametrize(
+    ("mtu", "plan", "wrong"),
+    [
+        (1450, 1500, False),
+        (1500, 1500, False),
+        (1450, 1450, False),
+        (1450, 1432, True),
+        (1400, 1500, True),
+        (1501, 1500, True),
+    ],
+)
+def test_an_mtu_behind_a_switch_may_be_1450_and_never_more_than_the_plan_s(
+    mtu: int, plan: int, wrong: bool
+) -> None:
+    """W11, recorded: the card had 1432, and its adapter behind the switch gets 1450."""
+    machine, whole = windows_node("overlay")
+    cards = tuple(replace(one, mtu=plan) for one in machine.interfaces)
+    machine = replace(machine, interfaces=cards)
+    said = windows(machine, whole)
+    lists = [json.loads(one) for one in said["interfaces"]]
+    behind = f"vEthernet ({machine.interfaces[0].name})"
+    said["interfaces"] = [
+        json.dumps(one | ({"mtu": mtu} if one["name"] == behind else {})) for one in lists
+    ]
+    kinds = [kind for kind, _ in told(machine, said)]
+    assert ("link-mtu" in kinds) == wrong

@@ -25,6 +25,11 @@ SOURCES: Mapping[str, str] = {
     "the BIOS clock is local time": "kubernetes-sigs/image-builder sets RealTimeIsUniversal",
     "2025 stops at driver paths that are not there": "devcell-sh/go-winkit, 0x80070001, on Windows "
     "11; inferred for Server",
+    "HNS takes no virtual adapter's name": "flannel-io/flannel issue 1966, and "
+    "Azure/azure-container-networking pull request 813: 'HNS returns error if the supplied adapter "
+    "name contains vEthernet prefix'",
+    "HNS takes no card that is in a switch": "microsoft/SDN issue 269, sig-windows-tools issue "
+    "291; that it always refuses is inferred",
     "the first CD of Windows PE may be C": "oxidecomputer/windows-image-builder lists C to H",
 }
 REMOVABLE = ("autounattend.xml", "unattend.xml")
@@ -88,6 +93,21 @@ def find_answer(
             if name in root and f'pass="{phase}"'.encode() in root[name]:
                 return name, root[name]
     return None
+
+
+def hns_refuses(adapter: str, *, switched: bool) -> str:
+    """What HNS says to a network on an adapter of that name; empty where it makes it.
+
+    ``switched``: whether the card is in a virtual switch already.
+    """
+    if adapter.startswith("vEthernet"):
+        return (
+            "hcnCreateNetwork failed in Win32: The parameter is incorrect. (0x57) "
+            '{"Success":false,"Error":"The parameter is incorrect. ","ErrorCode":2147942487}'
+        )
+    if adapter and switched:
+        return '{"Error":"An adapter was not found. ","ErrorCode":2151350278,"Success":false}'
+    return ""
 
 
 def guest_utc(rtc: datetime, zone: timedelta, *, universal: bool) -> datetime:

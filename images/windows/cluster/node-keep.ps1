@@ -1,0 +1,66 @@
+<#
+.SYNOPSIS
+Keeps a program running for as long as its task does, and the node's address on its card.
+
+.DESCRIPTION
+The scheduler starts a task again that could not be started, not one whose program has ended
+(MS-TSCH 2.5.4.2): flanneld ends with 1 at any error, so it is started again here. flanneld makes
+HNS' overlay, which puts a virtual adapter in the card's place at every start of the machine.
+Facts: none; it never ends by itself.
+#>
+[CmdletBinding()]
+param([Parameter(Mandatory)] [string]$Settings)
+
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
+Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'cluster.psm1') -Force
+
+$shape = @{
+    address = 'string'
+    program = 'string'
+    arguments = 'string[]'
+    environment = 'string[]'
+    pause_seconds = 'int'
+}
+
+function Invoke-Program {
+    <#
+    .SYNOPSIS
+    Runs the program to its end; whenever the node's address has moved, the card gets the rest.
+    #>
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory)] [psobject]$Given,
+        [Parameter(Mandatory)] [psobject]$Card
+    )
+    $at = Get-AddressIndex -Address $Given.address
+    $process = Start-Process -FilePath $Given.program -ArgumentList $Given.arguments -NoNewWindow -PassThru
+    while (-not $process.WaitForExit(2000)) {
+        if ((Get-AddressIndex -Address $Given.address) -ne $at) {
+            Restore-Card -Card $Card
+            $at = Get-AddressIndex -Address $Given.address
+        }
+    }
+}
+
+exit (Invoke-Step -Name 'node-keep' -Settings $Settings -Shape $shape -Body {
+        param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
+        $Result.Changed = $true
+        foreach ($one in $Given.environment) {
+            $name, $value = $one -split '=', 2
+            [Environment]::SetEnvironmentVariable($name, $value, 'Process')
+        }
+        while ($true) {
+            Start-Sleep -Seconds $Given.pause_seconds
+            try {
+                $card = Get-Card -Address $Given.address
+                Restore-Card -Card $card
+                Invoke-Program -Given $Given -Card $card
+                Write-Log -Message "'$($Given.program)' has ended; it is started again"
+            } catch {
+                Write-Log -Message "again in $($Given.pause_seconds) s: $_"
+            }
+        }
+    })
