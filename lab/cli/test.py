@@ -144,6 +144,7 @@ def command(
     say(opened.banner)
     directory = opened.handle.directory
     junit = directory / f"junit-{os.getpid()}.xml"  # another test may run beside this one
+    own = _has_files(selection)
     keeper = Keeper(replace(opened, held_alone=failover, repeat_with=repeat_with))
     with terminable(), opened.used(f"lab test {name}", say, alone=failover):
         opened.require_running()
@@ -155,14 +156,14 @@ def command(
                     *("--lab", name, "--pyargs", "lab.suites"),
                     # rewriting the asserts of the product's own modules takes half a second, and
                     # pytest-benchmark makes a directory where it is called
-                    *(() if _has_files(selection) else ("--assert=plain", "-p", "no:benchmark")),
+                    *(() if own else ("--assert=plain", "-p", "no:benchmark")),
                     *_asking(full, sample, seed),
                     *(("--lab-failover",) if failover else ()),
                     "--noconftest",  # the suite has none; one that lies here is somebody else's
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
                     f"--junitxml={junit}",
-                    *(() if verbose or _lists(selection) else ("--lab-quiet",)),
+                    *(() if verbose or own or _lists(selection) else ("--lab-quiet",)),
                     *selection,
                 ],
                 plugins=[keeper],

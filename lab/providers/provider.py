@@ -21,6 +21,8 @@ from lab.scenario.terms import Protocol as Transport
 from lab.scenario.terms import Size
 
 if TYPE_CHECKING:
+    from kubernetes import client
+
     from lab.cluster.observed import NodeVersion
     from lab.cluster.workload_checks import WorkloadResult
     from lab.facts.difference import StateDifference
@@ -404,6 +406,12 @@ class RealCluster(Protocol):
         """What the nodes really run.
 
         Raises LabError when the cluster does not say.
+        """
+
+    def client(self) -> AbstractContextManager[client.ApiClient]:
+        """A client of the API server while the block lasts, as the cluster's administrator.
+
+        Raises LabError when there is no way to it.
         """
 
 

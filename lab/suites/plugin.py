@@ -1,14 +1,15 @@
 """The pytest plugin: ``pytest --lab NAME --pyargs lab.suites``.
 
 Every pytest of the environment loads this module, so it imports nothing of the product until
-``--lab`` is given, and does nothing without it. Exit codes with ``--lab`` are the product's:
-0 all cells green, 1 cells failed, 2 usage, 3 the lab is broken or no cell was chosen, 4 this
-machine cannot do what is asked.
+``--lab`` is given; without it, it only defines fixtures, and a test that uses one fails. Exit codes
+with ``--lab`` are the product's: 0 all cells green, 1 cells failed, 2 usage, 3 the lab is broken or
+no cell was chosen, 4 this machine cannot do what is asked.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -19,10 +20,15 @@ from lab._errors import LabError, UsageError
 from lab._log import complain
 
 if TYPE_CHECKING:
-    from lab.matrix.verdict import RunResult
-    from lab.suites.session import SuiteLab
+    from kubernetes import client
+
+    from lab.matrix.verdict import CellResult, RunResult
+    from lab.suites.fixtures import HeldLab, PlaceFinder
+    from lab.suites.session import LabSession, SuiteLab
 
 PACKAGE = "lab.suites"
+_UNDER_TEST = "hybridlab-under-test"
+"""The plugin that there is once a lab is open."""
 SUITE = Path(__file__).parent
 OPENER = "lab.lifecycle.api:open_lab"
 """Where labs are opened. It is right of the suite in the flow, and is therefore found by name."""
@@ -128,7 +134,7 @@ def _open(config: pytest.Config, name: str) -> int | None:
     except LabError as error:
         complain(str(error))
         return error.exit_code
-    config.pluginmanager.register(lab, "hybridlab-under-test")
+    config.pluginmanager.register(lab, _UNDER_TEST)
     return None
 
 
@@ -154,3 +160,54 @@ def _asks_for_suite(config: pytest.Config) -> bool:
         if path == SUITE or SUITE in path.parents:
             return True
     return False
+
+
+def _session(config: pytest.Config) -> LabSession:
+    """The lab that is open; a test that asks for one fails where none is named."""
+    under_test = config.pluginmanager.get_plugin(_UNDER_TEST)
+    if under_test is None:
+        pytest.fail(
+            "this test asks for a lab, and none is named\n"
+            "  try: pytest --lab NAME ('lab list' names the labs)",
+            pytrace=False,
+        )
+    session: LabSession = under_test.session
+    return session
+
+
+@pytest.fixture(scope="session")
+def lab(pytestconfig: pytest.Config) -> Iterator[HeldLab]:
+    """The lab that ``--lab`` names: ``name``, ``provider``, ``nodes``, ``pods``, ``intent``."""
+    from lab.suites.fixtures import tested  # noqa: PLC0415  only where a lab is asked for
+
+    with tested(_session(pytestconfig)) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def node(lab: HeldLab) -> PlaceFinder:
+    """``node("worker1")``: a node, its ``name``, ``os``, ``address`` and ``run(*command)``."""
+    return lab.node
+
+
+@pytest.fixture(scope="session")
+def pod(lab: HeldLab) -> PlaceFinder:
+    """``pod("worker1-p1")``: a pod, its ``name``, ``os``, ``address`` and ``run(*command)``."""
+    return lab.pod
+
+
+@pytest.fixture(scope="session")
+def probe(lab: HeldLab) -> Callable[..., CellResult]:
+    """``probe("worker1-p1", "win1-p1")``: a cell, asked now: its ``verdict`` and ``detail``."""
+    return lab.probe
+
+
+@pytest.fixture(scope="session")
+def kube(lab: HeldLab, pytestconfig: pytest.Config) -> Iterator[client.ApiClient]:
+    """A client of the kubernetes package; the test is skipped where the lab has no cluster."""
+    from lab.suites.fixtures import kubernetes_client  # noqa: PLC0415  the same
+
+    with kubernetes_client(_session(pytestconfig)) as found:
+        if found is None:
+            pytest.skip(f"lab '{lab.name}' has no Kubernetes: its pods are network namespaces")
+        yield found

@@ -276,7 +276,7 @@ class LabSession:
         with self.lab.used("test", say):
             watch.require()
             started, begun = datetime.now(UTC), time.monotonic()
-            with self._bound() as intent:
+            with self.bound() as intent:
                 self.intent = intent
                 results = self._judge(chosen, self._send(progress, intent, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
@@ -331,7 +331,7 @@ class LabSession:
 
         """
         with self.lab.used("test", say, alone=True):
-            with self._bound() as intent:
+            with self.bound() as intent:
                 found = FailoverTest(self.lab, intent).run()
             self.lab.require_running()
         if self.run is not None:
@@ -339,7 +339,7 @@ class LabSession:
         return found
 
     @contextmanager
-    def _bound(self) -> Iterator[Intent]:
+    def bound(self) -> Iterator[Intent]:
         """What the cells are made from: on a cluster, with its pods there."""
         if self.cluster is None:
             yield self.intent

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ssl import PEM_cert_to_DER_cert
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -45,6 +45,9 @@ from lab.remote.shell import Completed, Shell
 from lab.scenario.terms import Os
 from lab.state.files import write_private
 from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from kubernetes import client
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,17 @@ class MachinesCluster:
             deadline = Deadline(_API_SECONDS * guests.patience)
             with self.api(guests, deadline) as api:
                 return node_versions(api, deadline)
+
+    @contextmanager
+    def client(self) -> Iterator[client.ApiClient]:
+        """A client of the API server while the block lasts, as the cluster's administrator.
+
+        Raises LabError when there is no way to it.
+        """
+        with self.opened() as guests:
+            deadline = Deadline(_API_SECONDS * guests.patience)
+            with self.api(guests, deadline) as api:
+                yield api.client
 
     def probe(
         self,

@@ -1,0 +1,44 @@
+"""Tests of one's own beside the matrix, for a lab of the scenario `overlay`.
+
+lab up overlay
+pytest --lab overlay
+"""
+
+import pytest
+
+
+def test_every_linux_node_forwards_packets(lab, node):
+    for name in lab.nodes:
+        if node(name).os == "linux":
+            found = node(name).run("cat", "/proc/sys/net/ipv4/ip_forward")
+            assert found.stdout.strip() == "1", name
+
+
+def test_pod_network_leaves_room_for_the_tunnel(pod):
+    links = pod("worker1-p1").run("ip", "-o", "link", "show", "eth0").stdout
+    assert " mtu 1450 " in links
+
+
+@pytest.mark.parametrize("target", ["worker2-p1", "win1-p1", "to-win1-p1"])
+def test_pod_is_answered(probe, target):
+    found = probe("worker1-p1", target)
+    assert found.verdict == "pass", found.detail
+
+
+def test_pod_is_seen_by_its_own_address(pod, probe):
+    found = probe("worker1-p1", "worker2-p1", protocol="udp", size="large")
+    assert found.attempts[-1].source_seen == pod("worker1-p1").address
+
+
+def test_every_node_is_ready(kube, lab):
+    """Skipped on a lab of namespaces, which has no API server."""
+    from kubernetes import client
+
+    nodes = client.CoreV1Api(kube).list_node().items
+    ready = {
+        node.metadata.name
+        for node in nodes
+        for condition in node.status.conditions
+        if condition.type == "Ready" and condition.status == "True"
+    }
+    assert ready >= set(lab.nodes)

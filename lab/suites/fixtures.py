@@ -1,0 +1,169 @@
+"""What the fixtures ``lab``, ``node``, ``pod``, ``probe`` and ``kube`` give a user's own tests."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from lab._deadline import Deadline
+from lab._errors import UsageError
+from lab._log import say
+from lab.explain.question import choose
+from lab.matrix.cells import product
+from lab.matrix.run import run
+from lab.matrix.verdict import GREEN, CellResult
+from lab.providers.provider import Machine, Outcome, Probe, ProbeSettings
+from lab.remote.shell import Completed
+from lab.scenario.terms import Os
+from lab.suites.session import LabSession, SuiteLab
+from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from kubernetes import client
+
+_COMMAND_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LabPlace:
+    """A node, another machine, or a pod of the lab."""
+
+    name: str
+    os: Os
+    address: str
+    """Without prefix length; of a node that on the nodes' own network."""
+    machine: Machine
+
+    def run(self, *command: str, timeout: float = _COMMAND_SECONDS) -> Completed:
+        """Run a command to its end; the result has ``code``, ``stdout`` and ``stderr``.
+
+        Raises DeadlineError when it has not ended within ``timeout`` seconds; it has been killed.
+        """
+        return self.machine.run(command, Deadline(timeout))
+
+
+@dataclass(frozen=True)
+class HeldLab:
+    """The lab that ``--lab`` names, while it is held: other commands do not take it down."""
+
+    suite: SuiteLab
+    intent: Intent
+    """What each machine's network must be; of a cluster with the addresses that pods have."""
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        return self.suite.name
+
+    @property
+    def provider(self) -> str:
+        """Where its machines come from: ``netns``."""
+        return self.suite.provider.name
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the cluster's nodes."""
+        return tuple(node.name for node in self.suite.plan.nodes)
+
+    @property
+    def pods(self) -> tuple[str, ...]:
+        """Names of the pods that are probed and send probes."""
+        return tuple(
+            pod.name for one in self.intent.machines for pod in one.pods if pod.role == "probe"
+        )
+
+    def node(self, name: str) -> LabPlace:
+        """The node, or other machine, of that name.
+
+        Raises UsageError if there is none; names the nearest.
+        """
+        machines = {one.name: one for one in self.intent.machines}
+        found = machines[self._known("machine", name, machines)]
+        return LabPlace(name, found.os, found.address(), self._machine(name))
+
+    def pod(self, name: str) -> LabPlace:
+        """The pod of that name.
+
+        Raises UsageError if there is none; names the nearest.
+        """
+        pods = {pod.name: (one, pod) for one in self.intent.machines for pod in one.pods}
+        host, pod = pods[self._known("pod", name, pods)]
+        return LabPlace(name, host.os, pod.address.partition("/")[0], self._machine(name))
+
+    def probe(
+        self, source: str, target: str, protocol: str = "tcp", size: str = "small"
+    ) -> CellResult:
+        """Ask once more what the matrix asks between two endpoints, and judge it.
+
+        Endpoints are called as in the matrix: a pod, a node, ``client``, a Service (``to-POD``), a
+        NodePort (``NODE:to-POD``), a DNS name as it is asked. A failure is tried again, as in the
+        matrix. Of several families that ask the same, the first result that is red counts.
+
+        Raises UsageError when the matrix has no such cell; names the nearest. Raises BrokenError
+        when the lab's machines are not there.
+        """
+        doing = f"probing '{target}' from '{source}' in lab '{self.name}'"
+        cells = choose(
+            product(self.suite.plan, self.intent),
+            source,
+            target,
+            protocol=protocol,
+            size=size,
+            doing=doing,
+        )
+        results = run(
+            cells,
+            self.suite.limits,
+            self._send,
+            time.monotonic,
+            lambda cell: f"lab test {shlex.quote(self.name)} -k {shlex.quote(cell.id)}",
+        )
+        return next((one for one in results if one.verdict not in GREEN), results[0])
+
+    def _send(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        lab = self.suite
+        return lab.provider.probe(lab.handle, self.intent, probes, settings, lambda _: None)
+
+    def _machine(self, name: str) -> Machine:
+        return self.suite.provider.machine(self.suite.handle, self.intent, name)
+
+    def _known(self, kind: str, name: str, known: Mapping[str, object]) -> str:
+        if name in known:
+            return name
+        near = get_close_matches(name, known, n=1)
+        raise UsageError(
+            f"looking for {kind} '{name}' in lab '{self.name}'",
+            "there is none",
+            f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}",
+        )
+
+
+PlaceFinder = Callable[[str], LabPlace]
+"""What ``node`` and ``pod`` are."""
+
+
+@contextmanager
+def tested(session: LabSession) -> Iterator[HeldLab]:
+    """The lab of the session, held while the block lasts.
+
+    Raises LabError when its machines are not there.
+    """
+    with session.lab.used("test", say):
+        session.lab.require_running()
+        with session.bound() as intent:
+            yield HeldLab(session.lab, intent)
+
+
+@contextmanager
+def kubernetes_client(session: LabSession) -> Iterator[client.ApiClient | None]:
+    """A client of the lab's API server, as its administrator; None where it has no cluster."""
+    if session.cluster is None:
+        yield None
+        return
+    with session.cluster.client() as found:
+        yield found
