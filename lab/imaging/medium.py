@@ -9,7 +9,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from lab._errors import PreflightError
@@ -80,7 +80,7 @@ def medium(label: str, files: Mapping[str, bytes]) -> bytes:
     label
         Volume identifier, at most 16 characters so that Joliet carries it whole.
     files
-        Content by name; all in the root.
+        Content by path: ``"settings.json"``, ``"drivers/a.inf"``.
 
     Raises
     ------
@@ -129,9 +129,11 @@ def write(
     folders = {"": ""}
     for number, (path, (content, length)) in enumerate(sorted(files.items())):
         folder, _, name = path.rpartition("/")
-        if folder not in folders:
-            folders[folder] = f"/D{len(folders):07}"
-            iso.add_directory(folders[folder], rr_name=folder, joliet_path=f"/{folder}")
+        for one in (*map(str, reversed(PurePosixPath(folder).parents)), folder)[1:]:
+            if one not in folders:
+                above, _, own = one.rpartition("/")
+                folders[one] = f"{folders[above]}/D{len(folders):07}"
+                iso.add_directory(folders[one], rr_name=own, joliet_path=f"/{one}")
         iso.add_fp(
             content,
             length,

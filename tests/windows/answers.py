@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lab.imaging.windows.answer import DRIVERS, answer_file, clone_answer_file
+from lab.imaging.windows.answer import answer_file, clone_answer_file
 from lab.imaging.windows.medium import Channel
 from lab.imaging.windows.settings import (
     CloneSettings,
@@ -25,7 +25,6 @@ from lab.imaging.windows.settings import (
 CASES = Path(__file__).parents[1] / "cases/windows"
 GOLDEN = CASES / "answers"
 PASSWORD = "Golden-Password.1"
-FEW = ("viostor", "NetKVM")
 GERMAN = Region("de-DE", "0407:00000407", "W. Europe Standard Time")
 OWN_KEY = "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"
 
@@ -36,10 +35,9 @@ class Variant:
 
     settings: Settings
     channel: Channel
-    drivers: tuple[str, ...] = FEW
 
     def document(self) -> bytes:
-        return answer_file(self.settings, self.drivers)
+        return answer_file(self.settings)
 
 
 def install(  # noqa: PLR0913, PLR0917  each is one way in which variants differ
@@ -53,7 +51,6 @@ def install(  # noqa: PLR0913, PLR0917  each is one way in which variants differ
     key: str | None = None,
     region: Region = Region(),  # noqa: B008  frozen
     organization: str = "hybridlab",
-    drivers: tuple[str, ...] = FEW,
 ) -> Variant:
     wanted = WantedImage(year, edition, surface)
     settings = Settings(
@@ -66,7 +63,7 @@ def install(  # noqa: PLR0913, PLR0917  each is one way in which variants differ
         region=region,
         organization=organization,
     )
-    return Variant(settings, channel, drivers)
+    return Variant(settings, channel)
 
 
 INSTALLATIONS: Mapping[str, Variant] = {
@@ -75,9 +72,6 @@ INSTALLATIONS: Mapping[str, Variant] = {
     ),
     "2019-datacenter-desktop-uefi-volume-sata": install(
         "2019", "datacenter", "desktop", "uefi", "volume", "sata"
-    ),
-    "2022-core-bios-evaluation-virtio-all-drivers": install(
-        "2022", "standard", "core", "bios", "evaluation", "virtio", drivers=DRIVERS
     ),
     "2022-core-uefi-evaluation-virtio": install(
         "2022", "standard", "core", "uefi", "evaluation", "virtio"

@@ -45,7 +45,7 @@ def templates() -> dict[str, bytes]:
 
 
 def install(openssh: bytes | None = None) -> bytes:
-    return install_medium(VARIANT.settings, KEY, templates(), drivers=answers.FEW, openssh=openssh)
+    return install_medium(VARIANT.settings, KEY, templates(), openssh=openssh)
 
 
 def clone() -> bytes:

@@ -13,6 +13,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.imaging import inputs, recipes
+from lab.imaging import medium as imaging_medium
 from lab.imaging.image_store import ImageStore
 from lab.imaging.windows import medium
 from lab.imaging.windows.settings import RELEASES, Release
@@ -23,7 +24,15 @@ RELEASE = RELEASES["2022"]
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
 def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) -> None:
-    medium.check_drivers(beside_maker.virtio_win(tmp_path / "virtio-win.iso"), release)
+    whole = beside_maker.virtio_win(tmp_path / "virtio-win.iso")
+    files = medium.read_drivers(whole, release)
+    folder = f"drivers/NetKVM/{release.drivers}/amd64"
+    assert {f"{folder}/netkvm.{ending}" for ending in ("inf", "sys", "cat")} <= set(files)
+    assert {path.split("/")[2] for path in files} == {release.drivers}
+    disc = tmp_path / "answers.iso"
+    disc.write_bytes(imaging_medium.medium("X", files))
+    with imaging_medium.opened(disc, "reading", "") as read:
+        assert {path: read.read(f"/{path}") for path in files} == files
 
 
 def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(

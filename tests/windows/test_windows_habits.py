@@ -51,7 +51,8 @@ def test_no_command_of_a_pass_stops_setup_though_it_fails(name: str) -> None:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_nothing_is_said_where_there_is_no_serial_port(name: str) -> None:
     """W1."""
-    assert not [line for place, line, _ in commands(DOCUMENTS[name]) if place == "windowsPE"]
+    said = [line for place, line, _ in commands(DOCUMENTS[name]) if place == "windowsPE"]
+    assert not [line for line in said if "COM1" in line]
 
 
 def medium(name: str) -> dict[str, bytes]:
@@ -99,13 +100,22 @@ def test_an_evaluation_s_clock_is_rearmed_when_it_is_generalized() -> None:
 
 
 @pytest.mark.parametrize("name", [one for one in DOCUMENTS if "virtio" in one])
-def test_drivers_are_looked_for_on_letter_c_too(name: str) -> None:
-    """W8."""
+def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name: str) -> None:
+    """W8: the drivers are on the answer medium, which is the second CD."""
     paths = [
         one.findtext(f"{UNATTEND}Path")
         for one in etree.fromstring(DOCUMENTS[name]).iter(f"{UNATTEND}PathAndCredentials")
     ]
-    assert "C:" in {path[:2] for path in paths}
+    assert r"E:\drivers" in paths
+    loads = [line for place, line, _ in commands(DOCUMENTS[name]) if place == "windowsPE"]
+    if name.startswith("2025"):
+        assert paths == [r"E:\drivers"]
+        assert all(
+            f" {letter} " in loads[0].replace("(", " ").replace(")", " ") for letter in "CDEF"
+        )
+    else:
+        assert (len(paths), loads) == (6, [])
+        assert r"C:\drivers" in paths
 
 
 def test_no_shell_gets_less_memory_than_windows_gives_it() -> None:

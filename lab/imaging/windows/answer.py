@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -21,7 +22,7 @@ from lab._errors import BrokenError, UsageError
 from lab.imaging import recipes
 from lab.imaging.medium import medium
 from lab.imaging.recipe import Recipe, Windows
-from lab.imaging.windows.medium import Channel
+from lab.imaging.windows.medium import DRIVERS_FOLDER, Channel
 from lab.imaging.windows.settings import (
     CLONE,
     HIDDEN,
@@ -31,6 +32,7 @@ from lab.imaging.windows.settings import (
     Edition,
     Firmware,
     Region,
+    Release,
     Settings,
     Surface,
     clone_document,
@@ -50,22 +52,9 @@ BOOTSTRAP = "bootstrap.ps1"
 CLONE_SCRIPT = "clone.ps1"
 BUILD_NAME = "HYBRIDLAB"
 """What the computer is called while its image is made."""
-DRIVERS: tuple[str, ...] = (
-    "viostor",
-    "vioscsi",
-    "NetKVM",
-    "Balloon",
-    "vioserial",
-    "viorng",
-    "vioinput",
-    "pvpanic",
-    "qemufwcfg",
-)
-"""Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
-of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
-LETTERS = "DECFGH"
-"""Where a CD may be in Windows PE: the installation medium is D, or C where a raw disk has no
-letter; the others follow in the order of their ports. Setup goes on where a path is not there."""
+LETTERS = "CDEFGH"
+"""Where the answer medium may be in Windows PE: E as a rule, after the installation medium, which
+is D, or C where a raw disk has no letter."""
 _HINT = "correct it, or write 'templates: windows' into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
 """Number of the partition that Windows goes to."""
@@ -90,6 +79,15 @@ def _forced(line: str, why: str) -> AnswerCommand:
 
 def _echo_phase(phase: str) -> AnswerCommand:
     return _forced(f"echo hybridlab: phase {phase}>COM1", f"Tell the host: {phase}")
+
+
+def _windows_pe(release: Release) -> tuple[AnswerCommand, ...]:
+    """2025 knows the drivers by one path alone; this finds the disk's wherever they are."""
+    if release.year != "2025":
+        return ()
+    inf = rf"%d:\{DRIVERS_FOLDER}\viostor\{release.drivers}\amd64\viostor.inf"
+    letters = " ".join(LETTERS)
+    return (_forced(f"(for %d in ({letters}) do drvload {inf})", "Load the driver of the disk"),)
 
 
 SPECIALIZE: tuple[AnswerCommand, ...] = (
@@ -157,28 +155,21 @@ def make_settings(
     )
 
 
-def answer_file(
-    settings: Settings,
-    drivers: tuple[str, ...] = DRIVERS,
-    templates: Mapping[str, bytes] | None = None,
-) -> bytes:
+def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None) -> bytes:
     """``autounattend.xml`` of an installation. Secret: it holds the administrator's password.
 
     Parameters
     ----------
-    drivers
-        Folders of the virtio-win medium; not used where the disk is SATA, which is for when
-        there is no such medium.
     templates
         Files of the recipe's template folder; None for those that are shipped.
 
     """
     release = settings.wanted.release
-    paths = driver_paths(drivers, release.drivers) if settings.storage == "virtio" else ()
+    virtio = settings.storage == "virtio"
     values = {
         **_common(settings.computer_name, settings.administrator_password, settings.region),
         "desktop": settings.wanted.surface == "desktop",
-        "driver_paths": paths,
+        "driver_paths": driver_paths(release) if virtio else (),
         "firmware": settings.firmware,
         "first_logon": first_logon("bootstrap.ps1"),
         "image": settings.wanted.name,
@@ -186,6 +177,7 @@ def answer_file(
         "organization": settings.organization,
         "partition": PARTITION[settings.firmware],
         "specialize": SPECIALIZE,
+        "windows_pe": _windows_pe(release) if virtio else (),
     }
     return _rendered("autounattend.xml.j2", values, templates)
 
@@ -204,16 +196,14 @@ def clone_answer_file(
     return _rendered("unattend.xml.j2", values, templates)
 
 
-def driver_paths(drivers: tuple[str, ...], release: str) -> tuple[str, ...]:
-    """Where drivers may be: on the virtio-win medium, whichever letter it has.
+def driver_paths(release: Release) -> tuple[str, ...]:
+    """Where the drivers are; below it Setup looks by itself.
 
-    Parameters
-    ----------
-    release
-        Name of the release's folders on that medium: ``2k22``.
-
+    2025 was seen to stop at, or to ignore, paths that are not there (see ``habits.py``); older
+    ones go on.
     """
-    return tuple(rf"{letter}:\{name}\{release}\amd64" for letter in LETTERS for name in drivers)
+    letters = "E" if release.year == "2025" else LETTERS
+    return tuple(rf"{letter}:\{DRIVERS_FOLDER}" for letter in letters)
 
 
 def _common(computer_name: str, password: str, region: Region) -> dict[str, Any]:
@@ -271,7 +261,7 @@ def install_medium(
     authorized_key: str,
     templates: Mapping[str, bytes],
     *,
-    drivers: tuple[str, ...] = DRIVERS,
+    drivers: Mapping[str, bytes] = MappingProxyType({}),
     openssh: bytes | None = None,
 ) -> bytes:
     """The answer medium of an installation. Secret: it holds the administrator's password.
@@ -282,6 +272,8 @@ def install_medium(
         Who may log in over SSH.
     templates
         Files of the recipe's template folder: answer templates and scripts.
+    drivers
+        Their files, by path on the medium.
     openssh
         Win32-OpenSSH's release archive; None where Windows is to fetch its own.
 
@@ -292,7 +284,8 @@ def install_medium(
 
     """
     files = {
-        ANSWER: answer_file(settings, drivers, templates),
+        ANSWER: answer_file(settings, templates),
+        **drivers,
         SETTINGS: settings_document(settings, authorized_key, has_openssh=openssh is not None),
         **_scripts(templates, BOOTSTRAP, MODULE),
     }

@@ -27,7 +27,7 @@ from lab.imaging.windows.machine import (
     InstallationSite,
     VendorMedium,
 )
-from lab.imaging.windows.medium import Channel, choose, overlay, read
+from lab.imaging.windows.medium import Channel, choose, overlay, read, read_drivers
 from lab.imaging.windows.monitor import EMULATED, InstallMonitor, Progress
 from lab.imaging.windows.settings import (
     MASK,
@@ -188,10 +188,12 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
     openssh = inputs.find_file(job, inputs.OPENSSH)
+    virtio = _disc(job, inputs.VIRTIO, digests)
     disc = install_medium(
         answered,
         public_key.strip(),
         recipe.templates,
+        drivers=read_drivers(virtio.path, parts.wanted.release) if virtio else {},
         openssh=openssh.read_bytes() if openssh else None,
     )
     layer = None
@@ -211,7 +213,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         storage=answered.storage,
         setup=setup,
         overlay=layer,
-        virtio=_disc(job, inputs.VIRTIO, digests),
+        virtio=virtio,
         answers=disc,
     )
 

@@ -57,6 +57,14 @@ _LINUX = (
     *("casper", "isolinux", "syslinux", "pool", "dists", "images/pxeboot", ".treeinfo"),
     *(".discinfo", "live", "liveos", "install.amd", "arch"),
 )
+DRIVERS = (
+    *("viostor", "vioscsi", "NetKVM", "Balloon", "vioserial", "viorng", "vioinput"),
+    *("pvpanic", "qemufwcfg"),
+)
+"""Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
+of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
+DRIVERS_FOLDER = "drivers"
+"""Of the answer medium."""
 _DRIVERS = ("netkvm", "viostor", "vioscsi")
 _ANSWERS = ("autounattend.xml", "unattend.xml")
 
@@ -422,6 +430,26 @@ def check_drivers(path: Path, release: Release) -> None:
                 raise PreflightError(
                     medium.doing, _missing_driver(medium, driver, folder), _DRIVERS_HINT
                 )
+
+
+def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
+    """The drivers of a release from the virtio-win medium, by path on the answer medium.
+
+    Raises
+    ------
+    PreflightError
+        As `check_drivers`.
+
+    """
+    check_drivers(path, release)
+    found = {}
+    with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
+        for driver in DRIVERS:
+            folder = f"{driver}/{release.drivers}/amd64"
+            for name in medium.names(f"/{folder}"):
+                if not name.lower().endswith(".pdb"):  # symbols, larger than all else
+                    found[f"{DRIVERS_FOLDER}/{folder}/{name}"] = medium.read(f"/{folder}/{name}")
+    return found
 
 
 def check_openssh(path: Path) -> None:

@@ -276,17 +276,18 @@ class WindowsInstaller:
     def _discs(
         self, pool: libvirt.virStoragePool, machine: InstallationMachine
     ) -> tuple[Disc, ...]:
-        """Setup's first, then the drivers', then the answers: Setup gives letters in this order."""
+        """Setup's first, then the answers with the drivers: letters are given in this order."""
         placed = images.place_medium(self._host, machine.setup, "installation medium", say)
         if machine.overlay is None:
             discs = [Disc(placed.path, foreign=placed.foreign, boots=True)]
         else:
             there = self._overlay(pool, machine.overlay, placed.path)
             discs = [Disc(there, placed.path, foreign=placed.foreign, boots=True)]
+        discs.append(Disc(storage.write(pool, _ANSWERS, machine.answers)))
         if machine.virtio is not None:
             found = images.place_medium(self._host, machine.virtio, "virtio-win medium", say)
             discs.append(Disc(found.path, foreign=found.foreign))
-        return (*discs, Disc(storage.write(pool, _ANSWERS, machine.answers)))
+        return tuple(discs)
 
     @staticmethod
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:

@@ -34,7 +34,8 @@ SOURCES: Mapping[str, str] = {
 }
 REMOVABLE = ("autounattend.xml", "unattend.xml")
 """Names that are looked for on removable media, in this order."""
-_FORCED = re.compile(r'cmd(?:\.exe)? /c "(?P<inner>.*) & exit /b 0"')
+_FORCED = re.compile(r'cmd(?:\.exe)? /c "(?!for )(?P<inner>.*) & exit /b 0"')
+"""What stands behind a loop without parentheses is in it, and ends it."""
 _ECHO = re.compile(r"(?:cmd(?:\.exe)? /c )?echo (?P<text>[^<>|&]+?)> ?COM1")
 
 
