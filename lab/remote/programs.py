@@ -32,6 +32,8 @@ PACKAGES = {
     "prlimit": "util-linux",
     "setpriv": "util-linux",
     "ssh": "openssh-client",
+    "ntfscat": "ntfs-3g",
+    "ntfsls": "ntfs-3g",
     "tar": "tar",
     "wimlib-imagex": "wimtools",
 }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import ntfs_maker
 
 from lab._errors import BrokenError
 from lab.imaging.windows.machine import Address, Building, InstallationMachine, InstallationState
@@ -26,6 +27,7 @@ class FakeMachine:
     disk_bytes: int = 1 << 20
     has_answers: bool = True
     removed: bool = False
+    on_disk: dict[str, bytes] = field(default_factory=dict)
     refuses: str = ""
     """Why it cannot be removed."""
     every_look: Callable[[FakeMachine], None] = lambda _: None
@@ -50,9 +52,14 @@ class FakeMachine:
     def take_answers(self) -> None:
         self.has_answers = False
 
+    def power_off(self) -> None:
+        self.runs = False
+
     def bring_home(self, disk: Path) -> None:
+        """Real NTFS, with what sysprep would keep of a medium that is in."""
         assert not self.runs, "a disk in use was copied"
-        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "1G"], check=True)
+        kept = {"Windows/Panther/unattend.xml": b"<unattend/>"} if self.has_answers else {}
+        ntfs_maker.disk(disk, {"Windows/System32/x.dll": b"MZ", **kept, **self.on_disk})
 
     def remove(self) -> None:
         if self.refuses:

@@ -16,6 +16,7 @@ from typing import Any
 
 import beside_maker
 import media_maker
+import ntfs_maker
 import pytest
 from double.guest import Guest
 from double.script import Answer, Asked
@@ -34,6 +35,9 @@ from lab.imaging.windows.machine import Address
 from lab.imaging.windows.steps import golden_steps
 from lab.inventory.inventory import ImageSource, Inventory, Secret
 
+pytestmark = pytest.mark.skipif(
+    bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}"
+)
 NAME = "windows-server-2022"
 STEP = re.compile(r"hybridlab\\([a-z-]+)\.ps1")
 UP = "2026-11-21T10:00:00.0000000Z 100\r\n"
@@ -253,6 +257,40 @@ def test_a_step_that_fails_in_the_guest_ends_it_at_once_with_all_that_was_seen(
     assert f"its screen is in '{picture}'" in said
     assert picture.exists()
     assert "| hybridlab: failed openssh" in said
+    assert bench.site.begun[0].removed
+    assert bench.left() == []
+
+
+def test_a_sealed_disk_that_keeps_an_answer_file_is_no_golden_image(bench: Bench) -> None:
+    """W4: whatever was done before, the disk itself is looked into."""
+
+    def kept(machine: FakeMachine) -> None:
+        bench.usual(machine)
+        machine.on_disk["Windows/Panther/Unattend/Unattend.xml"] = b"<unattend/>"
+
+    bench.story = kept
+    with pytest.raises(BrokenError, match=r"keeps Windows\\Panther\\Unattend\\Unattend\.xml"):
+        bench.build()
+    assert bench.left() == []
+
+
+def test_a_machine_without_a_shell_leaves_the_logs_of_its_disk_with_their_meaning(
+    bench: Bench,
+) -> None:
+    def failing(machine: FakeMachine) -> None:
+        machine.on_disk["Windows/Panther/UnattendGC/setupact.log"] = (
+            b"2026-04-22 23:03:32, Warning   [Shell Unattend] Failed to decode password "
+            b"(0x8007000d) \r\n"
+        )
+        machine.say("hybridlab: phase specialize", "hybridlab: failed x: y")
+
+    bench.story = failing
+    with pytest.raises(BrokenError) as broken:
+        bench.build()
+    folder = bench.cache / "logs" / f"{NAME}-guest"
+    assert "0x8007000d" in (folder / "windows-panther-unattendgc-setupact.log").read_text()
+    for words in ("cannot decode a password", "AdministratorPassword", f"logs are in '{folder}'"):
+        assert words in str(broken.value)
     assert bench.site.begun[0].removed
     assert bench.left() == []
 

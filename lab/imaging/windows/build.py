@@ -12,14 +12,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
+from lab.facts.signatures import in_log
 from lab.imaging import inputs
 from lab.imaging.cloud import adopt
 from lab.imaging.job import UNFINISHED, BuildJob, Built
 from lab.imaging.recipe import Windows
+from lab.imaging.windows import offline
 from lab.imaging.windows.answer import install_medium, make_settings, takes_own_key
 from lab.imaging.windows.machine import (
     Building,
@@ -104,7 +107,7 @@ def build(job: BuildJob) -> Built:
         When a phase fails, or takes too long: which, and what was seen of it.
 
     """
-    programs.need(job.doing, "qemu-img", "setpriv")
+    programs.need(job.doing, *offline.PROGRAMS)
     if job.installer is None:
         raise PreflightError(
             job.doing, "there is no hypervisor to install it on", "add one to the inventory"
@@ -257,6 +260,7 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     machine.bring_home(work / "disk")
+    offline.refuse_answer_files(work / "disk", work, job.doing)
     size = adopt(job, work / "disk")
     shutil.rmtree(work)
     return size
@@ -330,27 +334,46 @@ class InstallationSteps:
         self.save_stage("sealing")
 
     def collect_logs(self, progress: Progress) -> str:
-        """Fetch what the machine tells of itself, where its shells take commands; where it is."""
-        if not progress.key or not progress.certificate:
-            return ""
+        """Keep the logs of a machine that is given up; where they are, and what is known in them.
+
+        They come over its shell, or else off its disk, for which it is switched off.
+        """
         folder = self._job.downloads.parent / "logs" / f"{self._job.recipe.name}-guest"
+        try:
+            logs = self._fetch_logs(progress) or self._read_logs()
+        except (LabError, OSError) as error:
+            happened = error.happened if isinstance(error, LabError) else error
+            return f"its logs cannot be had ({happened})"
+        known = []
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in logs.items():
+            hidden = mask(text.replace(self.record.password, MASK))
+            (folder / name).write_text(hidden, encoding="utf-8")
+            known += [f"{one.place}: {one.match}" for one in in_log(name, hidden)]
+        return "; ".join((f"its own logs are in '{folder}'", *known))
+
+    def _fetch_logs(self, progress: Progress) -> dict[str, str]:
+        """Over the shell, where it takes commands."""
+        if not progress.key or not progress.certificate:
+            return {}
         shell = self._shell(progress)
-        fetched = 0
+        logs: dict[str, str] = {}
         try:
             for name, content in collect_facts(shell, Deadline(_LOGS_SECONDS)):
-                folder.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_text(self._mask(content), encoding="utf-8")
-                fetched += 1
-        except LabError as error:
-            if not fetched:
-                return f"its logs cannot be fetched ({error.happened})"
+                logs[name] = content.decode(errors="replace")
+        except LabError:
+            return logs
         finally:
             shell.close()
-        return f"its own logs are in '{folder}'"
+        return logs
 
-    def _mask(self, content: bytes) -> str:
-        """A log without this build's password, and without product keys."""
-        return mask(content.decode(errors="replace").replace(self.record.password, MASK))
+    def _read_logs(self) -> dict[str, str]:
+        self._job.tell("switching the machine off, to read its logs off its disk")
+        self._machine.power_off()
+        with TemporaryDirectory(dir=self._job.scratch) as work:
+            disk = Path(work) / "disk"
+            self._machine.bring_home(disk)
+            return offline.read_logs(disk, Path(work), self._job.doing)
 
     def _save_record(self, record: BuildRecord) -> None:
         self.record = record

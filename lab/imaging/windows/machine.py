@@ -95,6 +95,9 @@ class Building(Protocol):
     def take_answers(self) -> None:
         """Take the answer medium out of its drive, and delete it. Safe to repeat."""
 
+    def power_off(self) -> None:
+        """Pull its plug. Safe to repeat."""
+
     def bring_home(self, disk: Path) -> None:
         """Copy the disk of the machine, which is off, into a new file: qcow2, with no other."""
 

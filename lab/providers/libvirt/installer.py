@@ -383,6 +383,14 @@ class WindowsInstallation:
         with self._explain_errors("taking the answer medium out of"):
             domains.discard_volume(self._domain, self._pool, _ANSWERS)
 
+    def power_off(self) -> None:
+        """Pull its plug."""
+        with (
+            self._explain_errors("switching off"),
+            connection.ignore("VIR_ERR_OPERATION_INVALID"),  # it is off
+        ):
+            self._domain.destroy()
+
     def bring_home(self, disk: Path) -> None:
         """Copy its disk into a new file."""
         with self._explain_errors("copying the disk of"):
