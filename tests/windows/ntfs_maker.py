@@ -38,15 +38,21 @@ def volume(target: Path, files: Mapping[str, bytes], mib: int) -> None:
     packed.unlink()
 
 
-def disk(target: Path, files: Mapping[str, bytes], firmware: str = "bios") -> None:
-    """A disk in qcow2: a small volume that is not Windows', and behind it drive C."""
+def disk(
+    target: Path, files: Mapping[str, bytes], firmware: str = "bios", boot: bytes = b""
+) -> None:
+    """A disk in qcow2: a small volume that is not Windows', and behind it drive C.
+
+    ``boot``: what a BIOS starts.
+    """
+    assert len(boot) <= 440, "the program is too long for one sector"
     parts = []
     for number, (content, mib) in enumerate((({"bootmgr": b"x"}, 8), (files, 32))):
         parts.append(target.with_suffix(f".{number}"))
         volume(parts[-1], content, mib)
     sizes = [path.stat().st_size // 512 for path in parts]
     begins = [_FIRST, _FIRST + sizes[0]]
-    head = bytearray(_FIRST * 512)
+    head = bytearray(boot.ljust(_FIRST * 512, b"\0"))
     for number, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
         if firmware == "uefi":
             entry = _BASIC + uuid.uuid4().bytes + struct.pack("<QQ", begin, begin + size - 1)

@@ -18,7 +18,9 @@ libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 import boot_disc  # noqa: E402
+import ntfs_maker  # noqa: E402
 
+from lab._errors import DeadlineError  # noqa: E402
 from lab.imaging.golden import GoldenImage  # noqa: E402
 from lab.imaging.medium import opened  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
@@ -191,3 +193,37 @@ def test_a_clone_under_uefi_has_firmware_variables_in_the_lab_s_pool(place: Plac
     place.made(recipe)
     assert f"{place.machine.name}.firmware" in place.domain().XMLDesc()
     assert f"{place.machine.name}.firmware" in place.volumes()
+
+
+@pytest.mark.skipif(bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}")
+def test_a_clone_that_never_says_its_keys_leaves_screen_disk_and_the_logs_of_setup(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(windows.SPEAK_SECONDS, False, 10.0)
+    recipe = place.recipe()
+    log = b"Info  SETACTIVE: wizard page for page Localization\r\n"
+    files = {"Windows/System32/x.dll": b"MZ", "Windows/Panther/UnattendGC/setupact.log": log}
+    said = boot_disc.lines("hybridlab: phase specialize")
+    boot = boot_disc.program(said).rstrip(b"\0") + b"\0"
+    image = recipe.image.disk
+    image.unlink()
+    ntfs_maker.disk(image, files, boot=boot)
+    recipe = replace(recipe, image=replace(recipe.image, digest=os.urandom(32).hex()))
+    place.digests.append(recipe.image.digest)
+    images.ensure_image(
+        place.host.connected, place.host.hypervisor.storage, recipe.image, lambda _: None
+    )
+    place.made(recipe)
+
+    with pytest.raises(DeadlineError) as late:
+        place.meet(recipe)
+
+    folder = place.folder / f"{place.machine.name}-first-start"
+    assert (folder / "screen.png").read_bytes().startswith(b"\x89PNG")
+    for words in ("phase specialize", "MiB", "page Localization and waits", str(folder)):
+        assert words in str(late.value)
+    assert {path.name for path in folder.iterdir()} == {
+        "screen.png",
+        "windows-panther-unattendgc-setupact.log",
+    }
+    assert domains.state(place.domain()) == "running"

@@ -110,6 +110,7 @@ def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
         When no partition is an NTFS volume with a folder ``Windows``, or one cannot be read.
 
     """
+    programs.need(doing, *PROGRAMS)
     head = scratch / "head"
     _copy(disk, 0, _HEAD, head, doing)
     found = _partitions(head.read_bytes())

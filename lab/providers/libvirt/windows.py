@@ -10,16 +10,20 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
+from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
+from lab.facts.signatures import in_log
 from lab.imaging import recipes
 from lab.imaging.recipe import WindowsPhase
-from lab.imaging.windows import monitor
+from lab.imaging.windows import monitor, offline
 from lab.imaging.windows.monitor import Observation, Progress
-from lab.imaging.windows.settings import CloneCard, CloneSettings, Region
+from lab.imaging.windows.settings import MASK, CloneCard, CloneSettings, Region, mask
 from lab.providers.libvirt import domains, ownership, storage
 from lab.providers.libvirt.documents import Disc, VirtualMachine
 from lab.providers.libvirt.host import Host
@@ -28,6 +32,7 @@ from lab.providers.machines import keyring, management
 from lab.providers.machines.keyring import Pins
 from lab.providers.provider import Outcome, Probe
 from lab.remote.shell import Completed, Shell
+from lab.state.files import write_private
 from lab.topology.intent import Intent, Interface, MachineIntent
 
 if TYPE_CHECKING:
@@ -163,16 +168,66 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
         if progress.phase == "ready" and progress.key and progress.certificate:
             return True
         if progress.ending:
-            raise BrokenError(doing, _why_ended(progress, text), hint)
+            why = f"{_why_ended(progress, text)}{_evidence(host, recipe)}"
+            raise BrokenError(doing, why, hint)
         return False
 
     try:
         deadline.wait(doing, look, every=_LOOK_SECONDS)
     except DeadlineError as error:
         raise DeadlineError(
-            doing, f"it has not within {deadline.seconds:g} s; {_how_far(progress)}", hint
+            doing,
+            f"it has not within {deadline.seconds:g} s; {_how_far(progress)}"
+            f"{_evidence(host, recipe)}",
+            hint,
         ) from error
     return Pins(progress.key, progress.certificate)
+
+
+def _evidence(host: Host, recipe: MachineRecipe) -> str:
+    """What a clone leaves that does not speak: its screen, its disk, Setup's logs; never raises.
+
+    It stands still while its disk is copied, and then goes on.
+    """
+    lab, name = recipe.lab, recipe.machine.name
+    folder = lab.directory / f"{name}-first-start"
+    seen: list[str] = []
+    try:
+        folder.mkdir(exist_ok=True)
+        with host.explain_errors(f"looking at machine '{name}'"):
+            pool, found = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
+            volume = f"{name}.qcow2"
+            disk = storage.find(pool, volume) if pool else None
+            if pool is None or found is None or disk is None:
+                return ""
+            seen.append(f"its disk differs from the image by {int(disk.info()[2]) >> 20} MiB")
+            (folder / "screen.png").write_bytes(domains.screenshot(found[0]))
+            seen.append(f"its screen is in '{folder / 'screen.png'}'")
+            with TemporaryDirectory(dir=folder) as work, _standing_still(found[0]):
+                copy = Path(work) / "disk"
+                storage.copy_out(pool, volume, copy)
+                logs = offline.read_logs(copy, Path(work), f"reading the disk of '{name}'")
+        for log, text in logs.items():
+            hidden = mask(text.replace(keyring.password(lab, name), MASK))
+            write_private(folder / log, hidden)
+            seen += [f"{one.place}: {one.match}" for one in in_log(log, hidden)]
+        seen.append(f"its own logs are in '{folder}'")
+    except (LabError, OSError) as error:
+        happened = error.happened if isinstance(error, LabError) else error
+        seen.append(f"no more can be had ({happened})")
+    return "".join(f"\n  {one}" for one in seen)
+
+
+@contextmanager
+def _standing_still(domain: libvirt.virDomain) -> Iterator[None]:
+    runs = domains.state(domain) == "running"
+    if runs:
+        domain.suspend()
+    try:
+        yield
+    finally:
+        if runs:
+            domain.resume()
 
 
 def _why_ended(progress: Progress, text: str) -> str:
