@@ -41,7 +41,7 @@ _BIOS_MEDIUM = (
 )
 _UEFI_MEDIUM = _ASK.replace("GO_ON", "exit") + _START_MEDIUM
 _SCRIPTS = ("normal", "memdisk", "tar", "echo", "test", "sleep", "search", "search_fs_file")
-_FILES = ("part_msdos", "part_gpt", "ext2", "udf", "linux", "boot", "minicmd")
+_FILES = ("part_msdos", "part_gpt", "ntfs", "udf", "linux", "boot", "minicmd")
 _BIOS_MODULES = (*_SCRIPTS, *_FILES, "biosdisk", "chain")
 _UEFI_MODULES = (*_SCRIPTS, *_FILES, "fat", "efi_gop", "all_video")
 

@@ -28,9 +28,13 @@ mount_medium() {
 mount_disk() {
     for partition in /dev/vd?[0-9] /dev/sd?[0-9]; do
         [ -b "$partition" ] || continue
-        mount -t ext4 "$partition" /seed 2>/dev/null || continue
-        [ -f /seed/Windows/stand-in/root.ext4 ] && return 0
-        umount /seed
+        # behind 8 GiB of NTFS
+        losetup -o 8589934592 /dev/loop1 "$partition" 2>/dev/null || continue
+        if mount -t ext4 /dev/loop1 /seed 2>/dev/null; then
+            [ -f /seed/Windows/stand-in/root.ext4 ] && return 0
+            umount /seed
+        fi
+        losetup -d /dev/loop1
     done
     return 1
 }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,10 @@ BEFORE_FIRST = 1 << 20
 BOOT_CODE = 440
 """Bytes of the first sector that are the loader's; then come signature and partition table."""
 CHUNK = 4 << 20
+NTFS_BYTES = 8 << 30
+"""Of Windows' partition that are an NTFS volume; ``init.sh`` has the number, too."""
+OWN = Path("/dev/loop1")
+"""The rest of it."""
 SHARE = "/c/Windows/stand-in"
 LAID_DOWN = 320 << 20
 """Bytes of files that no one reads: as Windows' own, they make the disk grow."""
@@ -112,30 +118,63 @@ def partition(name: str, disk: Disk, target: Target, firmware: str) -> None:
             if device.exists():
                 break
             time.sleep(0.05)
+        mine = one.number == target.partition
         if one.format == "FAT32":
             _run(["mkfs.vfat", "-F", "32", "-n", one.label.upper()[:11] or "SYSTEM", str(device)])
         elif one.format == "NTFS":
-            _format(device, one.label)
+            sectors = [str(NTFS_BYTES // 512)] if mine else []
+            _run(["mkntfs", "-Q", "-F", "-q", "-L", one.label[:16], str(device), *sectors])
         if one.kind == "EFI":
             _mount(device, "/media/efi", "vfat")
-        if one.number == target.partition:
-            _mount(device, "/c", "ext4")
+        if mine:
+            _own(device)
 
 
-def _format(device: Path, label: str) -> None:
-    """What stands for NTFS: a file system that the loader and the kernel read."""
+def _own(device: Path) -> None:
+    """What this system works on, behind the NTFS volume: its kernel has no driver for that."""
+    _run(["/bin/busybox", "losetup", "-o", str(NTFS_BYTES), str(OWN), str(device)])
     features = "^metadata_csum,^orphan_file"
     lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
-    small = ["-N", "65536", "-J", "size=16", "-L", label[:16]]
-    _run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", lazy, *small, str(device)])
+    small = ["-N", "65536", "-J", "size=16"]
+    _run(["mke2fs", "-q", "-F", "-t", "ext4", "-O", features, "-E", lazy, *small, str(OWN)])
+    _mount(OWN, "/c", "ext4")
+
+
+@contextmanager
+def ntfs() -> Iterator[Path]:
+    """Drive C as Windows has it, mounted by ntfs-3g."""
+    device = Path(f"/sys/block/{OWN.name}/loop/backing_file").read_text().strip()
+    place = Path("/tmp/ntfs")
+    place.mkdir(exist_ok=True)
+    _run(["ntfs-3g", device, str(place)])
+    try:
+        yield place
+    finally:
+        _run(["/bin/busybox", "umount", str(place)])
+
+
+def keep_panther() -> None:
+    """Have drive C's folder Panther hold what this system's does."""
+    source = Path("/c/Windows/Panther")
+    with ntfs() as drive:
+        target = drive / "Windows/Panther"
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        for path in sorted(source.glob("*")):
+            (target / path.name).write_bytes(path.read_bytes())
 
 
 def lay_down(name: str, source: Source) -> None:
     """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup."""
     share = Path(SHARE)
     share.mkdir(parents=True)
-    for one in ("kernel", "initrd", "root.ext4"):
-        _copy(source.medium / one, share / one)
+    _copy(source.medium / "root.ext4", share / "root.ext4")
+    with ntfs() as drive:  # what the loader reads
+        folder = drive / "Windows/stand-in"
+        folder.mkdir(parents=True)
+        for one in ("kernel", "initrd"):
+            _copy(source.medium / one, folder / one)
+    keep_panther()
     with (share / "laid-down").open("wb", buffering=0) as out:
         for _ in range(LAID_DOWN // CHUNK):
             out.write(os.urandom(1 << 12) * (CHUNK >> 12))

@@ -50,6 +50,14 @@ def in_roots(drives: Drives, name: str) -> list[Path]:
     return [path for path in found if path is not None]
 
 
+def roots(drives: Drives) -> list[dict[str, bytes]]:
+    """The XML files in the drives' roots, by letter: lower-case name to content."""
+    return [
+        {path.name.lower(): path.read_bytes() for path in drives[letter].glob("*.[xX][mM][lL]")}
+        for letter in sorted(drives)
+    ]
+
+
 def named(folder: Path, name: str) -> Path | None:
     """The entry of a folder, in whatever case."""
     if not folder.is_dir():

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from double.script import Answer, Asked
+from stand_in.guest import disk, drives, habits
 from stand_in.guest.record import Record
 from stand_in.guest.screen import flush, power_off, restart, say
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State
@@ -134,9 +135,14 @@ class Shell:
 
 
 def generalize(state: State, record: Record) -> None:
-    """Take away what makes it one certain machine."""
+    """Take away what makes it one certain machine; an answer file that is found is kept."""
     for path in (CACHED, SECRET, FOLDER / "cards.json", *(FOLDER / "keys").glob("*")):
         path.unlink(missing_ok=True)
+    found = habits.find_answer("generalize", {}, drives.roots(drives.mounted()))
+    if found is not None:
+        record.add("answer-file", path=found[0])
+        CACHED.write_bytes(found[1])
+    disk.keep_panther()
     Path("/c/Windows/stand-in/laid-down").unlink(missing_ok=True)
     flush()
     subprocess.run(["/bin/busybox", "fstrim", "/c"], capture_output=True, check=False)
