@@ -10,7 +10,7 @@ import click
 
 from lab._log import ago, quantity, say
 from lab.cli.commands import Commands
-from lab.cli.complete import images
+from lab.cli.complete import images, labs
 from lab.cli.options import json_option
 from lab.cli.output import echo, echo_json, echo_table
 
@@ -151,6 +151,38 @@ def answer_file(
         key = images.has_product_key(name)
         text = install_preview(recipe, channel, firmware, edition, surface, has_key=key)
     echo(text, nl=False)
+
+
+@command.command("check-windows")
+@click.argument("name", metavar="IMAGE", shell_complete=images)
+@click.argument("lab", required=False, metavar="[LAB]", shell_complete=labs)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The file to write; first-windows.md here if not given.",
+)
+def check_windows(name: str, lab: str | None, output: Path | None) -> int:
+    """Run the checks of a first real Windows, and write one file to send.
+
+    They are those of docs/how-to/first-windows.md: of IMAGE its disk and the log of its build, of
+    LAB, if one is named, its Windows nodes. Secrets are taken out; look at it all the same before
+    you give it away. The exit code is 1 where anything differs.
+    """
+    from lab.lifecycle import images
+    from lab.lifecycle.api import open_any
+    from lab.lifecycle.first_windows import report, run
+
+    store = images.image_store()
+    opened = open_any(lab) if lab else None
+    told: list[str] = []
+    text = report(run(name, store.peek(name), store.logs, opened), told)
+    path = output or Path("first-windows.md")
+    path.write_text(text, encoding="utf-8")
+    for line in told:
+        say(line)
+    echo(path)
+    return int(any(" differs: " in line for line in told))
 
 
 @command.command("gc")

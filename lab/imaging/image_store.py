@@ -184,6 +184,11 @@ class ImageStore:
             self._fill(recipe, digest, final, bootstrap.build_root, say)
         say(f"image '{recipe.name}': root file system made")
 
+    @property
+    def logs(self) -> Path:
+        """Where builds keep what their machines have said."""
+        return self._downloads.parent / "logs"
+
     def peek(self, name: str) -> GoldenImage | None:
         """What ``get`` would return without building anything, or asking anyone."""
         recipe = self.recipe(name)
