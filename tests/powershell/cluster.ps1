@@ -1,0 +1,206 @@
+<#
+.SYNOPSIS
+cluster.psm1 against a Windows of functions: they shadow its cmdlets and HNS, and refuse as those do.
+
+.DESCRIPTION
+Run by PowerShell 7 on any system, or by Windows PowerShell:
+pwsh -NoProfile -File tests/powershell/cluster.ps1
+What HNS says, and the MTU of 1450, are recorded: tests/cases/windows/recorded.json.
+#>
+Set-StrictMode -Version 3.0
+$ErrorActionPreference = 'Stop'
+$folder = Join-Path -Path ([System.IO.Path]::GetTempPath()) -ChildPath "hybridlab-$PID"
+$null = New-Item -Path $folder -ItemType Directory -Force
+$images = Join-Path -Path $PSScriptRoot -ChildPath '../../images/windows'
+Copy-Item -Path (Join-Path -Path $images -ChildPath 'hybridlab.psm1'), (Join-Path -Path $images -ChildPath 'cluster/cluster.psm1') -Destination $folder
+Import-Module -Name (Join-Path -Path $folder -ChildPath 'cluster.psm1') -Force -DisableNameChecking
+
+function global:New-World {
+    $global:World = @{
+        switched = $false
+        address = '10.138.0.5'
+        mtu = 1432
+        dns = @('10.138.0.1')
+        routes = @(@{ DestinationPrefix = '0.0.0.0/0'; NextHop = '10.138.0.1' })
+        refuses_mtu = $false
+        networks = @()
+        endpoints = @()
+        attached = @()
+        asked = @()
+        attach_says = @()
+    }
+}
+function global:Get-Adapters {
+    $all = @([pscustomobject]@{ Name = 'Ethernet'; InterfaceIndex = 6; MacAddress = '42-01-0A-8A-00-05' })
+    # a container's: the name that one would expect of the card's
+    $all += [pscustomobject]@{ Name = 'vEthernet (Ethernet)'; InterfaceIndex = 17; MacAddress = '00-15-5D-63-74-E3' }
+    if ($World.switched) {
+        $all += [pscustomobject]@{ Name = 'vEthernet (Ethernet) 2'; InterfaceIndex = 8; MacAddress = '42-01-0A-8A-00-05' }
+    }
+    return $all
+}
+function global:Get-Index { if ($World.switched) { 8 } else { 6 } }
+function global:Get-NetAdapter {
+    param([switch]$IncludeHidden)
+    Get-Adapters
+}
+function global:Get-NetIPAddress {
+    param($IPAddress, $AddressFamily, $ErrorAction)
+    if ($IPAddress -eq $World.address) { [pscustomobject]@{ InterfaceIndex = Get-Index; PrefixLength = 20 } }
+    if ($World.attached -contains $IPAddress) { [pscustomobject]@{ InterfaceIndex = 21; PrefixLength = 24 } }
+}
+function global:New-NetIPAddress {
+    param($InterfaceIndex, $AddressFamily, $IPAddress, $PrefixLength)
+    $World.address = $IPAddress
+    $World.placed = $InterfaceIndex
+}
+function global:Get-NetIPInterface {
+    param($InterfaceIndex, $AddressFamily)
+    [pscustomobject]@{ NlMtu = $World.mtu; AutomaticMetric = 'Enabled'; InterfaceMetric = 15 }
+}
+function global:Set-NetIPInterface {
+    param($InterfaceIndex, $AddressFamily, $NlMtuBytes, $InterfaceMetric, $Forwarding)
+    if ($NlMtuBytes) {
+        if ($World.refuses_mtu) { throw 'The parameter is incorrect.' }
+        $World.mtu = $NlMtuBytes
+    }
+}
+function global:Get-NetRoute {
+    param($InterfaceIndex, $AddressFamily, $DestinationPrefix, $ErrorAction)
+    $World.routes | ForEach-Object -Process { [pscustomobject]$_ } |
+        Where-Object -FilterScript { -not $DestinationPrefix -or $_.DestinationPrefix -eq $DestinationPrefix }
+}
+function global:New-NetRoute {
+    param($InterfaceIndex, $DestinationPrefix, $NextHop)
+    $World.routes += @{ DestinationPrefix = $DestinationPrefix
+    NextHop = $NextHop }
+}
+function global:Get-DnsClientServerAddress {
+    param($InterfaceIndex, $AddressFamily)
+    [pscustomobject]@{ ServerAddresses = $World.dns }
+}
+function global:Set-DnsClientServerAddress {
+    param($InterfaceIndex, $ServerAddresses)
+    $World.dns = @($ServerAddresses)
+}
+function global:Start-Sleep {
+    param($Seconds, $Milliseconds)
+}
+function global:Get-Service {
+    param($Name, $ErrorAction)
+    [pscustomobject]@{ Name = $Name }
+}
+
+& (Get-Module -Name 'cluster') {
+    function script:Write-Log {
+        param($Message)
+    }
+    function script:Get-StatePath {
+        param($Name)
+        Join-Path -Path $PSScriptRoot -ChildPath $Name
+    }
+    function script:Invoke-Hns {
+        param($Method, $Path, $Request)
+        $World.asked += "$Method $Path $Request"
+        if ($Method -eq 'GET') {
+            return $World[$Path.TrimStart('/')]
+        }
+        if ($Method -eq 'DELETE') {
+            $World.endpoints = @($World.endpoints | Where-Object -FilterScript { "/endpoints/$($_.ID)" -ne $Path })
+            return
+        }
+        if ($Path -like '*/attach') {
+            $said, $World.attach_says = $World.attach_says
+            if ("$said" -like '*already attached*') { $World.attached += '10.1.0.2' }
+            if ($said) { throw "HNS refused POST ${Path}: $said" }
+            $World.attached += '10.1.0.2'
+            return
+        }
+        $wanted = ConvertFrom-Json -InputObject $Request
+        $wanted | Add-Member -MemberType NoteProperty -Name 'ID' -Value "id$($World.asked.Count)"
+        if ($Path -eq '/networks') {
+            if ($wanted.PSObject.Properties['NetworkAdapterName']) {
+                if ($wanted.NetworkAdapterName -like 'vEthernet*') { throw 'HNS refused: The parameter is incorrect. ' }
+                if ($World.switched) { throw 'HNS refused: An adapter was not found. ' }
+            }
+            $World.switched = $true
+            $World.mtu = 1450
+            $World.dns = @()
+            $World.routes = @()
+            $World.networks += $wanted
+        } else {
+            $World.endpoints += $wanted
+        }
+    }
+}
+
+$script:failures = 0
+function Test-That {
+    param([string]$What, [scriptblock]$Body)
+    New-World
+    Remove-Item -Path (Join-Path -Path $folder -ChildPath 'card.json') -ErrorAction SilentlyContinue
+    try {
+        if ((& $Body) -eq $true) { Write-Output "ok   $What"; return }
+        Write-Output "FAIL $What"
+    } catch {
+        Write-Output "FAIL ${What}: $_ $($_.ScriptStackTrace)"
+    }
+    $script:failures += 1
+}
+function New-Wanted {
+    param([string]$Name, [string]$Prefix)
+    [pscustomobject]@{ Type = 'L2Bridge'; Name = $Name; Subnets = @(@{ AddressPrefix = $Prefix; GatewayAddress = '0.0.0.0' }) }
+}
+function New-Endpoint { [pscustomobject]@{ Name = 'cbr0'; IPAddress = '10.1.0.2'; GatewayAddress = '0.0.0.0'; Policies = @() } }
+function Test-Throws {
+    param([scriptblock]$Body, [string]$Like)
+    try { $null = & $Body } catch { return "$_" -like $Like }
+    return $false
+}
+
+Test-That -What 'the first network names the card, the second does not (W9)' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
+    $null = Add-Network -Wanted (New-Wanted -Name 'cbr0' -Prefix '10.1.0.0/24') -Card $card
+    $posts = @($World.asked | Where-Object -FilterScript { $_ -like 'POST /networks*' })
+    $posts.Count -eq 2 -and $posts[0] -like '*"NetworkAdapterName":"Ethernet"*' -and $posts[1] -notlike '*NetworkAdapterName*'
+}
+Test-That -What 'MTU, DNS servers and routes are given back after the switch is made (W11)' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
+    $World.mtu -eq 1432 -and $World.dns[0] -eq '10.138.0.1' -and $World.routes[0].NextHop -eq '10.138.0.1'
+}
+Test-That -What 'an MTU that is refused stops nothing (W11)' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $World.refuses_mtu = $true
+    $null = Add-Network -Wanted (New-Wanted -Name 'External' -Prefix '192.168.255.0/30') -Card $card
+    $World.mtu -eq 1450
+}
+Test-That -What 'an address that is lost goes to the adapter with the MAC of the card (W12)' -Body {
+    $card = Get-Card -Address '10.138.0.5'
+    $World.switched = $true
+    $World.address = ''
+    Restore-Card -Card $card
+    $World.placed -eq 8
+}
+Test-That -What 'what a card had is noted before it is in a switch, and never after' -Body {
+    $World.switched = $true
+    Test-Throws -Body { Get-Card -Address '10.138.0.5' } -Like '*nobody has noted*'
+}
+Test-That -What 'an endpoint that is attached already is taken (W13)' -Body {
+    $World.attach_says = @('This endpoint is already attached to the switch. ')
+    Add-HostEndpoint -Wanted (New-Endpoint) -Network 'n' -Attachment '{}'
+    @($World.asked | Where-Object -FilterScript { $_ -like 'POST /endpoints {*' }).Count -eq 1
+}
+Test-That -What 'an endpoint that cannot be attached is made anew, once (W13)' -Body {
+    $World.attach_says = @('The wrong diskette is in the drive. ')
+    Add-HostEndpoint -Wanted (New-Endpoint) -Network 'n' -Attachment '{}'
+    @($World.asked | Where-Object -FilterScript { $_ -like 'POST /endpoints {*' }).Count -eq 2 -and $World.attached.Count -eq 1
+}
+Test-That -What 'an endpoint that is refused twice is an error (W13)' -Body {
+    $World.attach_says = @('The object already exists', 'The object already exists')
+    Test-Throws -Body { Add-HostEndpoint -Wanted (New-Endpoint) -Network 'n' -Attachment '{}' } -Like '*already exists*'
+}
+
+Remove-Item -Path $folder -Recurse -Force
+exit [int]($script:failures -gt 0)
