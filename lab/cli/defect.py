@@ -7,11 +7,13 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab._errors import LabError
 from lab._log import leave_cause, say
 from lab.state.directory import make_own, make_private, state_directory
+from lab.state.stamps import in_order, stamp
 
 EXIT_CODE = 70
 """``EX_SOFTWARE`` of sysexits.h: an internal software error."""
@@ -54,7 +56,7 @@ def _log(trace: str) -> Path | None:
         make_own(state)
         directory = state / LOGS
         make_private(directory)
-        path = _write(directory, content)
+        path = _write(directory, content, [path.name for path in directory.iterdir()])
         for old in sorted(directory.iterdir())[:-KEPT]:
             old.unlink()
     except (LabError, OSError):
@@ -65,10 +67,10 @@ def _log(trace: str) -> Path | None:
     return path
 
 
-def _write(directory: Path, content: bytes) -> Path:
-    """A new file of that content, whose name sorts by time."""
-    begin = time.strftime("%Y%m%d-%H%M%S-", time.gmtime())
-    number, name = tempfile.mkstemp(".log", f"lab-{begin}", directory)
+def _write(directory: Path, content: bytes, others: Iterable[str] = ()) -> Path:
+    """A new file of that content, whose name sorts behind those of the others."""
+    begin = in_order(stamp(time.time()), (name.removeprefix("lab-") for name in others))
+    number, name = tempfile.mkstemp(".log", f"lab-{begin}-", directory)
     with os.fdopen(number, "wb") as file:
         file.write(content)
     return Path(name)

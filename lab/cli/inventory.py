@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from lab._log import quantity, say
 from lab.cli.commands import Commands
 from lab.cli.options import json_option
 from lab.cli.output import echo, echo_json
+
+if TYPE_CHECKING:
+    from lab.inventory.loader import Found
 
 _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 
@@ -37,8 +41,8 @@ def check(file: Path | None, as_json: bool) -> int:
     from lab.inventory import loader
     from lab.scenario.findings import lines
 
-    path = file or _found()
-    inventory, findings = loader.check(path)
+    path, named = (file, True) if file else _found()
+    inventory, findings = loader.check(path, named=named)
     if as_json:
         document = {
             "file": str(path),
@@ -66,7 +70,8 @@ def show(file: Path | None, as_json: bool) -> None:
     from lab.inventory import loader
     from lab.inventory.inventory import account, plain
 
-    inventory = loader.load(file or _found())
+    path, named = (file, True) if file else _found()
+    inventory = loader.load(path, named=named)
     if as_json:
         echo_json(plain(inventory))
         return
@@ -74,15 +79,15 @@ def show(file: Path | None, as_json: bool) -> None:
         echo(line)
 
 
-def _found() -> Path:
+def _found() -> Found:
     from lab.inventory import loader
 
-    path = loader.find(os.environ, Path.cwd())
-    if path is None:
+    found = loader.find(os.environ, Path.cwd())
+    if found is None:
         raise UsageError(
             "looking for an inventory",
             f"{loader.VARIABLE} is not set, and there is no {loader.NAME} here, nor in "
             "~/.config/hybridlab",
             "give the path of one, or write one after docs/lab.example.toml",
         )
-    return path
+    return found

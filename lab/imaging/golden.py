@@ -211,10 +211,10 @@ def require_own(*directories: Path) -> None:
 
     """
     for path in directories if os.geteuid() == 0 else ():
-        if path.is_dir() and (stranger := writer(path)):
+        if path.is_dir() and (wrong := writer(path)):
             raise PreflightError(
                 f"writing into '{path}'",
-                stranger,
+                wrong[0],
                 "name a directory of root's own as 'cache' in the inventory",
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import stat
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from lab.inventory import uri, values
@@ -316,10 +316,15 @@ KIND = Kind(
 FORM = Form(Inventory, TOML)
 
 
-def read(path: Path) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
-    """The inventory in a file, as far as it is readable, and everything wrong with it."""
+def read(
+    path: Path, look: Callable[[int], None]
+) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
+    """The inventory in a file, as far as it is readable, and everything wrong with it.
+
+    ``look`` is given the open file before it is read.
+    """
     try:
-        text = source.decoded(source.read_bytes(path, KIND), KIND)
+        text = source.decoded(source.read_bytes(path, KIND, look), KIND)
         tree = parse(text)
     except StopError as stop:
         return None, (stop.finding,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from lab.state.directory import make_private, writer
 from lab.state.failure import guarded_files
 from lab.state.files import replacing
 from lab.state.lock import RUNS
+from lab.state.stamps import in_order, stamp
 from lab.topology.intent import Intent
 
 LIMIT_BYTES = 8 << 20
@@ -230,14 +230,10 @@ def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
 def _own_directory(opened: OpenLab) -> Path:
     parent = opened.handle.directory / RUNS
     make_private(parent)
-    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(opened.store.now()))
-    number = 1
-    while True:
-        directory = parent / f"{moment}-capture{f'-{number}' if number > 1 else ''}"
-        if not directory.exists():
-            make_private(directory)
-            return directory
-        number += 1
+    there = [path.name for path in parent.iterdir()]
+    directory = parent / in_order(f"{stamp(opened.store.now())}-capture", there)
+    make_private(directory)
+    return directory
 
 
 @contextmanager
@@ -279,8 +275,8 @@ def _require_empty(directory: Path) -> None:
 
 
 def _require_own(directory: Path) -> None:
-    if stranger := writer(directory.absolute()):
-        raise _unfit(f"'{directory}': {stranger}")
+    if wrong := writer(directory.absolute()):
+        raise _unfit(wrong[0])
 
 
 def _make(directory: Path, made: list[Path]) -> None:

@@ -13,7 +13,6 @@ import re
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -35,6 +34,7 @@ from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import PRIVATE, open_output, read_private
 from lab.state.lock import EVIDENCE, RUNS
+from lab.state.stamps import in_order, stamp
 
 PIECE_BYTES = 16 << 20
 """What is longer is cut, and its end kept: that is where a log says what went wrong."""
@@ -284,7 +284,7 @@ def gather(opened: OpenLab, path: Path) -> Path:
     the archive cannot be written.
     """
     subject = subject_of(opened)
-    path = path / archive_name(subject) if path.is_dir() else path
+    path = path / archive_name(subject, path) if path.is_dir() else path
     write(subject, path, _USERS)
     return path
 
@@ -298,10 +298,11 @@ def subject_of(opened: OpenLab) -> EvidenceSubject:
     )
 
 
-def archive_name(subject: EvidenceSubject) -> str:
-    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; never the name of another one."""
-    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(subject.store.now()))
-    return f"{subject.handle.name}-evidence-{moment}.tar.gz"
+def archive_name(subject: EvidenceSubject, directory: Path) -> str:
+    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; behind those in the directory."""
+    begin = f"{subject.handle.name}-evidence-"
+    others = (path.name.removeprefix(begin) for path in directory.glob(f"{begin}*"))
+    return f"{begin}{in_order(stamp(subject.store.now()), others)}.tar.gz"
 
 
 def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> None:
@@ -324,10 +325,10 @@ def keep(subject: EvidenceSubject) -> Path:
     """
     directory = subject.handle.directory / EVIDENCE
     make_private(directory)
-    path = directory / archive_name(subject)
+    path = directory / archive_name(subject, directory)
     write(subject, path)
     with guarded_files(f"removing old archives from '{directory}'"):
-        kept = sorted(directory.glob("*.tar.gz"), key=lambda file: (file.stat().st_mtime, file))
+        kept = sorted(directory.glob("*.tar.gz"))
         for old in kept[:-KEPT]:
             old.unlink()
     return path

@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
@@ -22,7 +21,7 @@ from lab._log import quantity
 from lab.lifecycle.down import RemovalTarget, remove_files, take_away
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import in_words
-from lab.lifecycle.night_report import runs_of, summary_in
+from lab.lifecycle.night_report import changed, night_in, runs_of
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
 from lab.lifecycle.session import REPORT, RESULT
@@ -208,8 +207,8 @@ class KeptNight:
     """A night in the state directory."""
 
     name: str
-    at: float
-    """When it began, in seconds since 1970."""
+    id: str
+    """When it began, in the order of nights."""
     runs: frozenset[Run] = frozenset()
 
 
@@ -242,7 +241,7 @@ def surplus(
     ``runs``: ids of every lab's runs, oldest first. ``nights``: all of them, in any order.
     ``keep_runs`` and ``keep_nights``: how many stay, of each lab and in all; at least 1.
     """
-    by_age = sorted(nights, key=lambda night: (night.at, night.name))
+    by_age = sorted(nights, key=lambda night: (night.id, night.name))
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
     old = {
         lab: tuple(run for run in found[:-keep_runs] if (lab, run) not in needed)
@@ -309,26 +308,10 @@ def _runs(store: Store, lab: str) -> list[str]:
 def _nights(shelf: Path) -> Iterator[KeptNight]:
     for name in _directories(shelf):
         directory = shelf / name
-        summary = summary_in(directory)
-        if summary is not None:
-            at = _seconds(summary.get("started"))
-            yield KeptNight(name, _changed(directory) if at is None else at, runs_of(summary))
-        elif any(directory.glob("*/*.log")):  # one that was killed, or is under way
-            yield KeptNight(name, _changed(directory))
-
-
-def _seconds(moment: object) -> float | None:
-    try:
-        return datetime.fromisoformat(str(moment)).timestamp()
-    except ValueError:
-        return None
-
-
-def _changed(directory: Path) -> float:
-    try:
-        return directory.stat().st_mtime
-    except OSError:  # it has just gone
-        return 0.0
+        if night := night_in(directory):
+            yield KeptNight(name, night.id, runs_of(night.summary or {}))
+        elif any(directory.glob("*/*.log")):  # one that was killed before nights had an id
+            yield KeptNight(name, changed(directory))
 
 
 def _directories(parent: Path) -> list[str]:

@@ -28,11 +28,25 @@ from lab.reports.result import parsed, read_run
 from lab.state.directory import make_own, make_private, nights_directory, writer
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import read_regular, write_private
+from lab.state.stamps import FORMAT as STAMP
+from lab.state.stamps import in_order, is_stamp, stamp
 
 SUMMARY = "summary.json"
 INDEX = "index.html"
+ID = "night.id"
+"""When it began, as :mod:`lab.state.stamps` has it: also where the clock went back, nights have the
+order in which they were run. Written first; one of an earlier version has its summary alone."""
 DIFFERENCE = "difference.json"
 DIFFERENCE_TEXT = "difference.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNight:
+    """A night that is kept; ``summary`` is None where it was killed or is under way."""
+
+    directory: Path
+    id: str
+    summary: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +60,8 @@ class Earlier:
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     """Make the directory of this night: the given one, or ``nightly/DATE`` in the state's.
 
+    Its id is behind those of all nights beside it.
+
     Raises UsageError when the given one has something in it, or another user may write it or lead
     it elsewhere. Raises StateError when it cannot be made.
     """
@@ -53,10 +69,12 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         make_own(state)
         shelf = nights_directory(state)
         make_private(shelf)
-        dated = shelf / f"{now:%Y-%m-%d}"
-        output = shelf / f"{now:%Y-%m-%d-%H%M%S}" if dated.exists() else dated
+        own = _next_id(shelf, now)
+        dated = shelf / f"{own[:4]}-{own[4:6]}-{own[6:8]}"
+        output = dated.with_name(f"{dated.name}{own[8:]}") if dated.exists() else dated
     else:
         output = wanted.absolute()
+        own = _next_id(output.parent, now)
     _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
     _require_own(output)  # somebody else may have made it
@@ -67,14 +85,21 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
                 "there is something in it already",
                 "give each night a directory of its own, or leave --output out",
             )
+    write_private(output / ID, f"{own}\n")
     return output
 
 
+def _next_id(parent: Path, now: datetime) -> str:
+    with guarded_files(f"looking for nights in '{parent}'"):
+        others = map(night_in, parent.iterdir() if parent.exists() else ())
+        return in_order(f"{now:{STAMP}}", (night.id for night in others if night))
+
+
 def _require_own(output: Path) -> None:
-    if stranger := writer(output):
+    if wrong := writer(output):
         raise UsageError(
             f"writing a night into '{output}'",
-            stranger,
+            wrong[0],
             "give a directory of your own, or one that is not there yet",
         )
 
@@ -95,14 +120,46 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earl
                 "give the directory that an earlier 'lab nightly' has written",
             )
         return (Earlier(wanted, _complete(summary)),)
-    found = [
-        (str(summary["started"]), path, _complete(summary))
-        for path in sorted(output.parent.iterdir())
-        if path != output
-        and (summary := summary_in(path)) is not None
-        and summary.get("provider") == provider
-    ]
-    return tuple(Earlier(path, complete) for _, path, complete in sorted(found, reverse=True))
+    found = (night_in(path) for path in output.parent.iterdir() if path != output)
+    nights = [night for night in found if night]
+    nights.sort(key=lambda night: (night.id, night.directory), reverse=True)
+    return tuple(
+        Earlier(night.directory, _complete(night.summary))
+        for night in nights
+        if night.summary and night.summary.get("provider") == provider
+    )
+
+
+def night_in(directory: Path) -> FoundNight | None:
+    """The night in that directory; None where neither its id nor a summary is there."""
+    summary = summary_in(directory)
+    own = _written_id(directory) or (_began(directory, summary) if summary else "")
+    return FoundNight(directory, own, summary) if own else None
+
+
+def _written_id(directory: Path) -> str:
+    """What its file says; empty where that is missing or damaged."""
+    try:
+        written = read_regular(directory / ID).decode().strip()
+    except (OSError, ValueError):
+        return ""
+    return written if is_stamp(written) else ""
+
+
+def _began(directory: Path, summary: Mapping[str, Any]) -> str:
+    """The id of a night that was run before nights had one."""
+    try:
+        return stamp(datetime.fromisoformat(str(summary["started"])).timestamp())
+    except (ValueError, OverflowError):
+        return changed(directory)
+
+
+def changed(directory: Path) -> str:
+    """When something in the directory was last made or removed, as an id has it."""
+    try:
+        return stamp(directory.stat().st_mtime)
+    except (OSError, ValueError, OverflowError):  # it has just gone, or has an odd date
+        return stamp(0)
 
 
 def summary_in(directory: Path) -> dict[str, Any] | None:

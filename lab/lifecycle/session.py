@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
@@ -23,18 +21,13 @@ from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
 from lab.state.rows import CellRow, RunRow
+from lab.state.stamps import in_order
 from lab.state.store import Store
 from lab.topology.intent import Intent
 
 REPORT = "report.html"
 RESULT = "result.json"
 JUNIT = "junit.xml"
-
-
-_TIME = "%Y%m%d-%H%M%S"
-"""How the id of a run begins; ids are sorted by it wherever a lab's last run is looked for."""
-_STAMP = len("20261121-101500")
-_ID = re.compile(r"[0-9]{8}-[0-9]{6}-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +150,7 @@ class OpenLab:
         only = self.options.get("only")
         run = replace(
             run,
-            run=_after((row.id for row in self.store.runs(self.name)), run.run),
+            run=in_order(run.run, (row.id for row in self.store.runs(self.name))),
             scenario_text=self.scenario_text,
             only=only if isinstance(only, str) else None,
         )
@@ -179,15 +172,6 @@ class OpenLab:
                 text = junit.read_text(encoding="utf-8")
             write_private(directory / JUNIT, text)
         return directory
-
-
-def _after(others: Iterable[str], run: str) -> str:
-    """The id, ``20261121-101500-7f3a``; a second behind the last of the others if it is before."""
-    last = max((other[:_STAMP] for other in others if _ID.match(other)), default="")
-    if last < run[:_STAMP]:
-        return run
-    moment = datetime.strptime(last, _TIME).replace(tzinfo=UTC) + timedelta(seconds=1)
-    return f"{moment:{_TIME}}{run[_STAMP:]}"
 
 
 def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:

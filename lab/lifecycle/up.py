@@ -190,6 +190,8 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
     with store.change(f"writing down lab '{request.name}' before it is made"):
         store.put_lab(work.row)
         store.keep_steps(request.name, kept)
+        if not kept:
+            store.disown_faults(request.name)
         store.gone(request.name)
         store.intend(request.name, machines)
     write_scenario(work.lab.directory, request.scenario_text)

@@ -12,7 +12,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -64,8 +64,12 @@ class Kind:
     """What to do instead of repeating a part by an alias."""
 
 
-def read_bytes(path: Path, kind: Kind) -> bytes:
+def read_bytes(
+    path: Path, kind: Kind, look: Callable[[int], None] = lambda _descriptor: None
+) -> bytes:
     """The bytes of a file, of one that is too large enough to tell; the null device is empty.
+
+    ``look`` is given the open file before it is read.
 
     Raises
     ------
@@ -76,11 +80,14 @@ def read_bytes(path: Path, kind: Kind) -> bytes:
 
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode) and str(path) != os.devnull:
-            what = "a directory" if path.is_dir() else "no regular file"
-            raise _whole(f"this is {what}", f"give the path of the {kind.noun} file")
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode) and str(path) != os.devnull:
+                raise _whole("this is no regular file", f"give the path of the {kind.noun} file")
+            look(file.fileno())
             raw = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise _whole("this is a directory", f"give the path of the {kind.noun} file") from None
     except FileNotFoundError:
         raise _whole("there is no such file", kind.absent) from None
     except (OSError, ValueError) as error:
@@ -89,6 +96,10 @@ def read_bytes(path: Path, kind: Kind) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _whole(f"it cannot be read: {reason}", "check the path and its permissions") from None
     return raw
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe keeps nobody waiting
 
 
 def decoded(raw: bytes, kind: Kind) -> str:

@@ -81,42 +81,53 @@ def require_own(directory: Path) -> None:
         Which directory it is, and how to put it right.
 
     """
-    real = os.path.realpath(directory)
-    for path, found in _way_to(directory):
-        own = str(path) == real
-        wrong = _stranger(path, found, own=own) or _writer(path, found, own=own)
-        if wrong:
-            happened, hint = wrong
-            raise StateError(
-                f"using the state directory '{directory}'",
-                happened,
-                f"{hint}, or export {VARIABLE}=/a/directory/of/yours",
-            )
+    if wrong := writer(directory, own=True):
+        happened, hint = wrong
+        raise StateError(
+            f"using the state directory '{directory}'",
+            happened,
+            f"{hint}, or export {VARIABLE}=/a/directory/of/yours",
+        )
 
 
-def is_trusted(owner: int) -> bool:
+def is_trusted(owner: int, *, sudo: bool = True) -> bool:
     """Check whether a file may belong to that user: the caller, root, or who called sudo."""
-    me, caller = os.geteuid(), os.environ.get("SUDO_UID", "")
+    me, caller = os.geteuid(), os.environ.get("SUDO_UID", "") if sudo else ""
     root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
     return owner in {0, root, me} or (me == 0 and caller == str(owner))
 
 
-def writer(directory: Path) -> str:
-    """Who may put files into the directory, or another one in its place, and is not trusted.
+def writer(path: Path, *, own: bool = False, held: int | None = None) -> tuple[str, str] | None:
+    """Who may write the file or directory, or put another in its place, and is not trusted.
 
-    In words; empty for nobody.
+    Whoever owns it, a directory above it or a link on the way to it; or may write one of them,
+    by the rights of everyone or of a group that others are in. In a directory with the sticky bit,
+    as /tmp has it, only the owner of a file can rename or remove it.
+
+    Parameters
+    ----------
+    own
+        Whether the caller alone may own it, and no group write it. Root is then trusted above it,
+        and who called sudo is not.
+    held
+        A descriptor of it, where it is open already: that file is looked at, too.
+
+    Returns
+    -------
+    What was found, and a hint, in words; None where there is nobody.
+
     """
-    real = os.path.realpath(directory)
-    for path, found in _way_to(directory):
-        itself = str(path) == real
-        if not is_trusted(found.st_uid):
-            what = "it" if itself else f"'{path}'"
-            return f"{what} belongs to {_user(found.st_uid)}"
-        if itself and found.st_mode & stat.S_IWOTH:
-            return "everyone may write it"
-        if stat.S_ISDIR(found.st_mode) and (wrong := _writer(path, found, own=False)):
-            return wrong[0]
-    return ""
+    real = os.path.realpath(path)
+    looked = [(one, found, str(one) == real) for one, found in _way_to(path)]
+    if held is not None:
+        looked.append((path, os.fstat(held), True))
+    for one, found, itself in looked:
+        wrong = _stranger(one, found, own=own, itself=itself) or _open_to_others(
+            one, found, own=own, itself=itself
+        )
+        if wrong:
+            return wrong
+    return None
 
 
 def make_own(directory: Path) -> None:
@@ -151,18 +162,12 @@ def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
         yield path, found
 
 
-def _stranger(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
-    """Whose the file is, where that is a stranger, and the hint.
-
-    Parameters
-    ----------
-    own
-        Whether it is the state directory itself, or stands on the way to it.
-
-    """
+def _stranger(
+    path: Path, found: os.stat_result, *, own: bool, itself: bool
+) -> tuple[str, str] | None:
+    """Whose the file is, where that is a stranger, and the hint; see :func:`writer`."""
     me, owner = os.geteuid(), found.st_uid
-    root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
-    if owner in ({me} if own else {me, 0, root}):
+    if (owner == me) if own and itself else is_trusted(owner, sudo=not own):
         return None
     name, hint = _user(owner), "use one of your own"
     if me == 0:
@@ -172,17 +177,22 @@ def _stranger(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str
     return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
 
 
-def _writer(path: Path, found: os.stat_result, *, own: bool) -> tuple[str, str] | None:
-    """Who may write it beside its owner, and the hint; see :func:`_stranger`."""
+def _open_to_others(
+    path: Path, found: os.stat_result, *, own: bool, itself: bool
+) -> tuple[str, str] | None:
+    """Who may write it beside its owner, and the hint; see :func:`writer`."""
     mode = found.st_mode
-    if stat.S_ISLNK(mode) or not mode & (stat.S_IWOTH | stat.S_IWGRP):
+    if not (stat.S_ISDIR(mode) or (itself and not stat.S_ISLNK(mode))):
         return None
-    if mode & stat.S_ISVTX:
-        return (f"'{path}' is for everyone", "use a directory of your own in it") if own else None
+    if not mode & (stat.S_IWOTH | stat.S_IWGRP):
+        return None
+    if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:
+        words = f"'{path}' is for everyone", "use a directory of your own in it"
+        return words if itself else None
     hint = f"'chmod go-w {shlex.quote(str(path))}'"
     if mode & stat.S_IWOTH:
         return f"everyone may write '{path}'", hint
-    if _is_alone(found) and not own:
+    if _is_alone(found) and not (own and itself):
         return None
     return f"group '{_group(found.st_gid)}' may write '{path}'", hint
 

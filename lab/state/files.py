@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -19,6 +18,9 @@ from lab.state.failure import guarded_files
 PRIVATE = 0o600
 _SHOWN = 40
 """Characters of a file's name in that of its draft: a name has at most 255 bytes."""
+_DESCRIPTORS = "/proc/self/fd/"
+_NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+"""What open(2) says of ``O_TMPFILE`` where the file system, or an old kernel, has it not."""
 _MOST_BYTES = 64 << 20
 """More than any of them has."""
 
@@ -55,16 +57,50 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
 
 
 def remove_tree(name: str, parent: int) -> None:
-    """Remove a directory of the directory open at ``parent``, following no link.
+    """Remove a directory of the directory open at ``parent``, following no link, however deep.
 
-    Raises OSError; also for directories that are nested too deep for ``shutil.rmtree``.
+    Raises OSError.
     """
+    top = _open_directory(name, parent)
     try:
-        shutil.rmtree(name, dir_fd=parent)
-    except RecursionError:
-        raise OSError(
-            errno.ENAMETOOLONG, "directories are nested too deep; 'rm -rf' removes them", name
-        ) from None
+        while inner := _unlink_files(top):
+            for child in inner:
+                _empty(child, top)
+                os.rmdir(child, dir_fd=top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _empty(child: str, top: int) -> None:
+    """Remove the directory's files, and move its directories up: so no two levels are open."""
+    descriptor = _open_directory(child, top)
+    try:
+        for name in _unlink_files(descriptor):
+            try:
+                os.rmdir(name, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
+                fresh = os.urandom(8).hex()
+                os.rename(name, fresh, src_dir_fd=descriptor, dst_dir_fd=top)
+    finally:
+        os.close(descriptor)
+
+
+def _unlink_files(descriptor: int) -> list[str]:
+    """Remove all but the directories in that directory; their names."""
+    with os.scandir(descriptor) as found:
+        entries = [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
+    for name, is_directory in entries:
+        if not is_directory:
+            os.unlink(name, dir_fd=descriptor)
+    return [name for name, is_directory in entries if is_directory]
+
+
+def _open_directory(name: str, parent: int) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, dir_fd=parent)
 
 
 def write_private(path: Path, text: str) -> None:
@@ -84,8 +120,10 @@ def write_private(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Write to a new file of mode 0600 beside that path; it takes the path's place at the end.
 
-    Its name cannot be guessed, and a file or link of that name is never opened: in a shared
-    directory, somebody else may have put it there. A link at the path itself is replaced.
+    It has no name until then, so that nothing is left of it if the process is killed. On a file
+    system without such files (NFS) its name cannot be guessed, and a file or link of that name is
+    never opened: in a shared directory, somebody else may have put it there. A link at the path
+    itself is replaced.
 
     Raises
     ------
@@ -93,20 +131,43 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         When it cannot be written; what was there before stays.
 
     """
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:_SHOWN]}.")
-    draft = Path(name)
-    try:
+    with ExitStack() as drafts:
+        try:
+            number = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, PRIVATE)
+            draft = None
+        except OSError as error:
+            if error.errno not in _NO_NAMELESS:
+                raise
+            number, name = tempfile.mkstemp(dir=path.parent, prefix=_hidden(path))
+            draft = Path(name)
+            drafts.callback(draft.unlink, missing_ok=True)
         with os.fdopen(number, "wb") as file:
             yield file
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+            file.flush()
+            if draft is None and not _link(number, path):  # what is there is replaced by a name
+                draft = path.with_name(f"{_hidden(path)}{os.urandom(8).hex()}")
+                drafts.callback(draft.unlink, missing_ok=True)
+                _link(number, draft)
+        if draft:
+            draft.replace(path)
+
+
+def _hidden(path: Path) -> str:
+    """How the name of its draft begins."""
+    return f".{path.name[:_SHOWN]}."
+
+
+def _link(number: int, path: Path) -> bool:
+    """Give the open file that name; False where there is a file or link of it already."""
+    try:  # os.link follows the first link only where it is given a descriptor
+        os.link(f"{_DESCRIPTORS}{number}", path, src_dir_fd=number, follow_symlinks=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 _MOST_LINKS = 40
 """On the way to one file; the kernel follows as many, see path_resolution(7)."""
-_DESCRIPTORS = "/proc/self/fd/"
 
 
 @contextmanager

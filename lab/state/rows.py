@@ -63,7 +63,7 @@ class FaultRow:
     number: int
     """Counts up within a lab, in the order in which faults were put in."""
     token: str
-    """The lab's token at the time, as of a run."""
+    """The lab's token at the time, as of a run; empty since the lab was made again with it."""
     name: str
     node: str
     peer: str

@@ -277,8 +277,7 @@ class Store:
 
     def live_faults(self, lab: str, token: str) -> tuple[FaultRow, ...]:
         """The faults that the lab of that token still has: those injected since it was made."""
-        made = min((step.at for step in self.steps(lab)), default=0.0)
-        return tuple(row for row in self.faults(lab) if row.token == token and row.at >= made)
+        return tuple(row for row in self.faults(lab) if row.token == token)
 
     def intend_fault(  # noqa: PLR0913  a fault is all of these
         self, lab: str, token: str, name: str, *, node: str, peer: str, observed: str = ""
@@ -301,6 +300,14 @@ class Store:
             f"writing down that fault {number} is in the lab '{lab}'",
             "UPDATE faults SET state = 'done' WHERE lab = ? AND number = ?",
             [(lab, number)],
+        )
+
+    def disown_faults(self, lab: str) -> None:
+        """Write that no fault of the lab is in its machines any more: all are made again."""
+        self.write(
+            f"writing down that the lab '{lab}' has no fault",
+            "UPDATE faults SET token = '' WHERE lab = ?",
+            [(lab,)],
         )
 
     def forget_fault(self, lab: str, number: int) -> None:

@@ -39,6 +39,7 @@ from lab.providers.provider import (
 )
 from lab.scenario.scenario import Limit
 from lab.state.capacity import available, check_room
+from lab.state.stamps import FORMAT
 from lab.topology import gateways
 from lab.topology.intent import Intent
 
@@ -388,7 +389,7 @@ class LabSession:
         plan, provider = self.lab.plan, self.lab.provider
         windows = tuple(node.name for node in plan.nodes if node.os == "windows")
         return RunResult(
-            run=f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}",
+            run=f"{started:{FORMAT}}-{secrets.token_hex(2)}",
             lab=self.lab.name,
             scenario=plan.scenario,
             summary=plan.summary,

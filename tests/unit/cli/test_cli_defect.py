@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import cast
 
@@ -77,12 +78,18 @@ def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
     )
 
 
-def test_only_the_last_logs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_logs_are_kept_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     monkeypatch.setattr(defect, "KEPT", 2)
-    for _ in range(4):
-        defect.report(ValueError("x"))
-    assert len(list((tmp_path / "defects").iterdir())) == 2
+    for moment in (3e9, 3e9, 2e9, 1e9):
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", lambda now=moment: now)
+            defect.report(ValueError("x"))
+    logs = sorted((tmp_path / "defects").iterdir())
+    assert len(logs) == 2
+    assert capsys.readouterr().err.endswith(f"the traceback is in '{logs[-1]}'\n")
 
 
 def test_an_interruption_is_no_defect(

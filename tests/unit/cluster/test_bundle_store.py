@@ -47,9 +47,9 @@ def test_root_writes_into_no_cache_of_another_user(store, source, made, place):
     (mine / "file").touch()
     partial = store.directory(made).with_name(".upstream-1.36.1-linux.partial")
     partial.symlink_to(mine)
-    with pytest.raises(PreflightError, match=f"'{path}': it belongs to"):
+    with pytest.raises(PreflightError, match=f"'{path}' belongs to"):
         store.add("upstream-1.36.1-linux", lambda _: made, print, goes_on=True)
-    with pytest.raises(PreflightError, match=f"'{path}': it belongs to"):
+    with pytest.raises(PreflightError, match=f"'{path}' belongs to"):
         store.gc((), yes=True)
     assert (mine / "file").exists()
     assert partial.is_symlink()

@@ -246,7 +246,7 @@ def test_root_writes_into_no_cache_of_another_user(image_store, tmp_path, place,
     path = tmp_path / "cache" / place
     path.mkdir(parents=True)
     os.chown(path, 65534, 65534)
-    with pytest.raises(PreflightError, match=f"'{path}': it belongs to"):
+    with pytest.raises(PreflightError, match=f"'{path}' belongs to"):
         image_store.get("tiny", print) if action == "get" else image_store.gc((), yes=True)
     assert image_store.peek("tiny") is None
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from lab._errors import InventoryError
 from lab.inventory import reader
 from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
+from lab.scenario import source
 from lab.scenario.shape import keys, of
+from lab.scenario.source import Kind
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "cases" / "inventory"
@@ -169,8 +172,8 @@ def test_any_text_is_parsed_or_reported_within_the_file(text: str) -> None:
 
 def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
     file.write_text(ONE)
-    assert find({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path) == tmp_path / "other.toml"
-    assert find({"HYBRIDLAB_INVENTORY": "/x/other.toml"}, tmp_path) == Path("/x/other.toml")
+    assert find({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path) == (tmp_path / "other.toml", True)
+    assert find({"HYBRIDLAB_INVENTORY": "/x/other.toml"}, tmp_path) == (Path("/x/other.toml"), True)
     with pytest.raises(InventoryError, match="there is no such file"):
         current({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path)
 
@@ -184,27 +187,28 @@ def test_directory_then_xdg_then_home_is_looked_in(file: Path, tmp_path: Path) -
         (tmp_path / folder / "hybridlab" / "lab.toml").write_text("")
     own = tmp_path / ".config" / "hybridlab" / "lab.toml"
     shared = tmp_path / "config" / "hybridlab" / "lab.toml"
-    assert find(home, tmp_path / "elsewhere") == own
-    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == own
+    assert find(home, tmp_path / "elsewhere") == (own, True)
+    assert find(home | {"XDG_CONFIG_HOME": "relative"}, tmp_path / "elsewhere") == (own, True)
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HYBRIDLAB_INVENTORY": ""}
-    assert find(environment, tmp_path) == shared
+    assert find(environment, tmp_path) == (shared, True)
     file.write_text(ONE)
-    assert find(environment, tmp_path) == file
+    assert find(environment, tmp_path) == (file, False)
 
 
 # SECURITY.md: An inventory is trusted.
 @AS_ROOT
 @pytest.mark.parametrize("given_away", ["lab.toml", "."])
 def test_file_in_this_directory_that_another_user_owns_is_refused(
-    file: Path, tmp_path: Path, given_away: str
+    file: Path, tmp_path: Path, given_away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file.write_text(ONE)
     os.chown(tmp_path / given_away, 65534, 65534)
-    with pytest.raises(InventoryError, match="user 65534 owns it") as caught:
+    with pytest.raises(InventoryError, match="belongs to nobody") as caught:
         current({}, tmp_path)
     assert f"HYBRIDLAB_INVENTORY={file}" in str(caught.value)
     assert current({"HYBRIDLAB_INVENTORY": str(file)}, tmp_path) is not None
-    assert current({"SUDO_UID": "65534"}, tmp_path) is not None
+    monkeypatch.setenv("SUDO_UID", "65534")
+    assert current({}, tmp_path) is not None
 
 
 # SECURITY.md: An inventory is trusted.
@@ -216,23 +220,65 @@ def test_link_in_this_directory_that_another_user_owns_is_refused(
     own = tmp_path / "own.toml"
     own.write_text(ONE)
     file.symlink_to(own)
-    assert find({}, tmp_path) == file
+    assert current({}, tmp_path) is not None
     os.lchown(file, 65534, 65534)
-    with pytest.raises(InventoryError, match="user 65534 owns it"):
-        find({}, tmp_path)
+    with pytest.raises(InventoryError, match="belongs to nobody"):
+        current({}, tmp_path)
+
+
+# SECURITY.md: An inventory is trusted.
+@AS_ROOT
+@pytest.mark.parametrize("then", ["mine", "none"])
+def test_file_that_is_read_is_the_one_that_was_looked_at(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """Its owner puts another one in its place, once it is open."""
+    monkeypatch.setenv("SUDO_UID", "")
+    tmp_path.chmod(0o1777)  # where anybody may put a file, and take it away
+    file.write_text(ONE)
+    os.chown(file, 65534, 65534)
+    look = source.read_bytes
+
+    def look_after_the_stranger(path: Path, kind: Kind, seen: Callable[[int], None]) -> bytes:
+        def swapped(descriptor: int) -> None:
+            file.unlink()
+            if then == "mine":
+                file.write_text("")
+            seen(descriptor)
+
+        return look(path, kind, swapped)
+
+    monkeypatch.setattr(source, "read_bytes", look_after_the_stranger)
+    with pytest.raises(InventoryError, match="belongs to nobody"):
+        current({}, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("shared", "mode"), [("lab.toml", 0o666), ("lab.toml", 0o1666), (".", 0o777)]
+    ("shared", "mode", "who"),
+    [
+        ("here/lab.toml", 0o666, "everyone"),
+        ("here/lab.toml", 0o1666, "everyone"),
+        ("here", 0o777, "everyone"),
+        (".", 0o777, "everyone"),
+        ("here/lab.toml", 0o664, "group 'daemon'"),
+        ("here", 0o775, "group 'daemon'"),
+    ],
 )
-def test_file_in_this_directory_that_everyone_may_write_is_refused(
-    file: Path, tmp_path: Path, shared: str, mode: int
+def test_file_in_this_directory_that_others_may_write_is_refused(
+    tmp_path: Path, shared: str, mode: int, who: str
 ) -> None:
-    file.write_text(ONE)
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "lab.toml").write_text(ONE)
     path = tmp_path / shared
-    before = path.stat().st_mode
+    before = path.stat()
+    if "group" in who:
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file to any group")
+        os.chown(path, -1, 1)
     path.chmod(mode)
-    with pytest.raises(InventoryError, match="everyone may write it"):
-        find({}, tmp_path)
-    path.chmod(before)
-    assert find({}, tmp_path) == file
+    with pytest.raises(InventoryError, match=f"{who} may write '{path}'"):
+        current({}, here)
+    os.chown(path, -1, before.st_gid)
+    path.chmod(before.st_mode)
+    assert current({}, here) is not None

@@ -161,6 +161,19 @@ def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> N
     assert kept.exists()
 
 
+def test_captures_have_the_order_in_which_they_were_made_whatever_the_clock_says(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.up(scenario_text=find("overlay").read_text())
+    monkeypatch.setattr(capture, "files", lambda _: [("01-master-p1-eth0.pcapng", b"packets")])
+    opened = open_lab("overlay", desk.providers, desk.store)
+    made = []
+    for later in (0, 0, -3600):
+        desk.now += later
+        made.append(capture.keep(opened, cast(Captured, None), None))
+    assert made == sorted({*made})
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_files_that_cannot_all_be_written_are_not_left_in_part(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool

@@ -264,14 +264,16 @@ def test_a_piece_of_ours_that_cannot_be_had_is_told(
     assert "plan.json" in found
 
 
-def test_an_archive_that_cannot_be_written_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
+def test_an_archive_that_cannot_be_written_leaves_nothing(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.up()
-    place = tmp_path / "place"
-    place.mkdir()
-    (place / "overlay-evidence-19700112-134640.tar.gz").mkdir()
+    (tmp_path / "taken").mkdir()
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(evidence, "archive_name", lambda *_: "taken")
     with pytest.raises(StateError, match="is a directory"):
-        gather(desk.opened(), place)
-    assert [path.name for path in place.iterdir()] == ["overlay-evidence-19700112-134640.tar.gz"]
+        gather(desk.opened(), tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 # SECURITY.md: What root writes is not given away.
@@ -329,9 +331,9 @@ def test_only_the_last_few_archives_are_kept(desk: Desk) -> None:
     )
     made = []
     for number in range(KEPT + 2):
-        desk.now += 1
+        desk.now += 1 if number < KEPT else -3600  # the clock goes back
         made.append(keep(subject))
-        os.utime(made[-1], (number, number))
+        os.utime(made[-1], (desk.now, desk.now))
     assert sorted(made[0].parent.iterdir()) == made[-KEPT:]
 
 

@@ -10,6 +10,7 @@ import small_lab
 from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
+from lab.lifecycle.faults import present
 from lab.lifecycle.providers import Providers, choose
 from lab.lifecycle.session import open_lab
 from lab.matrix.cell import Cell, Endpoint, Expectation
@@ -129,6 +130,21 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, l
     assert directory.name == f"20261121-101501-{later[-4:]}"
     assert [row.id for row in desk.store.runs("overlay")][-1] == directory.name
     assert lab.record(replace(run_result(), run=later)).name > directory.name
+
+
+def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk: Desk) -> None:
+    desk.up()
+    lab = desk.opened()
+    desk.now -= 3600
+    for _ in range(2):
+        desk.store.intend_fault("overlay", lab.handle.token, "wrong-vni", node="w", peer="")
+    desk.up()
+    assert [row.number for row in present(lab)] == [1, 2]
+    desk.now -= 3600
+    desk.provider.world.clear()
+    desk.up()
+    assert present(lab) == ()
+    assert [row.number for row in desk.store.faults("overlay")] == [1, 2]
 
 
 def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:

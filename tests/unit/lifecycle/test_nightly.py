@@ -359,9 +359,15 @@ def test_last_words_are_what_happened_not_what_to_try(
     assert last_words(tmp_path / "log") == words
 
 
-def write_night(tmp_path: Path, paper: Paper, name: str, *, trouble: bool) -> Path:
+NIGHT = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
+
+
+def write_night(
+    tmp_path: Path, paper: Paper, name: str, *, trouble: bool, now: datetime | None = None
+) -> Path:
     paper.codes = {("test", "nightly-a"): 1} if trouble else {}
-    output = night_report.make_output(tmp_path / "nights" / name, tmp_path, datetime.now(UTC))
+    now = now or datetime.now(UTC)
+    output = night_report.make_output(tmp_path / "nights" / name, tmp_path, now)
     asked = NightRequest((Job("a", "a"),), "netns", output, 1, 60.0)
     earlier = night_report.find_earlier(output, "netns", None)
     night = night_report.compared(held(paper, asked), earlier)
@@ -382,6 +388,24 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
     assert f"Against night {first.name} (a):" in (second / "difference.txt").read_text()
     assert (second / "index.html").is_file()
     assert night_report.find_earlier(second, "libvirt", None) == ()
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["with ids", "by their summaries"])
+def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(
+    paper: Paper, tmp_path: Path, *, by_id: bool
+) -> None:
+    days = (24, 25, 23, 22) if by_id else (22, 24, 23, 25)
+    made = []
+    for name, day in zip("bdac", days, strict=True):
+        made.append(write_night(tmp_path, paper, name, trouble=False, now=NIGHT.replace(day=day)))
+        summary = json.loads((made[-1] / "summary.json").read_text())
+        summary["started"] = NIGHT.replace(day=day).isoformat()
+        (made[-1] / "summary.json").write_text(json.dumps(summary))
+        if not by_id:
+            (made[-1] / "night.id").unlink()
+    found = night_report.find_earlier(tmp_path / "nights" / "next", "netns", None)
+    names = [one.directory.name for one in found]
+    assert names == (["c", "a", "d", "b"] if by_id else ["c", "d", "a", "b"])
 
 
 def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: Path) -> None:
@@ -499,7 +523,7 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
     now = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
     first = night_report.make_output(None, tmp_path, now)
     second = night_report.make_output(None, tmp_path, now)
-    assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020007")
+    assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020008")
     (first / "file").touch()
     with pytest.raises(UsageError, match="there is something in it already"):
         night_report.make_output(first, tmp_path, now)
@@ -514,10 +538,10 @@ def test_a_night_is_not_written_where_another_user_may_put_links(
     output.mkdir()
     if whose != "a stranger's":
         output.chmod(0o777 if whose == "everyone's" else 0o1777)
-        words = "everyone may write it"
+        words = f"everyone may write '{output}'" if whose == "everyone's" else "is for everyone"
     elif os.geteuid() == 0:
         os.chown(output, 65534, 65534)
-        words = "it belongs to "
+        words = f"'{output}' belongs to "
     else:
         pytest.skip("only root can give a directory away")
     with pytest.raises(UsageError, match=words):

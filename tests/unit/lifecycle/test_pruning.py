@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from lab._errors import StateError
 from lab.cli.main import main
 from lab.lifecycle import api
 from lab.lifecycle.gc import GcResult, KeptNight, Surplus, prune, surplus
+from lab.lifecycle.night_report import make_output
 from lab.state.rows import CellRow, RunRow
 from lab.state.store import Store
 
@@ -40,7 +42,7 @@ def add_run_files(state: Path, lab: str, run: str) -> Path:
 
 def add_night(state: Path, name: str, started: str, **runs: str) -> Path:
     directory = state / "nightly" / name
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     scenarios = [{"lab": lab, "run": run} for lab, run in runs.items()]
     summary = {"format": 1, "started": started, "provider": "netns", "scenarios": scenarios}
     (directory / "summary.json").write_text(json.dumps(summary))
@@ -74,7 +76,7 @@ def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state: Path) -
 
 
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
-    nights = [KeptNight("b", 2.0), KeptNight("c", 3.0), KeptNight("a", 1.0)]
+    nights = [KeptNight("b", "2"), KeptNight("c", "3"), KeptNight("a", "1")]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
     assert found == Surplus({"x": ("1",)}, ("a", "b"))
     assert list(found.words()) == ["1 run", "2 nights"]
@@ -82,8 +84,8 @@ def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
 
 def test_a_run_that_a_kept_night_refers_to_stays() -> None:
     nights = [
-        KeptNight("old", 1.0, frozenset({("x", "1")})),
-        KeptNight("new", 2.0, frozenset({("x", "2")})),
+        KeptNight("old", "1", frozenset({("x", "1")})),
+        KeptNight("new", "2", frozenset({("x", "2")})),
     ]
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 1).runs == {"x": ("1",)}
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 2).runs == {}
@@ -151,6 +153,37 @@ def test_a_night_that_was_killed_goes_in_its_turn(state: Path) -> None:
     assert directories(state / "nightly") == ["last"]
 
 
+def make_night(state: Path, now: datetime) -> Path:
+    """A night that has just begun."""
+    return make_output(None, state, now)
+
+
+def test_the_last_night_is_kept_though_the_clock_went_back(state: Path) -> None:
+    add_night(state, "before-there-were-ids", "2026-11-24T02:00:00+00:00")
+    first = make_night(state, datetime(2026, 11, 25, 2, tzinfo=UTC))
+    back = datetime(2025, 1, 1, 2, tzinfo=UTC)
+    whole, killed, last = (make_night(state, back) for _ in range(3))
+    for night in (first, whole, last):
+        add_night(state, night.name, back.isoformat(), it=night.name)
+    for run in (whole.name, last.name, "x", "y"):
+        add_run(state, "it", run)
+    for at, night in enumerate((killed, last, whole, first)):
+        os.utime(night, (at, at))
+    found = pruned(state, runs=1, nights=2, yes=False)
+    assert found.nights == ("before-there-were-ids", first.name, whole.name)
+    assert found.runs == {"it": (whole.name, "x")}
+    assert pruned(state, nights=1).nights[-1] == killed.name
+    assert directories(state / "nightly") == [last.name]
+
+
+@pytest.mark.parametrize("damage", ["", "20261125", "99999999-999999", "\xff"])
+def test_a_night_whose_id_is_damaged_has_the_place_of_its_summary(state: Path, damage: str) -> None:
+    for name, day in (("b", 1), ("a", 2), ("c", 3)):
+        add_night(state, name, f"2026-01-0{day}T00:00:00+00:00")
+    (state / "nightly" / "a" / "night.id").write_bytes(damage.encode("latin-1"))
+    assert pruned(state, nights=1).nights == ("b", "a")
+
+
 @pytest.mark.parametrize("where", ["labs/it/runs/1", "labs/it/runs", "labs/it", "labs"])
 def test_a_link_on_the_way_to_a_run_is_not_followed(state: Path, where: str) -> None:
     for run in ("1", "2"):
@@ -196,7 +229,7 @@ def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("shutil.rmtree", refuse)
+    monkeypatch.setattr(os, "rmdir", refuse)
     with pytest.raises(SystemExit) as ended:
         main(["gc", "--yes", "--keep-runs", "1"])
     assert ended.value.code == 3

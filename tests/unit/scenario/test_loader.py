@@ -9,6 +9,7 @@ import pytest
 from broken_files import BrokenFiles
 
 from lab._errors import ScenarioError, UsageError
+from lab.scenario import source
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Match, Nic, Port, Scenario
@@ -161,10 +162,10 @@ def test_path_that_is_not_a_readable_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_unreadable_file_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(source, "open", refuse, raising=False)
     assert f"{small}: it cannot be read: Permission denied; check" in said_of(small)
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from lab._errors import StateError
 from lab.cli.main import main
-from lab.state.directory import lab_directory, make_private, require_own, state_directory
+from lab.state.directory import (
+    lab_directory,
+    make_private,
+    require_own,
+    state_directory,
+    writer,
+)
 from lab.state.store import Store
 
 
@@ -167,6 +173,57 @@ def test_a_link_that_another_user_has_made_is_not_followed(state: Path, tmp_path
     os.lchown(link, NOBODY, NOBODY)
     with pytest.raises(StateError, match=f"'{link}' belongs to nobody"):
         require_own(link)
+
+
+# SECURITY.md: The state directory is the caller's own.
+# SECURITY.md: What root writes is not given away.
+# SECURITY.md: An inventory is trusted.
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("part", "owner", "group", "mode", "sudo", "trusted", "own"),
+    [
+        ("state", 0, 0, 0o755, "", True, True),
+        ("state", 0, 0, 0o775, "", True, False),  # root's group has no one else
+        ("state", 0, 1, 0o775, "", False, False),
+        ("state", 0, 0, 0o1777, "", False, False),
+        ("state", NOBODY, 0, 0o755, "", False, False),
+        ("state", NOBODY, 0, 0o755, str(NOBODY), True, False),
+        ("state/file", 0, 1, 0o660, "", False, False),
+        ("state/file", 0, 0, 0o1666, "", False, False),
+        ("above", 0, 0, 0o775, "", True, True),
+        ("above", 0, 1, 0o775, "", False, False),
+        ("above", 0, 0, 0o777, "", False, False),
+        ("above", 0, 0, 0o1777, "", True, True),
+        ("above", NOBODY, 0, 0o755, "", False, False),
+        ("above", NOBODY, 0, 0o755, str(NOBODY), True, False),
+        ("link", NOBODY, 0, None, "", False, False),
+        ("link", NOBODY, 0, None, str(NOBODY), True, False),
+    ],
+)
+def test_one_rule_says_who_may_write_there(  # noqa: PLR0913, PLR0917  what there is, and what follows
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part: str,
+    owner: int,
+    group: int,
+    mode: int | None,
+    sudo: str,
+    *,
+    trusted: bool,
+    own: bool,
+) -> None:
+    """Of a state directory, root's group and who called sudo count as others."""
+    (tmp_path / "above" / "state").mkdir(parents=True)
+    (tmp_path / "above" / "state" / "file").touch()
+    (tmp_path / "link").symlink_to("above")
+    monkeypatch.setenv("SUDO_UID", sudo)
+    changed = tmp_path / (part if part in {"above", "link"} else f"above/{part}")
+    os.chown(changed, owner, group, follow_symlinks=False)
+    if mode is not None:
+        changed.chmod(mode)
+    path = tmp_path / "link" / (part if part == "state/file" else "state")
+    assert (writer(path) is None) == trusted
+    assert (writer(path, own=True) is None) == own
 
 
 def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(
