@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ import wim_maker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab.cli.main import main
 from lab.imaging import medium as small_media
@@ -309,6 +312,42 @@ def test_damaged_medium_is_read_or_refused(copy, damages):
     finally:
         with copy.open("r+b") as file:
             file.write(before)
+
+
+READ = """
+import sys
+from pathlib import Path
+from lab.imaging.windows.medium import read
+read(Path(sys.argv[1]))
+"""
+KILLER = """#!/bin/sh
+[ -e "$2" ] || exit
+echo "$2" > {seen}
+kill -9 $(cat {reader})
+"""
+
+
+def test_reading_that_is_killed_leaves_no_file_with_a_name(windows, tmp_path):
+    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
+    seen, reader = tmp_path / "seen", tmp_path / "reader"
+    for directory in (programs, scratch):
+        directory.mkdir()
+    wimlib = programs / "wimlib-imagex"
+    wimlib.write_text(KILLER.format(seen=seen, reader=reader))
+    wimlib.chmod(0o755)
+    process = subprocess.Popen(
+        ["sh", "-c", f'echo $$ > {reader}; exec "$@"', "sh", sys.executable, "-c", READ, windows],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(scratch)},
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.wait(60) == -signal.SIGKILL
+    Deadline(60).wait(
+        "the files of the reading to go",
+        lambda: list(scratch.iterdir()),
+        until=lambda found: found == [],
+        every=0.05,
+    )
+    assert seen.read_text().startswith(str(scratch))
 
 
 LARGE = 5 << 30

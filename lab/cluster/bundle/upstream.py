@@ -41,6 +41,8 @@ INSTEAD = (
     "lab bundle create --from DIRECTORY"
 )
 TRUSTING = "ask the mirror's keeper, or take the mirror out of the inventory"
+LARGEST = 2 << 30
+"""Bytes of all files in an archive; the largest, of containerd, have some 150 MB."""
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _VERSION = re.compile(r"([0-9]{1,2}\.[0-9]{1,4})(\.[0-9]{1,6})?")
 
@@ -182,18 +184,28 @@ def _published(said: str, file: str, where: str, doing: str) -> str | None:
 
 @contextmanager
 def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
-    """The content of a file in an archive; it is never unpacked by the archive's own names."""
+    """The content of a file in an archive; it is never unpacked by the archive's own names.
+
+    No more of a file is read than its archive says that it has.
+    """
     doing = f"unpacking '{member}' of {url}"
     try:
         if zipfile.is_zipfile(path):
-            with (
-                zipfile.ZipFile(path) as packed,
-                packed.open(_named(packed.namelist(), member, doing)) as content,
-            ):
-                yield content
+            with zipfile.ZipFile(path) as packed:
+                sizes = {one.filename: one.file_size for one in packed.infolist()}
+                _require_bounded(sum(sizes.values()), doing)
+                with packed.open(_named(sizes, member, doing)) as content:
+                    yield content
             return
         with tarfile.open(path, "r:*") as archive:
-            files = {one.name: one for one in archive if one.isfile()}
+            files, size = {}, 0
+            for one in archive:
+                if one.size < 0:
+                    raise tarfile.TarError(f"'{cut(one.name)}' has {one.size} bytes")
+                size += one.size
+                _require_bounded(size, doing)  # before the next one, which is behind all of it
+                if one.isfile():
+                    files[one.name] = one
             found = archive.extractfile(files[_named(files, member, doing)])
             assert found is not None, "it is a file"
             with found:
@@ -206,7 +218,13 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
         raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 
-def _named(there: Sequence[str] | Mapping[str, object], member: str, doing: str) -> str:
+def _require_bounded(size: int, doing: str) -> None:
+    if size > LARGEST:
+        happened = f"it says that it has more than {LARGEST >> 30} GiB of files, as no release has"
+        raise PreflightError(doing, happened, INSTEAD)
+
+
+def _named(there: Mapping[str, object], member: str, doing: str) -> str:
     for name in there:
         if name.removeprefix("./") == member:
             return name

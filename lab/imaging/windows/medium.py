@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -44,6 +44,14 @@ _HEAD, _TAIL = 4096, 32 << 20
 """Bytes of a WIM's beginning and end that tell what it holds: its header, and the table of its
 files (some 6 MB on Microsoft's media) with its XML."""
 _SECONDS = 60.0
+_NAMED = """
+scratch=$(mktemp -d "$0/hybridlab-XXXXXXXXXX") || exit
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' TERM
+cp --sparse=always "$1" "$scratch/wim" || exit
+wimlib-imagex info "$scratch/wim" --header "--extract-xml=$2"
+"""
+"""A shell is sent SIGTERM when this process ends, and obeys once wimlib-imagex is through."""
 _VIRTUAL = 512
 """Bytes of the sectors that the El Torito catalogue counts."""
 _BOOTABLE = 0x88
@@ -238,20 +246,21 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
 def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
     """Header and XML of a WIM, by wimlib-imagex.
 
-    It takes a file, and a medium is not mounted: so a sparse file is made of beginning and end.
+    It takes a file, and a medium is not mounted: so a sparse file is made of beginning and end. It
+    wants the name of one, which a shell gives it and takes away again, also if this process is
+    killed meanwhile.
     """
     doing = f"{medium.doing}: its '{path}'"
     programs.need(doing, "wimlib-imagex", "setpriv")
     where = medium.extent(path)
     ending = max(where.length - _TAIL, 0)
     lines: list[str] = []
-    with TemporaryDirectory(prefix="hybridlab-") as scratch:
-        wim, xml = Path(scratch, "wim"), Path(scratch, "xml")
+    with programs.unnamed_file() as wim, programs.unnamed_file() as xml:
         with wim.open("wb") as out:
             out.write(medium.piece(Extent(where.offset, min(_HEAD, where.length))))
             out.seek(ending)
             out.write(medium.piece(Extent(where.offset + ending, where.length - ending)))
-        command = ["wimlib-imagex", "info", str(wim), "--header", f"--extract-xml={xml}"]
+        command = ["sh", "-c", _NAMED, gettempdir(), str(wim), str(xml)]
         try:
             programs.run(doing, command, Deadline(_SECONDS), on_line=lines.append)
         except BrokenError as error:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 from pathlib import Path
@@ -21,6 +23,7 @@ from lab.cluster.bundle.store import Scratch
 from lab.imaging import download
 
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
+SDN = "-v0.3.1.zip"
 KUBELET = "/dl.k8s.io/release/v1.36.1/bin/linux/amd64/kubelet"
 PAUSE = "registry.k8s.io/pause:3.10.2"
 
@@ -211,6 +214,48 @@ def test_the_newest_version_is_not_taken_from_half_an_answer(store, site):
     site.files[path], site.cuts[path] = b"v1.36.12", [len(b"v1.36.1")]
     with pytest.raises(PreflightError, match="1 bytes remaining"):
         create(store, site)
+
+
+def large_tar(size: int) -> bytes:
+    """An archive that says of its file that it has so many bytes; they are not there."""
+    member = tarfile.TarInfo("etcd-v3.6.8-linux-amd64/etcd")
+    member.size = size
+    return gzip.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+
+
+def large_zip() -> bytes:
+    """The same with 4 GB."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as packed:
+        packed.writestr("sdnoverlay.exe", b"x")
+    found = bytearray(out.getvalue())
+    place = found.find(b"PK\x01\x02") + 24
+    found[place : place + 4] = (0xFFFFFFFE).to_bytes(4, "little")
+    return bytes(found)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("asset", "content", "said"),
+    [
+        (ETCD, large_tar(1 << 40), "more than 2 GiB of files"),
+        (ETCD, large_tar(-512), "has -512 bytes"),
+        (SDN, large_zip(), "more than 2 GiB of files"),
+    ],
+    ids=["tar", "negative", "zip"],
+)
+def test_an_archive_that_says_it_has_more_than_any_release_is_not_unpacked(
+    store, site, asset, content, said
+):
+    (path,) = (path for path in site.files if path.endswith(asset))
+    site.files[path] = content
+    if asset == ETCD:
+        sums = f"{path.rpartition('/')[0]}/SHA256SUMS"
+        listed = f"{parts.sha256(content)}  {path.rpartition('/')[2]}"
+        site.files[sums] = listed.encode()
+    with pytest.raises(PreflightError, match=said) as refused:
+        create(store, site, systems=("linux", "windows"))
+    assert refused.value.doing.startswith("unpacking '")
 
 
 def locked_zip(flag: int, method: int) -> bytes:
