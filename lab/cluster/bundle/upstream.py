@@ -200,9 +200,7 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
         with tarfile.open(path, "r:*") as archive:
             files, size = {}, 0
             for one in archive:
-                if one.size < 0:
-                    raise tarfile.TarError(f"'{cut(one.name)}' has {one.size} bytes")
-                size += one.size
+                size += _declared(one)
                 _require_bounded(size, doing)  # before the next one, which is behind all of it
                 if one.isfile():
                     files[one.name] = one
@@ -216,6 +214,12 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
         ) from error
     except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # the last of locked, or odd, ones
         raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
+
+
+def _declared(member: tarfile.TarInfo) -> int:
+    if member.size < 0:  # the next one would be looked for before it
+        raise tarfile.TarError(f"'{cut(member.name)}' has {member.size} bytes")
+    return member.size
 
 
 def _require_bounded(size: int, doing: str) -> None:
