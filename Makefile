@@ -9,13 +9,15 @@ OUTPUT   ?=
 FAULTS   ?=
 SEED     ?=
 ROUNDS   ?=
+RANDOM   ?=
 TEST     ?= 1
 SETUP    ?= 1
 
 # Values reach the recipes through the environment alone, as they were written: neither make nor
 # the shell reads them as code. So a recipe has "$$NAME", never the value itself. Variables of this
 # file's own cannot be set from the command line.
-override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS TEST SETUP
+override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS RANDOM TEST SETUP
+override variable :=
 # What else stands on the command line, make would expand for every recipe.
 override OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
 $(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(value $(variable))))
@@ -29,7 +31,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 .PHONY: help reference docs lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
 
 help: ## print this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
 	@echo
 	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
@@ -56,7 +58,7 @@ nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTP
 	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${ONLY:+--only "$$ONLY"} $${OUTPUT:+--output "$$OUTPUT"} -- $$SCENARIOS
 
-QUICK = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder \
+override QUICK = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile --no-loadscope-reorder \
 	--ignore=tests/libvirt --ignore=tests/nspawn
 
 test: develop ## the project's own tests, in minutes
@@ -106,6 +108,7 @@ lint: develop ## ruff and mypy
 	@MYPYPATH=$$(find tests -name '*.py' -not -path '*/stand_in/*' -printf '%h:' | tr : '\n' | sort -u | paste -sd:) \
 		.venv/bin/mypy --config-file tests/mypy.ini --explicit-package-bases $$(find tests -name 'test_*.py')
 
+# bash has a RANDOM of its own
 explain-drill: export FAULT_COUNT = $(RANDOM)
 explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns; RANDOM=20: composed at random instead
 ifneq ($(RANDOM),)

@@ -234,8 +234,8 @@ class _ScenarioRun:
     def _up_and_test(self, deadline: Deadline) -> None:
         only = ("--only", self.request.only) if self.request.only else ()
         pods = ("--pods", self.request.pods) if self.request.pods else ()
-        words = ("up", self.job.source, "--name", self.job.lab, "--provider")
-        if self._do("up", (*words, self.request.provider, *only, *pods), deadline).code == 0:
+        named = ("--name", self.job.lab, "--provider", self.request.provider)
+        if self._do("up", ("up", *named, *only, *pods, "--", self.job.source), deadline).code == 0:
             repeat = f"lab repro {shlex.quote(str(self.folder))}"  # the lab is down by then
             self._do("test", ("test", self.job.lab, "--repeat-with", repeat), deadline)
 

@@ -112,8 +112,12 @@ TARGETS = {
     "LABEL": ("lab-test", "test|--|overlay|\n"),
     "OTHERS": ("lab-test", "test|--|overlay|\n"),
     "VARIABLES": ("lab-test", "test|--|overlay|\n"),
+    "MAKEFILE_LIST": ("lab-test", "test|--|overlay|\n"),
+    "QUICK": ("test", ""),
+    "variable": ("lab-test", "test|--|overlay|\n"),
     "SEED": ("explain-drill", ""),
     "ROUNDS": ("explain-drill", ""),
+    "RANDOM": ("explain-drill", ""),
 }
 """Variables of the Makefile and one that it does not know, a target, and what `lab` gets: the
 value, or its words."""

@@ -61,7 +61,7 @@ class Paper:
     ) -> int | None:
         self.calls.append(tuple(words))
         verb = words[0]
-        lab = words[3] if verb == "up" else words[1]
+        lab = words[2] if verb == "up" else words[1]
         log.write_text(f"{verb} {lab}\n  try: something\n")
         if (verb, lab) in self.causes:
             nightly.cause_file(log).write_text(self.causes[verb, lab])
@@ -152,7 +152,7 @@ def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(
 ) -> None:
     paper.codes = {("test", "nightly-red"): 1, ("up", "nightly-refused"): 4}
     held(paper, request(tmp_path, "red", "refused", "well"))
-    verbs = [(call[0], call[1 if call[0] != "up" else 3]) for call in paper.calls]
+    verbs = [(call[0], call[1 if call[0] != "up" else 2]) for call in paper.calls]
     assert verbs == [
         ("up", "nightly-red"),
         ("test", "nightly-red"),
@@ -503,6 +503,12 @@ def test_a_cell_of_the_night_is_repeated_from_what_the_night_keeps(
     held(paper, asked)
     (test,) = [call for call in paper.calls if call[0] == "test"]
     assert test[2:] == ("--repeat-with", f"lab repro {asked.output / 'a'}")
+
+
+def test_a_file_is_no_option_of_lab_up(paper: Paper, tmp_path: Path) -> None:
+    asked = replace(request(tmp_path), jobs=(Job("a", "--only=windows.yaml"),), only="linux")
+    held(paper, asked)
+    assert paper.calls[0][-4:] == ("--only", "linux", "--", "--only=windows.yaml")
 
 
 def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path: Path) -> None:
