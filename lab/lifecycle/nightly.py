@@ -47,6 +47,9 @@ EMULATED_SECONDS = 600.0
 REAL_SECONDS = 7200.0
 """On real machines, which may have images to build and Windows to boot."""
 
+_SIGNAL_SECONDS = 1.0
+"""A signal that comes just before Python waits for a lock does not end that wait."""
+
 Say = Callable[[str], None]
 Run = Callable[[Sequence[str], Path, Deadline, Callable[[], bool]], int | None]
 """Runs ``lab`` with those words: see :func:`run_lab`."""
@@ -142,7 +145,8 @@ def run_night(
             for job in request.jobs:
                 if job not in futures:
                     futures[job] = pool.submit(_run_job, job, request, operations, stop, say)
-        wait(futures.values())
+        while wait(futures.values(), _SIGNAL_SECONDS).not_done:
+            pass
 
     with terminable(), ThreadPoolExecutor(request.parallel) as pool:
         try:
