@@ -133,6 +133,8 @@ def test_jenkins_recipe_is_balanced_and_keeps_the_night() -> None:
     assert (
         text.index("make nightly") < text.index("always {") < text.index("junit 'night/junit.xml'")
     )
+    # a step that fails ends its block
+    assert text.index("archiveArtifacts") < text.index("cleanup {") < text.index("lab gc")
 
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.name)
