@@ -31,11 +31,12 @@ def scenarios(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[
 
 def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Labs of this state directory, up or with reports left."""
+    from lab.lifecycle.names import is_name
     from lab.state.directory import state_directory
 
     try:
         there = state_directory(os.environ) / "labs"
-        return _beginning(sorted(path.name for path in there.iterdir()), begun)
+        return _beginning(sorted(filter(is_name, os.listdir(there))), begun)  # noqa: PTH208  names
     except (LabError, OSError):
         return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,12 @@ def test_the_shell_offers_what_the_lab_has(lab: Lab, mine: Path) -> None:
 @pytest.mark.parametrize("words", [("shell", "nobody", ""), ("fault", "nobody", "x", "--node", "")])
 def test_of_a_lab_that_is_not_there_nothing_is_offered(lab: Lab, words: tuple[str, ...]) -> None:
     assert offered(lab, *words) == []
+
+
+def test_what_no_lab_can_be_called_is_not_offered(lab: Lab) -> None:
+    for name in (b"one", b"\xff", b"two\nplain,three", b"\x1b[31mred", b"$(touch struck)", b"a b"):
+        os.makedirs(os.path.join(os.fsencode(lab.state), b"labs", name))  # noqa: PTH103, PTH118
+    assert offered(lab, "down", "") == ["one"]
 
 
 def test_a_shell_on_namespaces_says_whose_files_are_there(lab: Lab) -> None:
