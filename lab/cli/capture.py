@@ -32,14 +32,20 @@ class _Seconds(click.FloatRange):
 @lab_argument()
 @click.argument("source", metavar="SRC", shell_complete=sources)
 @click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
-@click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
-@click.option("--family", help="Of the matrix, where two families have cells of those names.")
+@click.option(
+    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
+)
+@click.option(
+    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
+)
+@click.option(
+    "--family", help="Family of the cell, where several families have one with these names."
+)
 @click.option(
     "--times",
     type=click.IntRange(1, 1000),
     default=1,
-    help="Ask so often at most, until it is not as expected (default: 1).",
+    help="Probe at most this many times, until the outcome is not as expected (default: 1).",
 )
 @click.option(
     "--timeout",
@@ -51,7 +57,7 @@ class _Seconds(click.FloatRange):
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="A new or empty directory for the files; one beside the lab's runs if not given.",
+    help="Directory for the files, new or empty (default: one beside the lab's runs).",
 )
 @json_option("Print JSON, with every hop.")
 def command(
@@ -66,7 +72,7 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Ask DST from SRC once, and show at which hop the packet was last seen.
+    """Probe DST from SRC once, and show at which hop the packet was last seen.
 
     Packets are taken down at every device on the way there and back: a pcapng file for each, and
     one with all of them, for tshark and Wireshark. SRC and DST are called as in the matrix; one
@@ -95,7 +101,7 @@ def command(
         found = capture_cell(opened, asked, say)
         directory = keep(opened, found, output)
     if MACHINES in opened.provider.abilities:
-        say("note: each machine has a clock of its own; times are in order on each by itself")
+        say("note: each machine has its own clock; compare times on one machine only")
     if as_json:
         echo_json(to_json(name, found, directory), indent=1)
     else:

@@ -15,9 +15,9 @@ from lab.cli.output import echo, echo_raw, write_file
 @click.command("console")
 @lab_argument()
 @click.argument("machine", metavar="MACHINE", shell_complete=machines)
-@click.option("--log", "log_only", is_flag=True, help="Print what the console has said so far.")
+@click.option("--log", "log_only", is_flag=True, help="Print the console's output so far.")
 def console_command(name: str, machine: str, log_only: bool) -> int:
-    """Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
+    """Connect this terminal to the serial console of a machine of LAB; Ctrl-] leaves it."""
     from lab.lifecycle.access import machine_name
     from lab.lifecycle.api import open_any
     from lab.lifecycle.providers import real_machines
@@ -43,7 +43,7 @@ STANDARD_OUTPUT = Path("-")
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help='The PNG file to write, "-" for standard output; LAB-MACHINE.png if not given.',
+    help='The PNG file to write, "-" for standard output (default: LAB-MACHINE.png).',
 )
 def screenshot_command(name: str, machine: str, output: Path | None) -> None:
     """Take a picture of the screen of a machine of LAB, and print the file's path."""

@@ -25,7 +25,7 @@ KEPT = 20
 
 def report(error: Exception) -> None:
     """Say in one sentence what happened and where the traceback is."""
-    _tell("this is a defect of lab itself", error)
+    _tell("this is a bug in lab itself", error)
 
 
 def report_import(error: Exception) -> None:

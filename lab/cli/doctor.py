@@ -24,12 +24,12 @@ REFUSED = PreflightError.exit_code
 @click.option(
     "--provider",
     shell_complete=providers,
-    help="Examine what this one needs, such as netns, nspawn or libvirt; all if not given.",
+    help="Check this provider only, such as netns, nspawn or libvirt (default: all).",
 )
 @inventory_option
 @json_option()
 def command(provider: str | None, as_json: bool) -> int:
-    """Examine this machine and every hypervisor, and say how to repair what is wrong.
+    """Check this machine and every hypervisor, and say how to fix what is wrong.
 
     On each hypervisor a tiny guest is started and gone a moment later; nothing else is made.
     The exit code is 4 if labs cannot be had.
@@ -59,5 +59,5 @@ def _print(found: tuple[Diagnosis, ...]) -> None:
             echo(f"        try: {one.hint}")
     fails = sum(1 for one in found if one.level == "fail")
     warnings = sum(1 for one in found if one.level == "warn")
-    verdict = f"{quantity(fails, 'thing')} to repair first" if fails else "labs can be had"
+    verdict = f"{quantity(fails, 'thing')} to fix first" if fails else "labs can run here"
     echo(f"{verdict}; {quantity(warnings, 'warning')}")

@@ -13,7 +13,7 @@ from lab.cli.output import echo, echo_json
 @lab_argument()
 @json_option("Print what was done as JSON.")
 def down_command(name: str, as_json: bool) -> None:
-    """Take LAB down; nothing of it is left but the reports of its runs.
+    """Take LAB down; only the reports of its runs remain.
 
     It is found by the marks its objects carry, also when the state file is gone.
     """
@@ -34,7 +34,7 @@ def down_command(name: str, as_json: bool) -> None:
 @lab_argument()
 @json_option("Print what was done as JSON.")
 def suspend_command(name: str, as_json: bool) -> None:
-    """Save the memory of LAB's machines to disk and stop them; 'lab up' goes on from there.
+    """Save the memory of LAB's machines to disk and stop them; 'lab up' resumes them.
 
     They take no processor and no memory meanwhile, and are back in seconds.
     """
@@ -48,4 +48,4 @@ def suspend_command(name: str, as_json: bool) -> None:
         saved = quantity(len(result.saved), "machine")
         echo(f"lab '{name}' is suspended: {saved}, in {result.seconds:.1f} s")
     else:
-        echo(f"lab '{name}' is suspended already: no machine of it runs")
+        echo(f"lab '{name}' is already suspended: none of its machines is running")

@@ -14,8 +14,12 @@ from lab.cli.output import echo, echo_json
 @lab_argument()
 @click.argument("source", metavar="SRC", shell_complete=sources)
 @click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@click.option("--protocol", type=click.Choice(["tcp", "udp"]), help="Ask over this one alone.")
-@click.option("--size", type=click.Choice(["small", "large"]), help="Ask with this much alone.")
+@click.option(
+    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
+)
+@click.option(
+    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
+)
 @json_option("Print JSON, with every hop of the path.")
 def command(
     name: str,
@@ -25,7 +29,7 @@ def command(
     size: str | None,
     as_json: bool,
 ) -> int:
-    """Ask DST from SRC again, and name the first thing on the path that is not as intended.
+    """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
     SRC and DST are called as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
     (NODE:to-POD), a DNS name as it is asked; one word alone is the id of a cell:

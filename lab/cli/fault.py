@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @click.option(
     "--node",
     default="",
-    help="The machine to break; the first that can be, if not given.",
+    help="The machine to break (default: the first that can have the fault).",
     shell_complete=fault_nodes,
 )
 @click.option(
     "--peer",
     default="",
-    help="The other end, a node or a pod by the fault; the first if not given.",
+    help="The other end, a node or a pod depending on the fault (default: the first).",
     shell_complete=fault_peers,
 )
 @click.option(
@@ -53,7 +53,7 @@ def fault_command(
 
     if listing:
         if fault or node or peer:
-            raise click.UsageError("'--list' takes a lab alone, and lists every fault")
+            raise click.UsageError("'--list' takes a lab or nothing, and lists every fault")
         _list(name, as_json)
         return
     if name is None or fault is None:
@@ -106,7 +106,7 @@ def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
 @lab_argument()
 @json_option()
 def heal_command(name: str, as_json: bool) -> None:
-    """Take out of LAB every fault that 'lab fault' has put in.
+    """Remove every fault that 'lab fault' has put into LAB.
 
     It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile.
     """

@@ -17,7 +17,7 @@ from lab.cli.output import echo
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The .tar.gz to write, or a directory for one; here if not given.",
+    help="The .tar.gz file to write, or a directory for it (default: here).",
 )
 def command(name: str, output: Path | None) -> None:
     """Gather evidence of LAB, up, half up or broken, into one archive, and print its path.

@@ -13,20 +13,20 @@ from lab.cli.output import echo, echo_json
 
 
 @click.command("gc")
-@click.option("--older-than", metavar="AGE", help='Also labs not used for so long: "2d", "36h".')
+@click.option("--older-than", metavar="AGE", help='Also labs not used for this long: "2d", "36h".')
 @click.option(
     "--keep-runs",
     type=click.IntRange(min=1),
     default=20,
     show_default=True,
-    help="Runs of each lab to keep, and captures: the last ones, and runs of kept nights.",
+    help="How many runs and captures of each lab to keep; runs of kept nights stay too.",
 )
 @click.option(
     "--keep-nights",
     type=click.IntRange(min=1),
     default=30,
     show_default=True,
-    help="Nights in the state directory to keep: the last ones.",
+    help="How many nights in the state directory to keep.",
 )
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @click.option(
@@ -70,7 +70,7 @@ def command(
         raise BrokenError(
             "removing old runs and nights",
             "; ".join(old.failed),
-            "make them yours to remove, then 'lab gc --yes' again",
+            "change their owner to yourself, then run 'lab gc --yes' again",
         )
 
 

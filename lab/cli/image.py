@@ -45,7 +45,7 @@ def command() -> None:
 @click.option(
     "--firmware",
     type=click.Choice(["bios", "uefi"]),
-    help="How machines of an image of Windows start, instead of as its recipe says.",
+    help="Firmware of machines made from a Windows image, instead of the recipe's.",
 )
 @json_option("Print the images as JSON.")
 def build(
@@ -97,7 +97,7 @@ def list_images(as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("name", shell_complete=images)
-@json_option("Print JSON, every package with it.")
+@json_option("Print JSON, with every package.")
 def show(name: str, as_json: bool) -> None:
     """Show how a built image boots, who logs in, what is in it."""
     from lab.lifecycle.images import image_store
@@ -131,7 +131,7 @@ def show(name: str, as_json: bool) -> None:
     show_default=True,
     help="Licence of the medium: evaluation media take no product key.",
 )
-@click.option("--clone", is_flag=True, help="What a clone of the image is told.")
+@click.option("--clone", is_flag=True, help="Name of a clone of the image.")
 def answer_file(
     name: str,
     firmware: Firmware | None,

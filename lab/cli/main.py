@@ -22,7 +22,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "up": ("up:command", "Bring SCENARIO up as a lab."),
         "down": (
             "down:down_command",
-            "Take LAB down; nothing of it is left but the reports of its runs.",
+            "Take LAB down; only the reports of its runs remain.",
         ),
         "run": (
             "run:command",
@@ -30,12 +30,12 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "status": (
             "status:command",
-            "Say how LAB is: what the journal says, checked against what is there.",
+            "Show the state of LAB: the journal's record, checked against what is there.",
         ),
         "list": ("list_labs:command", "List the labs that are up, half up, or left behind."),
         "suspend": (
             "down:suspend_command",
-            "Save the memory of LAB's machines to disk and stop them; 'lab up' goes on from there.",
+            "Save the memory of LAB's machines to disk and stop them; 'lab up' resumes them.",
         ),
         "gc": (
             "gc:command",
@@ -46,11 +46,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "test": ("test:command", "Run the connectivity matrix of LAB, every cell a pytest item."),
         "explain": (
             "explain:command",
-            "Ask DST from SRC again, and name the first thing on the path that is not as intended.",
+            "Probe DST from SRC again, and name the first thing on the path that is wrong.",
         ),
         "capture": (
             "capture:command",
-            "Ask DST from SRC once, and show at which hop the packet was last seen.",
+            "Probe DST from SRC once, and show at which hop the packet was last seen.",
         ),
         "report": (
             "report:report_command",
@@ -74,13 +74,13 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "fault:fault_command",
             "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.",
         ),
-        "heal": ("fault:heal_command", "Take out of LAB every fault that 'lab fault' has put in."),
+        "heal": ("fault:heal_command", "Remove every fault that 'lab fault' has put into LAB."),
     },
     "Machines": {
         "shell": ("shell:shell_command", "Open a shell on any machine of LAB, or in a pod."),
         "exec": (
             "shell:exec_command",
-            "Run CMD on a node or in a pod, with its exit code; options before CMD are lab's own.",
+            "Run CMD on a node or in a pod, and exit with its code; options before CMD are lab's.",
         ),
         "ssh": (
             "ssh:ssh_command",
@@ -96,11 +96,11 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "kubeconfig": (
             "ssh:kubeconfig_command",
-            "Print the kubeconfig of LAB's cluster, its administrator's.",
+            "Print the administrator's kubeconfig of LAB's cluster.",
         ),
         "console": (
             "console:console_command",
-            "Join this terminal to the serial console of a machine of LAB; Ctrl-] leaves it.",
+            "Connect this terminal to the serial console of a machine of LAB; Ctrl-] leaves it.",
         ),
         "screenshot": (
             "console:screenshot_command",
@@ -141,7 +141,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "This machine": {
         "doctor": (
             "doctor:command",
-            "Examine this machine and every hypervisor, and say how to repair what is wrong.",
+            "Check this machine and every hypervisor, and say how to fix what is wrong.",
         ),
         "inventory": (
             "inventory:command",
@@ -257,8 +257,8 @@ class Lazy(Commands):
             if error.errno == errno.ENAMETOOLONG and error.filename is not None:
                 raise UsageError(
                     f"looking for '{os.fsdecode(error.filename)[:_SHOWN]}...'",
-                    "no file has so long a name",
-                    "a shorter name or path",
+                    "the file name is too long",
+                    "use a shorter name or path",
                 ) from error
             if _is_directory_deleted():
                 raise UsageError(

@@ -23,22 +23,24 @@ if TYPE_CHECKING:
 @click.argument("named", nargs=-1, metavar="[SCENARIO]...", shell_complete=scenarios)
 @click.option(
     "--provider",
-    help="Where the machines come from; the embedded one only if named.",
+    help="Provider of the machines; the embedded one only if named.",
     shell_complete=providers,
 )
 @only_option
 @pods_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Labs at once (default: what fits).")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="How many labs at once (default: what fits)."
+)
 @click.option("--deadline", metavar="AGE", help='For each scenario: "2h" (default: by provider).')
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="A new or empty directory for it all; nightly/DATE below the state if not given.",
+    help="Directory for the night, new or empty (default: nightly/DATE below the state directory).",
 )
 @click.option(
     "--before",
     type=click.Path(path_type=Path),
-    help="Directory of the night to compare with; the last if not given.",
+    help="Directory of the night to compare with (default: the last).",
 )
 @json_option("Print the summary as JSON.")
 def command(
@@ -75,7 +77,7 @@ def command(
     if seconds <= 0:
         raise UsageError(
             f"giving each scenario '--deadline {deadline}'",
-            "no lab comes up in no time",
+            "no lab comes up in zero time",
             "for example --deadline 10m, or leave it out",
         )
     state = state_directory(os.environ)

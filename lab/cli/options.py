@@ -14,19 +14,21 @@ from lab.cli.complete import labs, providers, scenarios
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 only_option = click.option(
-    "--only", type=click.Choice(["linux", "windows"]), help="Leave other nodes out."
+    "--only",
+    type=click.Choice(["linux", "windows"]),
+    help="Only nodes of this system; the others are left out.",
 )
 pods_option = click.option(
     "--pods",
     type=click.Choice(["kubernetes", "namespaces"]),
-    help="What pods are on real machines: a cluster's (the default there), or namespaces.",
+    help="Pods on real machines: of a Kubernetes cluster (the default), or namespaces.",
 )
 windows_rule_option = click.option(
     "--windows-rule-off",
     "rules_off",
     multiple=True,
     metavar="RULE",
-    help="Let emulated Windows nodes disobey one documented rule, to see its cells turn.",
+    help="Switch one documented rule of emulated Windows nodes off, to see its cells change.",
 )
 
 
@@ -34,10 +36,10 @@ def scenario_options(command: _Command) -> _Command:
     """Give a command SCENARIO; its function gets scenario, name, provider, only and pods."""
     options = (
         click.argument("scenario", shell_complete=scenarios),
-        click.option("--name", help="The lab's name; the scenario's own if not given."),
+        click.option("--name", help="Name of the lab (default: the scenario's)."),
         click.option(
             "--provider",
-            help="Where the machines come from, such as netns, nspawn or libvirt.",
+            help="Provider of the machines, such as netns, nspawn or libvirt.",
             shell_complete=providers,
         ),
         inventory_option,
@@ -86,5 +88,5 @@ inventory_option = click.option(
     type=click.Path(path_type=Path),
     expose_value=False,
     callback=_use,
-    help="The inventory, instead of lab.toml here or in ~/.config/hybridlab.",
+    help="Inventory file (default: lab.toml here or in ~/.config/hybridlab).",
 )

@@ -97,7 +97,7 @@ def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
         listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
         between = f"{plan.hypervisor_mtu} between hypervisors, "
     else:  # real ones, whose addresses and MTU the scenario does not know
-        listed, between = "those of the inventory, in its order", ""
+        listed, between = "those of the inventory, in order", ""
     yield f"\nhypervisors: {listed}"
     yield f"MTU: {between}{plan.node_mtu} between nodes, {intent.pod_mtu} of pods"
 

@@ -17,7 +17,7 @@ from lab.cli.output import echo
 @click.argument("cell")
 @click.option(
     "--provider",
-    help="Where the machines come from (default: as in the run).",
+    help="Provider of the machines (default: as in the run).",
     shell_complete=providers,
 )
 @click.option("--name", help='The lab\'s name; "repro-SCENARIO" if not given.')

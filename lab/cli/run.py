@@ -60,7 +60,7 @@ def command(
         if api.is_known(lab):
             raise UsageError(
                 f"running scenario '{scenario}'",
-                f"lab '{lab}' is there already",
+                f"lab '{lab}' already exists",
                 f"'lab test {lab}' tests it; another --name makes another lab",
             )
         code = 3

@@ -27,7 +27,7 @@ def shell_command(name: str, machine: str) -> int:
     with opened.reached():
         place = opened.provider.machine(opened.handle, opened.intent, machine)
         if MACHINES not in opened.provider.abilities:
-            say(f"note: the network is that of '{machine}'; the files are those of this machine")
+            say(f"note: this shell is in the network of '{machine}'; the files are this machine's")
         return place.attach(())
 
 
@@ -50,9 +50,9 @@ class Exec(click.Command):
 @lab_argument()
 @click.argument("machine", metavar="NODE|POD", shell_complete=places)
 @click.argument("words", metavar="[--] CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--print", "print_only", is_flag=True, help="Print the command that does it by hand.")
+@click.option("--print", "print_only", is_flag=True, help="Print the command to do it by hand.")
 def exec_command(name: str, machine: str, words: tuple[str, ...], print_only: bool) -> int:
-    """Run CMD on a node or in a pod, with its exit code; options before CMD are lab's own.
+    """Run CMD on a node or in a pod, and exit with its code; options before CMD are lab's.
 
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1/

@@ -26,7 +26,7 @@ def show_command(
     """
     if as_commands and as_json:
         raise UsageError(
-            f'showing scenario "{scenario}"', "--commands and --json are two outputs", "give one"
+            f'showing scenario "{scenario}"', "--commands and --json exclude each other", "give one"
         )
     from lab.lifecycle.compilation import compile_scenario
 

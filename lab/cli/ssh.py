@@ -91,7 +91,7 @@ def ansible_inventory(name: str) -> None:
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file."
 )
 def kubeconfig_command(name: str, output: Path | None) -> None:
-    """Print the kubeconfig of LAB's cluster, its administrator's.
+    """Print the administrator's kubeconfig of LAB's cluster.
 
     \b
       lab kubeconfig overlay -o overlay.conf
@@ -110,4 +110,7 @@ def kubeconfig_command(name: str, output: Path | None) -> None:
     else:
         echo(kubeconfig_text(exported.access), nl=False)
     if exported.tunnel:
-        say(f"the machines are behind another hypervisor; while you use it, run: {exported.tunnel}")
+        say(
+            "the machines are behind another hypervisor; keep this running while you use it: "
+            f"{exported.tunnel}"
+        )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--deep", is_flag=True, help="Compare the state of every machine with the scenario.")
 @json_option()
 def command(name: str, deep: bool, as_json: bool) -> int:
-    """Say how LAB is: what the journal says, checked against what is there.
+    """Show the state of LAB: the journal's record, checked against what is there.
 
     With --deep, links, routes, tunnels, firewall rules, services and programs of every machine
     are compared with what the scenario asks for, and each difference is listed.

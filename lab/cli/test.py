@@ -76,13 +76,20 @@ class Keeper:
     metavar="[PYTEST OPTIONS]...",
     shell_complete=cells,
 )
-@click.option("--full", is_flag=True, help="Ask every cell, however many there are.")
-@click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to ask.")
+@click.option("--full", is_flag=True, help="Probe every cell, however many there are.")
+@click.option("--sample", type=click.Choice(STRATEGIES), help="Which cells to probe.")
 @click.option("--seed", type=int, help="Another sample for each number (default: 0).")
 @click.option(
-    "--failover", is_flag=True, help="Then lose the holder of a gateway, and measure the silence."
+    "--failover",
+    is_flag=True,
+    help="Then take the holder of a gateway off the network, and measure the outage.",
 )
-@click.option("--repeat-with", default="", hidden=True, help="What repeats a cell, without its id.")
+@click.option(
+    "--repeat-with",
+    default="",
+    hidden=True,
+    help="Command that repeats a cell, without the cell's id.",
+)
 @json_option("Print the whole result as JSON.")
 @click.option("--verbose", is_flag=True, help="Let pytest report every cell itself.")
 def command(
@@ -136,7 +143,7 @@ def command(
     if any(word == "--lab" or word.startswith("--lab=") for word in selection):
         raise UsageError(
             f"testing lab '{name}'",
-            "'--lab' names a lab for pytest itself, and this command has named one",
+            "'--lab' is pytest's own option, and this command has named a lab already",
             "leave '--lab' out",
         )
     Path.cwd()  # pytest needs one that is there
@@ -169,7 +176,7 @@ def command(
                 plugins=[keeper],
             )
         except OSError as error:
-            if error.errno in NO_ROOM:  # pytest's own files: which disk it was, it does not say
+            if error.errno in NO_ROOM:  # pytest's own files: which disk it was, it is not set
                 check_room(directory, _KEPT_BYTES)
             raise
         finally:

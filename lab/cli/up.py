@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @scenario_options
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @windows_rule_option
 @json_option("Print what was done as JSON.")
 def command(

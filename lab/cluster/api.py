@@ -52,8 +52,8 @@ _AGAIN_SECONDS = 0.25
 _GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
 _BUSY = frozenset({429, 500, 502, 503, 504})
 """Of a server that starts, ends, or has lost its etcd."""
-_PLANE_HINT = "see that the control plane runs: 'lab status'"
-_NODE_HINT = "see that the node's kubelet runs: 'lab status'"
+_PLANE_HINT = "check that the control plane runs: 'lab status'"
+_NODE_HINT = "check that the node's kubelet runs: 'lab status'"
 
 
 class LostError(BrokenError):
@@ -179,7 +179,9 @@ class Api:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
 
         if not timeouts[0]:
-            raise LostError(doing, "the time for it was over before it was asked", _PLANE_HINT)
+            raise LostError(
+                doing, "the deadline had passed before the request was sent", _PLANE_HINT
+            )
         request = self.client.param_serialize(
             method,
             path,
@@ -219,7 +221,7 @@ class Api:
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
         except (KeyError, TypeError) as error:  # from something in front of it
             doing = f"listing {path} of the API server at {self.server}"
-            said = f"its answer is not a list: {json.dumps(found)[:80]}"
+            said = f"the answer is not a list: {json.dumps(found)[:80]}"
             raise LostError(doing, said, _PLANE_HINT) from error
 
     def watch(
@@ -511,7 +513,7 @@ class _TimedStream(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int | None:
         left = self._ends - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the answer takes too long")
+            raise TimeoutError("the answer took too long")
         usual = self._connection.gettimeout()
         self._connection.settimeout(min(left, float("inf") if usual is None else usual))
         try:

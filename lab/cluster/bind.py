@@ -173,7 +173,7 @@ def _about_headless(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
         if there is None:
             yield f"there is no Service '{service.name}'"
         elif there.address != "None":
-            yield f"Service '{service.name}' has address {there.address}, and should have none"
+            yield f"Service '{service.name}' has address {there.address}, but should have none"
 
 
 def _ports(ports: Collection[int]) -> str:

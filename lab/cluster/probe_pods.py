@@ -59,7 +59,7 @@ _PODS = namespaced("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
 """So many of what is missing are named."""
-_CONTROLLERS = "see that kube-controller-manager runs"
+_CONTROLLERS = "check that kube-controller-manager runs"
 
 
 class ProbePods:
@@ -174,7 +174,7 @@ class ProbePods:
             whose = f"belongs to lab '{lab}'" if lab else "was not made by hybridlab"
             raise BrokenError(
                 f"making namespace '{NAMESPACE}' for lab '{self._owner.lab}'",
-                f"there is one already, and it {whose}",
+                f"it already exists, and it {whose}",
                 f"kubectl delete namespace {NAMESPACE}, if it is not needed",
             )
         return there
@@ -184,7 +184,7 @@ class ProbePods:
         if there is None:
             return
         if there["metadata"].get("deletionTimestamp"):
-            say(f"namespace '{NAMESPACE}' of an earlier run is going; waiting for it")
+            say(f"namespace '{NAMESPACE}' of an earlier run is being deleted; waiting for it")
         elif there["metadata"]["labels"].get(TOKEN) == self._owner.token:
             return
         else:
@@ -202,7 +202,7 @@ class ProbePods:
                     raise
 
         self._api.patiently(doing, remove, deadline)
-        hint = f"kubectl get namespace {NAMESPACE} -o yaml says what holds it"
+        hint = f"kubectl get namespace {NAMESPACE} -o yaml shows what blocks it"
         query = {"fieldSelector": f"metadata.name={NAMESPACE}"}
         try:
             wait_for(self._api, _NAMESPACES, _what_holds, doing, deadline, query=query, hint=hint)
@@ -409,7 +409,7 @@ class Workloads:
 
 def _ended_or_why(found: Object | None) -> Object | str:
     if found is None:
-        return "its pod was never made"
+        return "its pod was never created"
     if ended(found):
         return found
     one = read_pod(found)

@@ -99,7 +99,7 @@ def old_windows(version: str) -> str | None:
     build = windows_build(version)
     if build is None:
         known = ", ".join(_rules()["windows"])
-        return f"its Windows is build {version}, and the lab knows {known}"
+        return f"its Windows is build {version}, but lab supports {known}"
     patch = version.split(".")[3:]
     if patch and patch[0].isdecimal() and int(patch[0]) < build.oldest:
         return (
@@ -132,8 +132,8 @@ def skew(control_plane: str, kubelet: str) -> str | None:
     apart = _parts(control_plane)[1] - _parts(kubelet)[1]
     if _parts(kubelet) > _parts(control_plane)[: len(_parts(kubelet))]:
         return (
-            f"kubelet {kubelet} is newer than the control plane, {control_plane}; the version "
-            "skew policy does not allow that"
+            f"kubelet {kubelet} is newer than the control plane, {control_plane}, which the "
+            "version skew policy forbids"
         )
     if apart > MAX_SKEW:
         return (
@@ -155,7 +155,7 @@ def check_skew(cluster: Cluster) -> None:
         raise PreflightError(
             f"joining node {nodes} to lab '{cluster.name}'",
             "; ".join(dict.fromkeys(refused.values())),
-            "give the node another 'version' in the scenario, or leave it out",
+            "change the node's 'version' in the scenario, or remove it",
         )
 
 
@@ -185,7 +185,7 @@ def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | No
     lacking = missing(manifest, cluster, builds)
     if lacking:
         raise PreflightError(
-            f"looking into the bundle of Kubernetes {manifest.kubernetes} for lab '{cluster.name}'",
+            f"checking the bundle of Kubernetes {manifest.kubernetes} for lab '{cluster.name}'",
             "it lacks " + ", ".join(lacking),
             _how_to_have(manifest, cluster),
         )

@@ -199,7 +199,7 @@ def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> 
     if failed:
         return failed
     words = log.replace("[", " ").replace("]", " ").split()
-    return "" if word in words else f"the variable has not the value that the {source} holds"
+    return "" if word in words else f"the variable does not have the value of the {source}"
 
 
 def _exit(found: Mapping[str, Any], container: str) -> str:

@@ -127,7 +127,7 @@ class Explainer:
             "",
             name,
             "the machine itself",
-            "an answer when it is asked how it is",
+            "its state can be read",
             f"{error.doing}: {error.happened}",
             "lab status",
             error.hint or "lab up",
@@ -147,7 +147,7 @@ def _end(path: Path) -> Finding:
         "a way on",
         path.end,
         "lab show",
-        "see the scenario: this is what it asks for",
+        "nothing to fix: the scenario asks for this",
         last.place,
         len(path.hops) - 1,
     )

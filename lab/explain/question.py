@@ -75,7 +75,7 @@ DEVIATION = "not-as-made"
 """The kind of what differs from how the lab makes it, whatever it is."""
 MOST_PLACES = 24
 """So many machines and pods are compared; one takes about 0.1 s."""
-_NO_COMMAND = "bring the lab up again: no single command makes it as it was"
+_NO_COMMAND = "run 'lab up' again: no single command undoes it"
 
 
 def lost(
@@ -125,7 +125,7 @@ def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Fin
         sent = risen[one.machine].get(f"{one.device} sent packets", 0)
         got = risen[other.machine].get(f"{other.device} received packets", 0)
         if sent >= FEWEST and not got:
-            observed = f"{sent} packets sent by {one.device} of {one.machine}, and none arrived"
+            observed = f"{sent} packets sent by {one.device} of {one.machine}, none arrived"
             yield _finding("lost-between", other, number, observed, "as many as were sent")
 
 
@@ -138,7 +138,7 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
         intended,
         observed,
         f"ip -statistics link show dev {hop.device}",
-        "see what is between the two: cable, switch, or the hypervisor's network",
+        "check what is between the two: cable, switch, or the hypervisor's network",
         hop.machine,
         number,
     )
@@ -242,7 +242,7 @@ def choose(  # noqa: PLR0913  a question has as many parts
     )
     if not wanted:
         had = ", ".join(f"{one.protocol.upper()} {one.size}" for one in of_pair)
-        raise UsageError(doing, "no cell has that protocol and size", f"the matrix has {had}")
+        raise UsageError(doing, "no cell has this protocol and size", f"the matrix has {had}")
     return wanted
 
 

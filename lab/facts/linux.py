@@ -222,7 +222,7 @@ def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
 _OFF = ("disabled", "masked")
 _FORWARD = "ipv4/ip_forward"
 _NDOTS = 1
-"""What resolv.conf means where it does not say (resolv.conf(5))."""
+"""What resolv.conf means where it is not set (resolv.conf(5))."""
 _PROTOCOLS = {"tcp", "udp"}
 
 

@@ -27,7 +27,7 @@ class Translated:
     backends: tuple[End, ...]
     """None at all: packets are refused, or lost."""
     lost: bool = False
-    """Whether packets without a backend are lost; else they are refused."""
+    """Whether packets without a backend are dropped; else they are refused."""
     own: tuple[End, ...] | None = None
     """Of a NodePort that leads the node's own packets, and its pods', to other backends than
     those that come from elsewhere: where those go. None where it makes no difference."""

@@ -415,7 +415,7 @@ def _unpack(job: BuildJob, packed: Path, tree: Path) -> None:
 def _kernel(job: BuildJob, tree: Path) -> None:
     images = sorted((tree / "boot").glob("vmlinuz-*"))
     if not images:
-        raise BrokenError(job.doing, "its packages brought no kernel", "add one to 'packages'")
+        raise BrokenError(job.doing, "its packages include no kernel", "add a kernel to 'packages'")
     shutil.copyfile(images[-1], job.scratch / KERNEL)
 
 

@@ -81,7 +81,7 @@ def _facts(job: BuildJob, disk: Path) -> Mapping[str, object]:
         raise PreflightError(
             job.doing,
             f"'{disk}' is not a disk: it has neither a qcow2 header nor a boot sector",
-            "look at it with 'file'; the address may have led to a page of words",
+            "check it with 'file'; the address may lead to a web page",
         )
     return facts
 

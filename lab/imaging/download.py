@@ -314,8 +314,8 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
             raise BrokenError(
                 doing,
                 f"{answer.message}; {after:,} bytes are there",
-                "do the same again: it goes on from there; 'mirrors' of the inventory name "
-                "another server",
+                "repeat the command: it continues from there; 'mirrors' in the inventory can name"
+                " another server",
             )
         time.sleep(min(tries, 1))
 
@@ -338,7 +338,7 @@ def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -
 
 def _too_large(web: Web, doing: str, size: int, limit: int) -> PreflightError:
     """The error for a file that is larger than it may be."""
-    happened = f"it has {size:,} bytes or more, and must have {limit:,} at most"
+    happened = f"it has {size:,} bytes or more; the limit is {limit:,}"
     return PreflightError(doing, happened, web.trusting)
 
 

@@ -128,7 +128,7 @@ def read_facts(directory: Path) -> ImageFacts:
 
     found: ImageFacts = TypeAdapter(ImageFacts).validate_json(read_regular(directory / FILE))
     if not math.isfinite(found.built):
-        raise ValueError("its date is none")
+        raise ValueError("its date is not valid")
     return found
 
 
@@ -144,7 +144,7 @@ def damage(directory: Path) -> str | None:
         except (OSError, ValueError):
             return f"'{directory / name}' is gone"
         if there != size:
-            return f"'{directory / name}' has {there} bytes of {size}"
+            return f"'{directory / name}' has {there} of {size} bytes"
     return None
 
 

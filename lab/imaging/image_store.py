@@ -241,7 +241,7 @@ class ImageStore:
         if firmware != recipe.firmware:
             chosen[name] = firmware
         if chosen != known:
-            self._keep("writing down the firmware of images", FIRMWARE, chosen)
+            self._keep("recording the firmware of images", FIRMWARE, chosen)
 
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
         """Write down where files are, by the names of the inputs of a recipe's image.
@@ -261,7 +261,7 @@ class ImageStore:
             if option not in needs:
                 options = ", ".join(f"--{one}" for one in needs)
                 hint = f"give it {options}" if options else "leave the option out"
-                raise PreflightError(doing, f"it is made from no '{option}'", hint)
+                raise PreflightError(doing, f"it is not made from '{option}'", hint)
             need = needs[option]
             if not path.is_file():
                 happened = f"--{option}: '{path}' is not a file"
@@ -273,10 +273,10 @@ class ImageStore:
                     doing,
                     f"--{option} is '{path}', and [images.{need.image}] of the inventory says "
                     f"'{own.url}'",
-                    "leave the option out, or change the inventory: 'lab up' reads that",
+                    "leave the option out, or change the inventory, which 'lab up' reads",
                 )
             kept[need.image] = str(path.absolute())
-        self._keep("writing down where media are", FILE, kept)
+        self._keep("recording where media are", FILE, kept)
         self._inventory = self._merged()
 
     def _merged(self) -> Inventory:
@@ -378,14 +378,14 @@ class ImageStore:
                 say(f"image '{recipe.name}': {golden.damage(final)}: building it again")
                 remove(final)
             if (scratch / UNFINISHED).exists():
-                say(f"image '{recipe.name}': there is an interrupted build")
+                say(f"image '{recipe.name}': continuing an interrupted build")
             elif scratch.exists():
-                say(f"image '{recipe.name}': starting an interrupted build over")
+                say(f"image '{recipe.name}': starting the interrupted build over")
                 shutil.rmtree(scratch)
             if self._others_left(recipe, scratch):
                 say(
-                    f"image '{recipe.name}': an installation of other media or another recipe was "
-                    "interrupted and goes on: 'lab image gc --yes' removes it"
+                    f"image '{recipe.name}': an interrupted installation from other media or "
+                    "another recipe is still running: 'lab image gc --yes' removes it"
                 )
             self._fill(recipe, digest, final, build, say)
         say(f"image '{recipe.name}': built, {size(final) / 1e6:.0f} MB")

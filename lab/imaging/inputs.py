@@ -306,8 +306,8 @@ def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
     option = "" if need.name == FILE else f", or give it: {_by_option(need, recipe)}"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
-        f"it needs {need.what}, which cannot be downloaded from here",
-        f"get it from its vendor and name it in the inventory: [images.{need.image}] "
+        f"it needs {need.what}, which cannot be downloaded",
+        f"get it from its vendor and give its path in the inventory: [images.{need.image}] "
         f'path = "/where/it/is.iso"{option}',
     )
 
@@ -371,7 +371,7 @@ def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say:
     if digest is None:
         try:
             stamp = _stamp(path)
-            say(f"reading '{path}' once, for its digest")
+            say(f"reading '{path}' for its digest")
             digest = download.hashed(path, "sha256")
         except OSError as error:
             raise PreflightError(

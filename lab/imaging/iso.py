@@ -44,7 +44,7 @@ def build(job: BuildJob) -> Built:
     programs.need(job.doing, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
-            job.doing, "there is no hypervisor to run its installer on", "add one to the inventory"
+            job.doing, "no hypervisor is available to run its installer", "add one to the inventory"
         )
     vendor = inputs.fetch_file(job)
     job.room(_CONTENT, "the installed disk")

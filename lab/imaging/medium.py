@@ -41,7 +41,7 @@ _BROKEN = (struct.error, ValueError, LookupError)
 """What else the library raises on a damaged medium."""
 _MAGIC: Mapping[bytes, str] = {
     b"QFI\xfb": "a disk in qcow2 format",
-    b"MSWIM\0\0\0": "a WIM file, which is only one part of a medium",
+    b"MSWIM\0\0\0": "a WIM file, which is only a part of a medium",
     b"vhdxfile": "a disk of Hyper-V (VHDX)",
     b"conectix": "a disk of Hyper-V (VHD)",
     b"KDMV": "a disk of VMware (VMDK)",
@@ -58,8 +58,8 @@ _MAGIC: Mapping[bytes, str] = {
     b"%PDF": "a PDF document",
 }
 _WORDS: Mapping[bytes, str] = {
-    b"<!doctype html": "a web page: the address leads to a page, not to the medium",
-    b"<html": "a web page: the address leads to a page, not to the medium",
+    b"<!doctype html": "a web page, not the medium: check the address",
+    b"<html": "a web page, not the medium: check the address",
     b"<?xml": "an XML document",
 }
 
@@ -252,10 +252,14 @@ class Medium:
         whole = Extent(at, sum(piece.length for piece in pieces))
         for piece in pieces:
             if piece.offset != at:
-                raise PreflightError(self.doing, f"'{path}' lies in several pieces of it", _AGAIN)
+                raise PreflightError(
+                    self.doing, (f"'{path}' is split into several pieces on it"), _AGAIN
+                )
             at += piece.length
         if at > self.size:
-            happened = f"it is cut off: '{path}' ends at byte {at:,}, and it has {self.size:,}"
+            happened = (
+                f"it is cut off: '{path}' ends at byte {at:,}, but the file has {self.size:,}"
+            )
             raise PreflightError(self.doing, happened, _AGAIN)
         return whole
 
@@ -348,13 +352,13 @@ def kind_of(first: bytes) -> str:
     if known:
         return f"it is {known[0]}"
     if first[_FIRST + 1 : _FIRST + 6] == b"BEA01":
-        return "it is a UDF volume without ISO 9660, as no installation medium is"
+        return "it is a UDF volume without ISO 9660, so not an installation medium"
     if len(first) < _BEGINNING:
         return f"it has {len(first):,} bytes, too few for a medium" if first else "it is empty"
     if not any(first):
-        return "it begins with nothing but zeros: the download was not written"
+        return "it begins with zeros only: the download was not written"
     if first[510:512] == b"\x55\xaa":
-        return "it is a disk's image, with a boot sector and no volume of a medium"
+        return "it is a disk image with a boot sector, not an ISO"
     return "it is not an ISO 9660 image"
 
 

@@ -128,8 +128,8 @@ class Bootstrap(Section):
 class Cloud(Section):
     """A vendor's disk by its address."""
 
-    url: Url = Field(description="Where the vendor keeps it.")
-    sha256: Digest | None = Field(default=None, description="What it must be.")
+    url: Url = Field(description="Its address at the vendor's.")
+    sha256: Digest | None = Field(default=None, description="Its SHA-256.")
     checksums: Url | None = Field(
         default=None,
         description="The vendor's list of digests (SHA-256 or SHA-512), asked where no sha256 is "
@@ -150,7 +150,7 @@ class Iso(Section):
     medium: Sentence = Field(
         description="What to get, in words.", examples=["the first DVD of Debian 12 for amd64"]
     )
-    sha256: Digest | None = Field(default=None, description="What it must be.")
+    sha256: Digest | None = Field(default=None, description="Its SHA-256.")
     kernel: Inside = Field(description="Path of the kernel within the medium.")
     initrd: Inside = Field(description="Path of the initramfs within the medium.")
     arguments: Sentence = Field(
@@ -194,7 +194,7 @@ class Deadlines(Section):
     starting: Minutes = Field(default=5, description="Firmware and boot loader.")
     winpe: Minutes = Field(default=10, description="Windows PE; added to 'starting'.")
     disk: Minutes = Field(default=10, description="The disk is partitioned and written to.")
-    copy_: Minutes = Field(default=45, alias="copy", description="Windows is laid down.")
+    copy_: Minutes = Field(default=45, alias="copy", description="Windows is copied to the disk.")
     specialize: Minutes = Field(default=30, description="First start from the disk: drivers.")
     oobe: Minutes = Field(default=20, description="Second start, and the first logon.")
     first_logon: Minutes = Field(default=30, description="The lab's own script sets up shells.")
@@ -264,7 +264,7 @@ class Windows(Section):
 class RecipeFile(Section):
     """An image recipe as its author writes it, made in exactly one of the four ways."""
 
-    name: Label = Field(description="Name of the image; its folder's.", examples=["debian-12"])
+    name: Label = Field(description="Name of the image and of its folder.", examples=["debian-12"])
     summary: Sentence = Field(description="What the image is, in one line.")
     os: Os = Field(default="linux", description="Operating system.")
     architecture: Architecture = Field(default="x86_64", description="Processor it runs on.")
@@ -273,10 +273,12 @@ class RecipeFile(Section):
         description="How it boots; kernel: by the image's own kernel and initramfs.",
         examples=["bios"],
     )
-    first_boot: FirstBoot = Field(description="Who reads the seed.", examples=["cloud-init"])
+    first_boot: FirstBoot = Field(
+        description=("What configures the machine at its first boot."), examples=["cloud-init"]
+    )
     user: Word = Field(description="Who logs in with the lab's key.", examples=["root"])
     templates: Label | None = Field(
-        default=None, description="Folder of templates; left out, the recipe's own."
+        default=None, description="Folder of templates (default: the recipe's own)."
     )
     bootstrap: Bootstrap | None = Field(default=None, description="Made from packages.")
     cloud: Cloud | None = Field(default=None, description="A vendor's disk.")

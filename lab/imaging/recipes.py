@@ -79,7 +79,7 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     kind = Kind(
         noun="recipe",
         absent="check the path, or give the name of an image",
-        large="this is more than any recipe needs: put texts into templates",
+        large="no recipe needs this much: put texts into templates",
         language="YAML",
         example="my-image",
     )
@@ -99,7 +99,9 @@ def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Pro
     """Errors between values that are each valid."""
     there = [kind for kind in _KINDS if kind in document.value]
     if not there:
-        yield Problem((), "the recipe says not how it is made", f"add one of {', '.join(_KINDS)}")
+        yield Problem(
+            (), ("the recipe does not say how the image is made"), f"add one of {', '.join(_KINDS)}"
+        )
     for kind in there[1:]:
         what = f'"{kind}" conflicts with "{there[0]}"'
         yield Problem((kind,), what, "keep one of the two", at_key=True)
@@ -114,7 +116,7 @@ def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Pro
         what = f'"{there[0]}" images do not boot by firmware {quoted(model.firmware)}'
         yield Problem(("firmware",), what, hint)
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
-        yield Problem(("iso", "mirror"), "a mirror is asked of no release", 'add "suite"')
+        yield Problem(("iso", "mirror"), "the mirror has no release", 'add "suite"')
     if model.windows is not None:
         yield from _windows_together(model)
         yield from _windows_templates(model, path)
@@ -126,21 +128,23 @@ def _windows_together(model: RecipeFile) -> Iterator[Problem]:
     for key, needed in needs.items():
         written = getattr(model, key)
         if written != needed:
-            yield Problem((key,), f"{quoted(written)} is not Windows'", f"write {key}: {needed}")
+            yield Problem(
+                (key,), (f"{quoted(written)} does not fit Windows"), f"write {key}: {needed}"
+            )
     if model.disk_gib < _WINDOWS_DISK_GIB:
         what = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
         yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
     least = _WINDOWS_MEMORY_MIB[model.windows.surface] if model.windows else 0
     if model.windows and model.windows.memory_mib < least:
         there, surface = model.windows.memory_mib, model.windows.surface
-        what = f"{there} MiB of memory are too few for Setup ({surface})"
+        what = f"{there} MiB of memory is too little for Setup ({surface})"
         yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
     zone = model.windows.time_zone if model.windows else "UTC"
     if zone not in TIME_ZONES:
         hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
-        yield Problem(("windows", "time_zone"), f"Windows knows no time zone {quoted(zone)}", hint)
+        yield Problem(("windows", "time_zone"), f"Windows has no time zone {quoted(zone)}", hint)
     if model.user != "Administrator":
-        what = f"{quoted(model.user)} is not there when Windows is installed"
+        what = f"{quoted(model.user)} does not exist when Windows has been installed"
         yield Problem(("user",), what, "write user: Administrator")
 
 

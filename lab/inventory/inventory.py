@@ -65,14 +65,15 @@ Disk = Annotated[int, *annotate(common.disk, common.DISK, "500GiB")]
 class Management(Section):
     """The range by which this machine reaches the machines of its labs."""
 
-    cidr: Range = Field(default=MANAGEMENT, description="Every lab takes a /24 of it.")
+    cidr: Range = Field(default=MANAGEMENT, description="Each lab takes a /24 of it.")
 
 
 class Storage(Section):
     """Where hypervisors keep disks."""
 
     path: Absolute = Field(
-        default=STORAGE, description="Directory on every hypervisor that names no other."
+        default=STORAGE,
+        description=("Directory on each hypervisor that has no 'storage' of its own."),
     )
 
 
@@ -80,43 +81,45 @@ class Hypervisor(Section):
     """One libvirt host."""
 
     name: Unwritten[str] = ""
-    uri: UriText = Field(description="libvirt's address of it.")
+    uri: UriText = Field(description="libvirt URI of the hypervisor.")
     vcpus: int | None = Field(
         default=None,
         ge=1,
         le=MAX_VCPUS,
-        description="Virtual CPUs of all labs together.",
+        description="Limit on virtual CPUs of all labs together.",
         examples=[16],
     )
     """None for eight times its threads."""
     memory_mib: Memory | None = Field(
-        default=None, alias="memory", description="Memory of all labs together."
+        default=None, alias="memory", description="Limit on memory of all labs together."
     )
     """None for all but an eighth of what it has."""
     disk_gib: Disk | None = Field(
-        default=None, alias="disk", description="Disk of all labs together."
+        default=None, alias="disk", description="Limit on disk of all labs together."
     )
     """Sizes of disks, added up; None for four times what its storage has free (clones are thin)."""
     tags: Annotated[frozenset[Tag], Field(strict=False)] = Field(
-        default=frozenset(), description="What scenarios may ask for."
+        default=frozenset(), description="Tags that scenarios may ask for."
     )
-    storage: Absolute = Field(default=STORAGE, description="Directory of its own for disks.")
+    storage: Absolute = Field(
+        default=STORAGE, description=("Directory for disks on this hypervisor.")
+    )
     """Images and disks are below it, in ``hybridlab/``."""
     address: Address | None = Field(
-        default=None, description="Its end of the tunnels between hypervisors."
+        default=None, description="Address of its end of the tunnels between hypervisors."
     )
     """None with a single one, or the URI's host."""
     mtu: int = Field(
         default=UPLINK_MTU,
         ge=MIN_MTU,
         le=MAX_MTU,
-        description="Bytes of an IP packet that fit on the network between hypervisors.",
+        description="MTU of the network between hypervisors, in bytes.",
     )
     acceleration: Acceleration = Field(
-        default="auto", description='"auto" starts a tiny guest to see what works.'
+        default="auto", description='"auto" starts a tiny guest to find out whether KVM works.'
     )
     parallel_boots: int | None = Field(
-        default=None, ge=1, le=MAX_BOOTS, description="Guests that may boot at once."
+        default=None, ge=1, le=MAX_BOOTS, description="How many guests may boot at once."
     )
     """None for the number of its threads."""
     line: Unwritten[int] = 0
@@ -130,7 +133,7 @@ class ImageSource(Section):
     """Or the path of a file that is there (an ISO that cannot be downloaded)."""
     path: File | None = Field(default=None, exclude=True, description="File on this machine.")
     """In the file alone: an inventory that is loaded has it in ``url``."""
-    sha256: Digest | None = Field(default=None, description="What it must be.")
+    sha256: Digest | None = Field(default=None, description="Its SHA-256.")
 
 
 class Proxies(Section):
@@ -139,7 +142,9 @@ class Proxies(Section):
     http: Proxy | None = Field(default=None, description="For http addresses.")
     https: Proxy | None = Field(default=None, description="For https addresses.")
     no_proxy: Word | None = Field(
-        default=None, description="Hosts to reach directly.", examples=["localhost,.example"]
+        default=None,
+        description=("Hosts to reach without the proxy."),
+        examples=["localhost,.example"],
     )
 
     def by_name(self) -> Mapping[str, str]:
@@ -150,9 +155,7 @@ class Proxies(Section):
 class Secret(Section):
     """Where a secret is read from, never what it is."""
 
-    file: File | None = Field(
-        default=None, description="A file that nobody but its owner can read."
-    )
+    file: File | None = Field(default=None, description="A file that only its owner can read.")
     environment: Variable | None = Field(
         default=None, alias="env", description="An environment variable."
     )
@@ -161,13 +164,15 @@ class Secret(Section):
 class Inventory(Section):
     """All of one inventory file: what labs on real machines may use."""
 
-    owner: Word | None = Field(default=None, description="Written into every object made.")
+    owner: Word | None = Field(
+        default=None, description=("Owner written into every object that labs make.")
+    )
     """None for user@host."""
     expiry: Expiry | None = Field(
-        default=None, description="How long a lab lives before anyone may collect it."
+        default=None, description="Age after which anyone may remove a lab."
     )
     """In seconds; None for ever."""
-    cache: File | None = Field(default=None, description="Where images and downloads are kept.")
+    cache: File | None = Field(default=None, description="Directory of images and downloads.")
     """None for ``$XDG_CACHE_HOME/hybridlab``."""
     management: Management = Field(
         default_factory=Management, description="How machines are reached."
@@ -178,12 +183,14 @@ class Inventory(Section):
     """In the file alone: of an inventory that is loaded, each hypervisor has its own."""
     hypervisors: dict[str, Hypervisor] = Field(
         default={},
-        description="By a name of your own.",
+        description="Hypervisors, by a name of your choice.",
         examples=[{"rack1": {"uri": uri.LOCAL}}],
     )
-    images: dict[str, ImageSource] = Field(default={}, description="By the name of the recipe.")
+    images: dict[str, ImageSource] = Field(
+        default={}, description=("Images, by the name of the recipe.")
+    )
     mirrors: dict[str, Url] = Field(
-        default={}, description="What is asked instead of addresses that begin so."
+        default={}, description="Mirrors: replacements for addresses that begin with the key."
     )
     """The longest that fits is taken."""
     proxies: Proxies = Field(default_factory=Proxies, description="For downloads.")

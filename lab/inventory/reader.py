@@ -25,8 +25,8 @@ _UNQUOTED = re.compile(r"""[^=#"']*=[ \t]*(?P<value>[^\s"'\[{#][^#\n]*)""")
 _LONG = re.compile(r"""(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
 """A dotted key that is deeper than any inventory: tomllib takes hours over thousands of dots."""
 _SYNTAX: tuple[tuple[str, str, str], ...] = (
-    ("Cannot overwrite", "this key is set twice", "keep one of the two"),
-    ("Cannot declare", "this table is there twice", "keep one of the two"),
+    ("Cannot overwrite", "this key is defined twice", "keep one of the two"),
+    ("Cannot declare", "this table is defined twice", "keep one of the two"),
     ("Duplicate inline table key", "a key in these brackets is set twice", "keep one of the two"),
     ("Cannot mutate", "this table is complete already", "write all its keys in one place"),
     ("after a key", 'this line has no "=" after its key', "write key = value"),
@@ -106,10 +106,10 @@ def take_secrets(tree: dict[str, object]) -> tuple[Problem, ...]:
 
 def _secret_problem(key: Key) -> Problem:
     name = key[1] if key[0] == _SECRETS and len(key) > 1 else str(key[-1]).replace("_", "-")
-    what = "a secret is written here in clear"
+    what = "this is a secret in plain text"
     hint = (
         f"put it into a file of mode 0600, and write [secrets.{name}] with "
-        'file = "/path/of/it", or env = "VARIABLE"; and change it, since it has been read'
+        'file = "/path/of/it", or env = "VARIABLE"; then change it: it may have been read'
     )
     return Problem(key, what, hint)
 
@@ -266,7 +266,7 @@ def _secrets(file: Inventory, inventory: Path) -> Iterator[Problem]:
             what = f'secret {quoted(name)} has both "file" and "env"'
             yield Problem((*key, "env"), what, "keep one of the two")
         elif not secret.file and not secret.environment:
-            what = f"secret {quoted(name)} does not say where it is"
+            what = f"secret {quoted(name)} has no source"
             yield Problem(key, what, 'add "file" or "env"')
         elif secret.file:
             path = _place(inventory, secret.file)
@@ -310,7 +310,7 @@ TOML = Dialect(
 KIND = Kind(
     noun="inventory",
     absent="check the path, or write one after docs/lab.example.toml",
-    large="this is more than any inventory needs",
+    large="no inventory needs this much",
     language="TOML",
 )
 FORM = Form(Inventory, TOML)

@@ -21,9 +21,9 @@ PARAMETERS = {
 _REMOTE = frozenset({"qemu+ssh", "qemu+tls"})
 _REFUSED = {
     "test": ("is libvirt's test driver, which runs no machines", f"write {quoted(LOCAL)}"),
-    "qemu+tcp": ("sends everything in clear", 'write "qemu+tls://..." or "qemu+ssh://..."'),
-    "qemu+libssh": ("asks on a terminal where it should fail", 'write "qemu+ssh://..."'),
-    "qemu+libssh2": ("asks on a terminal where it should fail", 'write "qemu+ssh://..."'),
+    "qemu+tcp": ("is not encrypted", 'write "qemu+tls://..." or "qemu+ssh://..."'),
+    "qemu+libssh": ("would ask on the terminal instead of failing", 'write "qemu+ssh://..."'),
+    "qemu+libssh2": ("would ask on the terminal instead of failing", 'write "qemu+ssh://..."'),
 }
 _PORTS = {"qemu+ssh": 22, "qemu+tls": 16514}
 _WORD = re.compile(r"[A-Za-z0-9_:][^\s\x00-\x20\x7f\"'\\%;`$|&<>(){}*?!#]*")
@@ -83,8 +83,8 @@ def check(written: str) -> str:
     except ValueError as error:
         raise wrong(f"this is not a URI: {error}", f"write it like {quoted(LOCAL)}") from None
     if parts.password is not None:
-        what = "this URI holds a password in clear"
-        raise wrong(what, 'take it out, and log in with a key: "...?keyfile=/path/of/the/key"')
+        what = "this URI has a password in plain text"
+        raise wrong(what, 'remove it, and log in with a key: "...?keyfile=/path/of/the/key"')
     _check_scheme(uri, written)
     _check_place(uri, written)
     _check_words(uri)
@@ -104,7 +104,7 @@ def _check_scheme(uri: Uri, written: str) -> None:
         why, hint = _REFUSED[uri.scheme]
         raise wrong(f"{quoted(uri.scheme)} {why}", hint)
     if uri.scheme not in PARAMETERS:
-        what = f"{quoted(uri.scheme or written)} is not a kind of hypervisor that is served"
+        what = f"{quoted(uri.scheme or written)} is not a supported kind of hypervisor"
         served = alternatives(f"{scheme}://" for scheme in PARAMETERS)
         raise wrong(what, did_you_mean(uri.scheme, PARAMETERS, f"begin it with {served}"))
 
@@ -114,19 +114,19 @@ def _check_words(uri: Uri) -> None:
     for noun, value in (("host", uri.host), ("user", uri.user)):
         if value is not None and not _WORD.fullmatch(value):
             what = f"the {noun} {quoted(value)} of the URI is not a name of a {noun}"
-            raise wrong(what, "begin it with a letter, a digit or _, and write it without blanks")
+            raise wrong(what, "begin it with a letter, a digit or _, and write it without spaces")
 
 
 def _check_place(uri: Uri, written: str) -> None:
     if uri.scheme in _REMOTE and not uri.host:
         example = f"{uri.scheme}://host.example/system"
-        raise wrong(f"{quoted(written)} names no host", f"write it like {quoted(example)}")
+        raise wrong(f"{quoted(written)} has no host", f"write it like {quoted(example)}")
     if uri.scheme not in _REMOTE and uri.host:
         what = f"{quoted(uri.scheme)} is for this machine, and the URI names a host"
         better = quoted(f"qemu+ssh://{uri.host}/system")
         raise wrong(what, f"write {better}, or {quoted(LOCAL)}")
     if uri.path == "/session":
-        what = "a session of libvirt can make no networks"
+        what = "a libvirt session cannot make networks"
         raise wrong(what, f"write {quoted(written.replace('/session', '/system', 1))}")
     if uri.path != "/system":
         what = f"the path {quoted(uri.path)} of the URI is not /system"

@@ -41,9 +41,9 @@ def word(value: object) -> str:
     """Text of one line that says something, such as an owner."""
     written = text(value).strip()
     if not written:
-        raise wrong("there is no text here", "write some, or delete the key")
+        raise wrong("this text is empty", "write some, or delete the key")
     if not written.isprintable():
-        raise wrong("this text holds what cannot be printed", "write it on one line")
+        raise wrong("this text has characters that cannot be printed", "write it on one line")
     return written
 
 
@@ -65,7 +65,7 @@ def management(value: object) -> IPv4Network:
         what = f"{quoted(network)} is not a private range"
         raise wrong(what, "take one of 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16 (RFC 1918)")
     if network.prefixlen > SMALLEST_RANGE:
-        what = f"{quoted(network)} has no room: every lab takes a /{SMALLEST_RANGE} of it"
+        what = f"{quoted(network)} is too small: each lab takes a /{SMALLEST_RANGE} of it"
         raise wrong(what, 'write a wider one, such as "10.201.0.0/16"')
     return network
 
@@ -80,7 +80,7 @@ def absolute(value: object) -> str:
     if ".." in parts:
         raise wrong(f'{quoted(written)} holds ".."', "write it out")
     if not parts:
-        raise wrong(f"{quoted(written)} is not a place for disks", "name a directory below it")
+        raise wrong(f"{quoted(written)} cannot hold disks", "name a directory below it")
     return "/" + "/".join(parts)  # as libvirt gives it back
 
 
@@ -88,9 +88,9 @@ def path(value: object) -> str:
     """A path on this machine: absolute, beginning with ``~/``, or beside the inventory file."""
     written = text(value).strip()
     if not written or "\0" in written:
-        raise wrong("there is no path here", "write the path of a file")
+        raise wrong("this path is empty", "write the path of a file")
     if written.startswith("~") and not written.startswith("~/"):
-        what = f"{quoted(written)} is in somebody else's home"
+        what = f"{quoted(written)} is in another user's home"
         raise wrong(what, "write the path out")
     return written
 
@@ -104,15 +104,15 @@ def url(value: object) -> str:
     except ValueError as error:
         raise wrong(f"this is not an address: {error}", 'write it like "https://..."') from None
     if parts.password is not None:
-        what = "this address holds a password in clear"
-        raise wrong(what, "take it out, and keep it in ~/.netrc, mode 0600")
+        what = "this address has a password in plain text"
+        raise wrong(what, "remove it, and put it into ~/.netrc, mode 0600")
     if parts.scheme not in _SCHEMES:
         near = did_you_mean(parts.scheme, _SCHEMES, "begin it with https://, http:// or file://")
         if not parts.scheme:
             near = 'write it like "https://...", or "file:///..." for a file'
         raise wrong(f"{quoted(written)} is not an address that can be fetched", near)
     if not place and parts.scheme != "file":
-        raise wrong(f"{quoted(written)} names no host", 'write it like "https://..."')
+        raise wrong(f"{quoted(written)} has no host", 'write it like "https://..."')
     return written
 
 
@@ -127,7 +127,7 @@ def proxy(value: object) -> str:
             f"this is not an address: {error}", 'write it like "http://proxy:3128"'
         ) from None
     if parts.password is not None:
-        what = "this address holds a password in clear"
+        what = "this address has a password in plain text"
         hint = "delete the key, and set http_proxy and https_proxy in the environment instead"
         raise wrong(what, hint)
     if parts.scheme not in {"http", "https"} or not there[0]:
@@ -146,7 +146,9 @@ def sha256(value: object) -> str:
     for prefix in _DIGEST_NAMES:
         bare = bare.removeprefix(prefix)
     if re.fullmatch(SHA256, bare):
-        raise wrong(f"{quoted(written)} has more than digits", "write the 64 digits alone")
+        raise wrong(
+            (f"{quoted(written)} has more than hexadecimal digits"), "write only the 64 digits"
+        )
     what = f"{quoted(written)} is not a SHA-256: it has {len(bare)} characters"
     raise wrong(what, "write the 64 hexadecimal digits that sha256sum prints")
 

@@ -56,7 +56,7 @@ def machine_name(opened: OpenLab, name: str, doing: str) -> str:
         if name in {pod.name for pod in machine.pods}:
             raise UsageError(
                 doing,
-                f"'{name}' is a pod on '{machine.name}', and no machine of its own",
+                f"'{name}' is a pod on '{machine.name}', not a machine",
                 f"lab shell {opened.name} {name}",
             )
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it

@@ -71,8 +71,8 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     if CAPTURE not in opened.provider.abilities:
         raise UsageError(
             doing,
-            f"provider '{opened.provider.name}' takes down no packets",
-            f"'lab explain' looks at the path without them; 'lab shell {opened.name} NODE' and "
+            f"provider '{opened.provider.name}' cannot capture packets",
+            f"'lab explain' checks the path without them; 'lab shell {opened.name} NODE' and "
             "tcpdump there; or the same scenario with '--provider netns'",
         )
     with opened.used(f"lab capture {opened.name}", say):
@@ -99,7 +99,7 @@ def find_loss(opened: OpenLab, explained: Explanation, say: Say) -> Explanation:
     try:
         captured = capture_cell(opened, CaptureRequest(explained.cell.id, None), say)
     except LabError as error:
-        say(f"where it is lost is not known: {error.cause}")
+        say(f"where it is lost is unknown: {error.cause}")
         return explained
     return replace(explained, where=captured.conclusion.sentence)
 
@@ -121,7 +121,7 @@ def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell
     if not wanted:
         had = ", ".join(dict.fromkeys(one.family for one in cells))
         raise UsageError(
-            doing, f"the family '{request.family}' has no such cell", f"what has is {had}"
+            doing, f"family '{request.family}' has no such cell", f"families that have it: {had}"
         )
     return wanted
 
@@ -271,7 +271,7 @@ def _require_empty(directory: Path) -> None:
     except OSError as error:
         raise _unfit(f"'{directory}' cannot be read: {_words(error)}") from error
     if not empty:
-        raise _unfit(f"'{directory}' has something in it")
+        raise _unfit(f"'{directory}' is not empty")
 
 
 def _require_own(directory: Path) -> None:
@@ -288,7 +288,7 @@ def _make(directory: Path, made: list[Path]) -> None:
         with TemporaryFile(dir=directory):
             pass
     except OSError as error:
-        lacks = "no file can be made in it" if directory.is_dir() else "it cannot be made"
+        lacks = "no file can be created in it" if directory.is_dir() else "it cannot be created"
         raise _unfit(f"'{directory}': {lacks}: {_words(error)}") from error
 
 
@@ -300,6 +300,6 @@ def _unfit(happened: str) -> UsageError:
     return UsageError(
         "capturing packets",
         happened,
-        "give --output a new or an empty directory that you may write into, or leave it out: the "
-        "files are then kept beside the lab's runs",
+        "give --output a new or empty directory that you can write to, or leave it out to keep "
+        "the files beside the lab's runs",
     )

@@ -77,7 +77,7 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
     if not any(group.role == "control-plane" for group in nodes):
         raise UsageError(
             f'leaving all but the {system} nodes out of scenario "{scenario.name}"',
-            "no control-plane node is left",
+            "no control-plane node remains",
             "use ONLY=linux (--only linux), or the whole scenario",
         )
     pods = sum(

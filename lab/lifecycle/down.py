@@ -72,7 +72,7 @@ def down(
         wanted = targets(row, _tokens(marks))
         if not wanted:
             remove_files(directory)
-            say(f"the lab '{request.name}' is down already: nothing to do")
+            say(f"lab '{request.name}' is already down: nothing to do")
             return DownResult(request.name, False, (), time.monotonic() - begun)
         removed = _taken_away(request.name, wanted, providers, store, say)
     return DownResult(request.name, True, removed, time.monotonic() - begun)
@@ -115,7 +115,7 @@ def _taken_away(
     except UnwrittenError:
         raise
     except (LabError, KeyboardInterrupt):
-        say(f"the lab '{name}' is only partly down: 'lab down {name}' again takes away the rest")
+        say(f"lab '{name}' is only partly down: run 'lab down {name}' again for the rest")
         raise
 
 
@@ -191,13 +191,13 @@ def take_away(
     Raises UnwrittenError when all is gone, and the journal could not be written.
     """
     directory = store.lab_directory(name)
-    with suppress(FullError), store.change(f"writing down that the lab '{name}' goes"):
+    with suppress(FullError), store.change(f"recording that lab '{name}' is being taken down"):
         store.set_status(name, "going", "it is being taken down")
         store.keep_steps(name, ())
     removed = destroy(name, directory, wanted, providers)
     remove_files(directory)
     try:
-        with store.change(f"writing down that the lab '{name}' is down"):
+        with store.change(f"recording that lab '{name}' is down"):
             store.keep_steps(name, ())
             store.gone(name)
             store.set_status(name, "down")
@@ -223,11 +223,11 @@ class UnwrittenError(StateError):
 
 def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:
     """The error for a lab that is gone while the journal could not be written."""
-    gone = ", ".join(removed) or "nothing of it was there"
+    gone = ", ".join(removed) or "nothing of it existed"
     return UnwrittenError(
         f"taking down lab '{name}'",
         f"all of it is gone ({gone}), but the journal could not be written: {error.happened}",
-        f"free some space, then 'lab down {name}' again writes it down",
+        f"free some space, then run 'lab down {name}' again to record it",
     )
 
 

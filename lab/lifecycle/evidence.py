@@ -77,7 +77,7 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
     doing = f"writing '{path}'"
     with guarded_files(doing, elsewhere):
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise UsageError(doing, "it is a device or the like", "name an ordinary file")
+            raise UsageError(doing, "it is not a regular file", "name a regular file")
     with (
         guarded_files(doing, elsewhere),
         open_output(path, doing) as draft,
@@ -138,7 +138,7 @@ class _TimeBoxed:
         except queue.Empty:
             self._left.set()
         if deadline.left() == 0.0:
-            why = f"there was no more time: all of it may take {deadline.seconds:g} s"
+            why = f"the time limit of all of it was reached: {deadline.seconds:g} s"
         else:
             why = f"'{source}' made no further piece within {patience:g} s"
         return Evidence("stopped.txt", f"{why}\n".encode())
@@ -392,7 +392,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
         piece = Evidence(f"{provider.name}/{made.path}", made.content)
         yield piece
         logged += known((piece,))
-    text = "".join(str(one) for one in logged) or "nothing in the logs is known\n"
+    text = "".join(str(one) for one in logged) or "no known line in the logs\n"
     yield Evidence(KNOWN, text.encode())
 
 

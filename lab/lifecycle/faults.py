@@ -147,7 +147,7 @@ def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
         with bound(opened, ready=True):
             return
     except LabError as error:
-        say(f"note: every fault is out, and the cluster is not well: {error.happened}")
+        say(f"note: every fault is out, but the cluster is not healthy: {error.happened}")
 
 
 def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[None]:
@@ -166,7 +166,7 @@ def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
     Raises BrokenError when what the lab has cannot be seen.
     """
     if opened.provider.liveness(opened.handle, opened.intent).state != "running":
-        say("note: the lab does not run; this is what can be done in it as it is planned")
+        say("note: the lab is not running; this list is made from its plan")
         return _possible(opened, opened.intent)
     with (
         opened.used(f"lab fault --list {opened.name}", say, as_found=True),
@@ -209,7 +209,7 @@ def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:
     for row in present(opened):
         if (row.name, row.node, row.peer) == (fault.name, node, peer):
-            raise UsageError(doing, f"{words(row)} is in already", f"'lab heal {opened.name}'")
+            raise UsageError(doing, f"{words(row)} is already in", f"'lab heal {opened.name}'")
 
 
 def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str) -> None:
@@ -221,7 +221,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
         raise PreflightError(
             doing,
             f"'{fault.asks}' fails on '{node}': {done.stderr.strip() or f'exit code {done.code}'}",
-            "another fault, or a kernel and tools that have it; nothing was changed",
+            "use use another fault, or a kernel and tools that have it; nothing was changed",
         )
 
 
@@ -256,7 +256,7 @@ def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[FaultCommand, ...
         pass
     raise BrokenError(
         doing,
-        "the journal has it, and there can be no such fault in this lab",
+        "the journal lists it, but this lab cannot have such a fault",
         f"'lab down {opened.name}', then '{opened.again}'",
     )
 

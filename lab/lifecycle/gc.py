@@ -111,7 +111,7 @@ def collect(
 
 def _orphan(provider: str, mark: Mark) -> Collected:
     whose = f" of user '{mark.owner}'" if mark.owner else ""
-    why = f"no journal knows of {mark.object}{whose}, {in_words(mark.age_seconds)} old"
+    why = f"no journal has {mark.object}{whose}, {in_words(mark.age_seconds)} old"
     return Collected(mark.lab, provider, mark.token, mark.directory, why, mark.owner)
 
 
@@ -141,12 +141,14 @@ def gc(
             try:
                 removed += _remove(item, request, providers, store)
             except HeldError as held:
-                left.append(f"lab '{item.lab}' is left alone: {held.happened}")
+                left.append(f"lab '{item.lab}' is skipped: {held.happened}")
                 say(left[-1])
             except (BrokenError, UsageError) as error:
                 failed.append(f"lab '{item.lab}': {error}")
     if failed:
-        raise BrokenError("collecting what nobody needs", "; ".join(failed), "lab gc --yes, again")
+        raise BrokenError(
+            ("removing what is no longer needed"), "; ".join(failed), "lab gc --yes, again"
+        )
     return GcResult(not request.yes, found, tuple(removed), tuple(left))
 
 

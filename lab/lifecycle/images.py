@@ -87,7 +87,7 @@ def chosen(digest: str | None) -> Manifest:
     raise UsageError(
         "looking for the bundle",
         f"there are several: {names}" if found else "there is none",
-        "name one of them" if found else "lab bundle create",
+        "give one of them" if found else "lab bundle create",
     )
 
 
@@ -113,7 +113,7 @@ def verify(digest: str | None, say: Say) -> int:
         raise BrokenError(
             f"verifying {len(asked)} bundles",
             f"{' and '.join(damaged)} {what}",
-            "do for each what is said above",
+            "follow the hint of each",
         )
     return len(asked)
 

@@ -63,7 +63,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
     Its id is behind those of all nights beside it.
 
     Raises UsageError when the given one has something in it, or another user may write it or lead
-    it elsewhere. Raises StateError when it cannot be made.
+    it elsewhere. Raises StateError when it cannot be created.
     """
     if wanted is None:
         make_own(state)
@@ -82,7 +82,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         if any(output.iterdir()):
             raise UsageError(
                 f"making the directory '{output}' of a night",
-                "there is something in it already",
+                "it is not empty",
                 "give each night a directory of its own, or leave --output out",
             )
     write_private(output / ID, f"{own}\n")
@@ -100,7 +100,7 @@ def _require_own(output: Path) -> None:
         raise UsageError(
             f"writing a night into '{output}'",
             wrong[0],
-            "give a directory of your own, or one that is not there yet",
+            "give a directory of your own, or a new one",
         )
 
 

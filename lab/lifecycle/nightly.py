@@ -155,7 +155,7 @@ def run_night(
             ended_by = stopped
             with deaf():
                 stop.set()
-                say("stopping: the labs that are up are taken down first")
+                say("stopping: taking down the labs that are up first")
                 submit(pool)  # what has not begun yet is only said to be stopped
     found = tuple(futures[job].result() for job in request.jobs)
     night = Night(
@@ -320,9 +320,9 @@ def choose_provider(asked: str | None) -> Provider:
     provider = choose(providers(), chosen(asked, current(os.environ, Path.cwd())))
     if asked is None and MACHINES not in provider.abilities:
         raise PreflightError(
-            "choosing where a night's labs are to run",
-            "there are no hypervisors here, and a night on the embedded provider says nothing "
-            "of real machines",
+            "choosing the provider of a night",
+            "there are no hypervisors, and a night on the embedded provider says nothing about "
+            "real machines",
             f"name hypervisors in lab.toml, or ask for it: lab nightly --provider {provider.name}",
         )
     return provider

@@ -56,11 +56,11 @@ def wait_until_learned(
         left = (*silent, *(f"{one.node}: {one.object}" for one in unlearned(intent, there)))
         if left and not told:
             told = True
-            say(f"waiting for daemons to learn again what was lost: {_words(left)}")
+            say(f"waiting for daemons to relearn what was lost: {_words(left)}")
         return left
 
     deadline.wait(
-        f"{doing}: waiting for daemons to learn again what was lost",
+        f"{doing}: waiting for daemons to relearn what was lost",
         look,
         until=lambda left: not left,
         every=_EVERY_SECONDS,
@@ -112,6 +112,6 @@ def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, s
         return
 
     for row in rows:
-        say(f"{row.node} is off its networks, left so by a failover test that was killed: put back")
+        say(f"{row.node} was left off its networks by a killed failover test: reconnected")
         join_again(store, provider, lab, intent, row.node)
     wait_until_learned(provider, lab, intent, f"putting {rows[0].node} back", say)

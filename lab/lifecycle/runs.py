@@ -57,9 +57,7 @@ def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
         return f"directory '{wanted}' has no {RESULT}", hint
     if "/" in wanted or path.suffix == ".json":
         return "there is no such file", _A_RUN
-    neither = (
-        f"it is neither a {RESULT}, nor a directory with one, nor the id of a run that is kept"
-    )
+    neither = f"it is not a {RESULT}, a directory with one, or the id of a stored run"
     return (
         f"{neither}, nor a lab",
         _nearest(wanted, state) or "'lab test LAB' makes a run; 'lab list' names the labs",
@@ -129,7 +127,7 @@ def _breaks(text: str, error: json.JSONDecodeError) -> str:
         return "is empty"
     if text[error.pos :].strip():
         return f"is not JSON: {error.msg.lower()} in line {error.lineno}, column {error.colno}"
-    return f"breaks off in line {error.lineno}: it was not written, or copied, to its end"
+    return f"ends abruptly in line {error.lineno}: it was not completely written or copied"
 
 
 SHELF = "repro"
@@ -181,7 +179,7 @@ def make_small(
     if not run.scenario_text:
         raise UsageError(
             f"reproducing a cell of run '{run.run}'",
-            "its result was kept before results held their scenario",
+            "its result was written before results included their scenario",
             "run 'lab test' again, and take a cell of that run",
         )
     lab = (name or f"repro-{run.scenario}")[:LONGEST].rstrip("-")

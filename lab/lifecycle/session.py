@@ -122,9 +122,9 @@ class OpenLab:
         row = self.store.lab(self.name)
         doing = f"using lab '{self.name}' for '{command}'"
         if row is None or row.status == "down":
-            raise UsageError(doing, "it has been taken down meanwhile", self.again)
+            raise UsageError(doing, "it has been taken down in the meantime", self.again)
         if (row.token, row.scenario_text) != (self.handle.token, self.scenario_text):
-            raise BrokenError(doing, "it has been made again meanwhile", "repeat the command")
+            raise BrokenError(doing, "it has been recreated in the meantime", "repeat the command")
 
     def cut_off(self, machine: str) -> None:
         """Take the machine off its networks, so that it comes back even if this is killed."""

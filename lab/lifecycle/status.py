@@ -95,7 +95,7 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
         return "broken", f"{why}; now {found.detail}" if worse else why
     if journal in {"starting", "going"}:
         what = "up" if journal == "starting" else "down"
-        return "interrupted", f"'lab {what}' ended before it was done"
+        return "interrupted", f"'lab {what}' ended before it finished"
     if journal == "interrupted":
         return "interrupted", why
     seen: Mapping[str, State] = {"running": "up", "suspended": "suspended", "absent": "absent"}
@@ -200,7 +200,7 @@ def _orphans(
         found[mark.lab] = LabStatus(
             name=mark.lab,
             state="orphan",
-            detail=f"no journal knows of {mark.object}; 'lab down {mark.lab}' takes it away",
+            detail=f"no journal has {mark.object}; 'lab down {mark.lab}' removes it",
             scenario="",
             provider=provider,
             directory=str(directory),

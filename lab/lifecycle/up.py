@@ -127,7 +127,7 @@ def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
     steps = provider.steps(lab, request.intent)
     done = {step.name: step.digest for step in store.steps(request.name) if step.state == "done"}
     if known is None:
-        liveness = Liveness("absent", "there is no such lab yet")
+        liveness = Liveness("absent", "no such lab exists yet")
     else:
         liveness = provider.liveness(lab, request.intent)
     wanted = [(step.name, step.digest) for step in steps]
@@ -142,15 +142,15 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
     if known and known.scenario != request.plan.scenario:
         raise UsageError(
             doing,
-            f"lab '{known.name}' is taken by scenario '{known.scenario}', "
-            f"and this is scenario '{request.plan.scenario}'",
-            f"'lab down {known.name}' first, or give this one another name with --name",
+            f"lab '{known.name}' was made from scenario '{known.scenario}', and this is scenario "
+            f"'{request.plan.scenario}'",
+            f"run 'lab down {known.name}' first, or give this lab another name with --name",
         )
     if known and known.provider != provider:
         raise UsageError(
             doing,
             f"lab '{known.name}' is on provider '{known.provider}', not on '{provider}'",
-            f"'lab down {known.name}' first, or '--provider {known.provider}'",
+            f"run 'lab down {known.name}' first, or use '--provider {known.provider}'",
         )
     return LabRow(
         name=request.name,
@@ -187,7 +187,7 @@ def _begin(request: UpRequest, work: _Work, store: Store) -> None:
     """Write what is about to be made, before any of it is."""
     kept = [decision.step for decision in work.decisions if decision.action == "skip"]
     machines = [(machine.kind, machine.name) for machine in request.intent.machines]
-    with store.change(f"writing down lab '{request.name}' before it is made"):
+    with store.change(f"recording lab '{request.name}' before making it"):
         store.put_lab(work.row)
         store.keep_steps(request.name, kept)
         if not kept:
@@ -223,7 +223,7 @@ def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], Non
 def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -> None:
     liveness = provider.liveness(work.lab, request.intent)
     if liveness.state != "running":
-        happened = f"it ended well, yet the lab is {liveness.state}: {liveness.detail}"
+        happened = f"it succeeded, but the lab is {liveness.state}: {liveness.detail}"
         raise _broken(request, work, work.steps[-1].name, happened)
     _write_up(work, store)
 
@@ -232,16 +232,16 @@ def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
     """Nothing to do on the machines; what is not about them may still have changed."""
     name = work.lab.name
     if work.known and work.known.plan_digest == work.row.plan_digest:
-        say(f"the lab '{name}' is up already: nothing has changed, nothing was done")
+        say(f"lab '{name}' is already up: nothing has changed, nothing was done")
     else:
-        say(f"the lab '{name}' is up already: only its scenario was recorded again")
+        say(f"lab '{name}' is already up: only its scenario was recorded again")
     _write_up(work, store)
     write_scenario(work.lab.directory, work.row.scenario_text)
 
 
 def _write_up(work: _Work, store: Store) -> None:
     name = work.lab.name
-    with store.change(f"writing down that the lab '{name}' is up"):
+    with store.change(f"recording that lab '{name}' is up"):
         store.put_lab(replace(work.row, status="up", updated=store.now()))
         store.made(name)
 
@@ -254,8 +254,8 @@ def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> Broken
     return BrokenError(
         doing,
         f"{happened}\n  {keep_because(work.subject, f'{doing}: {happened}')}",
-        f"'lab status {name}' shows how far it is, '{request.command}' goes on from there, "
-        f"'lab down {name}' takes it down",
+        f"'lab status {name}' shows how far it is, '{request.command}' continues, 'lab down "
+        f"{name}' takes it down",
     )
 
 
@@ -268,8 +268,8 @@ def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iter
         by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
         store.set_status(request.name, "interrupted", f"stopped {by}")
         say(
-            f"stopped {by}: '{request.command}' goes on from here, "
-            f"'lab down {request.name}' takes away what there is"
+            f"stopped {by}: '{request.command}' continues, 'lab down {request.name}' removes what"
+            " there is"
         )
         raise
 
@@ -308,7 +308,7 @@ def decide(
         own = reason or _reason(steps_done.get(name), wanted_digest)
         decisions.append(Decision(name, "run" if own else "skip", own or "done, nothing changed"))
         if own and not reason:
-            reason = f"follows step '{name}', which runs"
+            reason = f"depends on step '{name}', which runs"
     return decisions
 
 
@@ -322,11 +322,11 @@ def _reason_for_all(
         return f"the lab's machines are gone: {liveness.detail}"
     unwanted = sorted(set(steps_done) - {name for name, _ in wanted})
     if unwanted:
-        return f"step '{unwanted[0]}' was done and is not wanted any more"
+        return f"step '{unwanted[0]}' was done and is no longer wanted"
     return ""
 
 
 def _reason(done: str | None, wanted: str) -> str:
     if done is None:
         return NOT_DONE
-    return "" if done == wanted else "what it is made from has changed"
+    return "" if done == wanted else "its input has changed"

@@ -101,5 +101,5 @@ def _empty(plan: Plan, happened: str) -> MatrixError:
     return MatrixError(
         f"making the matrix of scenario '{plan.scenario}'",
         happened,
-        "give its nodes more pods, or name other families under 'matrix' in the scenario",
+        "give its nodes more pods, or other families under 'matrix' in the scenario",
     )

@@ -84,7 +84,7 @@ def holder_to_lose(intent: Intent, lab: str) -> str:
     if len(first.candidates) == 1:
         raise UsageError(
             doing,
-            f"no other machine than {first.holder} may hold the gateway of {first.node}",
+            f"only {first.holder} may hold the gateway of {first.node}",
             "a scenario with more Linux nodes",
         )
     assert first.holder is not None, "planned, or seen"

@@ -19,14 +19,14 @@ _EXPECTED = {
     "timeout": "to time out",
     "refused": "to be refused",
     "no-route": "to find no route",
-    "no-such-name": "to be told that the name does not exist",
+    "no-such-name": "to get NXDOMAIN",
     "several-backends": "to be answered by several backends",
 }
 _HAPPENED = {
     "timeout": "timed out",
     "refused": "was refused",
     "no-route": "found no route",
-    "no-such-name": "was told that the name does not exist",
+    "no-such-name": "got NXDOMAIN",
     "wrong": "went wrong",
 }
 
@@ -53,7 +53,7 @@ def judge(cell: Cell, expectation: Expectation, attempts: tuple[Outcome, ...]) -
         return first
     second = _judge_one(cell, expectation, attempts[-1])
     if second.verdict in GREEN:
-        return Judgement("flaky", f"{first.detail}; the second attempt came out as expected")
+        return Judgement("flaky", f"{first.detail}; the second attempt was as expected")
     if second.verdict == "probe-error":
         return Judgement("fail", f"{first.detail}; second attempt: {second.detail}")
     if second.verdict == "fail" and attempts[0].status != attempts[-1].status:
@@ -64,7 +64,7 @@ def judge(cell: Cell, expectation: Expectation, attempts: tuple[Outcome, ...]) -
 
 def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgement:
     if outcome.status == "error":
-        return Judgement("probe-error", f"the probe could not be made: {outcome.detail}")
+        return Judgement("probe-error", f"the probe could not be sent: {outcome.detail}")
     if not expectation.works:
         judged = _judge_refusal(cell, expectation, outcome)
         return _promised(judged) if expectation.promised else judged
@@ -93,7 +93,7 @@ def _judge_refusal(cell: Cell, expectation: Expectation, outcome: Outcome) -> Ju
     if _is_refusal(expectation, outcome):
         return Judgement("known-limit", expectation.reason)
     if outcome.status == cell.refusal:
-        happened = f"it {_HAPPENED[outcome.status]}, as Kubernetes promises"
+        happened = f"it {_HAPPENED[outcome.status]}, as Kubernetes specifies"
         return Judgement(
             "unexpected-pass", f"expected {_EXPECTED[refusal]} ({expectation.rule}), but {happened}"
         )
@@ -131,7 +131,7 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
 def _wrong_answer(cell: Cell, outcome: Outcome) -> str:
     if cell.name_form is None:
         told = "nothing" if outcome.answer is None else outcome.answer
-        return f"'{cell.entry}' speaks of {told} local backends, not {cell.answer}"
+        return f"'{cell.entry}' reports {told} local backends, not {cell.answer}"
     return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"
 
 

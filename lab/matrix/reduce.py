@@ -72,7 +72,7 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
         raise UsageError(
             f"looking for cell '{cell_id}' in scenario '{scenario.name}'",
             "its matrix has no such cell",
-            "give the id of a cell of that run, as its report has it",
+            "give the id of a cell of that run, from its report",
         )
     meaning = wanted.meaning()
     small = _narrowed(_spelt_out(scenario, wanted.plan), wanted.cell)

@@ -266,7 +266,7 @@ def _tries(cell: Cell) -> int:
     return SHARED_TRIES if len(cell.backends) > 1 else 1
 
 
-UNPROVEN = "not put to the test"
+UNPROVEN = "not tested"
 """What the detail of such a cell says of it."""
 Path = tuple[str, str]
 """The source's node and that of the machine that answers."""

@@ -307,7 +307,7 @@ def timeout_error(
     return DeadlineError(
         doing,
         f"not done within {deadline.seconds:g} s, {fate}; {said}",
-        "give it longer, or see what it waits for",
+        "give it more time, or find out what it waits for",
     )
 
 

@@ -324,7 +324,7 @@ def wait_until_ready(
             last = found
         return last
 
-    hint = "look at what its console says"
+    hint = "see its console"
     deadline.wait(doing, look, until=lambda found: not found, every=every, hint=hint)
 
 
@@ -358,7 +358,7 @@ def attach(
         own = f"Exit status {code}" in log.read_text(encoding="utf-8", errors="replace")
     if code == _CLIENT_FAILED and not own:
         words = f"the connection to '{name}' was lost"
-        raise ConnectionLostError(doing, words, "see whether the machine still runs, then repeat")
+        raise ConnectionLostError(doing, words, "check that the machine is running, then repeat")
     return code if code >= 0 else 128 - code
 
 

@@ -272,7 +272,7 @@ class SSHTransport:
         """
         if not self._room.acquire(timeout=timeout_of(deadline)):
             raise DeadlineError(
-                doing, f"{SESSIONS} other commands held the connection for {deadline.seconds:g} s"
+                doing, f"{SESSIONS} other commands used the connection for {deadline.seconds:g} s"
             )
         try:
             return self._open_session(doing, deadline)
@@ -325,7 +325,7 @@ class SSHTransport:
             raise UnreachableError(
                 doing,
                 f"{self.server.name} opens no channel {where}({error.text.lower()})",
-                "see that the machine runs, and what its sshd allows (MaxSessions, "
+                "check that the machine is running, and what its sshd allows (MaxSessions, "
                 "AllowTcpForwarding)",
             ) from error
         except (SSHException, EOFError, OSError) as error:
@@ -350,7 +350,7 @@ class SSHTransport:
         return ConnectionLostError(
             doing,
             f"the connection to '{self.server.name}' ({self.server.address}) was lost{words}",
-            "see whether the machine still runs, then repeat",
+            "check that the machine is running, then repeat",
         )
 
     def close(self) -> None:
@@ -416,12 +416,15 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
     try:
         import paramiko  # noqa: PLC0415  slow to import
     except ImportError as error:
-        words = "paramiko, which speaks SSH, is not installed"
+        words = "paramiko, the SSH library, is not installed"
         raise PreflightError(doing, words, "pip install 'hybridlab[libvirt]'") from error
     log = logging.getLogger("paramiko")
     if not log.handlers:
         log.addHandler(logging.NullHandler())  # its errors are raised here, not printed
-    hint = f"see that the machine runs and that its sshd listens: nc -v {server.host} {server.port}"
+    hint = (
+        f"check that the machine is running and that its sshd listens: nc -v {server.host} "
+        f"{server.port}"
+    )
     address = (server.host, server.port)
     sock = (
         through.channel(doing, "direct-tcpip", address, deadline)
@@ -531,15 +534,15 @@ class _Login:
         return UnreachableError(
             self.doing,
             f"authentication failed: key {keys} of user '{self.server.user}'{why}",
-            "see that the public key is in the user's authorized_keys there",
+            "check that the public key is in the user's authorized_keys there",
         )
 
     def _wrong_key(self, shown: str) -> HostKeyError:
         expected = ", ".join(fingerprint(key) for key in self.server.host_keys or ())
         return HostKeyError(
             self.doing,
-            f"{shown}, and by {self.server.source} it is {expected}: this is another machine, or "
-            "a machine in between",
+            f"{shown}, but {self.server.source} has {expected}: this is another machine, or a "
+            "machine in between",
             "find out which machine has that address; nothing was sent to it",
         )
 
@@ -585,7 +588,7 @@ def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
         words = f"the key file '{path}' cannot be read: {(error.strerror or '').lower()}"
         raise KeyFileError(doing, words) from error
     except TypeError as error:  # from cryptography, for a key with a passphrase
-        hint = "load it into an agent with ssh-add, and name no key file"
+        hint = "load it into an agent with ssh-add, and give no key file"
         raise KeyFileError(doing, f"the key file '{path}' has a passphrase", hint) from error
     except (ValueError, SSHException, UnknownKeyType) as error:
         raise KeyFileError(doing, f"'{path}' is not a private key: {error}") from error

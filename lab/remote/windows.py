@@ -116,7 +116,7 @@ def _fitting(made: WindowsCommand, longest: int) -> WindowsCommand:
     if len(made.line) > longest:
         raise UsageError(
             f"running '{made.line[:60]}...' on Windows",
-            f"the command line has {len(made.line):,} characters and {longest:,} are the most",
+            f"the command line has {len(made.line):,} characters; the limit is {longest:,}",
             "send long values in a file",
         )
     return made
@@ -426,7 +426,7 @@ class WindowsShell(CommandShell):
     ) -> tuple[int, str]:
         doing = f"running '{shortened(' '.join(command))}' on '{self._name}'"
         if stdin:
-            raise UsageError(doing, "a command on Windows gets no input", "send it in a file")
+            raise UsageError(doing, "a command on Windows cannot have input", "send it in a file")
         return self._winrm(doing, command, deadline, out)
 
     def _winrm(

@@ -77,7 +77,7 @@ def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
     Raises
     ------
     BrokenError
-        When it does not say, or cannot be reached.
+        When it is not set, or cannot be reached.
 
     """
     read = time.monotonic()
@@ -238,14 +238,14 @@ def parse_result(doing: str, name: str, done: Completed) -> StepResult:
         words = str(said.get("error", "")) or _complaint(done)
         raise StepError(doing, f"failed with exit code {done.code}: {words}", hint)
     if said.get("step") != name or "error" in said:
-        words = f"exit code {done.code}, and its last line is not a result of that step"
+        words = f"exit code {done.code}, but its last line is not a result of that step"
         raise StepError(doing, f"{words}: {_complaint(done)}", hint)
     changed, reboot, facts = said.get("changed"), said.get("reboot"), said.get("facts")
     if not isinstance(changed, bool) or not isinstance(reboot, bool) or not isinstance(facts, dict):
         words = f"its result is not in the format of a step: {json.dumps(said)[:_SAID]}"
         raise StepError(doing, words, hint)
     if reboot != (done.code in CODES):
-        words = f"it says 'reboot': {json.dumps(reboot)} and ends with exit code {done.code}"
+        words = f"it says 'reboot': {json.dumps(reboot)}, but its exit code is {done.code}"
         raise StepError(doing, words, "the two must agree: 3010 where a reboot is needed, else 0")
     return StepResult(name, changed, reboot, facts)
 

@@ -197,7 +197,7 @@ class WinrmConnection:
         try:
             from winrm.protocol import Protocol  # noqa: PLC0415  slow to import
         except ImportError as error:
-            words = "pywinrm, which speaks WinRM, is not installed"
+            words = "pywinrm, the WinRM library, is not installed"
             raise PreflightError(self._doing, words, "pip install 'hybridlab[windows]'") from error
         reach = self._reach
         url = service_url(reach)
@@ -229,7 +229,7 @@ class WinrmConnection:
         self._connected = True
         host, port = self._reach.ssh.address, self._reach.port
         if self._jump is None:
-            hint = f"see that the machine runs and that WinRM listens: nc -v {host} {port}"
+            hint = f"check that the machine is running and that WinRM listens: nc -v {host} {port}"
             self._socket = connect_tcp(self._doing, host, port, self._deadline, hint)
         else:
             jump = JUMPS.borrow(self._jump, self._deadline)
@@ -289,8 +289,8 @@ class WinrmConnection:
         shown = text.rsplit('got "', maxsplit=1)[-1].rstrip('".')
         return CertificateError(
             self._doing,
-            f"it shows the certificate {shown}, and by the lab's own record it is "
-            f"{self._digest}: this is another machine, or a machine in between",
+            f"it shows the certificate {shown}, but the lab's record has {self._digest}: this is "
+            "another machine, or a machine in between",
             "find out which machine has that address; no password was sent to it",
         )
 
@@ -324,7 +324,7 @@ class WinrmConnection:
                 return DeadlineError(
                     self._doing,
                     f"no answer within {self._deadline.seconds:g} s from {self.address}",
-                    "give it longer, or see whether the machine still runs",
+                    "give it more time, or check that the machine is running",
                 )
             case http.RequestException():
                 chain = list(_chain(error))
@@ -345,14 +345,14 @@ class WinrmConnection:
                     self._doing,
                     f"the service at {self.address} does not speak WinRM as Windows does "
                     f"({error!r})",
-                    "see what listens there",
+                    "check what listens there",
                 )
         return error
 
     def _fault(self, reason: str, code: int) -> FaultError:
         hint = "see what 'winrm get winrm/config' says there"
         if "quota" in reason.lower() or "maximum number" in reason.lower():
-            hint = "end what else uses WinRM there, or raise the quota (MaxShellsPerUser)"
+            hint = "end other WinRM sessions there, or raise the quota (MaxShellsPerUser)"
         text = " ".join(reason.split())[:_SHOWN]
         words = f"'{self._reach.ssh.name}' refused: {text} (fault {code})"
         return FaultError(self._doing, words, hint, code)
@@ -362,7 +362,7 @@ class WinrmConnection:
         if status == _TOO_LARGE:
             words = f"413: '{name}' takes no message of that size (MaxEnvelopeSizekb)"
             return FaultError(self._doing, words, "send long values in a file", status)
-        words = f"'{name}' answered with HTTP status {status} and nothing else"
+        words = f"'{name}' answered only with HTTP status {status}"
         hint = "see that the service WinRM runs there, and its event log"
         return FaultError(self._doing, words, hint, status)
 
@@ -370,7 +370,7 @@ class WinrmConnection:
         return ReplyLostError(
             self._doing,
             f"the connection to '{self._reach.ssh.name}' ({self.address}) was lost ({words})",
-            "see whether the machine still runs, then repeat",
+            "check that the machine is running, then repeat",
         )
 
 
@@ -574,7 +574,7 @@ class WinrmCommand:
             try:
                 return self._connection.request(self._doing, self._deadline, call)
             except OperationTimeoutError as error:
-                raise BrokenError(self._doing, "the service did not do it in its time") from error
+                raise BrokenError(self._doing, "the service timed out") from error
             except (StaleError, ReplyLostError) as error:
                 self._reconnect()
                 if not again or not (repeat or isinstance(error, StaleError)):
@@ -621,7 +621,7 @@ class WinrmCommand:
                 raise
             words = "the service no longer knows the command: it, or the machine, was restarted"
             raise ConnectionLostError(
-                self._doing, words, "see what it has done, then repeat"
+                self._doing, words, "check what it has done, then repeat"
             ) from error
         if out or err:
             self._last = (out or err)[-200:]
@@ -646,9 +646,9 @@ class WinrmCommand:
         if self._gap:
             raise ConnectionLostError(
                 self._doing,
-                f"it has ended with exit code {code}, but the connection broke meanwhile and a "
-                "part of what it said may be lost",
-                "see what it has done, then repeat",
+                f"it has ended with exit code {code}, but the connection broke in the meantime "
+                "and part of its output may be lost",
+                "check what it has done, then repeat",
             )
         return code
 

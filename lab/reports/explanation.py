@@ -22,7 +22,7 @@ _REFUSED: Mapping[str, str] = {
     "timeout": "times out",
     "refused": "is refused",
     "no-route": "finds no route",
-    "no-such-name": "is told that there is no such name",
+    "no-such-name": "gets NXDOMAIN",
     "several-backends": "is answered by several backends",
 }
 
@@ -51,7 +51,7 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
         yield "  Further along the path:"
         yield from (f"    {one.line}" for one in others)
     if explanation.elsewhere:
-        yield "  Not on the path, but wrong:"
+        yield "  Wrong, but not on the path:"
         yield from (f"    {one.line}" for one in explanation.elsewhere)
     yield from _logs(explanation)
 
@@ -88,7 +88,7 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
     if explanation.verdict in GREEN:
         yield f"  nothing is wrong on its path ({way})"
         return
-    yield f"  nothing that was looked at on its path differs from the intent ({way})"
+    yield f"  nothing checked on its path differs from the intent ({way})"
     if explanation.where:
         yield f"    where:  {explanation.where}"
     yield "    try:    lab gather, and the logs of the nodes on the path:"

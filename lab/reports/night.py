@@ -147,10 +147,10 @@ def judge(
     if left:
         return "broken", f"the lab could not be taken down: {_said(ended.get('down'))}"
     if stopped:
-        return "stopped", "the night was ended before this was through"
+        return "stopped", "the night ended before this finished"
     late = next((one for one in stages if one.code is None), None)
     if late:
-        last = f"; it last said: {late.words}" if late.words else ""
+        last = f"; its last output: {late.words}" if late.words else ""
         return "broken", f"'{late.stage}' was not done in time{last}"
     up = ended.get("up")
     if up is None or up.code:
@@ -165,12 +165,12 @@ def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Fate, s
     if not run.results:
         return "broken", "the matrix has no cells"
     if down is None or down.code:
-        return "broken", f"it did not go down in good order: {_said(down)}"
+        return "broken", f"it did not go down cleanly: {_said(down)}"
     return ("green", "") if run.green() and not test.code else ("red", closing_line(run))
 
 
 def _said(done: Done | None) -> str:
-    return done.words if done else "it was never begun"
+    return done.words if done else "it was not started"
 
 
 def summary_json(night: Night) -> dict[str, Any]:
@@ -278,9 +278,7 @@ def comparison_lines(night: Night) -> list[str]:
         lines.append(
             f"Not compared, as no earlier night has a complete run: {', '.join(night.alone)}."
         )
-    return [*map(one_line, lines)] or [
-        "There is nothing to compare: no scenario was tested to the end."
-    ]
+    return [*map(one_line, lines)] or ["Nothing to compare: no scenario was tested completely."]
 
 
 _COUNTS = ("tests", "failures", "errors", "skipped")

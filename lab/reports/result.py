@@ -334,9 +334,7 @@ def _malformed(error: Exception) -> BrokenError:
     elif isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         found = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'].lower()}"
-    return BrokenError(
-        _READING, f"a part is missing or malformed: {found[:_SHOWN]}", "run 'lab test' again"
-    )
+    return BrokenError(_READING, f"missing or malformed: {found[:_SHOWN]}", "run 'lab test' again")
 
 
 def counts(run: RunResult) -> dict[str, Any]:

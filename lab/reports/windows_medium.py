@@ -9,10 +9,10 @@ from lab._log import table_lines
 from lab.imaging.windows.medium import Use, WindowsMedium, version
 
 _CHANNELS = {
-    "evaluation": "evaluation: no product key goes with it",
+    "evaluation": "evaluation: takes no product key",
     "volume": "volume licence",
     "retail": "retail",
-    "unknown": "it does not say how it is licensed",
+    "unknown": "unknown licence",
 }
 _KINDS = {"bios": "BIOS", "uefi": "UEFI"}
 _MEGA, _GIGA = 1e6, 1e9
@@ -50,12 +50,12 @@ def document(medium: WindowsMedium, uses: Sequence[Use]) -> dict[str, object]:
 def _boots(medium: WindowsMedium) -> str:
     kinds = list(dict.fromkeys(boot.kind for boot in medium.boots))
     if not kinds:
-        return "nothing: no firmware starts it"
+        return "nothing: no firmware can start it"
     told = " and ".join(_KINDS[kind] for kind in kinds)
     if "uefi" not in kinds:
         return told
     if medium.no_prompt is None:
-        return f"{told}; UEFI asks for a key press, and a loader that does not is not there"
+        return f"{told}; UEFI asks for a key press, and there is no loader that does not"
     return f"{told}; a UEFI loader that asks for no key press is there"
 
 

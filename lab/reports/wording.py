@@ -103,7 +103,7 @@ def failover_words(found: Failover) -> str:
     if found.trouble:
         return f"Not as expected: {found.trouble}."
     return (
-        f"{found.lost} was lost, and pods were without an answer for {found.away.longest:.2f} s "
+        f"{found.lost} was lost, and pods got no answer for {found.away.longest:.2f} s "
         f"at most; {found.back.longest:.2f} s when it came back."
     )
 

@@ -206,7 +206,9 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, f"{address} is an edge of {cidr}, and no node's", hint)
         elif address in taken:
             what = f"{address} is the address of {taken[address]} too"
-            yield Problem(key, what, "give each node its own, or leave it to the plan")
+            yield Problem(
+                key, what, ("give each node its own, or leave it out: the plan chooses one")
+            )
         taken.setdefault(address, f"{name} (line {group.line})")
 
 
@@ -222,7 +224,7 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
         name = quoted(group.name)
         clash = next((other for other in taken if cidr.overlaps(other)), None)
         if cidr.prefixlen != prefix:
-            what = f'{cidr} of {name} is a /{cidr.prefixlen}, and "node_prefix" is {prefix}'
+            what = f'{cidr} of {name} is a /{cidr.prefixlen}, but "node_prefix" is {prefix}'
             exact = IPv4Network((cidr.network_address, prefix), strict=False)
             yield Problem(key, what, f"write {exact}")
         elif not cidr.subnet_of(whole):
@@ -231,7 +233,9 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, what, f"write one within it, such as {first}")
         elif clash:
             what = f"{cidr} of {name} overlaps {clash} of {taken[clash]}"
-            yield Problem(key, what, "give each node its own, or leave it to the plan")
+            yield Problem(
+                key, what, ("give each node its own, or leave it out: the plan chooses one")
+            )
         taken.setdefault(cidr, f"{name} (line {group.line})")
 
 
@@ -253,7 +257,10 @@ def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
             ]
         names = node_names(group)
         for key in keys:
-            what = f"{quoted(key[-1])} is one machine's, and {quoted(group.name)} are {group.count}"
+            what = (
+                f"{quoted(key[-1])} is for a single machine, but {quoted(group.name)} has "
+                f"{group.count}"
+            )
             hint = f"leave it out, or write {names[0]} to {names[-1]} as entries of their own"
             yield Problem(key, what, hint, at_key=True)
 

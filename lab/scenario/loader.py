@@ -96,7 +96,7 @@ def check(
     if document is None:
         return None, findings
     if not document.value.keys() & Scenario.model_fields.keys():  # nor is it to be quoted
-        what = "this is not a scenario: it has none of a scenario's keys"
+        what = "this is not a scenario: it has none of the keys of a scenario"
         return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
     problems = [*shaped.problems]
@@ -170,7 +170,7 @@ def find(name_or_path: str) -> Path:
     hint = did_you_mean(name_or_path, shipped(), "give the path of a scenario file, or a name.")
     raise UsageError(
         f"looking for scenario {quoted(name_or_path)}",
-        "no shipped scenario has that name, and no file either",
+        "no shipped scenario and no file has this name",
         f"{hint} The shipped ones are: {known}; or write a spec string of Kubeinit's, such as "
         "k8s-libvirt-1-2-2",
     )

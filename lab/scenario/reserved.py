@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address, IPv4Network
 
 NAMES: dict[str, str] = {
-    "router": "the router that the nodes stand behind",
+    "router": "the router in front of the nodes",
     "client": "the client outside the cluster",
     "fabric": "the switch that joins the machines",
     "coredns": "the pod that answers DNS",
@@ -29,7 +29,7 @@ NODE_PORTS_TAKEN: dict[int, str] = {
     2380: "etcd",
     4789: "VXLAN",
     6443: "the API server",
-    POD_PORT: "what answers for the node in the matrix",
+    POD_PORT: "the node's own endpoint in the matrix",
     10248: "the kubelet",
     10249: "kube-proxy",
     10250: "the kubelet",

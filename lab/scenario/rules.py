@@ -46,9 +46,9 @@ def services_node(scenario: Scenario) -> Iterator[Problem]:
             what = f"{quoted(group.name)} is Windows, which has no HAProxy: no services node"
             yield Problem(("nodes", index, "os"), what, 'write "os: linux"')
         if first or group.count > 1:
-            what = f"{quoted(group.name)} is one services node more, and a cluster has one"
+            what = f"{quoted(group.name)} is a second services node, and a cluster has one"
             key: Key = ("nodes", index, "role" if group.count == 1 else "count")
-            yield Problem(key, what, "keep the first alone")
+            yield Problem(key, what, "keep only the first")
         first = first or group.name
 
 
@@ -60,10 +60,12 @@ def hypervisors(scenario: Scenario) -> Iterator[Problem]:
     for index, group in enumerate(scenario.nodes):
         asked = group.hypervisor
         if asked is not None and asked not in known:
-            what = f"{quoted(group.name)} is to stand on {quoted(asked)}, which is none of "
+            what = f"{quoted(group.name)} is placed on {quoted(asked)}, which is none of "
             what += f"the scenario's {len(known)} hypervisors"
             span = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0]
-            hint = did_you_mean(asked, known, f"write {span}, or leave it to the plan")
+            hint = did_you_mean(
+                asked, known, (f"write {span}, or leave it out: the plan chooses one")
+            )
             yield Problem(("nodes", index, "hypervisor"), what, hint)
         clash = next((name for name in node_names(group) if name in known), None)
         if clash:
@@ -77,7 +79,7 @@ def families(scenario: Scenario) -> Iterator[Problem]:
         return
     for family in scenario.matrix.families or ():
         if family in services_node_families():
-            what = f"{quoted(family)} asks the services node, and there is none"
+            what = f"{quoted(family)} needs a services node, and there is none"
             hint = 'leave it out, or give a Linux node "role: services"'
             yield Problem(("matrix", "families"), what, hint)
 
@@ -93,14 +95,14 @@ def too_many_nodes(scenario: Scenario) -> Iterator[Problem]:
     """More nodes than a lab can have."""
     nodes = sum(group.count for group in scenario.nodes)
     if nodes > MAX_NODES:
-        what = f"the lab has {nodes} nodes, and {MAX_NODES} is the most"
+        what = f"the lab has {nodes} nodes; the limit is {MAX_NODES}"
         yield Problem(("nodes",), what, "lower the counts")
 
 
 def control_plane(scenario: Scenario) -> Iterator[Problem]:
     """A cluster needs a control plane, and only Linux can be one."""
     if not any(group.role == "control-plane" for group in scenario.nodes):
-        what = "no node is a control plane, and a cluster needs one"
+        what = "no node is a control plane, but a cluster needs one"
         yield Problem(("nodes",), what, 'give one Linux node "role: control-plane"', at_key=True)
     for index, group in enumerate(scenario.nodes):
         if group.role == "control-plane" and group.os == "windows":
@@ -120,11 +122,11 @@ def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
             hint = 'delete "kubelet: false", or write "role: control-plane"'
             yield Problem(("nodes", index, "kubelet"), what, hint)
         if group.pods:
-            what = f"{name} has pods and no kubelet to run them"
+            what = f"{name} has pods but no kubelet to run them"
             hint = 'delete "pods", or "kubelet: false"'
             yield Problem(("nodes", index, "pods"), what, hint, at_key=True)
         if group.pod_cidr:
-            what = f"{name} has a pod range and no kubelet, so no pods"
+            what = f"{name} has a pod range but no kubelet, so no pods"
             hint = 'delete "pod_cidr", or "kubelet: false"'
             yield Problem(("nodes", index, "pod_cidr"), what, hint, at_key=True)
 
@@ -163,7 +165,7 @@ def names(scenario: Scenario) -> Iterator[Problem]:
     for index, group in enumerate(scenario.nodes):
         for name in node_names(group):
             if name in NAMES:
-                what = f"{quoted(name)} is in every lab {NAMES[name]}"
+                what = f"{quoted(name)} is reserved: in every lab it is {NAMES[name]}"
                 yield Problem(_name(index), what, "give the node another name")
         clash = next((name for name in _all_names(scenario, group) if name in taken), None)
         if clash:
@@ -209,12 +211,12 @@ def images(scenario: Scenario) -> Iterator[Problem]:
         known = f"write {quoted(WINDOWS_IMAGES[-1])}"
         if group.os == "linux":
             if group.image in {*WINDOWS_IMAGES, *REFUSED_IMAGES}:
-                what = f"{quoted(group.image)} is for Windows, and {quoted(group.name)} is Linux"
+                what = f"{quoted(group.image)} is for Windows, but {quoted(group.name)} is Linux"
                 yield Problem(key, what, 'write "os: windows", or leave the image out')
         elif group.image in REFUSED_IMAGES:
             yield Problem(key, f"{quoted(group.image)} {REFUSED_IMAGES[group.image]}", known)
         elif group.image not in WINDOWS_IMAGES:
-            what = f"{quoted(group.image)} is not a Windows image that the lab knows"
+            what = f"{quoted(group.image)} is not a known Windows image"
             hint = did_you_mean(group.image, WINDOWS_IMAGES, known)
             yield Problem(key, what, hint)
 
@@ -229,7 +231,9 @@ def cards(scenario: Scenario) -> Iterator[Problem]:
             if nic.mac in taken:
                 what = f"the MAC address {quoted(nic.mac)} is taken by a card of {taken[nic.mac]}"
                 key: Key = ("nodes", index, "nics", number, "mac")
-                yield Problem(key, what, "give each card its own, or leave it to the plan")
+                yield Problem(
+                    key, what, ("give each card its own, or leave it out: the plan chooses one")
+                )
             taken.setdefault(nic.mac, f"{quoted(group.name)} (line {group.line})")
 
 
@@ -251,7 +255,7 @@ def node_routes(scenario: Scenario) -> Iterator[Problem]:
             yield from _way(scenario, group, route, key)
             yield from _end(scenario, group, route, key)
             if route.to in seen:
-                what = f"{quoted(group.name)} has a route to {route.to} already"
+                what = f"{quoted(group.name)} already has a route to {route.to}"
                 yield Problem((*key, "to"), what, "leave one of them out")
             seen.add(route.to)
 
@@ -266,8 +270,8 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
         what = f"{via} is the node's own address"
         yield Problem((*key, "via"), what, "write another machine's, such as the router's")
     elif via in route.to and not segment.subnet_of(route.to):
-        what = f"{route.to} has {via} in it, which the route is to lead through"
-        yield Problem((*key, "to"), what, "write a narrower range, or another way")
+        what = f"{route.to} contains its own gateway {via}"
+        yield Problem((*key, "to"), what, "write a narrower range, or another gateway")
 
 
 def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
@@ -280,14 +284,14 @@ def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
 def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> Iterator[Problem]:
     to, segment = route.to, scenario.network.cidr
     if to.prefixlen == 0:
-        what = "the default route is the router's"
+        what = "the default route belongs to the router"
         yield Problem((*key, "to"), what, 'give the router another address: "network.router"')
     elif segment.subnet_of(to):
         what = f"{to} holds the nodes' own segment {segment}"
-        yield Problem((*key, "to"), what, "write a range beside it, or a part of it")
+        yield Problem((*key, "to"), what, "write a range outside it, or a part of it")
     elif group.pod_cidr and group.pod_cidr.overlaps(to):
         what = f"{to} overlaps the node's own pods, {group.pod_cidr}"
-        yield Problem((*key, "to"), what, "leave the route out: they are on the node itself")
+        yield Problem((*key, "to"), what, "leave the route out: the pods are on the node itself")
     elif _may_be_own(scenario, group, to):
         what = f"{to} may be the pods of {quoted(group.name)} itself, whose range the plan chooses"
         one = "the node" if group.count == 1 else "each node an entry of its own with"
@@ -296,7 +300,7 @@ def _end(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
         for unusable, why in UNUSABLE:
             if to.overlaps(unusable):
                 what = f"{to} is within or around {unusable}, which {why}"
-                yield Problem((*key, "to"), what, "write a range that packets are sent to")
+                yield Problem((*key, "to"), what, "write a range of unicast addresses")
 
 
 Check = Callable[[Scenario], Iterable[Problem]]

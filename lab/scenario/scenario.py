@@ -130,7 +130,7 @@ class Kubernetes(Section):
 
 
 class Network(Section):
-    """The segment the nodes stand on."""
+    """The network segment of the nodes."""
 
     cidr: Cidr = Field(description="The range of node addresses.", examples=["10.9.176.0/24"])
     mtu: int = Field(
@@ -187,7 +187,7 @@ class Nic(Section):
         examples=["172.16.126.9"],
     )
     mac: Mac | None = Field(
-        default=None, description="Its MAC address; left out, the plan gives one."
+        default=None, description="Its MAC address; left out, the plan chooses one."
     )
 
 
@@ -211,7 +211,7 @@ class NodeGroup(Section):
     os: Os = Field(description="Operating system.", examples=["linux"])
     role: Role = Field(
         default="worker",
-        description="Part that the node plays. services: no node of the cluster, but the machine "
+        description="Role of the node. services: not a node of the cluster, but the machine "
         "in front of it, with HAProxy before the API servers and DNS for the nodes' names.",
     )
     count: int = Field(default=1, ge=1, le=MAX_NODES, description="How many such nodes there are.")
@@ -228,7 +228,7 @@ class NodeGroup(Section):
     )
     address: Address | None = Field(
         default=None,
-        description="The node's address, for a single node; left out, the plan gives one.",
+        description="The node's address, for a single node; left out, the plan chooses one.",
         examples=["10.9.176.94"],
     )
     pod_cidr: Cidr | None = Field(
@@ -276,7 +276,7 @@ class SharedService(Section):
     """A Service with several backends; each must answer at least once in 64 tries."""
 
     name: Label = Field(description="Name of the Service.", examples=["everyone"])
-    backends: int = Field(ge=2, description="How many pods stand behind it.", examples=[4])
+    backends: int = Field(ge=2, description="How many pods back it.", examples=[4])
 
 
 class Port(Section):
@@ -304,7 +304,7 @@ class Port(Section):
         default=None,
         ge=1,
         le=values.MAX_PORT,
-        description="Its port on every node; left out, the plan gives one where the Service has "
+        description="Its port on every node; left out, the plan chooses one where the Service has "
         "node_port.",
         examples=[30080],
     )
@@ -338,14 +338,14 @@ class SpecialService(Section):
     )
     headless: bool = Field(
         default=False,
-        description="Whether it has no address of its own: its name stands for its pods'.",
+        description="Whether it has no address: its name resolves to its pods' addresses.",
     )
     affinity: int | None = Field(
         default=None,
         ge=1,
         le=MAX_AFFINITY,
         description="Seconds for which a client keeps its backend after its last connection "
-        "(sessionAffinity ClientIP); left out, every connection draws anew.",
+        "(sessionAffinity ClientIP); left out, every connection may get another backend.",
         examples=[10_800],
     )
     internal_traffic: Policy = Field(
@@ -393,7 +393,7 @@ class Services(Section):
     )
     shared: Items[SharedService] = Field(default=(), description="Services with several backends.")
     special: Items[SpecialService] = Field(
-        default=(), description="Services with more than the usual ones have."
+        default=(), description="Services with special properties."
     )
 
 
@@ -427,7 +427,7 @@ class Match(Section):
         examples=["win*"],
     )
     source_kind: Literal["pod", "node", "client"] | None = Field(
-        default=None, description="What kind of thing asks."
+        default=None, description="Kind of the source."
     )
     source_os: Os | None = Field(
         default=None, description="Operating system of the source's machine."
@@ -439,7 +439,7 @@ class Match(Section):
         examples=["win1-p1"],
     )
     target_kind: Literal["pod", "service", "nodeport", "node", "client", "name"] | None = Field(
-        default=None, description="What kind of thing is asked."
+        default=None, description="Kind of the target."
     )
     target_os: Os | None = Field(
         default=None, description="Operating system of the machine that answers."
@@ -486,12 +486,12 @@ class Scenario(Section):
     name: Label = Field(description="Name of the scenario, and of its lab unless --name is given.")
     summary: Sentence = Field(description="What the scenario is, in one line.")
     kubernetes: Kubernetes = Field(description="The cluster's version and address ranges.")
-    network: Network = Field(description="The segment the nodes stand on.")
+    network: Network = Field(description="The network segment of the nodes.")
     hypervisors: Hypervisors | None = Field(
         default=None,
-        description="What the nodes stand on; left out, that is nobody's business but lab.toml's.",
+        description="Hypervisors of the nodes; left out, lab.toml decides.",
     )
-    topology: TopologyChoice = Field(description="How pod traffic crosses from node to node.")
+    topology: TopologyChoice = Field(description="How pod traffic gets from node to node.")
     pods_per_node: int = Field(
         default=2, ge=0, le=MAX_PODS, description="Probe pods on each node that runs a kubelet."
     )
@@ -500,10 +500,10 @@ class Scenario(Section):
         examples=[[{"name": "master", "os": "linux", "role": "control-plane"}]],
     )
     services: Services = Field(
-        default_factory=Services, description="Services beyond the usual ones."
+        default_factory=Services, description="Services besides the usual ones."
     )
     matrix: MatrixChoice = Field(
-        default_factory=MatrixChoice, description="Which part of the matrix is asked for."
+        default_factory=MatrixChoice, description="Which part of the matrix is tested."
     )
     exceptions: Items[Limit] = Field(
         default=(), description="What is expected not to work in this lab, and why."

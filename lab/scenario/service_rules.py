@@ -180,7 +180,7 @@ def backends(scenario: Scenario) -> Iterator[Problem]:
                 what = f"the lab has no probe pod {quoted(pod)}"
                 yield Problem(at, what, did_you_mean(pod, known, example))
             elif pod in service.pods[:place]:
-                yield Problem(at, f"{quoted(pod)} stands here already", "name it once")
+                yield Problem(at, f"{quoted(pod)} is listed already", "name it once")
 
 
 def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[Problem]:
@@ -188,9 +188,9 @@ def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[P
     at: Key = (*key, "pods") if service.pods else (*key, "backends")
     if service.pods and service.backends != len(service.pods):
         what = f"{name} has {service.backends} backends, and {len(service.pods)} pods are named"
-        yield Problem((*key, "backends"), what, 'leave "backends" out where pods are named')
+        yield Problem((*key, "backends"), what, 'leave "backends" out where pods are listed')
     elif service.backends > MAX_BACKENDS:
-        what = f"{service.backends} backends of {name} are too many to be sure of each"
+        what = f"{service.backends} backends of {name} are too many to test each"
         yield Problem(at, what, f"use {MAX_BACKENDS} or fewer", at_key=bool(service.pods))
     elif service.backends > there:
         what = f"{service.backends} backends of {name} are more than the lab's {there} pods"
@@ -202,17 +202,17 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
     for key, service in _each(scenario):
         name = quoted(service.name)
         if not any(one.special and one.special(service) for one in terms().values()):
-            what = f"{name} has nothing that the usual Services do not have"
+            what = f"{name} has no special property"
             hint = "give it affinity, ports, a traffic policy, headless or backends: 0"
             yield Problem(key, what, f"{hint}, or move it to shared", at_key=True)
         if service.headless:
             yield from _headless(key, service)
             continue
         if service.external_traffic == "local" and not service.node_port:
-            what = f"{name} has no ports on nodes, which alone external_traffic is about"
+            what = f"{name} has no ports on nodes, but external_traffic applies only to those"
             yield Problem((*key, "external_traffic"), what, 'add "node_port: true"')
         if service.health_check and service.external_traffic != "local":
-            what = f"{name} is not for local backends alone, which alone health_check is about"
+            what = f"{name} does not have external_traffic local, which health_check needs"
             yield Problem((*key, "health_check"), what, 'add "external_traffic: local"')
 
 
@@ -228,12 +228,12 @@ def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
     }
     if not service.backends:
         what = (
-            f"{quoted(service.name)} is headless and has no backends: its name stands for nothing"
+            f"{quoted(service.name)} is headless and has no backends: its name resolves to nothing"
         )
         yield Problem((*key, "backends"), what, "give it one")
     for field, there in given.items():
         if there:
-            what = f"{quoted(service.name)} is headless, which leaves no use for {field}"
+            what = f"{quoted(service.name)} is headless, which excludes {field}"
             yield Problem((*key, field), what, "remove one of the two", at_key=True)
 
 
@@ -246,11 +246,11 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
             continue
         if not service.pods and len(several) > 1:
             what = f"{quoted(service.name)} is not the only headless Service"
-            yield Problem((*key, "headless"), what, 'name the pods behind each, with "pods"')
+            yield Problem((*key, "headless"), what, 'give the pods behind each, with "pods"')
         for place, pod in enumerate(service.pods):
             other = taken.setdefault(pod, service.name)
             if other != service.name:
-                what = f"{quoted(pod)} stands behind the headless Service {quoted(other)} already"
+                what = f"{quoted(pod)} already backs the headless Service {quoted(other)}"
                 yield Problem((*key, "pods", place), what, "a pod has one subdomain: name another")
 
 
@@ -307,7 +307,7 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
             others = [taken[number, one] for one in port.protocols if (number, one) in taken]
             if others:
                 what = f"node port {number} is taken by the Service {quoted(others[0])}"
-                yield Problem(at, what, "use another, or leave it out: the plan gives one")
+                yield Problem(at, what, "use another, or leave it out: the plan chooses one")
             taken.update(dict.fromkeys(((number, one) for one in port.protocols), service.name))
 
 

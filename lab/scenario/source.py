@@ -139,12 +139,12 @@ def _whole(what: str, hint: str) -> StopError:
     return StopError(FileFinding((), 0, 0, what, hint))
 
 
-_TAB = ("a tab stands in the indentation", "replace it with spaces")
+_TAB = ("the indentation contains a tab", "replace it with spaces")
 
 _WORDS: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
-        'this ":" stands where no value can begin',
+        'this ":" is where no value can begin',
         'align this line with the keys around it, or put text that holds ": " in quotes',
     ),
     (
@@ -224,9 +224,9 @@ MAX_DEPTH = 12
 KIND = Kind(
     noun="scenario",
     absent="check the path, or give the name of a shipped scenario",
-    large='this is more than any scenario needs: use "count" for like nodes',
+    large='no scenario needs this much: use "count" for nodes that are alike',
     language="YAML",
-    repeated='write each value out, or use "count" for like nodes',
+    repeated='write each value out, or use "count" for nodes that are alike',
 )
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -279,7 +279,7 @@ class _Reader:
             raise StopError(finding(error, self._text)) from None
         except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
             # ruamel.yaml raises plain errors on some broken input: an escape beyond Unicode
-            what = "what stands here, or right after it, cannot be read as YAML"
+            what = "invalid YAML here, or right after it"
             hint = "look for a stray character, or an escape (backslash) in double quotes"
             at = self._seen
             raise StopError(FileFinding((), at.line, at.col, what, hint)) from None
@@ -337,7 +337,7 @@ class _Reader:
                 self._stop(event, key, '"<<" merges are not read', "write the keys out")
             if name in found:
                 first = self.document.keys[child]
-                what = f"{quoted(name)} is repeated, first at {first.line}:{first.col}"
+                what = f"{quoted(name)} is repeated; first at {first.line}:{first.col}"
                 self._problem(event, child, what, "keep one of the two")
                 self._skip(child)
                 continue

@@ -154,17 +154,17 @@ def _head(head: _Part) -> Iterator[FileFinding]:
 
 def _distribution(part: _Part) -> Iterator[FileFinding]:
     if part.text in OTHERS:
-        what = f"{quoted(part.text)} is another distribution of Kubeinit's; the lab makes "
-        yield part.wrong(f"{what}Kubernetes as upstream has it", f"write {quoted(DISTRIBUTION)}")
+        what = f"{quoted(part.text)} is another of Kubeinit's distributions; lab makes "
+        yield part.wrong(f"{what}upstream Kubernetes", f"write {quoted(DISTRIBUTION)}")
     elif part.text != DISTRIBUTION:
-        what = f"{quoted(part.text)} is not a distribution that the lab knows"
+        what = f"{quoted(part.text)} is not a known distribution"
         yield part.wrong(what, f"write {quoted(DISTRIBUTION)}")
 
 
 def _driver(part: _Part) -> Iterator[FileFinding]:
     if part.text != DRIVER:
         what = f"{quoted(part.text)} is not a driver that Kubeinit has"
-        hint = f'write {quoted(DRIVER)}; where the lab runs is said by "--provider"'
+        hint = f'write {quoted(DRIVER)}; where the lab runs is chosen by "--provider"'
         yield part.wrong(what, hint)
 
 
@@ -185,12 +185,12 @@ def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> It
     group, key, value = (_Part(shape[n], option.col + shape.start(n)) for n in (1, 2, 3))
     singles = (*nodes("controller", spec.controllers), *nodes("compute", spec.computes))
     if group.text not in {*GROUPS, *singles}:
-        what = f"{quoted(group.text)} is not a group of nodes, and no node of this spec"
+        what = f"{quoted(group.text)} is neither a group of nodes nor a node of this spec"
         groups = f"the groups are {alternatives(GROUPS)}"
         yield group.wrong(what, did_you_mean(group.text, (*GROUPS, *singles), groups))
         return
     if key.text not in KEYS:
-        what = f"{quoted(key.text)} is nothing that can be said of nodes"
+        what = f"{quoted(key.text)} is not a key of nodes"
         yield key.wrong(what, did_you_mean(key.text, KEYS, f"the keys are {alternatives(KEYS)}"))
         return
     if key.text in asked.get(group.text, {}):
@@ -236,7 +236,7 @@ def _system(text: str, group: str) -> Value | tuple[str, str]:
         choice = did_you_mean(text, ("linux", "windows"), 'write "linux" or "windows"')
         return f"{quoted(text)} is not an operating system of a node", choice
     if text == "windows" and not group.startswith("compute"):
-        what = "Windows can be a compute alone: control planes and the services node are Linux"
+        what = "only computes can be Windows: control planes and the services node are Linux"
         return what, 'write "linux", or leave the option out'
     return text
 

@@ -73,7 +73,7 @@ def sentence(value: object) -> str:
     """One line of text that says something."""
     line = text(value).strip()
     if not line:
-        raise wrong("there is no text here", "say it in a few words")
+        raise wrong("this text is empty", "say it in a few words")
     if "\n" in line:
         raise wrong("this text has several lines", "say it in one line")
     return line
@@ -97,7 +97,7 @@ def domain(value: object) -> str:
     """The cluster's DNS domain."""
     name = text(value)
     if len(name) > MAX_DOMAIN:
-        what = f"a domain of {len(name)} characters leaves no room for the names in it"
+        what = f"a domain of {len(name)} characters is too long for the names in it"
         raise wrong(what, f"use at most {MAX_DOMAIN}")
     if not re.fullmatch(DOMAIN, name) or any(len(part) > 63 for part in name.split(".")):  # noqa: PLR2004  RFC 1123
         better = name.lower().strip(".")
@@ -129,7 +129,7 @@ def address(value: object) -> IPv4Address:
     written = text(value).strip()
     _refuse_ipv6(written, "10.96.0.10")
     if "/" in written:
-        what = f"{quoted(written)} is a range, and one address is wanted"
+        what = f"{quoted(written)} is a range, not one address"
         raise wrong(what, f"write {quoted(written.partition('/')[0])}")
     try:
         return IPv4Address(written)
@@ -189,7 +189,7 @@ def ports(value: object) -> tuple[int, int]:
         raise wrong(what, 'write first-last, such as "30000-32767"')
     first, last = (int(part) for part in written.split("-"))
     if first < 1 or last > MAX_PORT:
-        what = f"the port range {quoted(written)} leaves 1 to {MAX_PORT}"
+        what = f"the port range {quoted(written)} is not within 1 to {MAX_PORT}"
         raise wrong(what, 'write one within it, such as "30000-32767"')
     if first > last:
         what = f"the port range {quoted(written)} ends before it begins"

@@ -9,7 +9,7 @@ MAX_SKEW = 3
 """Minors that a kubelet may be older than the API server (Kubernetes version skew policy)."""
 
 _TOO_OLD: tuple[tuple[int, str], ...] = (
-    (24, "it ran containers through dockershim, and the lab runs containerd only"),
+    (24, "it needs dockershim, and the lab uses containerd"),
     (33, "Kubernetes itself no longer maintains it"),
 )
 """First minor to which the reason no longer applies, with the reason."""
@@ -35,8 +35,8 @@ def unsupported(version: str) -> str | None:
     if version in SUPPORTED:
         return None
     if not version.startswith("1.") or minor(version) > minor(SUPPORTED[-1]):
-        return f"is not known: the newest minor that the lab knows is {SUPPORTED[-1]}"
+        return f"is not supported: the newest supported minor is {SUPPORTED[-1]}"
     for before, why in _TOO_OLD:
         if minor(version) < before:
             return f"is too old: {why}"
-    return f"is written otherwise: {SUPPORTED[minor(version) - minor(SUPPORTED[0])]}"
+    return f"is written differently: {SUPPORTED[minor(version) - minor(SUPPORTED[0])]}"

@@ -136,7 +136,7 @@ def make_own(directory: Path) -> None:
     Raises
     ------
     StateError
-        When it cannot be made, or somebody else has made it since its path was checked.
+        When it cannot be created, or somebody else has made it since its path was checked.
 
     """
     make_private(directory)
@@ -173,7 +173,7 @@ def _stranger(
     if me == 0:
         hint = f"run it as {name}, or without {name}'s environment ('sudo -E')"
     elif not found.st_mode & _OTHERS:
-        hint = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' has made it"
+        hint = f"'sudo chown -R $USER {shlex.quote(str(path))}' if 'sudo -E lab' made it"
     return f"'{path}' belongs to {name}, and you are {_user(me)}", hint
 
 
@@ -187,7 +187,7 @@ def _open_to_others(
     if not mode & (stat.S_IWOTH | stat.S_IWGRP):
         return None
     if stat.S_ISDIR(mode) and mode & stat.S_ISVTX:
-        words = f"'{path}' is for everyone", "use a directory of your own in it"
+        words = f"'{path}' is shared by all users", "use a directory of your own in it"
         return words if itself else None
     hint = f"'chmod go-w {shlex.quote(str(path))}'"
     if mode & stat.S_IWOTH:
@@ -232,8 +232,8 @@ def lab_directory(state: Path, name: str) -> Path:
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise StateError(
             "finding the directory of a lab",
-            f"{name!r} is not a lab name, so another program has written it into the journal",
-            f"look at the table 'labs' of '{state}/state.db'",
+            f"{name!r} is not a lab name, so another program wrote it into the journal",
+            f"check the table 'labs' of '{state}/state.db'",
         )
     return state / "labs" / name
 
@@ -275,12 +275,12 @@ def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
     directory
         The directory.
     elsewhere
-        What else can be tried when it cannot be made; see ``guarded_files``.
+        What else can be tried when it cannot be created; see ``guarded_files``.
 
     Raises
     ------
     StateError
-        When it cannot be made, or something else has its name.
+        When it cannot be created, or something else has its name.
 
     """
     with guarded_files(f"making the directory '{directory}'", elsewhere):

@@ -42,10 +42,10 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
         return StateError(
             doing,
             f"{where}: {_FORBIDDEN[number]}",
-            _either("see that you may read and write it", elsewhere),
+            _either("check that you may read and write it", elsewhere),
         )
     words = (error.strerror or str(error)).lower()
-    return StateError(doing, f"{where}: {words}", _either("put that right and repeat", elsewhere))
+    return StateError(doing, f"{where}: {words}", _either("fix that and repeat", elsewhere))
 
 
 def _either(hint: str, elsewhere: str) -> str:
@@ -86,7 +86,7 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
         return FullError(doing, happened, f"free some space and repeat, {ELSEWHERE}")
     if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         happened = f"{where} is held by another process ({words})"
-        return StateError(doing, happened, f"see who with 'fuser -v {path}', then repeat")
+        return StateError(doing, happened, f"find out which with 'fuser -v {path}', then repeat")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return damaged(doing, path, words)
     if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):

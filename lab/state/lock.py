@@ -134,7 +134,7 @@ def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str
         raise HeldError(
             doing,
             f"{seen[-1]!r} still holds it{after}",
-            "let that command end, or end it, and repeat",
+            "wait for that command, or end it, and repeat",
         ) from error
     assert isinstance(taken, int)
     return taken

@@ -136,7 +136,7 @@ class Store:
         values = values_of(row)
         updates = ", ".join(f"{column} = excluded.{column}" for column in _LABS.split(", ")[1:])
         self.write(
-            f"writing down the lab '{row.name}'",
+            f"recording the lab '{row.name}'",
             f"INSERT INTO labs ({_LABS}) VALUES ({', '.join('?' * len(values))}) "  # noqa: S608  only our own column names
             f"ON CONFLICT (name) DO UPDATE SET {updates}",
             [values],
@@ -145,7 +145,7 @@ class Store:
     def set_status(self, name: str, status: LabState, detail: str = "") -> None:
         """Write how far the lab is, and when that was found."""
         self.write(
-            f"writing down that the lab '{name}' is '{status}'",
+            f"recording that the lab '{name}' is '{status}'",
             "UPDATE labs SET status = ?, detail = ?, updated = ? WHERE name = ?",
             [(status, detail, self.now(), name)],
         )
@@ -174,7 +174,7 @@ class Store:
     def intend_step(self, lab: str, position: int, name: str, digest: str) -> None:
         """Write that the step is about to run."""
         self.write(
-            f"writing down step '{name}' of the lab '{lab}'",
+            f"recording step '{name}' of the lab '{lab}'",
             "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, 'intended', ?)",
             [(lab, position, name, digest, self.now())],
         )
@@ -182,12 +182,12 @@ class Store:
     def finish_step(self, lab: str, name: str) -> None:
         """Write that the step is done. ValueError if it was never intended."""
         changed = self.write(
-            f"writing down that step '{name}' of the lab '{lab}' is done",
+            f"recording that step '{name}' of the lab '{lab}' is done",
             "UPDATE steps SET state = 'done', at = ? WHERE lab = ? AND name = ?",
             [(self.now(), lab, name)],
         )
         if changed != 1:
-            raise ValueError(f"step '{name}' of '{lab}' is done without having been intended")
+            raise ValueError(f"step '{name}' of '{lab}' is done, but was never started")
 
     # Resources
 
@@ -195,7 +195,7 @@ class Store:
         """What the lab is made of, by kind and name."""
         return self.rows(
             ResourceRow,
-            f"reading what the lab '{lab}' is made of",
+            f"reading the resources of lab '{lab}'",
             "SELECT kind, name, state FROM resources WHERE lab = ? ORDER BY kind, name",
             (lab,),
         )
@@ -203,7 +203,7 @@ class Store:
     def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
         """Write what is about to be made, as (kind, name)."""
         self.write(
-            f"writing down what the lab '{lab}' is to be made of",
+            f"recording the resources of lab '{lab}'",
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, 'intended')",
             [(lab, kind, name) for kind, name in resources],
         )
@@ -211,7 +211,7 @@ class Store:
     def made(self, lab: str) -> None:
         """Write that all that was intended has been made."""
         self.write(
-            f"writing down that the lab '{lab}' is made",
+            f"recording that lab '{lab}' is made",
             "UPDATE resources SET state = 'made' WHERE lab = ? AND state = 'intended'",
             [(lab,)],
         )
@@ -219,7 +219,7 @@ class Store:
     def gone(self, lab: str) -> None:
         """Write that nothing of the lab is left."""
         self.write(
-            f"writing down that the lab '{lab}' is gone",
+            f"recording that lab '{lab}' is gone",
             "UPDATE resources SET state = 'gone' WHERE lab = ?",
             [(lab,)],
         )
@@ -228,7 +228,7 @@ class Store:
 
     def record_run(self, run: RunRow, cells: Iterable[CellRow]) -> None:
         """Write a run and all its cells, or nothing."""
-        doing = f"writing down the run '{run.id}'"
+        doing = f"recording the run '{run.id}'"
         with self.change(doing):
             insert = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
             self.write(doing, insert, [values_of(run)])
@@ -283,7 +283,7 @@ class Store:
         self, lab: str, token: str, name: str, *, node: str, peer: str, observed: str = ""
     ) -> int:
         """Write that a fault is about to be injected; its number."""
-        doing = f"writing down fault '{name}' of the lab '{lab}'"
+        doing = f"recording fault '{name}' of the lab '{lab}'"
         with self.change(doing):
             number = max((one.number for one in self.faults(lab)), default=0) + 1
             self.write(
@@ -297,7 +297,7 @@ class Store:
     def finish_fault(self, lab: str, number: int) -> None:
         """Write that the fault is injected."""
         self.write(
-            f"writing down that fault {number} is in the lab '{lab}'",
+            f"recording that fault {number} is in the lab '{lab}'",
             "UPDATE faults SET state = 'done' WHERE lab = ? AND number = ?",
             [(lab, number)],
         )
@@ -305,7 +305,7 @@ class Store:
     def disown_faults(self, lab: str) -> None:
         """Write that no fault of the lab is in its machines any more: all are made again."""
         self.write(
-            f"writing down that the lab '{lab}' has no fault",
+            f"recording that the lab '{lab}' has no fault",
             "UPDATE faults SET token = '' WHERE lab = ?",
             [(lab,)],
         )
@@ -313,7 +313,7 @@ class Store:
     def forget_fault(self, lab: str, number: int) -> None:
         """Write that the fault is healed."""
         self.write(
-            f"writing down that fault {number} is out of the lab '{lab}'",
+            f"recording that fault {number} is out of the lab '{lab}'",
             "DELETE FROM faults WHERE lab = ? AND number = ?",
             [(lab, number)],
         )
@@ -492,8 +492,8 @@ def ensure(connection: sqlite3.Connection, path: Path) -> None:
     if found > VERSION:
         raise StateError(
             f"opening the state file '{path}'",
-            f"it has version {found}, and this lab knows versions up to {VERSION}",
-            "upgrade this lab to the one that wrote it, or point HYBRIDLAB_STATE at another "
+            f"it has version {found}, and this version of lab supports up to {VERSION}",
+            "upgrade lab to the version that wrote it, or point HYBRIDLAB_STATE at another "
             "directory",
         )
     if found < VERSION:
@@ -520,7 +520,7 @@ def _alone(path: Path, work: Callable[[], None]) -> None:
         Deadline(SETUP_SECONDS).wait(
             "waiting for another process to make the state file's tables",
             lambda: _locked(descriptor),
-            hint=f"see who with 'fuser -v {path}'",
+            hint=f"find out which with 'fuser -v {path}'",
         )
         work()
     finally:

@@ -142,7 +142,7 @@ def _unwritable(path: Path) -> str:
     """Why the file cannot be written, which pytest finds out when all is asked; or empty."""
     try:
         if path.exists():
-            return "" if os.access(path, os.W_OK) else "it is no file of yours"
+            return "" if os.access(path, os.W_OK) else "it is not your file"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         path.unlink()

@@ -189,7 +189,7 @@ class LabUnderTest:
             return True
         gc.freeze()
         if left := len(chosen) - len(self.session.found):
-            say(f"stopped at a red cell, as asked: {quantity(left, 'cell')} are left unjudged")
+            say(f"stopped at a red cell (-x): {quantity(left, 'cell')} not judged")
         self._tell_junit(session.config)
         return None
 

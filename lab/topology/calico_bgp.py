@@ -137,19 +137,19 @@ def check(scenario: Scenario) -> Iterator[Problem]:
 
 TOPOLOGY = Topology(
     kind="calico-bgp",
-    title="Calico by BGP: every node announces its block, to all nodes or to the ToR",
+    title="Calico over BGP: every node announces its block, to all nodes or to the ToR",
     parameters={
         "peering": {
             "enum": [MESH, TOR],
             "default": MESH,
-            "description": "Whom a node peers with: every other node, or the router",
+            "description": "Peers of a node: every other node, or the router",
         },
         "hold_seconds": {
             "type": "integer",
             "minimum": LEAST_HOLD_SECONDS,
             "maximum": MOST_HOLD_SECONDS,
             "default": DEFAULT_HOLD_SECONDS,
-            "description": "A peer that says nothing for so long is lost, and its routes with it",
+            "description": "After this long without a message, a peer and its routes are removed",
         },
     },
     build=build,

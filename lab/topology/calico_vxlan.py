@@ -38,7 +38,7 @@ def _node(plan: Plan, node: PlannedNode) -> MachineIntent:
 
 TOPOLOGY = Topology(
     kind="calico-vxlan",
-    title="Calico by VXLAN: /26 blocks behind vxlan.calico, without BGP",
+    title="Calico over VXLAN: /26 blocks behind vxlan.calico, without BGP",
     parameters={},
     build=build,
     limits=(NODE_POD, *windows_limits.EVERYWHERE),

@@ -225,7 +225,7 @@ class KernelWalk:
     def _in(self, machine: MachineIntent, packet: Packet, arrived_by: str | None) -> Packet:
         self.passed += 1
         if self.passed > _MOST_MACHINES:
-            raise Ends(f"the packet goes in circles at {machine.name}")
+            raise Ends(f"the packet loops at {machine.name}")
         before, marked = packet, False
         if packet.answer:
             packet = self._put_back(machine, packet)
@@ -245,7 +245,7 @@ class KernelWalk:
             raise Ends(f"{machine.name} has no route to {packet.target}")
         self._hop("route", machine, f"route to {way.destination}", packet)
         if way.device == BLACKHOLE:
-            raise Ends(f"{machine.name} loses what goes to {packet.target}: nobody there has it")
+            raise Ends(f"{machine.name} drops packets to {packet.target}: no pod has that address")
         if not packet.answer:
             packet = self._masqueraded(machine, packet, way, marked=marked)
             self._note(machine, before, packet)
@@ -378,7 +378,7 @@ class KernelWalk:
         self._sent(machine, card, packet, carried)
         found = holder(self.intent, card.segment, next_hop)
         if found is None:
-            raise Ends(f"nobody on the segment '{card.segment}' has the address {next_hop}")
+            raise Ends(f"no machine on segment '{card.segment}' has the address {next_hop}")
         there, arrived_by = found
         far = card_of(there, arrived_by)
         if far:
@@ -439,7 +439,7 @@ def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str
     if chosen.port is None:
         why = f"has no {packet.protocol.upper()} port {packet.port}"
     elif chosen.service.backends:
-        why = f"is for local backends alone, and none is on {machine.name}"
+        why = f"is for local backends only, and none is on {machine.name}"
     else:
         why = "has no backends"
     return f"Service {name} {why}: {machine.name} {does} it"

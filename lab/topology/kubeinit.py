@@ -19,10 +19,10 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     """What overlays ask, and what makes the cluster Kubeinit's: hypervisors, a services node."""
     yield from overlay.check(scenario)
     if scenario.hypervisors is None:
-        what = "the nodes stand on nothing, and Kubeinit's stand on hypervisors"
+        what = "there are no hypervisors, and Kubeinit's nodes run on hypervisors"
         yield Problem(("topology", "kind"), what, 'write "hypervisors: {count: 2}"')
     if not any(group.role == "services" for group in scenario.nodes):
-        what = "no node is the services node, which Kubeinit puts in front of the cluster"
+        what = "there is no services node, which Kubeinit puts in front of the cluster"
         yield Problem(("nodes",), what, 'give a Linux node "role: services"', at_key=True)
 
 

@@ -170,16 +170,19 @@ HAIRPIN_FRAGMENTS = Limit(
     id="OVN-HAIRPIN-FRAGMENTS",
     when=Match(families=("hairpin",), protocol="udp", size="large"),
     fails="timeout",
-    reason="a pod's fragmented UDP does not come back to it through its Service: OVN knows hairpin "
-    "traffic by its ports, which later fragments do not carry in the userspace data path",
+    reason=(
+        "a pod's fragmented UDP does not come back to it through its Service: OVN recognises "
+        "hairpin traffic by its ports, which later fragments do not have in the userspace data "
+        "path"
+    ),
     source="ovn-kubernetes pull request 4208; ovn-architecture(7); seen with OVN 23.03",
 )
 WINDOWS_NODEPORT = Limit(
     id="WIN-OVN-NODEPORT",
     when=Match(families=("nodeport",), entry_os="windows"),
     fails="timeout",
-    reason="a Windows node of an OVN network passes no NodePorts on: it runs no kube-proxy, and is "
-    "no gateway",
+    reason="a Windows node of an OVN network does not serve NodePorts: it runs no kube-proxy and "
+    "is no gateway",
     source="Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is "
     "required; ovn-kubernetes, gateway_localnet_windows.go",
 )

@@ -162,7 +162,8 @@ def check_office(scenario: Scenario) -> Iterator[Problem]:
     if highest >= office.num_addresses - 1:
         yield Problem(
             key,
-            f"a node has the same number on both networks, and {office} has no number {highest}",
+            f"a node has the same host number on both networks, and {office} has no number "
+            f"{highest}",
             "use a larger network, or give nodes lower addresses",
         )
 
@@ -424,20 +425,20 @@ TOPOLOGY = Topology(
         "office_cidr": {
             "type": "string",
             "default": DEFAULT,
-            "description": "The office network, where every node's default route leads",
+            "description": "The office network, the target of every node's default route",
         },
         "behind_gateways": {
             "enum": [WINDOWS, WORKERS],
             "default": WINDOWS,
             "description": "The nodes whose pods' gateway is a virtual address: Windows nodes, or "
-            "all workers, so that the gateways can be had without Windows",
+            "all workers, so that the gateways can be tested without Windows",
         },
         "advert_seconds": {
             "type": "number",
             "minimum": LEAST_ADVERT_SECONDS,
             "maximum": MOST_ADVERT_SECONDS,
             "default": DEFAULT_ADVERT_SECONDS,
-            "description": "Between two advertisements of VRRP; a backup takes over after three",
+            "description": "Time between two VRRP advertisements; a backup takes over after three",
         },
     },
     build=build,

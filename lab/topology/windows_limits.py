@@ -82,8 +82,10 @@ AFFINITY = Limit(
     id="WIN-AFFINITY",
     when=Match(families=("affinity",)),
     fails="several-backends",
-    reason="kube-proxy has session affinity from Windows Server 2022 on; before, it draws lots "
-    "each time",
+    reason=(
+        "kube-proxy has session affinity from Windows Server 2022 on; before, each connection "
+        "gets any backend"
+    ),
     source=KUBERNETES_DOCS,
 )
 UNSERVED = Limit(
@@ -96,8 +98,10 @@ UNSERVED = Limit(
         refusal="refused",
     ),
     fails="timeout",
-    reason="kube-proxy on Windows makes no policy for what has no backend: packets are lost, not "
-    "refused",
+    reason=(
+        "kube-proxy on Windows makes no policy for a Service without backends: packets are "
+        "dropped, not rejected"
+    ),
     source="inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) skips such "
     "Services",
 )
@@ -110,8 +114,10 @@ SHORT_CIRCUIT = Limit(
         relation="other-node",
     ),
     fails="timeout",
-    reason="with externalTrafficPolicy Local a Windows node leads its own pods to local backends "
-    "alone, as it does everybody else",
+    reason=(
+        "with externalTrafficPolicy Local a Windows node sends its own pods to local backends "
+        "only, as it does everyone else"
+    ),
     source="inferred, not tried: kube-proxy's source (pkg/proxy/winkernel, 1.36) has no rule for "
     "them",
 )

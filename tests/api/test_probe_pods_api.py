@@ -197,4 +197,6 @@ def test_namespace_that_will_not_go_is_named_with_its_finalizers(
     assert whose in said_last
     said: list[str] = []
     new_pods().deploy(Deadline(SECONDS), said.append)
-    assert said == ["namespace 'hybridlab-probe' of an earlier run is going; waiting for it"]
+    assert said == [
+        "namespace 'hybridlab-probe' of an earlier run is being deleted; waiting for it"
+    ]

@@ -96,7 +96,7 @@ def test_names_that_no_cell_has_are_refused_with_the_nearest(lab: Lab) -> None:
     wrong = lab.run("explain", "overlay", "master-p1", "worker1-p9", code=2)
     assert "nothing named 'worker1-p9' is asked by 'master-p1'" in wrong.stderr
     dns = ("explain", "overlay", "master-p1", "to-master-p1.default", "--size", "large")
-    assert "no cell has that protocol and size" in lab.run(*dns, code=2).stderr
+    assert "no cell has this protocol and size" in lab.run(*dns, code=2).stderr
     wrong = lab.run("explain", "overlay", "master-p1", code=2)
     assert "unknown cell id" in wrong.stderr
     one = lab.run("explain", "overlay", "pod-pod/master-p1/worker1-p1/udp-large").stdout

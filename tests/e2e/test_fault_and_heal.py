@@ -32,7 +32,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
     cell = "pod-pod/master-p1/worker1-p1/tcp-small"
     lab.run("test", "overlay", "-k", cell, code=1)
     again = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1", code=2)
-    assert "is in already" in again.stderr
+    assert "is already in" in again.stderr
     lab.run("fault", "overlay", "route-missing", "--node", "worker1", "--peer", "worker2")
     healed = json.loads(lab.run("heal", "overlay", "--json").stdout)
     assert [one["fault"] for one in healed["mended"]] == ["route-missing", "wrong-vni"]

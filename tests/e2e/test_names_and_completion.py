@@ -106,7 +106,7 @@ def test_what_no_lab_can_be_called_is_not_offered(lab: Lab) -> None:
 def test_a_shell_on_namespaces_says_whose_files_are_there(lab: Lab) -> None:
     lab.run("up", "overlay", "--only", "linux")
     told = lab.run("shell", "overlay", "worker1").stderr
-    assert "note: the network is that of 'worker1'; the files are those of this machine" in told
+    assert "note: this shell is in the network of 'worker1'; the files are this machine's" in told
 
 
 def test_the_first_words_of_a_bring_up_are_plain(lab: Lab) -> None:

@@ -28,7 +28,7 @@ def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab: Lab) -> None:
     lab.run(*RED, "--keep", code=1)
     lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1")
     again = lab.run("run", "overlay", code=2).stderr
-    assert "lab 'overlay' is there already" in again
+    assert "lab 'overlay' already exists" in again
     assert "lab 'overlay' is up" in lab.run("status", "overlay").stdout
 
 

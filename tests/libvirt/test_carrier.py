@@ -170,11 +170,11 @@ def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> No
         f"ip link add {DEVICE} type vxlan id 5 dstport 4789",
         "ip link add flannel.1 type vxlan id 1 dstport 8472",
     )
-    with pytest.raises(BrokenError, match=f"'{DEVICE}' that is not of this lab"):
+    with pytest.raises(BrokenError, match=f"'{DEVICE}' exists and is not this lab's"):
         VxlanDevices(host.shell(), soon()).ensure(end, OWNER)
     other = replace(end, device="hxffffffff-clus", vni=778)
     VxlanDevices(host.shell(), soon()).ensure(other, STRANGER)
-    with pytest.raises(BrokenError, match="'hxffffffff-clus' that is not of this lab"):
+    with pytest.raises(BrokenError, match="'hxffffffff-clus' exists and is not this lab's"):
         VxlanDevices(host.shell(), soon()).ensure(replace(end, device="hxffffffff-clus"), OWNER)
     before = host.links()
     assert VxlanDevices(host.shell(), soon()).remove(TOKEN) == ()
@@ -211,7 +211,7 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
 
 def test_a_bridge_that_is_not_there_is_said(two: tuple[BridgedHost, ...]) -> None:
     end = replace(ends(two)[0], bridge="nobr0")
-    with pytest.raises(BrokenError, match=r"carrying network 'cluster' on hypervisor 'h1'.*nobr0"):
+    with pytest.raises(BrokenError, match=r"extending network 'cluster' to hypervisor 'h1'.*nobr0"):
         VxlanDevices(two[0].shell(), soon()).ensure(end, OWNER)
     VxlanDevices(two[0].shell(), soon()).remove(TOKEN)
 
@@ -226,7 +226,7 @@ def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) ->
     ("change", "says"),
     [
         ({"address": "198.18.200.77"}, "none of its devices has the address 198.18.200.77"),
-        ({"mtu": 1500}, "'uplink' has an MTU of 1400, and the inventory says 1500"),
+        ({"mtu": 1500}, "'uplink' has an MTU of 1400, but the inventory says 1500"),
     ],
 )
 def test_an_uplink_other_than_the_inventory_says_is_refused(

@@ -40,7 +40,7 @@ def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Dril
     sectors.disk(sectors.saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
     said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
     assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
-    assert "the initial RAM disk was at work" in said
+    assert "the initial RAM disk was running" in said
     assert "| half way" in said
     assert f"lab down {lab.name}" in said
     (archive,) = (lab.state / "labs" / lab.name / "evidence").iterdir()
@@ -57,14 +57,14 @@ def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Dril
     ("text", "phase"),
     [
         ("Kernel panic - not syncing: VFS: Unable to mount root fs", "the kernel panicked"),
-        ("You are in emergency mode.", "asks for maintenance"),
+        ("You are in emergency mode.", "emergency mode"),
         ("ALERT!  Gave up waiting for root file system device.", "found no root file system"),
     ],
 )
 def test_a_guest_that_has_given_up_is_not_waited_for(lab: Drill, text: str, phase: str) -> None:
     sectors.disk(sectors.saying(f"{text}\r\n"), lab.image)
     said = silent(lab, 100).run(*lab.up_words(), code=3).stderr
-    assert "it runs, and will never answer" in said
+    assert "it is running but will never answer" in said
     assert phase in said
 
 

@@ -149,7 +149,7 @@ def test_a_suspended_lab_goes_on_where_it_was(lab: RealLab, connected: Any) -> N
     assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
     assert not [one for one in domains(connected, lab) if one.isActive()]
     assert "is suspended" in lab.run("status", "small", code=3).stdout
-    assert "suspended already" in lab.run("suspend", "small").stdout
+    assert "already suspended" in lab.run("suspend", "small").stdout
     story = lab.up().stderr
     assert "resumed" in story
     assert "booted" not in story
@@ -183,7 +183,7 @@ def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab: RealLab) ->
     )
     lab.run("status", "small", code=3)
     story = lab.up().stderr
-    assert "client: restarted, its system had come to its end" in story
+    assert "client: restarted, its system had halted" in story
     assert story.count("restarted") == story.count("booted") == 1
     lab.run("test", "small", "-k", "pod-external")
 
@@ -206,7 +206,7 @@ def test_one_more_pod_changes_the_network_alone(lab: RealLab, tmp_path: Path) ->
     more = tmp_path / "small.yaml"
     more.write_text(SMALL.read_text().replace("pods_per_node: 1", "pods_per_node: 2"))
     story = lab.up(more).stderr
-    assert "going on with lab 'small': what it is made from has changed" in story
+    assert "going on with lab 'small': its input has changed" in story
     assert "step 5 of 5: network" in story
     assert "step 4 of 5" not in story
     assert "booted" not in story

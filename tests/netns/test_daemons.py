@@ -147,7 +147,7 @@ def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(
         return running.provider.liveness(running.lab, running.intent)
 
     found = Deadline(5).wait("seeing it", look, until=lambda seen: seen.state == "broken")
-    assert found.detail == "'sleeper' on 'worker2' is stopped, by a signal or a debugger"
+    assert found.detail == "'sleeper' on 'worker2' is stopped by a signal or a debugger"
     for step in running.provider.steps(running.lab, running.intent)[-2:]:
         step.run()
     assert look().state == "running"

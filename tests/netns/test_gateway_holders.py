@@ -80,7 +80,7 @@ def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running)
 def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running: Running) -> None:
     changed: list[str] = []
     beat = Beat("node009-p1", "nobody", "10.160.99.99")
-    with pytest.raises(BrokenError, match="'node009-p1' has no steady answer from 'nobody'"):
+    with pytest.raises(BrokenError, match="'node009-p1' gets no steady answer from 'nobody'"):
         running.provider.pulse(
             running.lab, (beat,), lambda: changed.append("changed"), BeatPace(patience=1.0)
         )

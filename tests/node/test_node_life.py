@@ -151,7 +151,7 @@ def test_killed_in_any_phase_it_is_brought_up_again(lab: NodeLab) -> None:
     guest = lab.guest("worker1")
     for phase in PHASES:
         if killed_in(lab, phase):
-            assert "not made to the end" in lab.ailments()["worker1"], phase
+            assert "its network is incomplete" in lab.ailments()["worker1"], phase
         lab.up_one("worker1")
         assert lab.ailments() == {}, phase
         assert asks(lab, "worker1-p1", "worker2-p1") == "ok", phase
@@ -173,7 +173,7 @@ def test_two_at_once_do_not_meet(lone: NodeLab) -> None:
     lone.up_one("worker1")
     guest.shell("flock /run/hybridlab/lock sleep 60 > /dev/null 2>&1 & echo $! > /run/sleeper")
     control = lone.controls["worker1"]
-    with pytest.raises(DeadlineError, match="waiting for an earlier command to end its work"):
+    with pytest.raises(DeadlineError, match="waiting for an earlier command to finish"):
         control.up(lone.intent.machine("worker1"), lone.intent, Deadline(2))
     guest.shell("kill $(pgrep -P $(cat /run/sleeper)) || true; kill $(cat /run/sleeper) || true")
     lone.up_one("worker1")

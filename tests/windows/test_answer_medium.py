@@ -181,7 +181,7 @@ def test_medium_without_its_script_is_not_made(make, script, monkeypatch):
     monkeypatch.delitem(SCRIPTS, script)
     there = {name: text for name, text in templates().items() if name != script}
     monkeypatch.setattr(f"{__name__}.templates", lambda: there)
-    with pytest.raises(BrokenError, match=f"have no {script}"):
+    with pytest.raises(BrokenError, match=f"lack {script}"):
         make()
 
 

@@ -277,8 +277,8 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     with pytest.raises(DeadlineError) as caught:
         step.run()
     words = str(caught.value)
-    assert "waiting for 'node009' to be back with its HNS networks" in words
-    assert "'win1' is away" in words
+    assert "waiting for 'node009' to come back with its HNS networks" in words
+    assert "'win1' does not answer" in words
     assert "C:\\hybridlab\\log" in caught.value.hint
 
 

@@ -110,7 +110,7 @@ def test_four_minors_are_known(version, fine):
         (20348, 168, "calico-vxlan", "older than 20348.169"),
         (20348, 169, "calico-vxlan", None),
         (20348, 0, "overlay", None),
-        (18363, 500, "overlay", "no Windows that is known"),
+        (18363, 500, "overlay", "not a known Windows build"),
     ],
 )
 def test_windows_that_is_too_old_for_a_topology_is_told_why(build, revision, topology, said):

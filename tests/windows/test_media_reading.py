@@ -252,10 +252,10 @@ def test_medium_that_is_cut_off_is_refused(copy, size, words):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"/casper/vmlinuz": b"x"}, "the medium 'SSS_X64FREE_EN-US_DV9' is one of Linux"),
-        ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is one of Linux"),
+        ({"/casper/vmlinuz": b"x"}, "the medium 'SSS_X64FREE_EN-US_DV9' is a Linux medium"),
+        ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is a Linux medium"),
         ({}, "starts Windows PE and holds no Windows to install"),
-        ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "holds drivers"),
+        ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "has drivers"),
         (
             {"/sources/install.wim": b"not a WIM"},
             "its '/sources/install.wim': it is not a complete WIM file",

@@ -116,7 +116,7 @@ def test_medium_without_such_a_loader_is_refused_and_nothing_made(tmp_path, boot
 def test_file_that_is_there_is_never_overwritten(tmp_path):
     made = media_maker.make(tmp_path)
     before = digest(made)
-    with pytest.raises(PreflightError, match="there is a file of that name"):
+    with pytest.raises(PreflightError, match="a file of that name exists"):
         overlay(made, read(made), made)
     assert digest(made) == before
 

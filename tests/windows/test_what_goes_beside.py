@@ -78,7 +78,7 @@ def _pipe(folder: Path) -> Path:
     ("make", "words"),
     [
         (_windows, "has no folder 'viostor': it is not the virtio-win ISO"),
-        (_zeros, "nothing but zeros"),
+        (_zeros, "zeros only"),
         (_empty, "it is empty"),
         (_archive, "it is "),
         (_pipe, "it is not a file"),

@@ -189,7 +189,7 @@ def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(
     with pytest.raises(KeyboardInterrupt):
         bench.build()
     assert not bench.site.begun[0].removed
-    assert "goes on by itself" in bench.told[-1]
+    assert "is still running" in bench.told[-1]
     mode = stat.S_IMODE((bench.scratch / UNFINISHED).stat().st_mode)
     assert mode == stat.S_IMODE((bench.scratch / build.KEY).stat().st_mode) == 0o600
 
@@ -198,7 +198,7 @@ def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(
     bench.build()
 
     assert len(bench.site.begun) == 1
-    assert any("going on with the installation" in line for line in bench.told)
+    assert any("continuing the installation" in line for line in bench.told)
 
 
 def test_steps_that_are_done_are_not_done_again(bench: Bench) -> None:
@@ -471,7 +471,7 @@ def test_an_interrupted_installation_of_another_firmware_is_told_and_left_alone(
     bench.story = lambda _: (_ for _ in ()).throw(BrokenError("looking", "it is gone"))
     with pytest.raises(BrokenError, match="it is gone"):
         bench.build()
-    (note,) = [one for one in bench.told if "interrupted and goes on" in one]
+    (note,) = [one for one in bench.told if "interrupted installation" in one]
     assert "'lab image gc --yes'" in note
     assert bench.left() == [kept]
     assert [one.removed for one in bench.site.begun] == [False, True]

@@ -123,8 +123,8 @@ def test_key_of_the_volume_licence_is_that_of_the_edition(capfd):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("debian-12",), 2, "it is not an image of Windows"),
-        (("debian-12", "--clone"), 2, "it is not an image of Windows"),
+        (("debian-12",), 2, "it is not a Windows image"),
+        (("debian-12", "--clone"), 2, "it is not a Windows image"),
         (("windows-server-2023",), 2, 'did you mean "windows-server-20'),
         (("windows-server-2022", "--firmware", "kernel"), 2, "'bios', 'uefi'"),
         ((), 2, "Missing argument"),

@@ -122,7 +122,7 @@ def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> 
         ),
         (
             Completed(3010, '{"step":"s","changed":true,"reboot":false,"facts":{}}', ""),
-            "'reboot': false and ends with exit code 3010",
+            "'reboot': false, but its exit code is 3010",
         ),
     ],
 )

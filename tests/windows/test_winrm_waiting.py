@@ -48,7 +48,7 @@ def test_a_service_that_is_not_ready_is_what_it_saw_last(
 ) -> None:
     for _ in range(40):
         trouble(guest, "Create", "status", code=503)
-    with pytest.raises(DeadlineError, match="WinRM: 'win1' answered with HTTP status 503"):
+    with pytest.raises(DeadlineError, match="WinRM: 'win1' answered only with HTTP status 503"):
         windows_shell.wait(Deadline(0.6))
     guest.service.troubles.clear()
 

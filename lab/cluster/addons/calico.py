@@ -286,8 +286,10 @@ class Calico(Addon):
             "/var/lib/calico",
         ),
         control=bird.Control("/run/calico/bird.ctl"),
-        tunnel="correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and see "
-        "that calico-node runs on this node: Felix makes {name} again",
+        tunnel=(
+            "correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and check "
+            "that calico-node runs on this node: Felix makes {name} again"
+        ),
     )
     daemon_set = (NAMESPACE, DAEMON_SET)
     routing_daemons = True
@@ -329,7 +331,7 @@ class Calico(Addon):
             return ""
         return (
             "Calico's operator, which Windows nodes ask for; without it, clusters of Linux nodes "
-            "were brought up by us"
+            "were tested"
         )
 
 

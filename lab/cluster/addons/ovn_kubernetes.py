@@ -181,8 +181,8 @@ class OvnKubernetes(Addon):
         """All of it."""
         del intent
         return (
-            "ovn-kubernetes' documents are written as its templates have them; no cluster of it "
-            "was ever brought up by us"
+            "ovn-kubernetes' documents are written as its templates have them; no cluster has "
+            "been brought up with it"
         )
 
 

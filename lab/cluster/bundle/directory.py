@@ -67,7 +67,9 @@ def create(
     with guarded(doing):
         there = source.is_dir()
     if not there:
-        raise UsageError(doing, "there is no such directory", "name one that has a versions.json")
+        raise UsageError(
+            doing, "there is no such directory", "name a directory that has a versions.json"
+        )
     versions = _versions(source, doing)
     _check_version(versions.get(KUBERNETES, ""), kubernetes, doing)
     with guarded(doing):
@@ -76,7 +78,7 @@ def create(
         found = {os: _programs(source / _FOLDERS[os]) for os in taken}
         problems = [*_strangers(source), *_problems(found)]
     if problems:
-        raise PreflightError(doing, "; ".join(problems), "correct that and try again")
+        raise PreflightError(doing, "; ".join(problems), "fix that and try again")
 
     def fill(into: Scratch) -> Manifest:
         programs = [
@@ -124,7 +126,7 @@ def _check_version(own: str, asked: str | None, doing: str) -> None:
     if asked is not None and asked not in {own, own.rpartition(".")[0]}:
         raise PreflightError(
             doing,
-            f"it has Kubernetes {own}, and {asked} was asked for",
+            f"it has Kubernetes {own}, but {asked} was requested",
             f"leave --kubernetes out, or give --kubernetes {own}",
         )
 

@@ -178,7 +178,7 @@ def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
     if lacking:
         raise PreflightError(
             f"pulling {where}",
-            f"its registry has none for {' and '.join(lacking)} on {_ARCHITECTURE}",
+            f"the registry has none for {' and '.join(lacking)} on {_ARCHITECTURE}",
             "leave those out with --os, or make the bundle from a directory",
         )
     return tuple(chosen)
@@ -216,7 +216,7 @@ def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
             with guarded(doing):
                 fetch(web, url, into.path(layer.blob), layer.digest, say, layer.size)
     if not into.has(layer.blob):
-        happened = f"it has not the {layer.size:,} bytes that its image says"
+        happened = f"its size is not the {layer.size:,} bytes that the image states"
         raise PreflightError(doing, happened, web.trusting)
 
 
@@ -263,7 +263,7 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
                 return
         except (tarfile.TarError, OverflowError) as error:
             raise _broken(where, f"the tar file is damaged or cut short ({error})") from error
-    raise _broken(where, f"it holds neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
+    raise _broken(where, f"it has neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
 
 
 class _Archive:
@@ -370,7 +370,7 @@ def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
             continue
         content = archive.document(member)
         if sha256(content).hexdigest() != one.blob.sha256:
-            raise _broken(archive.where, f"index {one.digest} is another one")
+            raise _broken(archive.where, f"index {one.digest} points to another index")
         for below in _parsed(_Index, content, archive.where).manifests or ():
             if below.digest not in seen:
                 seen.add(below.digest)
@@ -400,7 +400,7 @@ def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Co
         config = archive.document(normpath(one.config))
         unpacked = _parsed(_Configuration, config, archive.where).unpacked
         if len(unpacked) != len(one.layers):
-            count = f"{len(one.layers)} layers, and its image has {len(unpacked)}"
+            count = f"{len(one.layers)} layers, but its image has {len(unpacked)}"
             raise _broken(archive.where, f"it holds {count}")
         pairs = zip(one.layers, unpacked, strict=True)
         layers = tuple(archive.keep_layer(normpath(name), diff, into) for name, diff in pairs)

@@ -203,7 +203,7 @@ def decode(content: bytes, where: str) -> Manifest:
         if count > 1:
             raise _foreign(where, f"{cut(what.rstrip())} is there {count} times")
     if found.encoded() != content:
-        raise _foreign(where, "it is not as the lab writes it")
+        raise _foreign(where, "it is not in the form that lab writes")
     return found
 
 
@@ -219,7 +219,8 @@ def _foreign(where: str, problem: str) -> PreflightError:
     return PreflightError(
         f"reading the bundle's '{where}'",
         problem,
-        "it is damaged, or not the lab's: remove its directory, and make the bundle again with "
+        "it is damaged, or was not written by lab: remove its directory, and make the bundle "
+        "again with "
         "'lab bundle create'",
     )
 

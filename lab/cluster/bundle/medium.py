@@ -156,7 +156,7 @@ def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> M
         if program.os == system:
             path = store.blob(manifest, program.blob)
             if path.stat().st_size != program.blob.size:
-                raise OSError(0, f"it has not {program.blob.size:,} bytes", str(path))
+                raise OSError(0, f"its size is not {program.blob.size:,} bytes", str(path))
             files[program_path(program.name)] = path
     images: dict[str, list[ContainerImage]] = {}
     for image in manifest.images:

@@ -82,7 +82,9 @@ class Scratch:
             blob = self.keep(content, doing)
             after = os.fstat(content.fileno())
         if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, blob.size):
-            raise PreflightError(doing, "somebody writes to it", "do it again when that is done")
+            raise PreflightError(
+                doing, "another process is writing to it", "repeat when that has ended"
+            )
         return blob
 
     def path(self, blob: Blob) -> Path:
@@ -211,11 +213,11 @@ class BundleStore:
             made = self._read(found[0])
             if made.digest.startswith(digest):
                 return made
-            how = f"there is '{made.digest}' only"
+            how = f"the only one is '{made.digest}'"
         elif found:
             how = f"there are {len(found)} of them"
         else:
-            how = f"there is none; there is {', '.join(self._names()) or 'no other either'}"
+            how = f"there is none; there is {', '.join(self._names()) or 'no other'}"
         hint = "give a digest that 'lab bundle list' prints"
         raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
@@ -267,9 +269,9 @@ class BundleStore:
             for blob, owner in owners.items()
             if (problem := damage(self.blob(manifest, blob), blob.sha256, blob.size))
         ]
-        hint = "make it again as it was made, with 'lab bundle create'"
+        hint = "make it again with 'lab bundle create'"
         if not wrong:
-            hint = "remove what is damaged: the next 'lab up' that needs it writes it again"
+            hint = "remove the damaged file: the next 'lab up' that needs it writes it again"
         media = () if systems else sorted((self.directory(manifest) / MEDIA).glob("*.iso"))
         wrong += (problem for one in media if (problem := _medium_damage(one)))
         if wrong:
@@ -279,7 +281,7 @@ class BundleStore:
         read = sum(blob.size for blob in owners) / _MIB
         beside = f", and {quantity(len(media), 'finished medium')}" if media else ""
         figures = f"{quantity(len(owners), 'blob')}, {read:.0f} MiB{beside}"
-        say(f"bundle '{manifest.short}': all is whole: {figures}")
+        say(f"bundle '{manifest.short}': nothing is damaged: {figures}")
 
     def add(
         self, name: str, fill: Callable[[Scratch], Manifest], say: Say, *, goes_on: bool
@@ -346,7 +348,7 @@ class BundleStore:
             guarded(f"making bundle '{final.name}'"),
         ):
             if final.exists() and self._is_whole(manifest):
-                say(f"bundle '{final.name}' is there already")
+                say(f"bundle '{final.name}' already exists")
                 shutil.rmtree(made.directory)
                 return manifest
             if final.exists():
@@ -455,7 +457,7 @@ def _medium_damage(medium: Path) -> str:
         with open_regular(digest_file(medium)) as file:
             sealed = file.read().decode("ascii", errors="replace").strip()
     except OSError as error:
-        beside = "has nothing beside it that says what it must be"
+        beside = "has no digest beside it"
         return f"medium '{medium}' {beside}: {os_clause(error)}"
     found = damage(medium, sealed)
     return f"medium {found}" if found else ""

@@ -37,10 +37,10 @@ from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED, unsupported
 
 INSTEAD = (
-    "look at 'mirrors' and 'proxies' of the inventory, or make the bundle from a directory: "
+    "check 'mirrors' and 'proxies' of the inventory, or make the bundle from a directory: "
     "lab bundle create --from DIRECTORY"
 )
-TRUSTING = "ask the mirror's keeper, or take the mirror out of the inventory"
+TRUSTING = "ask whoever runs the mirror, or remove the mirror from the inventory"
 LARGEST = 2 << 30
 """Bytes of all files in an archive; the largest, of containerd, have some 150 MB."""
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
@@ -128,7 +128,7 @@ class _Releases:
         self.say(f"{asset.component} {version}: {url.rpartition('/')[2]}")
         source = url if digest else f"{url} (no checksum is published)"
         if digest is None:
-            self.say(f"note: nobody publishes a checksum of {url}: it is taken as it comes")
+            self.say(f"note: no checksum of {url} is published: its content is not verified")
         blob = self._fetched(url, digest)
         if asset.program:
             yield Program(asset.program, asset.component, asset.os, blob, source)
@@ -233,4 +233,4 @@ def _named(there: Mapping[str, object], member: str, doing: str) -> str:
         if name.removeprefix("./") == member:
             return name
     held = ", ".join(sorted(there)[:8])
-    raise PreflightError(doing, f"it is not in it; there is {held}", INSTEAD)
+    raise PreflightError(doing, f"it is not in the archive; there is {held}", INSTEAD)

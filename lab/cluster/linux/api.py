@@ -58,7 +58,7 @@ class ClusterApi:
             look,
             until=lambda said: said == "ok",
             every=_AGAIN_SECONDS,
-            hint=f"see its log: 'crictl ps -a' or 'journalctl' on '{name}'",
+            hint=f"check its log: 'crictl ps -a' or 'journalctl' on '{name}'",
         )
 
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:
@@ -96,7 +96,7 @@ class ClusterApi:
         Raises BrokenError when it has another one, which nobody can change; DeadlineError when it
         does not register in time.
         """
-        doing = f"giving node '{node.name}' the pod addresses {node.pod_cidr}"
+        doing = f"setting the pod CIDR of node '{node.name}' to {node.pod_cidr}"
         spec = {"spec": {"podCIDR": node.pod_cidr, "podCIDRs": [node.pod_cidr]}}
         with self._open(deadline) as api:
             there = wait_for(

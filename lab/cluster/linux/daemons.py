@@ -57,9 +57,7 @@ def unfit_daemons(intent: Intent) -> str:
     if not asked:
         return ""
     listed = ", ".join(dict.fromkeys(asked))
-    return (
-        f"{listed} must be given orders once they are ready, which only the embedded provider does"
-    )
+    return f"{listed} need commands once they are ready, which only the embedded provider runs"
 
 
 def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
@@ -165,7 +163,7 @@ def _ailment(some: tuple[Daemon, ...], runner: OperationRunner) -> str:
         assert isinstance(daemon, Daemon)
         if state != _RUNS:
             log = runner.query(("cat", f"{daemon.directory}/{LOG}")).stdout
-            return f"{daemon.name} is {state}: {_last_lines(log) or 'it has logged nothing'}"
+            return f"{daemon.name} is {state}: {_last_lines(log) or 'its log is empty'}"
     return ""
 
 

@@ -223,7 +223,7 @@ def import_image(image: ContainerImage) -> Run:
         ),
         unless=there,
         seconds=IMPORT_SECONDS,
-        hint="see that the bundle holds: 'lab bundle verify'",
+        hint="check the bundle: 'lab bundle verify'",
     )
 
 

@@ -148,7 +148,7 @@ class Runner:
             except (ConnectionLostError, UnreachableError, DeadlineError) as error:
                 # A look that the end of the wait cuts off says less than the one before it.
                 if not met or deadline.left() > 0.0:
-                    met = f"'{self.shell.name}' is away: {error.happened}"
+                    met = f"'{self.shell.name}' does not answer: {error.happened}"
                 return met
             except StepError as error:  # HNS may be too busy to answer
                 met = error.happened
@@ -158,7 +158,7 @@ class Runner:
             met = lacks(facts)
             return met
 
-        hint = f"look at its console, and at {DIRECTORY}\\log there"
+        hint = f"see its console, and {DIRECTORY}\\log there"
         deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, hint=hint)
         return last
 
@@ -341,8 +341,10 @@ class WindowsBringUp:
         plan, name = self.plan, self.plan.node.name
         wanted = plan.hns_network()
         if wanted is not None and not self.runner.run(wanted).facts.get("made"):
-            say(f"{name}: HNS networks are made; it is off the net for some seconds")
-            doing = f"waiting for '{name}' to be back with its HNS networks"
+            say(
+                f"{name}: HNS networks are being made; the node is off the network for some seconds"
+            )
+            doing = f"waiting for '{name}' to come back with its HNS networks"
             self.runner.wait_until(doing, plan.hns_state(), self._lacks_networks)
         if plan.network.maker == "flannel":
             self._start_flannel()

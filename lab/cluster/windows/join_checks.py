@@ -130,7 +130,7 @@ def too_old(observed: WindowsObserved, topology: str) -> str | None:
     release = observed.release
     if release is None:
         known = ", ".join(f"{one.name} ({one.build})" for one in RELEASES.values())
-        return f"build {observed} is of no Windows that is known here: {known}"
+        return f"build {observed} is not a known Windows build: {known}"
     least, why = 0, ""
     if topology in {"overlay", "kubeinit"}:
         least, why = release.least_revision, release.why
@@ -219,6 +219,7 @@ def check_source_vip(node: str, cidr: str, address: str) -> str:
         raise BrokenError(
             f"reserving an address on '{node}'",
             f"'{paths.SOURCE_VIP}' there says {address}, which is not in its pod CIDR {cidr}",
-            "delete the node from the cluster, and 'lab up' again: what an earlier life left goes",
+            "delete the node from the cluster, then 'lab up' again: this removes what an earlier "
+            "membership left",
         )
     return address

@@ -33,9 +33,11 @@ GATEWAY_OFFSET = 1
 ENDPOINT_OFFSET = 2
 """The node's own endpoint on an l2bridge, which is its pods' gateway: network + 2."""
 DOCUMENTED_ONLY = {
-    "ovn": "OVS and OVN for Windows are in no bundle; docs/how-to/windows.md has the commands of "
-    "the document, which nobody has verified",
-    "calico-bgp": "it needs RRAS and manifests outside Calico's operator; nobody has verified them",
+    "ovn": (
+        "no bundle has OVS and OVN for Windows; docs/how-to/windows.md has the documented "
+        "commands, which are unverified"
+    ),
+    "calico-bgp": "it needs RRAS and manifests outside Calico's operator, which are unverified",
 }
 
 

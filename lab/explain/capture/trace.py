@@ -400,7 +400,7 @@ class _Words:
 def _carried(row: Row, sight: Sight) -> str:
     if sight.tunnels:
         return f" (in {sight.tunnels})"
-    return " (in no tunnel, which it should be in)" if row.tunnelled else ""
+    return " (not in a tunnel, but it should be)" if row.tunnelled else ""
 
 
 def _lost(sights: Sequence[Sight]) -> int | None:

@@ -47,7 +47,9 @@ def _difference(
         control.ask("show protocols"),
         control.enable(session)
         if shut
-        else f"see why {session.machine} does not answer: '{far.ask('show protocols all')}' there",
+        else (
+            f"check why {session.machine} does not answer: '{far.ask('show protocols all')}' there"
+        ),
         concerns=tuple(_brings(intent, machine.name, session.machine)),
     )
 

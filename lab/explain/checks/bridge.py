@@ -96,8 +96,8 @@ def _proxies(look: Look) -> Iterator[Difference]:
             yield look.differs(
                 "proxy-missing",
                 f"address {proxy.address}",
-                f"answered for on {proxy.device}",
-                "not answered for: no ARP reply",
+                f"answered on {proxy.device}",
+                "no ARP reply",
                 "ip neighbour show proxy",
                 f"ip neighbour add proxy {proxy.address} dev {proxy.device}",
             )

@@ -62,7 +62,7 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
             "there",
             f"no such device (there: {there})",
             "ip link",
-            "plug it in, or give the card with this MAC its name: " + card.mac,
+            "plug it in, or rename the card with this MAC: " + card.mac,
         )
         return
     if not link.up or not link.carrier:
@@ -112,7 +112,7 @@ def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterato
                 f"held on {card.name}",
                 "held by nobody",
                 shows,
-                "have keepalived run on the machines that may hold it: 'lab up' starts it",
+                "run keepalived on the machines that may hold it: 'lab up' starts it",
             )
     least = min(card.mtu, SWITCHED_MTU) if link.kind == SWITCHED else card.mtu
     if link.mtu and not least <= link.mtu <= card.mtu:
@@ -147,7 +147,7 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
         found = look.differs(
             kind,
             barrier.where,
-            "no rule that bars the lab's packets",
+            "no rule that drops or rejects the lab's packets",
             f"{barrier.rule}{met}",
             barrier.shows,
             barrier.mends,
@@ -171,7 +171,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
             yield look.differs(
                 kind,
                 "the firewall",
-                f"a rule that lets in {protocol.upper()} {port}, of {whose}",
+                f"a rule that allows {protocol.upper()} {port}, of {whose}",
                 "there is none",
                 "",
                 "",
@@ -240,7 +240,7 @@ class CardsCheck(Check):
     kinds = (
         Kind(
             "link-missing",
-            windows=("Get-NetAdapter", "see the adapter in the machine's definition"),
+            windows=("Get-NetAdapter", "check the adapter in the machine's definition"),
         ),
         Kind(
             "link-down",

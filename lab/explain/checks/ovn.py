@@ -81,8 +81,8 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
                     f"a Geneve port to {address}",
                     f"Geneve ports to {', '.join(sorted(remotes)) or 'nobody'}",
                     "ovs-vsctl show",
-                    f"see that chassis {other} is registered with that address, and the log of "
-                    "ovn-controller here",
+                    f"check that chassis {other} is registered with that address, and see "
+                    "ovn-controller's log here",
                 )
 
 
@@ -118,7 +118,7 @@ class _Judged:
                 "name-server-barred" if name_server else "packets-barred",
                 node,
                 barrier.where,
-                "no rule that bars the lab's packets",
+                "no rule that drops or rejects the lab's packets",
                 barrier.rule,
                 barrier.shows,
                 barrier.mends,
@@ -318,7 +318,7 @@ def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
         found = look.differs(
             "tunnel-port-dropped" if tunnel else "packets-barred",
             barrier.where,
-            "no flow that bars the lab's packets",
+            "no flow that drops the lab's packets",
             barrier.rule,
             barrier.shows,
             barrier.mends,

@@ -29,9 +29,9 @@ _AGAIN = {
     ),
 }
 _STRANDED = (
-    "none of them is: kube-proxy has chains for them, and nothing in its maps leads there "
-    "(where nft finds no /etc/protocols in its image, it empties the maps itself when it starts "
-    "over its own rules, and hourly)"
+    "none of them: kube-proxy has chains for them, but no map leads there (where nft finds no "
+    "/etc/protocols in its image, kube-proxy empties the maps when it restarts over its own "
+    "rules, and every hour)"
 )
 _STRANDED_SHOWS = (
     "nft list map ip kube-proxy service-ips; ls -l /proc/$(pgrep -xo kube-proxy)/root/etc/protocols"
@@ -189,7 +189,7 @@ def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -
     lost = bool(entrance.service.backends) or not translation.refuses
     if there.backends or there.lost == lost:
         return None
-    words = {True: "packets without a backend are lost", False: "they are refused"}
+    words = {True: "packets without a backend are dropped", False: "they are refused"}
     return _Amiss("wrong-refusal", words[lost], words[not lost])
 
 
@@ -221,7 +221,7 @@ def _affinity(entrance: _Entrance, node: str, there: Translated) -> _Amiss | Non
 
 def _kept(seconds: int | None) -> str:
     if seconds is None:
-        return "clients draw a backend each time"
+        return "each connection gets any backend"
     return f"clients keep their backend for {seconds} s"
 
 
@@ -268,7 +268,7 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
 
 
 def _spared(prefixes: tuple[str, ...]) -> str:
-    return f"only {', '.join(prefixes)} spared" if prefixes else "nothing is spared"
+    return f"only {', '.join(prefixes)} excepted" if prefixes else "nothing is spared"
 
 
 def _masquerade(look: Look, translation: Translation) -> str:

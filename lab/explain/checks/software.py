@@ -62,9 +62,9 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             machine.name,
             "the CNI configuration",
             "a .conflist in /etc/cni/net.d",
-            "there is none: new pods get no network, and the node is NotReady",
+            "there is none: new pods get no network and the node is NotReady",
             "ls -l /etc/cni/net.d",
-            "put the network add-on's .conflist there again, or restart its pod where it writes it",
+            "restore the network add-on's .conflist, or restart its pod if that writes it",
         )
     for mounted in seen.full:
         yield differs(
@@ -74,7 +74,7 @@ def _of_node(intent: Intent, machine: MachineIntent, seen: Software) -> Iterator
             "space left",
             "it is full",
             f"df -h {mounted}",
-            f"see what fills it (du -xh {mounted} | sort -h), and delete that or enlarge it",
+            f"find what fills it (du -xh {mounted} | sort -h), and delete that or enlarge it",
         )
     yield from _programs(intent, machine, seen)
 
@@ -94,7 +94,7 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
                 machine.name,
                 f"flannel's {SUBNET}",
                 line,
-                seen.subnet or "it does not say",
+                seen.subnet or "it is not set",
                 f"cat {SUBNET}",
                 f"sed -i 's#^FLANNEL_SUBNET=.*#{line}#' {SUBNET}",
             )
@@ -117,7 +117,7 @@ def _program(
         else "journalctl -u kubelet --since=-5min --no-pager",
         f"pkill -CONT -x {name}"
         if states
-        else f"see why it does not start (kubectl -n {namespace} describe pods), and fix that",
+        else f"check why it does not start (kubectl -n {namespace} describe pods), and fix that",
     )
 
 

@@ -25,7 +25,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 FAULT = Fault(
     name="bgp-session-down",
-    title="a machine has shut its BGP session with one other, which withdraws the routes",
+    title="a machine has disabled its BGP session with another one, which withdraws the routes",
     needs="a session of BGP",
     sites=_sites,
     change=_change,

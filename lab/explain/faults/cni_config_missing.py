@@ -25,7 +25,7 @@ def _change(_: Intent, node: str, __: str) -> FaultChange:
 
 FAULT = Fault(
     name="cni-config-missing",
-    title="a node has no CNI configuration: its pods go on, and new ones get no network",
+    title="a node has no CNI configuration: running pods keep working, new ones get no network",
     needs="a CNI plugin, which the nodes of clusters have",
     sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent)),
     change=_change,

@@ -7,7 +7,7 @@ from lab.explain.faults.parts import kubelets
 
 FAULT = Fault(
     name="containerd-stopped",
-    title="containerd of a node is stopped: its pods go on, and none can be started",
+    title="containerd of a node is stopped: running pods keep working, new ones cannot start",
     needs="containerd, which the nodes of clusters have",
     sites=lambda intent: (FaultSite(one.name) for one in kubelets(intent)),
     change=lambda _, node, __: change(

@@ -26,7 +26,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 FAULT = Fault(
     name="coredns-scaled-down",
-    title="CoreDNS has no replicas, as its Deployment asks for none",
+    title="CoreDNS has no replicas: its Deployment is scaled to 0",
     needs="a cluster, whose DNS is CoreDNS, and to be its first control plane",
     sites=lambda intent: (FaultSite(name) for name in (intent.control_plane(),) if name),
     change=_change,

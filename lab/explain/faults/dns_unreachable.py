@@ -44,7 +44,7 @@ def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
 
 FAULT = Fault(
     name="dns-unreachable",
-    title="a firewall loses what pods ask the DNS server, or what the services node's is asked",
+    title="a firewall drops DNS queries of pods, or those to the services node",
     needs="pods, in a lab with a DNS server, or to be the services node",
     sites=_sites,
     change=_change,

@@ -35,7 +35,7 @@ def _has_bridge(machine: MachineIntent) -> bool:
 
 FAULT = Fault(
     name="duplicate-node-pod-cidr",
-    title="a node has the pod CIDR of another node, too",
+    title="a node also has the pod CIDR of another node",
     needs="a bridge of its own beside another node's",
     sites=lambda intent: with_others(one for one in hosts(intent) if _has_bridge(one)),
     change=_change,

@@ -35,7 +35,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 FAULT = Fault(
     name="duplicate-pod-address",
-    title="a pod of the node has the address of another pod, too",
+    title="a pod of the node has the address of another pod",
     needs="pods",
     sites=_sites,
     change=_change,

@@ -24,7 +24,7 @@ def _change(_: Intent, node: str, __: str) -> FaultChange:
 
 FAULT = Fault(
     name="felix-killed",
-    title="Felix of a node was killed and does not start again: what changes does not get there",
+    title="Felix of a node was killed and does not start again: changes do not reach the node",
     needs=parts.NEEDS_CALICO,
     sites=parts.calico_nodes,
     change=_change,

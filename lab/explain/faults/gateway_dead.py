@@ -35,7 +35,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 FAULT = Fault(
     name=_NAME,
-    title="a virtual gateway answers nobody, and its holder says that all is well (VRRP)",
+    title="a virtual gateway does not answer, while its holder advertises it (VRRP)",
     needs="to hold a virtual gateway",
     sites=_sites,
     change=_change,

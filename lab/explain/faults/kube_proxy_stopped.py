@@ -9,7 +9,7 @@ _TELL = "pkill -{signal} -x kube-proxy"
 
 FAULT = Fault(
     name="kube-proxy-stopped",
-    title="kube-proxy of a node is stopped by a signal: its rules stay as they are",
+    title="kube-proxy of a node is stopped (SIGSTOP): its rules are no longer updated",
     needs="kube-proxy, which clusters have",
     sites=lambda intent: (
         FaultSite(one.name) for one in kubelets(intent) if one.translation and one.chassis is None

@@ -48,7 +48,7 @@ def _is_site(intent: Intent, machine: MachineIntent) -> bool:
 
 FAULT = Fault(
     name="masquerade-missing",
-    title="packets of a node's pods leave the cluster with the pod's own address",
+    title="packets of a node's pods leave the cluster with the pod's address",
     needs="to masquerade what pods send to the outside",
     sites=lambda intent: (FaultSite(one.name) for one in hosts(intent) if _is_site(intent, one)),
     change=_change,

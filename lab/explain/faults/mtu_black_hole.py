@@ -35,7 +35,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 FAULT = Fault(
     name="mtu-black-hole",
-    title="the MTU of a node's bridge, or a hypervisor's tunnel, is too small; nothing says so",
+    title="the MTU of a node's bridge or a hypervisor's tunnel is too small, without ICMP errors",
     needs="pods, or to be one of several hypervisors of the lab's own",
     sites=lambda intent: (
         FaultSite(one.name)

@@ -28,7 +28,7 @@ def _ports(machine: MachineIntent) -> list[int]:
 
 FAULT = Fault(
     name="nodeport-blocked",
-    title="a node's firewall loses what comes for its NodePorts",
+    title="a node's firewall drops packets to its NodePorts",
     needs="NodePorts",
     sites=lambda intent: (
         FaultSite(one.name) for one in hosts(intent) if _ports(one) and _serves(one)

@@ -106,7 +106,7 @@ def _with_peer(
 ) -> FaultSite:
     if fault.peer is None:
         if peer:
-            raise UsageError(doing, "it concerns one machine alone", "leave '--peer' out")
+            raise UsageError(doing, "it concerns one machine only", "leave '--peer' out")
         return FaultSite(chosen[0].node)
     fitting = [one for one in chosen if peer in {"", *one.peers}]
     if not fitting:

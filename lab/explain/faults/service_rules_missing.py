@@ -42,7 +42,7 @@ def _of_switch(intent: Intent, node: str) -> FaultChange:
 
 FAULT = Fault(
     name="service-rules-missing",
-    title="a node translates no Service at all, as where kube-proxy has not done its work",
+    title="a node has no Service rules, as if kube-proxy had not run",
     needs="Services, on a cluster by kube-proxy's nftables mode",
     sites=lambda intent: (
         FaultSite(one.name)

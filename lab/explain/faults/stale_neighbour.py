@@ -52,7 +52,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 FAULT = Fault(
     name="stale-neighbour",
-    title="a machine's neighbour entry for one other has the MAC of nobody",
+    title="a machine's neighbour entry for another one has a MAC that nobody has",
     needs="pods, or to be the router, and a neighbour entry of the kernel's for another node",
     sites=_sites,
     change=_change,

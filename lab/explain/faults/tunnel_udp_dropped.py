@@ -27,7 +27,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 FAULT = Fault(
     name=_NAME,
-    title="a node loses the tunnel's UDP packets without a word",
+    title="a node drops the tunnel's UDP packets silently",
     needs="a tunnel",
     sites=lambda intent: (
         FaultSite(one.name) for one in carriers(intent) if one.tunnel or one.chassis

@@ -9,7 +9,7 @@ _NAME = "tunnel-udp-rejected"
 
 FAULT = Fault(
     name=_NAME,
-    title="a node refuses the tunnel's UDP packets with an ICMP error",
+    title="a node rejects the tunnel's UDP packets with an ICMP error",
     needs="a VXLAN tunnel",
     sites=tunnelled,
     change=lambda intent, node, _: tunnel_barred(intent.machine(node), _NAME, "reject"),

@@ -27,7 +27,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 FAULT = Fault(
     name="wrong-as-number",
-    title="a node says that it is another autonomous system than its router expects",
+    title="a node has another AS number than its router expects",
     needs="Calico, as a cluster's network, whose nodes peer with the router",
     sites=_sites,
     change=_change,

@@ -28,7 +28,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 FAULT = Fault(
     name="wrong-encapsulation",
-    title="a node's IPPool has the other encapsulation: VXLAN where there is none, or none",
+    title="a node's IPPool has the wrong encapsulation: VXLAN instead of none, or none instead",
     needs=parts.NEEDS_CALICO,
     sites=parts.calico_nodes,
     change=_change,

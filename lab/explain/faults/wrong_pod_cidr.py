@@ -41,7 +41,7 @@ def _nobodys(intent: Intent) -> str:
 
 FAULT = Fault(
     name="wrong-pod-cidr",
-    title="flannel on a node hands out addresses of another pod CIDR than the Node's",
+    title="flannel on a node hands out addresses outside the Node's pod CIDR",
     needs="flannel, as a cluster's network",
     sites=lambda intent: (
         FaultSite(one.name) for one in kubelets(intent) if intent.topology in TOPOLOGIES

@@ -7,7 +7,7 @@ from lab.explain.faults.fault import Fault
 
 FAULT = Fault(
     name="wrong-pool",
-    title="a node's IPPool has natOutgoing off: what its pods send out has their own addresses",
+    title="a node's IPPool has natOutgoing off: packets of its pods leave with the pods' addresses",
     needs=parts.NEEDS_CALICO,
     sites=parts.calico_nodes,
     change=lambda intent, node, _: parts.pool_changed(intent, node, {"natOutgoing": False}),

@@ -96,12 +96,12 @@ SPECIALIZE: tuple[AnswerCommand, ...] = (
     _forced(
         r'reg.exe add "HKLM\SOFTWARE\Policies\Microsoft\Windows NT\CurrentVersion\NetworkList'
         r'\Signatures\FirstNetwork" /v Category /t REG_DWORD /d 1 /f',
-        "Take the first network for a private one",
+        "Treat the first network as private",
     ),
     _forced(
         r"reg.exe add HKLM\SYSTEM\CurrentControlSet\Control\TimeZoneInformation"
         " /v RealTimeIsUniversal /t REG_DWORD /d 1 /f",
-        "Take the machine's clock for UTC, which it is",
+        "Treat the machine's clock as UTC",
     ),
 )
 """At the first start of an installation from its disk."""
@@ -109,7 +109,7 @@ CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
     *SPECIALIZE,
     _forced(
         "net user Administrator /logonpasswordchg:no",
-        "Ask the administrator for no new password, as sysprep leaves it",
+        "Do not ask the administrator for a new password, as sysprep sets it",
     ),
 )
 """At the first start of a clone. A generalised image now and then asks for a new password at the
@@ -317,7 +317,7 @@ def _scripts(templates: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
     if missing:
         raise BrokenError(
             f"making the medium '{LABEL}'",
-            f"the recipe's templates have no {' and no '.join(missing)}",
+            f"the recipe's templates lack {' and '.join(missing)}",
             'write "templates: windows" into the recipe, or copy that folder',
         )
     return {name: templates[name] for name in names}
@@ -410,7 +410,7 @@ def _windows(recipe: Recipe) -> Windows:
     if recipe.windows is None:
         raise UsageError(
             f"making the answer file of image '{recipe.name}'",
-            f"it is not an image of Windows, but made by '{recipe.kind}'",
+            f"it is not a Windows image: it is made by '{recipe.kind}'",
             "'lab image list' shows the kind of each",
         )
     return recipe.windows

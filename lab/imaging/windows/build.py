@@ -110,7 +110,7 @@ def build(job: BuildJob) -> Built:
     programs.need(job.doing, *offline.PROGRAMS)
     if job.installer is None:
         raise PreflightError(
-            job.doing, "there is no hypervisor to install it on", "add one to the inventory"
+            job.doing, "no hypervisor is available to install it on", "add one to the inventory"
         )
     site = job.installer.windows
     found = _resumed(job, site)
@@ -122,8 +122,8 @@ def build(job: BuildJob) -> Built:
         raise
     except BaseException:
         job.tell(
-            f"the installation goes on by itself ({machine.where}); "
-            f"'lab image build {job.recipe.name}' goes on with it, 'lab image gc --yes' removes it"
+            f"the installation is still running ({machine.where}); 'lab image build "
+            f"{job.recipe.name}' continues with it, 'lab image gc --yes' removes it"
         )
         raise
     machine.remove()
@@ -142,7 +142,7 @@ def _resumed(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildReco
     if record is not None and record.stage != "making" and (job.scratch / KEY).exists():
         machine = site.find(job.scratch)
         if machine is not None:
-            job.tell(f"going on with the installation in {machine.where}")
+            job.tell(f"continuing the installation in {machine.where}")
             return machine, record
     site.remove(job.scratch)
     for path in job.scratch.iterdir():
@@ -410,7 +410,7 @@ class InstallationSteps:
             return
         result = run_step_and_reboot(shell, *given, deadline)
         self._job.tell(
-            f"ready: step '{step.name}' {'changed something' if result.changed else 'had nothing'}"
+            f"ready: step '{step.name}' {'made changes' if result.changed else 'changed nothing'}"
             + (", and the machine was restarted" if result.reboot else "")
         )
 

@@ -36,7 +36,7 @@ _EDITION_FILE = "/sources/ei.cfg"
 _EDITION_FILE_MOST = 4096
 _CHANNELS: dict[str, Channel] = {"eval": "evaluation", "volume": "volume", "retail": "retail"}
 _EVALUATION = re.compile(r"Eval$|\bEvaluation\b")
-_HINT = "give the ISO of Windows Server as Microsoft publishes it"
+_HINT = "give the ISO of Windows Server that Microsoft publishes"
 _AGAIN = "fetch the medium again, and compare its SHA-256 with the one Microsoft gives"
 _ARCHITECTURES = {"0": "i686", "5": "arm", "9": "x86_64", "12": "aarch64"}
 """PROCESSOR_ARCHITECTURE_... of Windows to the names that Python and libvirt have."""
@@ -193,11 +193,11 @@ def kind_of(label: str, names: Sequence[str]) -> str:
     there = {name.lower() for name in names}
     called = f"the medium '{label}'"
     if any(name in there for name in _LINUX):
-        return f"{called} is one of Linux"
+        return f"{called} is a Linux medium"
     if any(name in there for name in _DRIVERS):
-        return f"{called} holds drivers (virtio-win), which goes beside Windows' own"
+        return f"{called} has drivers (virtio-win): it goes beside the Windows medium"
     if any(name in there for name in _ANSWERS):
-        return f"{called} holds answers for Setup, which goes beside Windows' own"
+        return f"{called} has answer files for Setup: it goes beside the Windows medium"
     if "sources/boot.wim" in there:
         return (
             f"{called} starts Windows PE and holds no Windows to install: "
@@ -221,7 +221,7 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
     parts = int(header["Total Parts"])
     within = f"{medium.doing}: its '{container}'"
     if header["Part Number"] != "1":
-        what = f"it is part {header['Part Number']} of {parts}, and part 1 tells of the images"
+        what = f"it is part {header['Part Number']} of {parts}, and only part 1 lists the images"
         raise PreflightError(within, what, _AGAIN)
     stem, _, ending = container.rpartition(".")
     names = {number: f"{stem}{number}.{ending}" for number in range(2, parts + 1)}
@@ -564,7 +564,7 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
     loader, places = _replaced(medium)
     doing = f"making the layer '{out}' over '{iso}'"
     if out.exists():
-        raise PreflightError(doing, "there is a file of that name", "remove it, or name another")
+        raise PreflightError(doing, "a file of that name exists", "remove it, or give another path")
     programs.need(doing, "qemu-img", "qemu-io", "setpriv")
     deadline = Deadline(_SECONDS)
     base = str(iso.resolve())

@@ -100,7 +100,7 @@ _SAYS: Mapping[str, WindowsPhase] = {
 PHASE_TITLES: Mapping[WindowsPhase, str] = {
     "starting": "the firmware starts the medium, and Setup's own system (Windows PE)",
     "disk": "Setup partitions the disk",
-    "copy": "Setup lays down Windows",
+    "copy": "Setup copies Windows to the disk",
     "specialize": "Windows starts from the disk for the first time (specialize)",
     "oobe": "Windows starts once more (OOBE)",
     "first-logon": "the first logon runs the lab's script",

@@ -32,7 +32,7 @@ FAMILY = CellFamily(
     ends=_ends,
     works=rule(
         "K8S-AFFINITY",
-        "with session affinity a client is led to the same backend again and again",
+        "with session affinity a client always reaches the same backend",
         PROXY,
     ),
 )

@@ -37,8 +37,8 @@ FAMILY = CellFamily(
     ends=_ends,
     works=rule(
         "API-BALANCED",
-        "the services node passes connections to the API address on to every API server that"
-        " says it is ready",
+        "the services node distributes connections to the API address over every API server that "
+        "is ready",
         "kubeadm documentation, Options for Software Load Balancing; Kubeinit's services node",
     ),
 )

@@ -21,5 +21,5 @@ FAMILY = CellFamily(
     name="hairpin",
     order=30,
     ends=_ends,
-    works=rule("K8S-HAIRPIN", "a pod reaches itself through the Service it stands behind", PROXY),
+    works=rule("K8S-HAIRPIN", "a pod reaches itself through a Service that it backs", PROXY),
 )

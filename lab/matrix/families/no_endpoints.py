@@ -33,7 +33,7 @@ FAMILY = CellFamily(
     works=rule("K8S-ENDPOINTS", "a Service leads to its endpoints while it has any", PROXY),
     promised=refusal(
         "K8S-NO-ENDPOINTS",
-        "kube-proxy refuses what is sent to a Service without endpoints",
+        "kube-proxy rejects packets to a Service without endpoints",
         "refused",
         PROXY,
     ),

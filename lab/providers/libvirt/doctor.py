@@ -224,7 +224,7 @@ def _shell_facts(host: Host, peers: tuple[Hypervisor, ...]) -> ShellFacts:
     except ValueError:
         said = (done.stderr or done.stdout).strip().splitlines()
         hint = "install iproute2 there"
-        return ShellFacts(None, f"it does not answer as expected: {said[-1:]}", hint, None)
+        return ShellFacts(None, f"unexpected answer: {said[-1:]}", hint, None)
     is_here = uri.parse(host.hypervisor.uri).host is None
     offset = None if is_here else found.clock - (before + after) / 2
     unreached = _unreachable_peers(host, peers)
@@ -321,7 +321,7 @@ def _acceleration(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings
 
 def _nested(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if any(one.kind == "kvm" and one.works for one in facts.trials):
-        yield "ok", "on" if facts.nested else "off, which only guests with Hyper-V would miss", ""
+        yield "ok", "on" if facts.nested else "off, which matters only to guests with Hyper-V", ""
 
 
 def _processors(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -333,7 +333,7 @@ def _processors(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         most = _MOST_A_THREAD * facts.threads
         yield (
             "warn",
-            f"{seen}, and labs may have {limit} vCPUs",
+            f"{seen}, but labs may have {limit} vCPUs",
             _in_inventory(asked.hypervisor, f"vcpus = {most}"),
         )
     else:
@@ -348,14 +348,14 @@ def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     limit = asked.hypervisor.memory_mib
     given = limit or facts.memory_mib - facts.memory_mib // _OWN_EIGHTH
     seen = (
-        f"{_gib(facts.available_mib)} GiB of {_gib(facts.memory_mib)} can be had now; "
-        f"labs may have {_gib(given)}"
+        f"{_gib(facts.available_mib)} GiB of {_gib(facts.memory_mib)} are available; labs may "
+        f"have {_gib(given)}"
     )
     if given > facts.memory_mib:
         most = (facts.memory_mib - facts.memory_mib // _OWN_EIGHTH) // 1024
         yield "fail", seen, _in_inventory(asked.hypervisor, f'memory = "{most}GiB"')
     elif facts.available_mib < min(SMALL_LAB_MIB, given):
-        yield "warn", seen, "stop what else runs there, or take old labs down: lab gc"
+        yield "warn", seen, "stop other programs there, or take old labs down: lab gc"
     else:
         yield "ok", seen, ""
 
@@ -368,7 +368,7 @@ def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         yield "fail", f"{place}: {facts.storage.refusal}", hint
     elif free < SMALL_LAB_GIB:
         seen = f"{free} GiB are free in {place}, {SMALL_LAB_GIB} are needed at least"
-        yield "fail", seen, "free some, or write another [storage] path"
+        yield "fail", seen, "free some, or give another [storage] path"
     elif limit is not None and free < limit:
         seen = f"{free} GiB are free in {place}, labs may have {limit}"
         yield "warn", seen, _in_inventory(asked.hypervisor, f'disk = "{free}GiB"')
@@ -380,7 +380,7 @@ def _firmware(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if facts.uefi:
         yield "ok", "UEFI is there", ""
     else:
-        seen = "no UEFI: Windows, and images that boot by it, cannot be run"
+        seen = "no UEFI: Windows and images that need UEFI cannot run"
         yield "warn", seen, "sudo apt-get install ovmf   (edk2-ovmf where there is dnf)"
 
 
@@ -392,7 +392,7 @@ def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
             used[f"the route by {route.device}"] = route.network
     hits = {name: one for name, one in used.items() if one.overlaps(asked.management)}
     if not hits:
-        yield "ok", f"{asked.management} is used by nothing else", ""
+        yield "ok", f"{asked.management} is not used by anything else", ""
         return
     spare = next(
         (one for one in _SPARE_RANGES if not any(one.overlaps(other) for other in used.values())),
@@ -452,7 +452,7 @@ def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         listed = ", ".join(map(str, inside.survey.devices))
         yield "fail", f"it does not have the address {address}", f"write one of {listed}"
     elif asked.several and not inside.has_ping:
-        seen = "a shell is there, and no ping: whether the others are reached is not known"
+        seen = "a shell, but no ping: whether the other hypervisors are reached is unknown"
         yield "warn", seen, "sudo apt-get install iputils-ping   (iputils where there is dnf)"
     elif asked.several and inside.unreached:
         for name, why in inside.unreached:
@@ -463,7 +463,7 @@ def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         yield "ok", "a shell is there" + ("; the others are reached" if asked.several else ""), ""
 
 
-_WITHOUT_SHELL = "clock, MTU and routes are not known, and no network can be carried to others"
+_WITHOUT_SHELL = "clock, MTU and routes are unknown, and networks cannot span to other hypervisors"
 
 
 def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -479,7 +479,7 @@ def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     elif labs:
         yield "ok", f"objects of labs: {', '.join(labs)}", ""
     else:
-        yield "ok", "no lab has anything there", ""
+        yield "ok", "no objects of labs", ""
 
 
 _CHECKS = {

@@ -31,7 +31,7 @@ WORDS = {
     "off": "shut off",
     "saved": "suspended",
     "paused": "paused",
-    "full": "paused, as its hypervisor has no room for what it writes",
+    "full": "paused: its hypervisor's disk is full",
     "crashed": "crashed",
 }
 """Each state in words."""
@@ -252,20 +252,20 @@ def _show(stream: libvirt.virStream, screen: int) -> bool:
 
 _ENDS = (
     ("the kernel panicked", r"Kernel panic"),
-    ("systemd gave up and asks for maintenance", r"emergency mode|Emergency Shell"),
+    ("systemd stopped in emergency mode", r"emergency mode|Emergency Shell"),
     ("the initial RAM disk found no root file system", r"\(initramfs\)|Gave up waiting for root"),
     ("the firmware found nothing to boot", r"No bootable device"),
 )
 """After these nothing goes on by itself."""
 _PHASES = (
     *_ENDS,
-    ("it has booted, so SSH or its network is what fails", r"login: ?$|Multi-User System"),
-    ("cloud-init was at work", r"cloud-init\["),
+    ("it has booted, so SSH or its network fails", r"login: ?$|Multi-User System"),
+    ("cloud-init was running", r"cloud-init\["),
     ("systemd was starting services", r"systemd\[1\]|Reached target|Starting .*\.\.\."),
-    ("the initial RAM disk was at work", r"Begin: |initramfs|Run /init|^hybridlab: "),
+    ("the initial RAM disk was running", r"Begin: |initramfs|Run /init|^hybridlab: "),
     ("the kernel was booting", r"Linux version|\[ +\d+\.\d+\]"),
-    ("the boot loader was at work", r"GRUB|Booting "),
-    ("the firmware was at work", r"SeaBIOS|BdsDxe|UEFI|iPXE"),
+    ("the boot loader was running", r"GRUB|Booting "),
+    ("the firmware was running", r"SeaBIOS|BdsDxe|UEFI|iPXE"),
 )
 _BEGINNINGS = ("Linux version", "hybridlab: handing over")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\x1f]")
@@ -277,7 +277,7 @@ def boot_phase(text: str) -> str:
     for words, pattern in _PHASES:
         if re.search(pattern, said, re.MULTILINE):
             return words
-    return "it has said nothing on its console" if not said.strip() else "its phase is not known"
+    return "its console is empty" if not said.strip() else "its phase is unknown"
 
 
 def has_given_up(text: str) -> bool:

@@ -94,8 +94,8 @@ class LibvirtGuests(Guests):
         if pins is None:
             raise BrokenError(
                 f"getting a shell on machine '{machine}'",
-                "it has not said its keys on its console yet, so nothing that answers is it",
-                f"'lab up {self._lab.name}' waits for them; 'lab console' shows how far it is",
+                "its host keys have not appeared on its console yet, so no answer can be trusted",
+                f"'lab up {self._lab.name}' waits for them; 'lab console' shows its progress",
             )
         return pins
 
@@ -173,7 +173,7 @@ class LibvirtGuests(Guests):
         """What is seen of machines that run Linux; of the others, that they were not asked."""
         linux = {name: pods for name, pods in asked.items() if name not in self._layout.windows}
         doing = "looking at a machine that runs Windows"
-        strange = BrokenError(doing, "without a cluster, nothing of the lab is on it")
+        strange = BrokenError(doing, "without a cluster, the lab has nothing on it")
         seen = super().observe(intent, linux, deadline)
         return {name: seen.get(name, strange) for name in asked}
 

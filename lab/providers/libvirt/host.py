@@ -176,8 +176,8 @@ def jump_to(hypervisor: Hypervisor) -> Jump | None:
     if uri.scheme != "qemu+ssh":
         raise UsageError(
             doing,
-            f"'{hypervisor.uri}' reaches its libvirt by {uri.scheme}, which carries no shell: "
-            "tunnels between hypervisors and jumps to guests need one",
+            f"'{hypervisor.uri}' is reached over {uri.scheme}, which provides no shell: tunnels "
+            "between hypervisors and jumps to guests need one",
             f"use qemu+ssh://root@{uri.host}/system in the inventory",
         )
     configured = _ssh_config(uri.host)
@@ -292,7 +292,7 @@ def _listen(
             f"waiting for a tiny {kind.upper()} guest", ended, every=0.05
         )
     except DeadlineError:
-        how = f"and says no more within {_TRIAL_SECONDS[kind]:g} s"
+        how = f"then nothing for {_TRIAL_SECONDS[kind]:g} s"
     except library.libvirtError as error:
         how = f"and then: {connection.reason(error)}"
     finally:
@@ -310,6 +310,6 @@ def judge_trial(kind: Acceleration, said: bytes, how: str) -> AccelerationTrial:
     """What came of a guest whose firmware said this; ``how`` it ended if not at its end. Pure."""
     if _LAST in said:
         return AccelerationTrial(kind, works=True, detail=f"a tiny guest runs with {kind.upper()}")
-    where = "its firmware begins" if _FIRST in said else "it does not even begin to boot"
+    where = "its firmware begins" if _FIRST in said else "it does not start to boot"
     detail = f"no guest runs with {kind.upper()}: {where}, {how}"
     return AccelerationTrial(kind, works=False, detail=detail)

@@ -96,7 +96,10 @@ def ensure_copy(
             copied = _copy(shared, name, file, what, say)
             if copied is not None:
                 return copied
-        say(f"the {what} is not whole on the hypervisor: seeing whether another command copies it")
+        say(
+            f"the {what} on the hypervisor is incomplete: checking whether another command is "
+            "copying it"
+        )
         if not _others_copy(shared, name, what, deadline):
             storage.remove(shared, name)
 
@@ -308,7 +311,9 @@ def require_readable(path: Path, who: QemuUser, what: str) -> None:
     """
     doing = f"attaching the {what}, '{path}'"
     if not path.is_file():
-        raise PreflightError(doing, "there is no such file", "name it again: 'lab image build'")
+        raise PreflightError(
+            doing, "there is no such file", ("give its path again: 'lab image build'")
+        )
     for folder in reversed(path.parents):
         if not permits(folder.stat(), who, stat.S_IXOTH):
             raise PreflightError(

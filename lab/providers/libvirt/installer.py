@@ -245,7 +245,7 @@ class WindowsInstaller:
         virtual_machine = VirtualMachine(
             kind="windows",
             name=name,
-            title=f"installation of image {machine.image}; 'lab image build' goes on with it",
+            title=f"installation of image {machine.image}; 'lab image build' continues it",
             accelerated=host.accelerated,
             hyperv=host.hyperv,
             vcpus=machine.vcpus,
@@ -310,8 +310,8 @@ def _require_architecture(host: Host, wanted: str, doing: str) -> None:
     if own != wanted:
         raise PreflightError(
             doing,
-            f"it is for {wanted}, and hypervisor '{host.name}' is {own}",
-            f"put a hypervisor that is {wanted} first in the inventory",
+            f"it is for {wanted}, but hypervisor '{host.name}' is {own}",
+            f"put a {wanted} hypervisor first in the inventory",
         )
 
 
@@ -324,7 +324,7 @@ def _require_room(
             f"installing image '{image}'",
             f"{what} {size / _GIB:.1f} GiB, and '{host.hypervisor.storage}' on hypervisor "
             f"'{host.name}' has {free / _GIB:.1f} GiB free",
-            "free some space there, or name another 'storage' in the inventory",
+            "free some space there, or set another 'storage' in the inventory",
         )
 
 
@@ -453,7 +453,7 @@ class InstallationConsole:
     @property
     def end(self) -> str:
         """Its last lines, for a message."""
-        return domains.console_tail(self.tail) or " it has said nothing"
+        return domains.console_tail(self.tail) or " it printed nothing"
 
 
 class LibvirtInstaller:
@@ -506,7 +506,7 @@ class LibvirtInstaller:
             if not said.is_done:
                 raise BrokenError(
                     doing,
-                    f"the machine went down while {said.phase}, and never said "
+                    f"the machine went down while {said.phase}, and never printed "
                     f"'{installation.done}'; the console's end:{said.end}",
                 )
             tell("downloading the finished disk")
@@ -578,7 +578,7 @@ def _follow(
             doing,
             f"not done within {installation.deadline.seconds:g} s; it was at: {console.phase}; "
             f"the console's end:{console.end}",
-            "see whether the installer asks a question that its answers leave open",
+            "check whether the installer asks a question that its answer file does not cover",
         ) from error
 
 

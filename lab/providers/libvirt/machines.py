@@ -140,11 +140,11 @@ def ensure_machine(
         found = domains.find(host.connected, recipe.lab, name)
         if found is not None and found[1].made_from == owner.made_from:
             if _has_given_up(host, recipe, found[0]):
-                say(f"{name}: restarted, its system had come to its end")
+                say(f"{name}: restarted, its system had halted")
                 _power_off(host, recipe, found[0])
             return domains.start(found[0])
         if found is not None:
-            say(f"{name}: rebuilt, what it is made from has changed")
+            say(f"{name}: rebuilt, its input has changed")
             domains.remove(found[0])
         _create(host, recipe, owner, define).create()
     return "new"
@@ -247,7 +247,7 @@ def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
         return "its domain is gone"
     if state != "running":
         return f"its domain is {domains.WORDS[state]}"
-    return "it runs, and will never answer" if domains.has_given_up(said) else None
+    return "it is running but will never answer" if domains.has_given_up(said) else None
 
 
 def set_clock(shell: Shell) -> None:
@@ -260,7 +260,7 @@ def set_clock(shell: Shell) -> None:
 
 
 def console_text(host: Host, lab: LabHandle, machine: str, last: int = LOG_BYTES) -> str:
-    """The last bytes of what the machine's console has said; empty if it has said nothing."""
+    """The last bytes of what the machine's console has said; empty if it printed nothing."""
     with host.explain_errors(f"reading the console of '{machine}'"):
         pool = host.lab_pool(lab.token)
         content = storage.read(pool, _console_volume(machine), last) if pool else None

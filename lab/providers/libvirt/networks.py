@@ -85,7 +85,7 @@ def take_range(
     raise PreflightError(
         doing,
         f"every /{SUBNET_BITS} of {pool} is in use on host '{connected.getHostname()}'; {last}",
-        "take labs down that nobody needs ('lab gc'), or give [management] another 'cidr'",
+        "take unneeded labs down ('lab gc'), or give [management] another 'cidr'",
     )
 
 
@@ -116,7 +116,7 @@ def ensure_segment(
         raise BrokenError(
             f"making network '{ownership.network_name(lab, segment.name)}'",
             refusal,
-            f"see who has it: 'virsh net-list --all', "
+            f"find out who has it: 'virsh net-list --all', "
             f"'ip link show {ownership.bridge_name(lab, segment.name)}'",
         )
 

@@ -53,7 +53,9 @@ def remove_lab(
             domains.remove(domain)
     pool = host.lab_pool(token)
     if pool is not None and not alone:
-        say(f"note: pool '{pool.name()}' on '{host.name}' stays: others have its lab's token")
+        say(
+            f"note: pool '{pool.name()}' on '{host.name}' stays: other objects have its lab's token"
+        )
     elif pool is not None:
         removed.append(f"storage pool '{pool.name()}' on '{host.name}'")
         storage.remove_pool(pool)

@@ -153,7 +153,7 @@ def require_owner(document: str, lab: LabHandle, what: str) -> Owner:
     if owner is None or owner.token != lab.token:
         raise BrokenError(
             f"looking for {what}",
-            "there is one of that name that is not of this lab",
+            "one of that name exists and is not this lab's",
             "give the lab another name with --name",
         )
     return owner

@@ -194,8 +194,8 @@ def place(
         raise PreflightError(
             _DOING,
             "\n".join(_reasons(order, allowed, room)),
-            "give the machines less in the scenario ('vcpus', 'memory', 'disk'), take other labs "
-            "down, or give hypervisors higher limits in the inventory",
+            "lower 'vcpus', 'memory' or 'disk' of the machines in the scenario, take other labs "
+            "down, or raise the hypervisors' limits in the inventory",
         )
     return {machine.name: placed[machine.name] for machine in machines}
 
@@ -248,8 +248,8 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
         tags = sorted(set().union(*(host.tags for host in hosts)))
         raise UsageError(
             f"placing machine '{machine.name}'",
-            f"the scenario wants it on hypervisor '{wanted}', and the inventory has no such name "
-            "or tag",
+            f"the scenario places it on hypervisor '{wanted}', but the inventory has no such name"
+            " or tag",
             f"one of the hypervisors {', '.join(names)}"
             + (f" or of the tags {', '.join(tags)}" if tags else ""),
         )
@@ -262,7 +262,7 @@ def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str
             f"placing machine '{machine.name}'",
             f"the scenario puts it on its hypervisor {place}, and the inventory has "
             f"{quantity(len(names), 'hypervisor')}: {', '.join(names)}",
-            "name more hypervisors in the inventory, or ask for fewer ('hypervisors.count', or the "
+            "add hypervisors to the inventory, or ask for fewer ('hypervisors.count', or the "
             "last number of a spec string)",
         )
     return names[place - 1]
@@ -313,8 +313,8 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
     if lines:
         raise PreflightError(
             _DOING,
-            "machines that are there already do not fit any more:\n  " + "\n  ".join(lines),
-            "raise the limits in the inventory, or 'lab down' first, so that all are placed again",
+            "existing machines no longer fit:\n  " + "\n  ".join(lines),
+            "raise the limits in the inventory, or 'lab down' first, so that all are placed anew",
         )
 
 
@@ -325,7 +325,7 @@ def _reasons(
     if homeless:
         yield f"no hypervisor has room for {quantity(len(homeless), 'machine')} of {len(order)}"
     else:
-        yield "each machine would fit alone, all together do not"
+        yield "each machine would fit by itself, but not all together"
     for one in homeless or order:
         wanted = one.hardware.hypervisor
         where = f" on '{wanted}', as the scenario wants it" if wanted else ""
@@ -430,7 +430,7 @@ def _no_network(
 def _capacity(host: Host, lab: LabHandle) -> Capacity:
     """What is left there for this lab: the limits less what all other labs have."""
     given = host.hypervisor
-    with host.explain_errors("asking how much room there is"):
+    with host.explain_errors("reading the free capacity"):
         memory = host.memory_mib
         others = [
             domain for domain, owner in domains.owned(host.connected) if owner.token != lab.token

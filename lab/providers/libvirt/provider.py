@@ -312,7 +312,7 @@ def judge_states(states: Mapping[str, str], missing: tuple[str, ...]) -> Livenes
     if counts["running"] == len(states):
         return Liveness("running", f"{len(states)} domains run")
     if counts["saved"] == len(states):
-        detail = f"the memory of all {len(states)} machines is on disk"
+        detail = f"the memory of all {len(states)} machines is saved on disk"
         return Liveness("suspended", detail, "machines")
     bad = [
         f"{name} is {_STATE_WORDS[state]}" for name, state in states.items() if state != "running"

@@ -63,8 +63,8 @@ def ensure_pool(
     if directory_of(pool) != path:
         raise BrokenError(
             f"looking for storage pool '{name}'",
-            f"there is one of that name, at '{directory_of(pool)}' instead of '{path}'",
-            f"'virsh pool-undefine {name}' if nobody needs it, or change 'storage'",
+            f"a pool of that name exists, at '{directory_of(pool)}' instead of '{path}'",
+            f"'virsh pool-undefine {name}' if it is not needed, or change 'storage'",
         )
     if not pool.isActive():
         pool.build()
@@ -125,7 +125,7 @@ def _retry_while_busy(act: Callable[[], object]) -> None:
             return connection.reason(error)
         return ""
 
-    doing = "waiting for others to be done with a storage pool"
+    doing = "waiting for other commands to finish with a storage pool"
     Deadline(_BUSY_SECONDS).wait(doing, met, until=lambda said: not said, every=0.1)
 
 

@@ -41,7 +41,7 @@ _FOUND_BY_ANYONE = ("sh", "-c", 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"', "sh")
 _REFUSALS = (
     (
         ("Unknown device type", "Operation not supported"),
-        "its kernel has no VXLAN",
+        "its kernel does not support VXLAN",
         "'modprobe vxlan' there, or a kernel with CONFIG_VXLAN; or keep the lab on one hypervisor",
     ),
     (
@@ -49,7 +49,7 @@ _REFUSALS = (
             *("a password is required", "a terminal is required", "not in the sudoers"),
             *("not allowed", "ermission denied", "not permitted"),
         ),
-        "this user may not change its network",
+        "this user may not change the network there",
         "log in as root, or let the user run 'ip', 'bridge' and 'unshare' by 'sudo -n' there",
     ),
     (
@@ -165,7 +165,7 @@ class VxlanDevices:
         Raises PreflightError when this user may not make it, or the kernel has no VXLAN. Raises
         BrokenError when a stranger's device has its name, or the network's bridge is not there.
         """
-        doing = f"carrying network '{end.segment}' on hypervisor '{end.host}'"
+        doing = f"extending network '{end.segment}' to hypervisor '{end.host}'"
         found = self._find(end.device)
         if not list(self._differences(end, found)):
             return False
@@ -173,8 +173,8 @@ class VxlanDevices:
             if not found.is_of(owner.token, end.vni):
                 raise BrokenError(
                     doing,
-                    f"there is a device '{end.device}' that is not of this lab",
-                    f"see whose it is: 'ip -details link show {end.device}'",
+                    f"device '{end.device}' exists and is not this lab's",
+                    f"find out whose it is: 'ip -details link show {end.device}'",
                 )
             self._delete(end.device, doing)
         self._changed(doing, "ip", "-batch", "-", lines=_commands(end, owner))
@@ -215,7 +215,7 @@ class VxlanDevices:
         if mtu < hypervisor.mtu:
             raise PreflightError(
                 doing,
-                f"its device '{device}' has an MTU of {mtu}, and the inventory says "
+                f"its device '{device}' has an MTU of {mtu}, but the inventory says "
                 f"{hypervisor.mtu}",
                 f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
             )

@@ -48,14 +48,14 @@ SHELL_SECONDS = {True: 300.0, False: 3000.0}
 _LOOK_SECONDS = 1.0
 _CLOCK_SECONDS = 60.0
 _PHASE_WORDS: Mapping[WindowsPhase, str] = {
-    "starting": "it has said nothing yet: firmware, boot loader, or the generalised image starts",
-    "disk": "it partitions its disk, which a clone never should",
-    "copy": "it lays down files, which a clone never should",
-    "specialize": "it takes on its name and drivers (specialize)",
-    "oobe": "it starts once more (OOBE)",
-    "first-logon": "the first logon runs clone.ps1",
+    "starting": "no output yet: firmware, boot loader or the generalised image is starting",
+    "disk": "it is partitioning its disk, which a clone must not do",
+    "copy": "it is copying Windows, which a clone must not do",
+    "specialize": "it is applying its name and drivers (specialize)",
+    "oobe": "it is in its second start (OOBE)",
+    "first-logon": "its first logon is running clone.ps1",
     "ready": "its shells listen",
-    "sysprep": "it is being generalised, which a clone never should",
+    "sysprep": "it is being generalised, which must not happen to a clone",
 }
 
 
@@ -152,7 +152,7 @@ def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None
 
 def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> Pins:
     lab, name = recipe.lab, recipe.machine.name
-    doing = f"waiting for machine '{name}' to say its keys on its console"
+    doing = f"waiting for machine '{name}' to print its host keys on its console"
     hint = f"'lab console {lab.name} {name}'; 'lab screenshot {lab.name} {name}'"
     deadline = Deadline(SPEAK_SECONDS[recipe.accelerated])
     progress = monitor.begin(time.monotonic())
@@ -177,8 +177,7 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
     except DeadlineError as error:
         raise DeadlineError(
             doing,
-            f"it has not within {deadline.seconds:g} s; {_how_far(progress)}"
-            f"{_evidence(host, recipe)}",
+            f"not within {deadline.seconds:g} s; {_how_far(progress)}{_evidence(host, recipe)}",
             hint,
         ) from error
     return Pins(progress.key, progress.certificate)
@@ -233,7 +232,7 @@ def _standing_still(domain: libvirt.virDomain) -> Iterator[None]:
 def _why_ended(progress: Progress, text: str) -> str:
     why = {
         "failed": f"step {progress.failure}",
-        "loops": f"it has begun to specialise {progress.specializes} times",
+        "loops": f"it started phase specialize {progress.specializes} times",
     }.get(progress.ending, "its domain has stopped")
     return f"{why}; the last of its console:{domains.console_tail(text)}"
 
@@ -271,10 +270,7 @@ def set_clock(shell: WindowsShell) -> None:
 
 
 WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
-WHY = (
-    "pods and their network on Windows machines are Kubernetes' work, which is not brought up "
-    f"here yet; {WITHOUT}"
-)
+WHY = "pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +327,7 @@ def refuse_pod(intent: Intent, name: str) -> None:
             raise UsageError(
                 f"looking for pod '{name}' on '{machine.name}'",
                 WHY,
-                f"the machine itself is there: '{machine.name}'",
+                f"the machine itself can be used: '{machine.name}'",
             )
 
 

@@ -1,4 +1,4 @@
-"""Which labs can be had of machines at all, whatever their hosts. Pure."""
+"""Which labs can run here of machines at all, whatever their hosts. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def unfit(intent: Intent) -> str:
     """Why there can be no such lab on machines; empty where there can."""
     why = unfit_daemons(intent)
     if why:
-        return f"topology '{intent.topology}' has daemons on its machines: {why}"
+        return f"topology '{intent.topology}' needs daemons on its machines: {why}"
     if intent.kubernetes is None:
         return ""
     addon = addons().get(intent.topology)
@@ -46,7 +46,7 @@ def require_fit(intent: Intent) -> None:
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
     """See that the machines' images have the programs that they are to run.
 
-    ``packages_of``: of an image's recipe; None where it does not say.
+    ``packages_of``: of an image's recipe; None where it is not set.
 
     Raises PreflightError naming each image and what it lacks.
     """
@@ -63,6 +63,6 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
         raise PreflightError(
             f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
             "; ".join(missing),
-            "name the packages in a recipe of your own, made from 'debian-12', which has those of "
+            "add the packages to a recipe of your own based on 'debian-12', which has those of "
             "every shipped scenario",
         )

@@ -36,7 +36,7 @@ def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
     if found is None:
         raise BrokenError(
             f"looking for the machines of lab '{lab.name}'",
-            "there is no record of what they are and where",
+            "the record of them is missing",
             f"'lab down {lab.name}', then 'lab up' again",
         )
     return found
@@ -104,5 +104,5 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
     if not ill:
         return None
     name, what = next(iter(ill.items()))
-    more = f", and {len(ill) - 1} more are not well" if len(ill) > 1 else ""
+    more = f", and {len(ill) - 1} more are broken" if len(ill) > 1 else ""
     return Liveness("broken", f"{name}: {what}{more}", again_from=again, reachable=reachable)

@@ -61,7 +61,7 @@ class Draft:
         if device in self.indexes or len(device) > _NAME_LENGTH:
             raise UsageError(
                 f"compiling namespace '{self.namespace}'",
-                f"device name '{device}' is there twice or longer than {_NAME_LENGTH} characters",
+                f"device name '{device}' is used twice or longer than {_NAME_LENGTH} characters",
                 "give the device another name in its topology",
             )
         self.indexes[device] = index

@@ -177,7 +177,7 @@ def _run_all(
         if code:
             raise BrokenError(
                 f"running '{' '.join(command)}' for {one.words()}",
-                f"exit code {code}: {_last(text) or 'it wrote nothing'}",
+                f"exit code {code}: {_last(text) or 'no output'}",
             )
 
 
@@ -343,7 +343,7 @@ def _ended(root: str, intent: Intent) -> str:
 
 
 def _stopped(one: RunningDaemon) -> str:
-    return f"'{one.name}' on '{one.machine}' is stopped, by a signal or a debugger"
+    return f"'{one.name}' on '{one.machine}' is stopped by a signal or a debugger"
 
 
 def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
@@ -405,7 +405,7 @@ def wait_for_logical_network(
     )
     ask("nbctl", "--wait=sb", "sync")
     deadline.wait(
-        "waiting for every chassis to program what the databases hold",
+        "waiting for every chassis to program the databases' contents",
         partial(_behind, network, ask),
         until=lambda behind: not behind,
         every=_DATABASE_LOOK_SECONDS,
@@ -472,6 +472,6 @@ class _Asking:
                 self.require()
                 errors.seek(0)
                 complaint = errors.read().decode(errors="replace").strip()
-                raise BrokenError(doing, f"exit code {code}: {complaint or 'it wrote nothing'}")
+                raise BrokenError(doing, f"exit code {code}: {complaint or 'no output'}")
             output.seek(0)
             return output.read().decode()

@@ -110,7 +110,7 @@ class LabDatagrams:
         nonce = protocol.nonce_of(reply)
         datagram = self._by_nonce.get(-1 if nonce is None else nonce)
         if datagram is None:
-            raise protocol.WireError(f"{len(reply)} bytes that answer no datagram of this probe")
+            raise protocol.WireError(f"{len(reply)} bytes that match no datagram of this probe")
         try:
             answer = protocol.read_echo(datagram.data, reply)
         except protocol.WireError as error:
@@ -240,7 +240,7 @@ class NetexecDatagrams:
             self._seen.status = "ok"
             return self._endpoint, _word(reply)
         if self._asked.status is not None:
-            raise WireError(f"{len(reply)} bytes that answer no datagram of this probe")
+            raise WireError(f"{len(reply)} bytes that match no datagram of this probe")
         self._endpoint = _word(reply)
         self._asked.status = "ok"
         return None
@@ -311,7 +311,7 @@ def health_backends(reply: Reply) -> str:
     try:
         number = int(json.loads(reply.body)["localEndpoints"])
     except (ValueError, KeyError, TypeError):
-        raise WireError(f"no health check: {reply.body[:40]!r}") from None
+        raise WireError(f"not a health check: {reply.body[:40]!r}") from None
     if reply.status != (_OK if number else _UNAVAILABLE):
         raise WireError(f"status {reply.status} with {number} local backends")
     return str(number)
@@ -353,7 +353,7 @@ class Handshake:
         except ssl.SSLWantReadError:
             return None, self._to.read()
         except ssl.SSLError as error:
-            raise WireError(f"no TLS handshake: {error.reason or error}") from None
+            raise WireError(f"TLS handshake failed: {error.reason or error}") from None
         # only anonymous cipher suites, which no context of Python's offers, have none
         certificate = self._tls.getpeercert(binary_form=True)
         assert certificate is not None

@@ -59,21 +59,21 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
     try:
         given, flags, asked, answers, _, _ = _HEADER.unpack_from(wire)
         if given != number or not flags & _RESPONSE:
-            raise WireError("an answer to another question")
+            raise WireError("an answer to a different query")
         code = flags & _CODE
         if code not in (_OK, _NO_NAME):
             raise WireError(f"the server says {_CODES.get(code, f'error {code}')}")
         if asked != 1:
-            raise WireError("an answer for another name")
+            raise WireError("an answer for a different name")
         labels, end = _labels(wire, _HEADER.size)
         if labels != _labels(_encoded(name), 0)[0]:
-            raise WireError("an answer for another name")
+            raise WireError("an answer for a different name")
         if flags & _CUT:
             raise WireError("the answer is cut short")
         found = _addresses(wire, end + _QUESTION_TAIL.size, answers)
         return ", ".join(socket.inet_ntoa(one) for one in sorted(found)) or None
     except (struct.error, IndexError):
-        raise WireError(f"no DNS answer: its {len(wire)} bytes end too early") from None
+        raise WireError(f"not a DNS answer: {len(wire)} bytes are too few") from None
 
 
 def answer_question(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
@@ -147,12 +147,12 @@ def _encoded(name: str) -> bytes:
     try:
         parts = [label.encode("ascii") for label in labels]
     except UnicodeEncodeError:
-        raise WireError(f"'{name}' is no domain name: a letter is not ASCII") from None
+        raise WireError(f"'{name}' is not a domain name: a letter is not ASCII") from None
     if not all(0 < len(part) <= _LABEL_BYTES for part in parts):
-        raise WireError(f"'{name}' is no domain name: a label is empty or too long")
+        raise WireError(f"'{name}' is not a domain name: a label is empty or too long")
     wire = b"".join(bytes([len(part)]) + part for part in parts) + b"\0"
     if len(wire) > _NAME_BYTES:
-        raise WireError(f"'{name}' is no domain name: it is longer than {_NAME_BYTES} bytes")
+        raise WireError(f"'{name}' is not a domain name: it is longer than {_NAME_BYTES} bytes")
     return wire
 
 
@@ -165,10 +165,10 @@ def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
             to = (length & ~_POINTER) << 8 | wire[at + 1]
             behind = at + 2 if behind is None else behind
             if to >= at:
-                raise WireError("no DNS message: a name points forward")
+                raise WireError("not a DNS message: a name points forward")
             at = to
         elif length > _LABEL_BYTES:
-            raise WireError("no DNS message: an unknown kind of label")
+            raise WireError("not a DNS message: unknown kind of label")
         else:
             label = wire[at + 1 : at + 1 + length]
             if len(label) < length:
@@ -176,7 +176,7 @@ def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
             found.append(label.lower())
             at += 1 + length
             if sum(map(len, found)) + len(found) >= _NAME_BYTES:
-                raise WireError("no DNS message: a name is too long")
+                raise WireError("not a DNS message: a name is too long")
     return tuple(found), at + 1 if behind is None else behind
 
 

@@ -252,7 +252,7 @@ class HolderEntry:
         if not there:
             raise BrokenError(
                 f"entering the lab's holder, process {self.pid}",
-                "it is not there any more",
+                "it no longer exists",
                 "run 'lab up' again",
             )
         flags = isolation.CLONE_NEWNS | isolation.CLONE_NEWNET | isolation.CLONE_NEWPID

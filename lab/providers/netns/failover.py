@@ -109,9 +109,9 @@ def measure_silences(
         restless = [one.beat for one in pairs if not one.calm(now, pace.calm)]
         if restless:
             raise BrokenError(
-                "measuring, before anything was taken away",
-                f"'{restless[0].source}' has no steady answer from '{restless[0].target}'",
-                "'lab test' says what does not work",
+                "measuring before the failover",
+                f"'{restless[0].source}' gets no steady answer from '{restless[0].target}'",
+                "'lab test' shows what does not work",
             )
         begun = len(pairs[0].sent)
         tell("steady")

@@ -83,10 +83,10 @@ def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[
     poll.register(process.stdout, select.POLLIN)
     if not poll.poll(seconds * 1000):
         process.kill()
-        raise DeadlineError(doing, f"not ready within {seconds:g} s; it has said nothing")
+        raise DeadlineError(doing, f"not ready within {seconds:g} s; it printed nothing")
     line = process.stdout.readline()
     if not line:
-        raise BrokenError(doing, "it ended without a word", f"try: {process.args!r}")
+        raise BrokenError(doing, "it ended without output", f"try: {process.args!r}")
     found: dict[str, object] = json.loads(line)
     return found
 
@@ -195,7 +195,7 @@ def end_holders(found: tuple[HolderProcess, ...]) -> None:
             f"ending the holder of lab '{holder.lab}', process {holder.pid}",
             holder.gone,
             every=0.001,
-            hint=f"look at what it waits for: cat /proc/{holder.pid}/stack",
+            hint=f"see what it waits for: cat /proc/{holder.pid}/stack",
         )
 
 
@@ -244,7 +244,7 @@ def namespaces_hint(call: str, number: int) -> str:
         return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
     if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
         return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-    return f"run as root, or have user namespaces allowed ({os.strerror(number)})"
+    return f"run as root, or allow user namespaces ({os.strerror(number)})"
 
 
 def _reading(path: str) -> int | None:

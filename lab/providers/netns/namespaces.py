@@ -76,7 +76,7 @@ def namespace_names(intent: Intent) -> tuple[str, ...]:
         raise UsageError(
             f"compiling scenario '{intent.scenario}'",
             f"the name '{twice[0]}' is used for two namespaces",
-            f"name machines and pods apart, and none of them '{FABRIC}'",
+            f"give machines and pods different names, and none of them '{FABRIC}'",
         )
     return tuple(names)
 
@@ -162,7 +162,7 @@ def libnftables() -> ctypes.CDLL:
         found = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise PreflightError(
-            f"loading '{LIBRARY}'", f"it is not there ({error})", INSTALL
+            f"loading '{LIBRARY}'", f"it does not exist ({error})", INSTALL
         ) from error
     found.nft_ctx_new.restype = ctypes.c_void_p
     found.nft_ctx_new.argtypes = (ctypes.c_uint32,)
@@ -281,5 +281,5 @@ def _bind_resolver(name: str) -> None:
         raise BrokenError(
             f"giving '{name}' its resolver file",
             f"{error.filename}: {error.strerror}",
-            f"see that '{RESOLVER_FILE}' is a file on this machine",
+            f"check that '{RESOLVER_FILE}' is a file on this machine",
         ) from error

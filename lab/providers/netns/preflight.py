@@ -164,7 +164,7 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
             "the neighbour table",
             (
                 f"the lab needs about {need.neighbours:,} entries and {room.neighbours_used:,} are "
-                f"in use, but the table of this machine ends at {room.neighbour_limit:,}"
+                f"in use, but this machine's table is limited to {room.neighbour_limit:,}"
             ),
             f"sudo sysctl -w net.ipv4.neigh.default.gc_thresh3={_rounded(neighbours)}",
         ),
@@ -190,7 +190,7 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
             need.memory_mib > room.memory_mib,
             "memory",
             f"the lab needs about {need.memory_mib:,} MiB, and {room.memory_mib:,} MiB are free",
-            "fewer pods ('pods_per_node'), fewer nodes, or 'lab down' for a lab that is not needed",
+            "use fewer pods ('pods_per_node') or nodes, or take an unneeded lab down",
         ),
     )
     for short, what, happened, hint in checks:

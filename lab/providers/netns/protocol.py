@@ -124,7 +124,7 @@ def read_request(data: bytes | bytearray) -> HttpRequest | None:
 def _request_line(line: bytes) -> tuple[bytes, bytes]:
     words = line.split(b" ")
     if len(words) != 3 or not words[0].isalpha() or not words[2].startswith(b"HTTP/1."):  # noqa: PLR2004  method, target, version
-        raise RequestError(400, "no HTTP/1 request line")
+        raise RequestError(400, "not an HTTP/1 request line")
     return words[0], words[1]
 
 
@@ -193,7 +193,7 @@ def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
         end = data.find(_END)
         if end < 0:
             if not data.startswith(b"HTTP/1.1 "[: len(data)]) or len(data) > HEAD_LIMIT:
-                raise WireError(f"no HTTP answer: {data[:40]!r}")
+                raise WireError(f"not an HTTP answer: {data[:40]!r}")
             return None
         status, fields = _head(data[:end])
         taken = _body(data[end + len(_END) :], fields)
@@ -218,7 +218,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
     try:
         return int(line.split(" ", 2)[1]), fields
     except (ValueError, IndexError):
-        raise WireError(f"no HTTP answer: '{line}'") from None
+        raise WireError(f"not an HTTP answer: '{line}'") from None
 
 
 def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:

@@ -136,7 +136,7 @@ class NetnsProvider(Provider):
         said += f"; {listed} {'are' if plural else 'is'} emulated"
         windows = any(machine.os == "windows" for machine in intent.machines) if intent else False
         if self._off and windows:
-            said += f", not obeying {', '.join(sorted(self._off))}"
+            said += f", without rule {', '.join(sorted(self._off))}"
         return said
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
@@ -341,7 +341,7 @@ class NetnsProvider(Provider):
         del intent
         with capture.Stop() as stop:
             found = holders.enter_holder(lab).call(
-                f"taking down packets in lab '{lab.name}'",
+                f"capturing packets in lab '{lab.name}'",
                 lambda tell: capture.take_packets(namespaces.enter, taps, limit, tell, stop.reader),
                 deadline,
                 heard=lambda _: stop.after(during),
@@ -402,7 +402,7 @@ def _emulated(intent: Intent) -> tuple[list[str], bool]:
     if intent.hypervisors:
         parts.append(quantity(len(intent.hypervisors), "hypervisor"))
     if intent.services_node:
-        parts.append("what stands behind the API address")
+        parts.append("the server behind the API address")
     if windows:
         parts.append(f"Windows {'node' if len(windows) == 1 else 'nodes'} {', '.join(windows)}")
     return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1

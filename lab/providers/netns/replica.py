@@ -40,11 +40,13 @@ class Replica:
         OSError
             When the kernel refuses the world.
         LabError
-            When something in it cannot be made, or not in time.
+            When something in it cannot be created, or not in time.
 
         """
         return call_isolated(
-            "making the lab's namespaces again", lambda: self._inside(places, deadline), deadline
+            "making the lab's namespaces a second time",
+            lambda: self._inside(places, deadline),
+            deadline,
         )
 
     def _inside(self, places: Sequence[str], deadline: Deadline) -> dict[str, Completed]:

@@ -152,7 +152,7 @@ def _await_ready(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
     line = process.stdout.readline()
     if line.strip() != b"ready":
         process.kill()
-        raise BrokenError(doing, f"it ended instead of listening: {_log()}")
+        raise BrokenError(doing, f"it ended before it was listening: {_log()}")
 
 
 def _log() -> str:

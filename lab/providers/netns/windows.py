@@ -192,7 +192,7 @@ RULES: tuple[WindowsRule, ...] = (
     ),
     WindowsRule(
         "WIN-OVN-NODEPORT",
-        "a Windows node of an OVN network passes no NodePorts on",
+        "a Windows node of an OVN network does not serve NodePorts",
         _OVN,
         _ovn_node_port,
     ),
@@ -216,7 +216,7 @@ RULES: tuple[WindowsRule, ...] = (
     ),
     WindowsRule(
         "WIN-UNSERVED",
-        "packets to a Service, or a port of it, that has no backend are lost, not refused",
+        "packets to a Service or port without backends are dropped, not rejected",
         _WINKERNEL,
         _unserved,
     ),

@@ -58,7 +58,7 @@ def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None
         said = [(one.name, one.read_text(encoding="utf-8", errors="replace")) for one in own_files]
         return namespaces.list_names(), said
 
-    names, files = entry.call("looking round the holder", look_around, deadline)
+    names, files = entry.call("inspecting the holder", look_around, deadline)
     for piece in files:
         heard(piece)
     for name in names:
@@ -127,8 +127,8 @@ def _check_root() -> None:
     if os.geteuid():
         raise UsageError(
             "starting the agent",
-            f"it is run by user {os.geteuid()}, and needs root",
-            "let root log in to the machine",
+            f"it runs as user {os.geteuid()}, but needs root",
+            "allow root to log in to the machine",
         )
 
 

@@ -26,8 +26,8 @@ def _newer() -> None:
     failed = [
         "BrokenError",
         "starting the agent",
-        "it needs Python 3.11 or newer, and python3 is " + found,
-        "have the image install Python 3.11 or newer",
+        "it needs Python 3.11 or newer, but python3 is " + found,
+        "install Python 3.11 or newer in the image",
     ]
     sys.stdout.write(json.dumps({"failed": failed}) + "\n")
     sys.exit(1)

@@ -165,7 +165,7 @@ class Campaign:
             if now - sender.heard > self._silence:
                 del self._sending[name]
                 self._fail(
-                    sender.probes, f"machine '{name}' has said nothing for {self._silence:g} s"
+                    sender.probes, f"no output from machine '{name}' for {self._silence:g} s"
                 )
 
     def _fail(self, probes: Iterable[Probe], why: str) -> None:
@@ -242,7 +242,7 @@ def capture(  # noqa: PLR0913, PLR0917  what is captured, where, and while what 
                 controls[name].stop(process, deadline)
     wait("for what they heard", found)
     heard = {one.tap: one for own in found.values() for one in own}
-    nobody = "no agent of the lab is there to listen"
+    nobody = "no agent of the lab is running to listen"
     return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
 
 

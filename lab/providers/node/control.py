@@ -46,7 +46,7 @@ FrameRow = tuple[int, Direction, int, Base64Bytes]
 
 def _stay_below(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f"a path that leads away: {path!r}")
+        raise ValueError(f"a path outside the archive: {path!r}")
     return path
 
 
@@ -149,7 +149,7 @@ class NodeControl:
         Raises
         ------
         BrokenError
-            When it cannot be made, or the machine not be reached; names the machine.
+            When it cannot be created, or the machine not be reached; names the machine.
         DeadlineError
             When it takes too long.
 
@@ -167,7 +167,7 @@ class NodeControl:
         if completed.code:
             raise BrokenError(
                 f"looking at machine '{self.name}'",
-                f"exit code {completed.code}: {completed.stderr.strip() or 'it said nothing'}",
+                f"exit code {completed.code}: {completed.stderr.strip() or 'no output'}",
                 "run 'lab up' again",
             )
         return completed.stdout.strip()
@@ -285,17 +285,17 @@ class NodeControl:
             raise BrokenError(
                 f"starting the agent on machine '{self.name}'",
                 "the machine has no 'python3'",
-                "have the image install Python 3.11 or newer",
+                "install Python 3.11 or newer in the image",
             )
         if completed.code or not answer.done:
             tail = completed.stderr.strip().splitlines()[-1:]
             said = "; ".join(one for one in (answer.strange, *tail) if one)
-            raise self._senseless(verb, f"exit code {completed.code}; {said or 'it said nothing'}")
+            raise self._senseless(verb, f"exit code {completed.code}; {said or 'no output'}")
         return answer
 
     def _senseless(self, verb: str, happened: str) -> BrokenError:
         return BrokenError(
-            f"having the agent on machine '{self.name}' do '{verb}'",
+            f"running '{verb}' by the agent on machine '{self.name}'",
             f"it ended without an answer: {happened}",
             "run 'lab up' again",
         )

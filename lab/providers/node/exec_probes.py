@@ -312,7 +312,7 @@ class _Learnt:
 
     def _answered(self, transfer: Transfer, body: str | None) -> tuple[ProbeStatus, str]:
         if body is None:
-            return "error", "what it answered could not be collected from the pod"
+            return "error", "the answer could not be read from the pod"
         if not transfer.dialled:
             return self._told(transfer, [body])
         return self._dialled(transfer, body)
@@ -396,7 +396,9 @@ _CONTAINER = "netexec"
 _START_SECONDS = 20.0
 """For an exec to begin and end, beside what it does; a HostProcess container takes some."""
 _SIGN_SECONDS = 1.0
-ONE_ADDRESS = "cannot probe: curl, all that a Windows pod has, tells one of a name's addresses"
+ONE_ADDRESS = (
+    "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses"
+)
 
 
 class ExecProber:

@@ -95,7 +95,7 @@ def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
         for prefix in ranges:
             if own.overlaps(IPv4Network(prefix)):
                 raise BrokenError(
-                    "keeping the management network and the lab apart",
+                    "keeping the management network separate from the lab",
                     f"'{MANAGEMENT}' has the address {text}, and the lab has {prefix}",
                     "give the management network another range in the inventory",
                 )
@@ -190,7 +190,7 @@ def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]
         if interface.name in taken:
             raise BrokenError(
                 f"naming the network card with MAC {interface.mac} '{interface.name}'",
-                "a device that is not the lab's has that name",
+                "a device that is not the lab's has this name",
                 f"name the management card '{MANAGEMENT}' in the image",
             )
     return found
@@ -203,7 +203,7 @@ def _card(interface: Interface, cards: Sequence[Link]) -> Link:
         raise BrokenError(
             f"looking for the network card '{interface.name}' with MAC {interface.mac}",
             f"the machine has no such card; it has {there}",
-            f"see that the machine's definition has a card on segment '{interface.segment}'",
+            f"check that the machine's definition has a card on segment '{interface.segment}'",
         )
     return next((link for link in own if link.name == interface.name), own[0])
 
@@ -383,10 +383,10 @@ def _alone(deadline: Deadline) -> Iterator[None]:
     lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         deadline.wait(
-            "waiting for an earlier command to end its work",
+            "waiting for an earlier command to finish",
             lambda: _locked(lock),
             every=0.1,
-            hint="see what it does: ps ax | grep hybridlab",
+            hint="find it: ps ax | grep hybridlab",
         )
         yield
     finally:
@@ -464,7 +464,7 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
     except FileNotFoundError:
         raise BrokenError(doing, "there is no 'modprobe'", hint) from None
     if not _BRIDGE_SETTINGS.is_dir():
-        raise BrokenError(doing, done.stderr.strip() or "it is there, without settings", hint)
+        raise BrokenError(doing, done.stderr.strip() or "it is loaded, but has no settings", hint)
 
 
 def _ensure_resolver_file() -> None:

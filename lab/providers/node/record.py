@@ -58,8 +58,8 @@ def remove_old_archives() -> None:
 
 STATUS_SCRIPT = DIRECTORY / "look"
 RECORD = DIRECTORY / "record.json"
-ABSENT = "the lab's network is not there: the machine was restarted, or never had it"
-UNFINISHED = "its network was not made to the end"
+ABSENT = "the lab's network is missing: the machine was restarted, or never had it"
+UNFINISHED = "its network is incomplete"
 OTHER = "its network was made for another intent"
 NO_HOLDER = "the holder of its pods is not running"
 NO_RESPONDER = "its responder is not running"
@@ -189,7 +189,7 @@ def read_record() -> Record | None:
         raise BrokenError(
             f"reading '{RECORD}'",
             f"it is not what this version writes: {error!r}",
-            "restart the machine, which takes all of it away",
+            "restart the machine, which removes all of it",
         ) from None
 
 

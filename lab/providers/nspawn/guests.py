@@ -66,7 +66,7 @@ def container_shell(
         process = leader()
         if process is None:
             raise BrokenError(
-                f"entering machine '{name}'", "it is switched off", "'lab up' switches it on"
+                f"entering machine '{name}'", "it is switched off", "'lab up' starts it"
             )
         return enter(process, groups())
 

@@ -56,7 +56,7 @@ def free_range(pool: IPv4Network, token: str) -> IPv4Network:
     raise PreflightError(
         "finding a management range for the lab",
         f"every range of {pool} is in use on this machine",
-        "take labs down that nobody needs ('lab gc'), or give [management] another 'cidr'",
+        "take unneeded labs down ('lab gc'), or give [management] another 'cidr'",
     )
 
 

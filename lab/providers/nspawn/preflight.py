@@ -116,7 +116,7 @@ def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
         yield _fail(
             "memory",
             f"the lab needs about {needed.memory_mib:,} MiB, and {there.memory_mib:,} MiB are free",
-            "take labs down that nobody needs, or use a scenario with fewer nodes",
+            "take unneeded labs down, or use a scenario with fewer nodes",
         )
 
 
@@ -207,7 +207,7 @@ def _kmsg() -> Diagnosis:
 def _oom_scores() -> Diagnosis:
     if can_lower_oom_score():
         return _ok("OOM scores", "can be lowered")
-    seen = "without CAP_SYS_RESOURCE no process is protected when memory runs out"
+    seen = "without CAP_SYS_RESOURCE no process is protected from the OOM killer"
     return Diagnosis(SUBJECT, "OOM scores", "warn", seen)
 
 
@@ -239,7 +239,7 @@ def strangers_cache(cache: Path) -> Diagnosis | None:
         if found.st_uid != 0 or found.st_mode & 0o022:
             return _fail(
                 "cache",
-                f"root would run what is in '{path}', which another user owns or may write",
+                f"root would run files in '{path}', which another user owns or may write to",
                 f"sudo chown -R root '{cache}' && sudo chmod -R go-w '{cache}', or another "
                 "XDG_CACHE_HOME",
             )

@@ -156,7 +156,7 @@ def _import(draft: Path, socket: str, archive: Path) -> None:
         raise BrokenError(
             f"importing image '{archive.name}'",
             done.stderr.strip() or f"ctr ended with {done.returncode}",
-            "see that the bundle holds: 'lab bundle verify'",
+            "check the bundle: 'lab bundle verify'",
         )
 
 

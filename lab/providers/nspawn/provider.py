@@ -233,7 +233,7 @@ class NspawnProvider(MachinesProvider):
         if decided is None:
             if found is None:
                 return Liveness("absent", "no process of it runs here")
-            return Liveness("broken", "its holder runs, and no record says what is in it")
+            return Liveness("broken", "its holder is running, but its record is missing")
         if found is None:
             return Liveness("broken", "its machines are off", again_from="networks")
         if other := other_machines(decided.machines, intent):

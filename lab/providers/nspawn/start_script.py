@@ -158,7 +158,7 @@ def first_process(memory_mib: int, cpus: int) -> Mapping[str, str]:
     """Files of a machine's root file system, by path: what prepares ``/proc`` and ``/sys``.
 
     ``/proc/meminfo`` says how much memory the machine has, as programs in it should see; how much
-    of it is free it does not say. ``cpus`` is how many processors the kubelet counts.
+    of it is free it is not set. ``cpus`` is how many processors the kubelet counts.
     """
     folder = FIRST.rpartition("/")[0]
     files = {f"{folder}/kernel/{key}": f"{value}\n" for key, value in KERNEL_SETTINGS.items()}

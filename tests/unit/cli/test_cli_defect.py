@@ -42,7 +42,7 @@ def test_a_defect_has_a_code_of_its_own_one_sentence_and_a_private_log(
     assert told.out == ""
     (log,) = (tmp_path / "state" / "defects").iterdir()
     assert told.err.count("\n") == 1
-    assert told.err.startswith("this is a defect of lab itself: KeyError: ")
+    assert told.err.startswith("this is a bug in lab itself: KeyError: ")
     assert told.err.endswith(f"; the traceback is in '{log}'\n")
     assert "Traceback" not in told.err
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -73,7 +73,7 @@ def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
     assert ended(RecursionError("too deep"), monkeypatch) == 70
     told = capsys.readouterr().err
     assert told == (
-        "this is a defect of lab itself: RecursionError: too deep; "
+        "this is a bug in lab itself: RecursionError: too deep; "
         "its traceback could not be written\n"
     )
 
@@ -166,7 +166,7 @@ def test_what_fails_beside_the_command_has_its_sentence_and_its_log(
     done = run_lab(code, tmp_path)
     (log,) = (tmp_path / "state" / "defects").iterdir()
     assert done.stderr == (
-        f"this is a defect of lab itself: KeyError: 'missing'; the traceback is in '{log}'\n"
+        f"this is a bug in lab itself: KeyError: 'missing'; the traceback is in '{log}'\n"
     )
     assert "Traceback (most recent call last)" in log.read_text()
     assert done.returncode == ends

@@ -82,7 +82,7 @@ def test_a_name_that_no_file_can_have_is_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
-    assert "no file has so long a name" in capsys.readouterr().err
+    assert "the file name is too long" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds", ["nan", "NaN", "-nan", "inf", "0"])

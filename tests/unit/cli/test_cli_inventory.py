@@ -98,9 +98,9 @@ FOUND = (
 @pytest.mark.parametrize(
     ("found", "code", "last"),
     [
-        (FOUND, 4, "1 thing to repair first; 1 warning"),
-        (FOUND[:2], 0, "labs can be had; 1 warning"),
-        (FOUND[:1], 0, "labs can be had; 0 warnings"),
+        (FOUND, 4, "1 thing to fix first; 1 warning"),
+        (FOUND[:2], 0, "labs can run here; 1 warning"),
+        (FOUND[:1], 0, "labs can run here; 0 warnings"),
     ],
 )
 def test_doctor_says_what_mends_and_whether_labs_can_be_had(

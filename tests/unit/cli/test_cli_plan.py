@@ -40,7 +40,7 @@ def test_a_reason_of_one_line_is_told_of_every_step() -> None:
         (
             True,
             [
-                "\nhypervisors: those of the inventory, in its order",
+                "\nhypervisors: those of the inventory, in order",
                 "MTU: 1450 between nodes, 1400 of pods",
             ],
         ),

@@ -55,7 +55,7 @@ def test_an_empty_word_is_not_taken_for_none(
 def test_a_list_of_faults_is_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("wrong-vni",), ("--node", "worker1"), ("--peer", "worker1")):
         said = refused(("fault", "--list", "overlay", *words), capsys)
-        assert "'--list' takes a lab alone" in said
+        assert "'--list' takes a lab or nothing" in said
 
 
 def test_words_that_are_passed_on_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,9 +95,9 @@ def test_only_a_word_that_nobody_reads_is_cut() -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("nightly", "overlay", "--provider", "netns", "--deadline", "0s"), "in no time"),
-        (("test", "overlay", "--lab", "other"), "this command has named one"),
-        (("test", "overlay", "-k", "dns", "--lab=other"), "this command has named one"),
+        (("nightly", "overlay", "--provider", "netns", "--deadline", "0s"), "in zero time"),
+        (("test", "overlay", "--lab", "other"), "this command has named a lab"),
+        (("test", "overlay", "-k", "dns", "--lab=other"), "this command has named a lab"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

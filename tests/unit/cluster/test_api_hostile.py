@@ -74,7 +74,7 @@ def test_an_answer_that_drips_is_lost_when_its_time_is_over(servers, meet, drip,
     ids=["list", "empty", "null", "deep"],
 )
 def test_an_answer_that_is_no_list_is_lost(meet, body) -> None:
-    with pytest.raises(LostError, match="its answer is not a list"):
+    with pytest.raises(LostError, match="the answer is not a list"):
         meet(said(body)).listing(PODS, Deadline(LONG))
 
 

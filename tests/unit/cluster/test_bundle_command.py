@@ -67,7 +67,7 @@ def test_systems_and_version_can_be_asked_for(cache, source, capfd):
     assert json.loads(lab(capfd, "list", "--json")[1])[0]["systems"] == ["linux"]
     code, _, err = lab(capfd, *asked, "1.35")
     assert code == 4
-    assert "it has Kubernetes 1.36.1, and 1.35 was asked for" in err
+    assert "it has Kubernetes 1.36.1, but 1.35 was requested" in err
     assert len(list((cache / "bundles").iterdir())) == 1
 
 
@@ -143,7 +143,7 @@ def test_one_damaged_bundle_does_not_keep_the_others_from_being_read(cache, sour
     other.mkdir()
     code, out, err = lab(capfd, "verify")
     assert (code, out) == (3, "")
-    assert f"bundle '{whole}': all is whole" in err
+    assert f"bundle '{whole}': nothing is damaged" in err
     assert f"'{other}/manifest.json': no such file or directory" in err
     assert f"verifying 2 bundles: '{other.name}' is damaged" in err
 

@@ -108,7 +108,7 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
         ('{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is not a valid version"),
         ('{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is not a version of Kubernetes"),
         ('{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
-        ('{"kubernetes": "1.35.2"}', "it has Kubernetes 1.35.2, and 1.36 was asked for"),
+        ('{"kubernetes": "1.35.2"}', "it has Kubernetes 1.35.2, but 1.36 was requested"),
     ],
 )
 def test_wrong_versions_are_refused(store, source, versions, words):

@@ -132,7 +132,7 @@ def test_a_file_that_changes_while_it_is_copied_is_said(store, source, monkeypat
         return blob
 
     monkeypatch.setattr(Scratch, "keep", slow)
-    assert f"copying '{kubelet}': somebody writes to it" in refused(store, source)
+    assert f"copying '{kubelet}': another process is writing to it" in refused(store, source)
 
 
 def header(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:

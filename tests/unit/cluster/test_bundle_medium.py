@@ -132,7 +132,7 @@ def test_a_blob_that_is_cut_short_is_refused_and_no_medium_is_left(store, made):
 def test_a_blob_that_shrinks_while_a_medium_is_written_leaves_none(store, made, monkeypatch):
     kubelet = store.blob(made, made.program("kubelet", "linux").blob)
     monkeypatch.setattr(medium, "check", lambda *_: kubelet.write_bytes(b"x"))
-    with pytest.raises(StateError, match="it has not") as refused:
+    with pytest.raises(StateError, match="its size is not") as refused:
         medium.medium(store, made, "linux")
     assert str(kubelet) in str(refused.value)
     assert list((store.directory(made) / "media").iterdir()) == []

@@ -148,7 +148,7 @@ def test_a_node_of_another_version_is_missing_its_kubelet_or_breaks_the_rule(who
     older = replace(made, nodes=(replace(made.nodes[1], version="1.34"),))
     assert rules.missing(whole, older) == ("kubelet 1.34 (node 'worker1'; it has 1.36.1)",)
     newer = replace(made, nodes=(replace(made.nodes[1], version="1.37.0"),))
-    with pytest.raises(PreflightError, match="the version skew policy does not allow") as refused:
+    with pytest.raises(PreflightError, match="the version skew policy forbids") as refused:
         rules.require(whole, newer)
     assert refused.value.doing == "joining node 'worker1' to lab 'here'"
 

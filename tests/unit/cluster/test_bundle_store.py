@@ -87,9 +87,9 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         (
             '"component": "cni-plugins"',
             '"component":  "cni-plugins"',
-            "is not as the lab writes it",
+            "is not in the form that lab writes",
         ),
-        ('"component"', '"author": "me",\n   "component"', "is not as the lab writes it"),
+        ('"component"', '"author": "me",\n   "component"', "is not in the form that lab writes"),
     ],
 )
 def test_a_foreign_or_damaged_manifest_is_refused_with_its_place(made, old, new, words):

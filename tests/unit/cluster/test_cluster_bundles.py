@@ -124,5 +124,5 @@ def test_a_lab_stays_with_its_bundle(store: BundleStore, source: Path) -> None:
     both = made(store, source)
     full = both.digest
     assert store.get(full) == both
-    with pytest.raises(UsageError, match=f"there is '{full}' only"):
+    with pytest.raises(UsageError, match=f"the only one is '{full}'"):
         store.get(full[:12] + "0" * 52)

@@ -120,7 +120,7 @@ def test_one_that_has_ended_since_is_an_ailment_of_its_machine(tmp_path: Path) -
     found = daemon_ailments(intent, world.site(tmp_path))
     assert list(found) == ["master1", "master2", "master3", "node001"]
     assert found["master2"] == "bird is activating: Started / No space left on device"
-    assert found["master1"] == "bird is activating: it has logged nothing"
+    assert found["master1"] == "bird is activating: its log is empty"
 
 
 def test_what_systemd_says_nothing_of_is_an_ailment_too(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_what_systemd_says_nothing_of_is_an_ailment_too(tmp_path: Path) -> None:
     world = world_of(intent)
     world.broken["systemctl is-active"] = "Failed to connect to bus"
     found = daemon_ailments(intent, world.site(tmp_path))
-    assert found["node001"] == "bird is unknown: it has logged nothing"
+    assert found["node001"] == "bird is unknown: its log is empty"
 
 
 def test_a_program_that_is_not_there_is_told_with_its_package(tmp_path: Path) -> None:

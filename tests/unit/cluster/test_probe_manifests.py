@@ -119,7 +119,7 @@ def test_workload_checks_pass_where_all_is_well() -> None:
 
 def test_each_workload_check_fails_by_itself() -> None:
     wrong = judge(MACHINE, found(), LOG.replace("geheim", ""), VALUES, SUMMARY)
-    assert failed(wrong) == {"secret": "the variable has not the value that the Secret holds"}
+    assert failed(wrong) == {"secret": "the variable does not have the value of the Secret"}
     assert "geheim" not in repr(wrong)
     assert list(failed(judge(MACHINE, found(), "s=geheim", VALUES, SUMMARY))) == ["config-map"]
     assert failed(judge(MACHINE, found(host_path=1), LOG, VALUES, SUMMARY)) == {

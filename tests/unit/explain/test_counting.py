@@ -50,7 +50,7 @@ def test_what_was_sent_and_never_heard_was_lost_between_two_cards() -> None:
     after = counted(worker1={SENT: 16}, win1={GOT: 500})
     (found,) = lost(path(), before, after)
     assert (found.kind, found.node, found.hop) == ("lost-between", "win1", card("win1"))
-    assert found.observed == "6 packets sent by eth0 of worker1, and none arrived"
+    assert found.observed == "6 packets sent by eth0 of worker1, none arrived"
     assert found.intended == "as many as were sent"
     assert found.shows == "ip -statistics link show dev eth0"
     assert found.fault == ""

@@ -316,7 +316,7 @@ REFUSED = [
         "--node master, worker1, worker2",
     ),
     ("wrong-vni", "overlay", "nobody", "", "there is no machine 'nobody'", "--node master, "),
-    ("wrong-vni", "overlay", "master", "win1", "it concerns one machine alone", "leave '--peer'"),
+    ("wrong-vni", "overlay", "master", "win1", "it concerns one machine only", "leave '--peer'"),
     (
         "route-missing",
         "overlay",

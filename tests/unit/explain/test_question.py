@@ -102,7 +102,7 @@ def test_a_refusal_that_is_not_the_one_expected_says_what_was_and_by_which_rule(
     text = told(explanation)
     assert ": fail 6 of 6 times: expected to be refused, but timed out" in text[0]
     assert text[2].startswith("    rule:   K8S-NO-ENDPOINTS: ")
-    assert text[4].startswith("  nothing that was looked at on its path differs from the intent")
+    assert text[4].startswith("  nothing checked on its path differs from the intent")
     placed = replace(explanation, where="last seen at eth0 of worker1")
     assert told(placed)[5] == "    where:  last seen at eth0 of worker1"
     assert to_json("services", placed)["where"] == "last seen at eth0 of worker1"

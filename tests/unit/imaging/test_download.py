@@ -211,14 +211,14 @@ def test_a_large_file_that_drips_is_given_up_and_its_part_stays(rude, tmp_path, 
 def test_more_than_there_must_be_is_not_taken(rude, tmp_path, monkeypatch, size, head):
     monkeypatch.setattr(download, "_LARGEST", 8)
     url = rude(lambda _: OK + head + b"\r\n", b"xxxx")
-    with pytest.raises(PreflightError, match="or more, and must have 8 at most"):
+    with pytest.raises(PreflightError, match="or more; the limit is 8"):
         fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print, size)
     assert not list(tmp_path.glob("disk*"))
 
 
 def test_a_list_without_an_end_is_given_up_before_the_disk_is_full(rude, monkeypatch):
     monkeypatch.setattr(download, "_SMALL", 8)
-    with pytest.raises(PreflightError, match="or more, and must have 8 at most"):
+    with pytest.raises(PreflightError, match="or more; the limit is 8"):
         PLAIN.text(rude(lambda _: OK + b"\r\n", b"xxxx"), "asking")
 
 

@@ -74,7 +74,7 @@ def test_image_whose_disk_was_harmed_in_the_cache_is_built_anew(image_store, har
     told: list[str] = []
     assert image_store.get("tiny", told.append) == image
     assert image.disk.read_bytes() == whole
-    wanted = {"gone": "is gone", "shorter": f"has {len(whole) - 1} bytes of {len(whole)}"}
+    wanted = {"gone": "is gone", "shorter": f"has {len(whole) - 1} of {len(whole)} bytes"}
     assert f"disk.qcow2' {wanted[harm]}: building it again" in told[0]
 
 
@@ -174,7 +174,7 @@ def test_build_that_was_killed_is_done_anew(image_store, tmp_path):
 
     told: list[str] = []
     image = image_store.get("tiny", told.append)
-    assert "image 'tiny': starting an interrupted build over" in told
+    assert "image 'tiny': starting the interrupted build over" in told
     assert [path.name for path in (tmp_path / "cache/images").iterdir()] == [image.disk.parent.name]
 
 

@@ -86,7 +86,7 @@ def test_answers_on_a_medium_carry_the_label_that_the_installer_looks_for(answer
 
 
 def test_installer_needs_a_hypervisor(tmp_path):
-    with pytest.raises(PreflightError, match="no hypervisor to run its installer on"):
+    with pytest.raises(PreflightError, match="no hypervisor is available to run its installer"):
         library(tmp_path, "initrd", None).get("small", print)
 
 

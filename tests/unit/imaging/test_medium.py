@@ -84,16 +84,16 @@ DISK = bytes(510) + b"\x55\xaa"
         (b"hello", "it has 5 bytes, too few for a medium"),
         (b"x" * 1000, "it has 1,000 bytes, too few for a medium"),
         (b"x" * FIRST, "it is not an ISO 9660 image"),
-        (bytes(FIRST), "it begins with nothing but zeros: the download was not written"),
+        (bytes(FIRST), "it begins with zeros only: the download was not written"),
         (b"QFI\xfb\0\0\0\3", "it is a disk in qcow2 format"),
-        (b"MSWIM\0\0\0", "it is a WIM file, which is only one part of a medium"),
+        (b"MSWIM\0\0\0", "it is a WIM file, which is only a part of a medium"),
         (b"vhdxfile", r"it is a disk of Hyper-V \(VHDX\)"),
         (b"PK\x03\x04\x14", "it is a ZIP archive"),
         (b"MZ\x90\0", "it is a program of Windows"),
-        (b"\r\n<!DOCTYPE HTML>\n<p>Sign in", "it is a web page: the address leads to a page"),
-        (b"\xef\xbb\xbf<html lang='en'>", "it is a web page: the address leads to a page"),
+        (b"\r\n<!DOCTYPE HTML>\n<p>Sign in", "it is a web page, not the medium"),
+        (b"\xef\xbb\xbf<html lang='en'>", "it is a web page, not the medium"),
         (b'<?xml version="1.0"?><Error>', "it is an XML document"),
-        (DISK.ljust(FIRST, b"\1"), "it is a disk's image, with a boot sector and no volume"),
+        (DISK.ljust(FIRST, b"\1"), "it is a disk image with a boot sector"),
         (UDF_ALONE.ljust(FIRST, b"\0"), "it is a UDF volume without ISO 9660"),
     ],
 )
@@ -157,7 +157,7 @@ def test_place_is_counted_from_the_medium_s_beginning(record, expected):
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (Record((7, 2048), (9, 2048)), "'/a' lies in several pieces"),
+        (Record((7, 2048), (9, 2048)), "'/a' is split into several pieces"),
         (Record((1 << 21, 10)), "it is cut off: '/a' ends at byte 4,295,172,106"),
     ],
 )

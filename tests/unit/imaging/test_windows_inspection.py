@@ -141,11 +141,11 @@ def test_oldest_revision_that_will_do_is_taken():
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        ((".disk", "casper", "EFI", "boot"), "is one of Linux"),
-        (("images", "images/pxeboot", "EFI", "isolinux"), "is one of Linux"),
-        ((".disk", "dists", "install.amd", "pool"), "is one of Linux"),
-        (("NetKVM", "viostor", "virtio-win_license.txt"), "holds drivers (virtio-win)"),
-        (("Autounattend.xml", "bootstrap.ps1"), "holds answers for Setup"),
+        ((".disk", "casper", "EFI", "boot"), "is a Linux medium"),
+        (("images", "images/pxeboot", "EFI", "isolinux"), "is a Linux medium"),
+        ((".disk", "dists", "install.amd", "pool"), "is a Linux medium"),
+        (("NetKVM", "viostor", "virtio-win_license.txt"), "has drivers (virtio-win)"),
+        (("Autounattend.xml", "bootstrap.ps1"), "has answer files for Setup"),
         (("boot", "sources", "sources/boot.wim"), "starts Windows PE and holds no Windows"),
         ((), "holds no 'sources/install.wim', '.esd' or '.swm', but nothing"),
         (("sources", "sources/install.txt"), "but 'sources'"),

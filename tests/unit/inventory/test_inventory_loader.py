@@ -140,7 +140,7 @@ def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
     ("data", "said"),
     [
         (None, "there is no such file; check the path"),
-        (b"#" * (256 * 1024 + 1), "the file is larger than 256 KiB; this is more than any"),
+        (b"#" * (256 * 1024 + 1), "the file is larger than 256 KiB; no inventory needs this much"),
         (b"a = " + b"[" * 20_000 + b"]" * 20_000, "nested too deeply"),
         (b"a = " + b"1" * 5000, "more than 4300 digits"),
     ],

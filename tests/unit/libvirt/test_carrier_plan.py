@@ -140,7 +140,7 @@ class Answers:
 @pytest.mark.parametrize(
     ("answers", "says", "hint"),
     [
-        (Answers(2, "", "Error: Unknown device type."), "has no VXLAN", "modprobe vxlan"),
+        (Answers(2, "", "Error: Unknown device type."), "does not support VXLAN", "modprobe vxlan"),
         (Answers(1, "", "sudo: a password is required"), "may not change", "sudo -n"),
         (Answers(127, "", "sh: 1: exec: sudo: not found"), "lacks 'ip'", "install iproute2"),
     ],

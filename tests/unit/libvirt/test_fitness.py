@@ -28,7 +28,7 @@ def test_every_scenario_can_be_had_on_machines_but_ovn_without_a_cluster(
 
 
 def test_the_refusal_says_why_and_what_can_be_had() -> None:
-    with pytest.raises(PreflightError, match="must be given orders once they are ready") as raised:
+    with pytest.raises(PreflightError, match="need commands once they are ready") as raised:
         require_fit(compile_scenario("ovn", real=True).intent)
     assert raised.value.hint == "'--provider netns' brings it up in network namespaces"
 

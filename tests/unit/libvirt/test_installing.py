@@ -104,5 +104,5 @@ def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
         phases=(),
         deadline=Deadline(1),
     )
-    with pytest.raises(PreflightError, match="it is for x86_64, and hypervisor 'far' is aarch64"):
+    with pytest.raises(PreflightError, match="it is for x86_64, but hypervisor 'far' is aarch64"):
         LibvirtInstaller(host).install(one, tmp_path / "disk", print, print)

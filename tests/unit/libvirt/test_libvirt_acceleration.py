@@ -12,7 +12,7 @@ from lab.providers.libvirt import documents, host, storage
 @pytest.mark.parametrize(
     ("said", "where"),
     [
-        (b"", "it does not even begin to boot"),
+        (b"", "it does not start to boot"),
         (b"\xff\x00\x1b[2JSeaBIOS (version 1.16.2)\r\n", "its firmware begins"),
     ],
 )

@@ -17,16 +17,16 @@ SYSTEMD = KERNEL + "[  OK  ] Reached target network.target\r\n"
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("", "said nothing"),
-        ("\x00\x00\r\n", "said nothing"),
+        ("", "its console is empty"),
+        ("\x00\x00\r\n", "its console is empty"),
         ("SeaBIOS (version 1.16)\r\n", "firmware"),
         (GRUB, "boot loader"),
         (KERNEL, "kernel was booting"),
-        (KERNEL + "Begin: Mounting root file system ... \r\n", "initial RAM disk was at work"),
+        (KERNEL + "Begin: Mounting root file system ... \r\n", "initial RAM disk was running"),
         (KERNEL + "(initramfs) ", "found no root file system"),
         (KERNEL + "Kernel panic - not syncing: VFS", "kernel panicked"),
         (SYSTEMD, "starting services"),
-        (SYSTEMD + "You are in emergency mode.", "asks for maintenance"),
+        (SYSTEMD + "You are in emergency mode.", "emergency mode"),
         (
             SYSTEMD + "Debian GNU/Linux 12 worker1 ttyS0\r\n\r\nworker1 login: ",
             "SSH or its network",

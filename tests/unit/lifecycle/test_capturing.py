@@ -62,7 +62,7 @@ def test_one_name_is_the_id_of_a_cell() -> None:
         (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
         (CaptureRequest("pod-pod/no/such/cell", None), "unknown cell id"),
         (CaptureRequest("worker1-p1", None), "unknown cell id"),
-        (CaptureRequest("master-p1", "win1-p1", family="dns"), "what has is pod-pod"),
+        (CaptureRequest("master-p1", "win1-p1", family="dns"), "families that have it: pod-pod"),
     ],
 )
 def test_a_wrong_name_is_told_with_what_there_is(asked: CaptureRequest, said: str) -> None:
@@ -78,7 +78,7 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
     with pytest.raises(UsageError) as refused:
         capture_cell(opened, CaptureRequest("a", "b"), desk.said.append)
     assert refused.value.exit_code == 2
-    assert "provider 'fake' takes down no packets" in str(refused.value)
+    assert "provider 'fake' cannot capture packets" in str(refused.value)
     assert "lab explain" in refused.value.hint
 
 
@@ -86,7 +86,7 @@ def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
     with made_empty(None), made_empty(tmp_path):
         (tmp_path / "one").touch()
     for directory, said in (
-        (tmp_path, "has something in it"),
+        (tmp_path, "is not empty"),
         (tmp_path / "one", "not a directory"),
     ):
         with pytest.raises(UsageError, match=said), made_empty(directory):
@@ -96,11 +96,11 @@ def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("directory", "said"),
     [
-        ("/proc/x", "it cannot be made"),
-        ("/proc/x/y", "'/proc/x/y': it cannot be made"),
+        ("/proc/x", "it cannot be created"),
+        ("/proc/x/y", "'/proc/x/y': it cannot be created"),
         ("/dev/null", "is not a directory"),
-        ("/dev/null/x", "it cannot be made: not a directory"),
-        ("/proc/self/task/0", "it cannot be made"),
+        ("/dev/null/x", "it cannot be created: not a directory"),
+        ("/proc/self/task/0", "it cannot be created"),
     ],
 )
 def test_a_directory_that_takes_no_files_is_refused_before_the_capture(

@@ -160,7 +160,7 @@ def test_where_faults_can_be_put_in_is_told_of_what_is_there(there: OpenLab, rea
 def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there: OpenLab) -> None:
     cluster(there).state, said = "suspended", []
     assert possible(there, said.append)["pod-link-down"]
-    assert "does not run" in said[0]
+    assert "is not running" in said[0]
 
 
 def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
@@ -234,7 +234,7 @@ def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(
     there: OpenLab, name: str, node: str, peer: str
 ) -> None:
     from_older_lab(there, name, node, peer)
-    with pytest.raises(BrokenError, match="there can be no such fault in this lab") as raised:
+    with pytest.raises(BrokenError, match="this lab cannot have such a fault") as raised:
         heal(there, print)
     assert raised.value.hint == "'lab down it', then 'lab up it'"
     assert cluster(there).done == []
@@ -261,7 +261,7 @@ def test_what_pods_had_is_names_and_addresses_and_nothing_else(
         (text,) = connection.execute("SELECT observed FROM faults").fetchone()
         assert before in text
         connection.execute("UPDATE faults SET observed = ?", (text.replace(before, after),))
-    with pytest.raises(BrokenError, match="there can be no such fault in this lab"):
+    with pytest.raises(BrokenError, match="this lab cannot have such a fault"):
         heal(there, print)
     assert cluster(there).done == done
 

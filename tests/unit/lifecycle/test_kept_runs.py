@@ -88,7 +88,7 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
         ("[]", "is JSON, but not the result of a run"),
         ("{}", "is JSON, but not the result of a run"),
         ('{"format": 99}', "its format is 99, and this version of lab reads"),
-        ('{\n "format": 3,\n "cells": [', "breaks off in line 3: it was not written, or copied"),
+        ('{\n "format": 3,\n "cells": [', "ends abruptly in line 3: it was not completely written"),
         ("root:x:0:0", "is not JSON: expecting value in line 1, column 1"),
         ("\xff", "cannot be read: 'utf-8' codec"),
     ],

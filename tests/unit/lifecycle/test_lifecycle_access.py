@@ -147,7 +147,7 @@ def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes
     monkeypatch.setattr(SshShell, "attach", refused)
     if verb != "ssh":
         monkeypatch.setattr(computers, "machine", refused)
-    asleep = Liveness("suspended", "the memory of all 2 machines is on disk")
+    asleep = Liveness("suspended", "the memory of all 2 machines is saved on disk")
     monkeypatch.setattr(computers, "liveness", lambda *_: asleep)
     words = ("worker1",) if verb == "shell" else ("worker1", "--", "true")
     with pytest.raises(BrokenError, match="the lab is suspended: the memory of all 2") as caught:

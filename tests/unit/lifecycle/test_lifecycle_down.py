@@ -29,7 +29,7 @@ def test_down_again_is_fine_and_says_so(desk: Desk) -> None:
     desk.down()
     result = desk.down()
     assert not result.changed
-    assert desk.said[-1] == "the lab 'overlay' is down already: nothing to do"
+    assert desk.said[-1] == "lab 'overlay' is already down: nothing to do"
     assert desk.files() == set()
 
 

@@ -85,7 +85,7 @@ def members(path: Path) -> dict[str, bytes]:
 def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> None:
     desk.up()
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="it is a device or the like"):
+    with pytest.raises(UsageError, match="it is not a regular file"):
         gather(desk.opened(), tmp_path / "pipe")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
@@ -126,7 +126,7 @@ def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Pat
         *(f"fake/{machine.name}/state.txt" for machine in small_lab.intent().machines),
         KNOWN,
     ]
-    assert found[KNOWN] == b"nothing in the logs is known\n"
+    assert found[KNOWN] == b"no known line in the logs\n"
     assert json.loads(found["plan.json"])["scenario"] == "overlay"
     assert json.loads(found["intent.json"])["machines"][0]["name"] == "worker1"
     journal = json.loads(found["journal.json"])
@@ -241,7 +241,7 @@ def test_all_of_it_has_an_end(
     witness.pieces = endless
     monkeypatch.setattr(evidence, "SECONDS", 0.3)
     found = members(gather(desk.opened(), tmp_path))
-    assert b"no more time: all of it may take 0.3 s" in found["fake/stopped.txt"]
+    assert b"the time limit of all of it was reached: 0.3 s" in found["fake/stopped.txt"]
 
 
 class _Endless(list[Evidence]):

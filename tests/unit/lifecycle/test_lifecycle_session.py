@@ -190,7 +190,7 @@ def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up
     desk.up()
     lab = desk.opened()
     desk.down()
-    with pytest.raises(UsageError, match="taken down meanwhile") as raised:
+    with pytest.raises(UsageError, match="taken down in the meantime") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
     assert raised.value.hint == lab.again
 
@@ -206,6 +206,6 @@ def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_w
         desk.up()
     else:
         desk.up(scenario_text="summary: another\n", plan=small_lab.plan(summary="another"))
-    with pytest.raises(BrokenError, match="made again meanwhile") as raised:
+    with pytest.raises(BrokenError, match="recreated in the meantime") as raised:
         lab.used("lab test overlay", desk.said.append).__enter__()
     assert raised.value.hint == "repeat the command"

@@ -38,8 +38,8 @@ def look(desk: Desk, name: str = "overlay") -> LabStatus:
         ("up", BROKEN, None, ("broken", "win1 is gone")),
         ("up", RUNNING, UP, ("working", "'lab up overlay' (process 4711) is at it")),
         ("starting", RUNNING, UP, ("working", "'lab up overlay' (process 4711) is at it")),
-        ("starting", RUNNING, None, ("interrupted", "'lab up' ended before it was done")),
-        ("going", ABSENT, None, ("interrupted", "'lab down' ended before it was done")),
+        ("starting", RUNNING, None, ("interrupted", "'lab up' ended before it finished")),
+        ("going", ABSENT, None, ("interrupted", "'lab down' ended before it finished")),
         ("interrupted", RUNNING, None, ("interrupted", "why")),
         ("broken", RUNNING, None, ("broken", "why")),
     ],
@@ -104,7 +104,7 @@ def test_all_labs_are_listed_with_orphans_last(desk: Desk) -> None:
     found = list_labs(desk.providers, desk.store, lambda _: small_lab.intent())
     assert [(lab.name, lab.state) for lab in found] == [("alpha", "up"), ("zeta", "orphan")]
     assert look(desk, "zeta") == found[1]
-    assert "'lab down zeta' takes it away" in found[1].detail
+    assert "'lab down zeta' removes it" in found[1].detail
 
 
 def test_labs_of_other_state_directories_are_not_listed(desk: Desk, tmp_path: Path) -> None:

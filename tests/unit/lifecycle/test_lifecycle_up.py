@@ -37,9 +37,7 @@ def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
     assert not result.changed
     assert desk.verbs() == ["liveness"]
     assert desk.provider.world == world
-    assert desk.said[-1] == (
-        "the lab 'overlay' is up already: nothing has changed, nothing was done"
-    )
+    assert desk.said[-1] == ("lab 'overlay' is already up: nothing has changed, nothing was done")
 
 
 def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
@@ -61,7 +59,7 @@ def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
     result = desk.up(intent=small_lab.intent(without=1))
     assert [d.action for d in result.decisions] == ["skip", "skip", "skip", "run"]
     assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
-    assert "going on with lab 'overlay': what it is made from has changed" in desk.said
+    assert "going on with lab 'overlay': its input has changed" in desk.said
     assert desk.said[-1] == "  step 4 of 4: services"
 
 
@@ -100,7 +98,9 @@ def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk: Desk) -> None
 def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk: Desk) -> None:
     desk.up()
     row = desk.row()
-    with pytest.raises(UsageError, match="lab 'overlay' is taken by scenario 'overlay'") as caught:
+    with pytest.raises(
+        UsageError, match=("lab 'overlay' was made from scenario 'overlay'")
+    ) as caught:
         desk.up(scenario="host-gateway")
     assert "--name" in caught.value.hint
     assert desk.row() == row
@@ -220,7 +220,7 @@ def test_told_to_stop_it_says_how_to_go_on(
     row = desk.row()
     assert row.status == "interrupted"
     assert word in row.detail
-    assert "'lab up overlay --only linux' goes on from here" in desk.said[-1]
+    assert "'lab up overlay --only linux' continues" in desk.said[-1]
     assert "'lab down overlay'" in desk.said[-1]
     monkeypatch.undo()
     assert desk.up().changed

@@ -75,9 +75,7 @@ def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting: De
     said: list[str] = []
     with cutting.opened().used("lab test overlay", said.append):
         assert off(cutting) == set()
-    assert said == [
-        "worker1 is off its networks, left so by a failover test that was killed: put back"
-    ]
+    assert said == ["worker1 was left off its networks by a killed failover test: reconnected"]
     assert written(cutting) == []
 
 
@@ -85,7 +83,7 @@ def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting: Desk) -> None:
     killed(cutting)
     cutting.up()
     assert (written(cutting), off(cutting)) == ([], set())
-    assert any(line.startswith("worker1 is off its networks") for line in cutting.said)
+    assert any(line.startswith("worker1 was left off its networks") for line in cutting.said)
 
 
 def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:

@@ -213,7 +213,7 @@ def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
     assert fates(night) == {"a": "stopped", "b": "stopped"}
     assert paper.up == set()
     assert [call[0] for call in paper.calls] == ["up", "test", "down"]
-    assert "stopping: the labs that are up are taken down first" in said
+    assert "stopping: taking down the labs that are up first" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -251,7 +251,7 @@ def no_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_inventory")
 def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
-    with pytest.raises(PreflightError, match="says nothing of real machines") as raised:
+    with pytest.raises(PreflightError, match="says nothing about real machines") as raised:
         nightly.choose_provider(None)
     assert raised.value.exit_code == 4
     assert "--provider netns" in raised.value.hint
@@ -531,7 +531,7 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
     second = night_report.make_output(None, tmp_path, now)
     assert (first.name, second.name) == ("2026-11-21", "2026-11-21-020008")
     (first / "file").touch()
-    with pytest.raises(UsageError, match="there is something in it already"):
+    with pytest.raises(UsageError, match="it is not empty"):
         night_report.make_output(first, tmp_path, now)
 
 

@@ -44,7 +44,7 @@ def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path: Path) -> 
 
 def test_a_run_kept_without_its_scenario_is_refused(tmp_path: Path) -> None:
     run = replace(RUN, scenario_text="")
-    with pytest.raises(UsageError, match="kept before results held their scenario"):
+    with pytest.raises(UsageError, match="written before results included their scenario"):
         make_small(run, cell_of(run, CELL), tmp_path, None, None)
     assert not (tmp_path / "repro").exists()
 

@@ -58,7 +58,7 @@ def test_what_cannot_fail_over_is_refused_with_the_reason() -> None:
         holder_to_lose(intent_of("overlay"), "lab")
     intent = intent_of("upstream-vrrp")
     alone = tuple(replace(one, candidates=("master1",)) for one in intent.gateways)
-    with pytest.raises(UsageError, match="no other machine than master1"):
+    with pytest.raises(UsageError, match="only master1"):
         holder_to_lose(replace(intent, gateways=alone), "lab")
 
 

@@ -239,7 +239,7 @@ def test_dns_probe_asks_for_the_name_as_written(cell_of: Callable[..., Cell]) ->
     assert (asked.name, asked.address, asked.port) == ("to-master-p1.default", "10.96.0.10", 53)
 
 
-DOUBT = "not put to the test"
+DOUBT = "not tested"
 
 
 def doubted(

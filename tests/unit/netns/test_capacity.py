@@ -26,7 +26,7 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
         pytest.param(
             NEED,
             replace(ROOM, neighbours_used=1018),
-            "neighbour table.* about 7 entries and 1,018 are in use.* ends at 1,024",
+            "neighbour table.* about 7 entries and 1,018 are in use.* is limited to 1,024",
             "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=4096",
             id="neighbours",
         ),

@@ -135,5 +135,5 @@ def test_the_banner_says_what_is_emulated() -> None:
     assert NetnsProvider().banner(cluster(windows=1)) == f"{said}; Windows node win1 is emulated"
     off = NetnsProvider(frozenset({"WIN-HOST-SERVICE"}))
     assert off.banner(cluster(windows=2)) == (
-        f"{said}; Windows nodes win1, win2 are emulated, not obeying WIN-HOST-SERVICE"
+        f"{said}; Windows nodes win1, win2 are emulated, without rule WIN-HOST-SERVICE"
     )

@@ -63,7 +63,7 @@ def test_an_answer_that_was_not_collected_is_an_error_and_no_wrong_answer() -> N
     found = told(probe(), lines, {"7-hostname": "worker1-p1"})
     assert (found.status, found.detail) == (
         "error",
-        "clientip: what it answered could not be collected from the pod",
+        "clientip: the answer could not be read from the pod",
     )
 
 

@@ -98,4 +98,4 @@ def test_an_old_python_goes_on_as_a_newer_one_or_says_what_it_is(
     with pytest.raises(SystemExit):
         bootstrap.main()
     assert tried[-1] == "python3.11"
-    assert "it needs Python 3.11 or newer, and python3 is 3.9.2" in capsys.readouterr().out
+    assert "it needs Python 3.11 or newer, but python3 is 3.9.2" in capsys.readouterr().out

@@ -107,7 +107,7 @@ def test_how_a_machine_is_is_asked_without_the_agent() -> None:
     [
         ((127, b"", ""), "the machine has no 'python3'"),
         ((1, b"", "Traceback\nKeyError: 'x'\n"), "exit code 1; KeyError: 'x'"),
-        ((0, b"", ""), "exit code 0; it said nothing"),
+        ((0, b"", ""), "exit code 0; no output"),
         ((0, b"Welcome!\n", ""), "not an agent's line, b'Welcome!"),
         ((0, b'{"joke": 1}\n', ""), "not an agent's line, b'{\"joke\": 1}"),
         ((255, b'{"done": true}\n', "lost"), "exit code 255; lost"),

@@ -152,7 +152,7 @@ def test_a_machine_that_falls_silent_is_given_up() -> None:
     found = campaign.run([a_probe(0, "a"), a_probe(1, "b")], lambda _: None)
     hanging.gate.set()
     assert found[0].status == "ok"
-    assert found[1].detail == "cannot probe: machine 'b' has said nothing for 0.2 s"
+    assert found[1].detail == "cannot probe: no output from machine 'b' for 0.2 s"
 
 
 def test_a_defect_is_not_taken_for_a_network_fault() -> None:

@@ -208,9 +208,9 @@ def test_half_an_answer_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "why"),
     [
-        (200, b"ok", "no health check"),
-        (200, b"[1]", "no health check"),
-        (200, b'{"localEndpoints": null}', "no health check"),
+        (200, b"ok", "not a health check"),
+        (200, b"[1]", "not a health check"),
+        (200, b'{"localEndpoints": null}', "not a health check"),
         (200, b'{"localEndpoints": 0}', "status 200 with 0 local backends"),
         (503, b'{"localEndpoints": 2}', "status 503 with 2 local backends"),
     ],
@@ -311,7 +311,7 @@ def _of(*servers: Server) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "answer: no TLS handshake: "),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], "answer: TLS handshake failed: "),
         ([b""], "answer: the connection ended after 0 bytes"),
         ([b"\x16", b""], "answer: the connection ended after 1 bytes"),
         ([ConnectionResetError(104, "")], "answer: connection reset by peer"),
@@ -324,7 +324,7 @@ def test_what_speaks_no_tls_is_a_wrong_answer(script: list[Any], why: str) -> No
 
 
 def test_nonsense_in_place_of_a_handshake_is_told() -> None:
-    with pytest.raises(WireError, match="no TLS handshake: "):
+    with pytest.raises(WireError, match="TLS handshake failed: "):
         Handshake().read(b"\x00" * 64)
 
 

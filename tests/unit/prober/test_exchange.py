@@ -137,4 +137,4 @@ def test_a_datagram_of_another_probe_is_wrong() -> None:
     stray = echo(protocol.datagram(1, b"x" * 40, fragments=False))
     outcome, _ = fly(ToldSocket(recv=[stray]), protocol="udp")
     assert outcome.status == "wrong"
-    assert "answer no datagram of this probe" in outcome.detail
+    assert "match no datagram of this probe" in outcome.detail

@@ -127,9 +127,9 @@ def refused(answer: dns.message.Message) -> str:
 
 
 def test_an_answer_to_something_else_is_not_taken() -> None:
-    assert refused(message(number=8)) == "an answer to another question"
-    assert refused(message(flags=0)) == "an answer to another question"
-    assert refused(message("other.")) == "an answer for another name"
+    assert refused(message(number=8)) == "an answer to a different query"
+    assert refused(message(flags=0)) == "an answer to a different query"
+    assert refused(message("other.")) == "an answer for a different name"
     assert refused(message(flags=dns.flags.QR | dns.flags.TC)) == "the answer is cut short"
 
 
@@ -141,5 +141,5 @@ def test_a_server_that_cannot_answer_is_quoted() -> None:
 
 @pytest.mark.parametrize("name", ["a..b.", "x" * 64 + "."])
 def test_what_is_no_domain_name_cannot_be_asked(name: str) -> None:
-    with pytest.raises(WireError, match="is no domain name"):
+    with pytest.raises(WireError, match="is not a domain name"):
         lab_dns.make_question(name, 7)

@@ -99,6 +99,6 @@ def test_this_machine_is_asked_directly() -> None:
 
 
 def test_tls_carries_no_shell_and_says_what_does() -> None:
-    with pytest.raises(UsageError, match="carries no shell") as caught:
+    with pytest.raises(UsageError, match="provides no shell") as caught:
         shell_of(Hypervisor(name="one", uri="qemu+tls://hv1/system"))
     assert "qemu+ssh://root@hv1/system" in caught.value.hint

@@ -55,9 +55,9 @@ CASES: dict[str, tuple[dict[str, int | None], RunResult | None, Fate, str]] = {
     "no result is left": ({"up": 0, "test": 0, "down": 0}, None, "broken", "test said"),
     "no cells": ({"up": 0, "test": 0, "down": 0}, EMPTY, "broken", "no cells"),
     "down fails": ({"up": 0, "test": 0, "down": 3}, HEALTHY, "broken", "down said"),
-    "no down": ({"up": 0, "test": 0}, HEALTHY, "broken", "never begun"),
+    "no down": ({"up": 0, "test": 0}, HEALTHY, "broken", "was not started"),
     "the sweep takes too long": ({"sweep": None}, None, "broken", "'sweep' was not"),
-    "nothing begun": ({}, None, "broken", "never begun"),
+    "nothing begun": ({}, None, "broken", "was not started"),
 }
 
 
@@ -211,7 +211,7 @@ def test_summary_says_each_scenario_and_what_changed() -> None:
     page = html.fromstring(night_to_html(compared))
     assert f"{none}: services." in page.text_content()
     stopped = night(replace(scenario("overlay", "stopped"), stages=stages(up=0, test=None)))
-    assert plain_lines(stopped)[-1].startswith("There is nothing to compare")
+    assert plain_lines(stopped)[-1].startswith("Nothing to compare")
 
 
 def test_each_scenario_is_told_against_its_own_night() -> None:

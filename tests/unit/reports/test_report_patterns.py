@@ -119,9 +119,9 @@ def test_known_limits_are_gathered_by_rule_with_their_count() -> None:
 
 def test_known_limits_that_a_broken_path_hid_are_counted() -> None:
     (first, *others) = (r for r in healthy().results if r.verdict == "known-limit")
-    hidden = replace(first, detail=f"{first.expectation.reason}; not put to the test: a reason")
+    hidden = replace(first, detail=f"{first.expectation.reason}; not tested: a reason")
     (group, *_) = limit_groups([hidden, *(o for o in others if o.expectation == first.expectation)])
-    assert group.sentence.endswith(f"({group.rule}); 1 of them not put to the test")
+    assert group.sentence.endswith(f"({group.rule}); 1 of them not tested")
 
 
 HOSTS = {

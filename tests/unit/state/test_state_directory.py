@@ -121,7 +121,7 @@ def test_a_state_directory_is_refused_where_others_can_move_it_away(state: Path)
 
 def test_a_shared_directory_itself_is_no_state_directory(state: Path) -> None:
     state.chmod(0o1777)
-    with pytest.raises(StateError, match="is for everyone") as raised:
+    with pytest.raises(StateError, match="is shared by all users") as raised:
         require_own(state)
     assert raised.value.hint.startswith("use a directory of your own in it")
 

@@ -244,7 +244,7 @@ def test_a_circle_is_found() -> None:
         changed(intent, "router", routes=back),
         pods(intent, one.pods[-1].name, other.pods[-1].name),
     )
-    assert "goes in circles" in path.end
+    assert "loops at" in path.end
 
 
 def test_an_unknown_source_is_told_apart() -> None:
