@@ -270,7 +270,7 @@ def set_clock(shell: WindowsShell) -> None:
 
 
 WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
-WHY = "pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
+WHY = f"pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
 
 
 @dataclass(frozen=True, slots=True)
