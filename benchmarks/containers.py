@@ -1,7 +1,9 @@
 """Real clusters on system containers: each step of ``lab up``, the matrix, memory, and down.
 
-Beside each is the same scenario on namespaces, in the same run. Needs root, the bundle of the
-tests (tests/bundle/README.md), and nothing else at work on the machine's inotify instances.
+Beside each is the same scenario on namespaces, in the same run. A busy machine takes longer, so
+the seconds of processors that the command and the lab's machines took are printed too, and the
+machine's load. Needs root, the bundle of the tests (tests/bundle/README.md), and nothing else at
+work on the machine's inotify instances.
 
     python benchmarks/containers.py
 """
@@ -10,15 +12,19 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from lab.providers.netns.entry import list_holders
 from lab.providers.nspawn import cgroups
+from lab.providers.nspawn.holder import KIND
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 ENOUGH_SECONDS = 600
@@ -33,9 +39,19 @@ CLUSTERS = {
 """Control planes and workers."""
 
 
-def lab(state: Path, *words: str) -> tuple[float, str]:
-    """Seconds that the command takes as a whole process, and what it tells on standard error."""
-    started = time.perf_counter()
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a command took, as a whole process."""
+
+    seconds: float
+    processors: float
+    """Seconds of them; without those of the lab's machines."""
+    said: str
+
+
+def lab(state: Path, *words: str) -> Took:
+    """Run a command."""
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-m", "lab", *words],
         env={**os.environ, "HYBRIDLAB_STATE": str(state)},
@@ -46,7 +62,20 @@ def lab(state: Path, *words: str) -> tuple[float, str]:
     )
     if done.returncode:
         sys.exit(f"lab {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
-    return time.perf_counter() - started, done.stderr + done.stdout
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Took(seconds, used, done.stderr + done.stdout)
+
+
+def processor_seconds(token: str) -> float:
+    """What the lab's machines have taken of the processors so far."""
+    for group in cgroups.hierarchies().groups(token):
+        if (group / "cpuacct.usage").exists():
+            return int((group / "cpuacct.usage").read_text()) / 1e9
+        if (group / "cpu.stat").exists() and "usage_usec" in (group / "cpu.stat").read_text():
+            stat = dict(map(str.split, (group / "cpu.stat").read_text().splitlines()))
+            return int(stat["usage_usec"]) / 1e6
+    return 0.0
 
 
 def working_set_mib(token: str) -> int:
@@ -70,23 +99,30 @@ def line(what: str, figure: str, remark: str = "") -> None:
 def measure(name: str, scenario: Path, state: Path) -> None:
     """One cluster's life, and the same scenario on namespaces."""
     words = ("up", str(scenario), "--only", "linux", "--name", "bench", "--provider")
-    seconds: dict[str, dict[str, float]] = {}
-    for provider in ("nspawn", "netns"):
-        took = seconds[provider] = {}
-        known = cgroups.tokens(cgroups.hierarchies())
-        took["up"], said = lab(state, *words, provider)
-        if provider == "nspawn":
-            steps = re.search(r"took (.*)", said)
-            (token,) = cgroups.tokens(cgroups.hierarchies()) - known
+    commands = {"up": (*words, "nspawn"), "up again": (*words, "nspawn"), "test": ("test", "bench")}
+    token, before, said = "", 0.0, dict[str, str]()
+    figures: list[tuple[str, float, float, float]] = []
+    for command, wanted in commands.items():
+        took = lab(state, *wanted)
+        if not token:
+            token = next(one.token for one in list_holders(KIND) if state in one.directory.parents)
             memory = working_set_mib(token)
-        took["up again"], _ = lab(state, *words, provider)
-        took["test"], tested = lab(state, "test", "bench")
-        took["down"], _ = lab(state, "down", "bench")
-    for command, taken in seconds["nspawn"].items():
-        beside = seconds["netns"][command]
-        line(f"{name}: lab {command}", f"{taken:.1f} s", f"on namespaces {beside:.2f} s")
-    cells = re.search(r"([\d,]+) cells: .*", tested)
+        used = processor_seconds(token)
+        figures.append((command, took.seconds, took.processors + used - before, os.getloadavg()[0]))
+        before, said[command] = used, took.said
+    took = lab(state, "down", "bench")
+    figures.append(("down", took.seconds, took.processors, os.getloadavg()[0]))
+    commands |= dict.fromkeys(("up", "up again"), (*words, "netns")) | {"down": ("down", "bench")}
+    for command, seconds, processors, load in figures:
+        beside = lab(state, *commands[command]).seconds
+        line(
+            f"{name}: lab {command}",
+            f"{seconds:.1f} s",
+            f"{processors:.1f} s of processors, load {load:.1f}; on namespaces {beside:.2f} s",
+        )
+    cells = re.search(r"([\d,]+) cells: .*", said["test"])
     line(f"{name}: memory", f"{memory} MiB", cells[0] if cells else "")
+    steps = re.search(r"took (.*)", said["up"])
     print(f"  {steps[1] if steps else ''}", flush=True)
 
 

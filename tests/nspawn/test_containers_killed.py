@@ -36,6 +36,13 @@ def test_down_after_a_kill_leaves_nothing(labs: ContainerLabs, step: str) -> Non
     assert labs.left() == set()
 
 
+def test_down_of_a_suspended_lab_leaves_nothing(labs: ContainerLabs) -> None:
+    labs.up()
+    labs.run("suspend", "small")
+    labs.run("down", "small")
+    assert labs.left() == set()
+
+
 def test_down_removes_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
     labs.up()
     holder = labs.holder()

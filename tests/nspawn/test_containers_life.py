@@ -80,6 +80,9 @@ def test_a_suspended_lab_goes_on_where_it_was(lab: ContainerLabs) -> None:
     before = lab.run("exec", "small", "worker", "--", *STARTED).stdout
     assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
     assert "is suspended" in lab.run("status", "small", code=3).stdout
+    for command in ("exec", "ssh"):
+        refused = lab.run(command, "small", "worker", "--", "true", code=3).stderr
+        assert "the lab is suspended" in refused
     story = lab.up().stderr
     assert story.count("resumed") == 4
     assert "booted" not in story
@@ -101,10 +104,39 @@ def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: Contai
 
 
 def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> None:
-    containers.switch_off(lab.holder(), "worker")
+    os.kill(containers.leaders(lab.holder())["worker"].pid, signal.SIGKILL)
+    Deadline(SECONDS).wait(
+        "the worker to be off",
+        lambda: containers.leaders(lab.holder()),
+        until=lambda there: "worker" not in there,
+    )
     assert "worker is off" in lab.run("status", "small", code=3).stdout
     lab.run("exec", "small", "worker", "--", "true", code=3)
     assert "booted worker" in lab.up().stderr
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_a_machine_that_outlives_its_systemd_nspawn_is_ended_before_it_boots(
+    lab: ContainerLabs,
+) -> None:
+    before = containers.leaders(lab.holder())["worker"]
+    status = Path(f"/proc/{before.pid}/status").read_text()
+    os.kill(int(status.partition("PPid:\t")[2].split()[0]), signal.SIGKILL)
+    Deadline(SECONDS).wait(
+        "its systemd-nspawn to end",
+        lambda: containers.leaders(lab.holder()),
+        until=lambda there: "worker" not in there,
+    )
+    assert before.runs()
+    assert "booted worker" in lab.up().stderr
+    assert not before.runs()
+    lab.run("test", "small", "-k", "pod-pod")
+
+
+def test_a_suspended_lab_whose_holder_is_killed_is_switched_on_again(lab: ContainerLabs) -> None:
+    lab.run("suspend", "small")
+    os.kill(lab.holder(), signal.SIGKILL)
+    assert "booted master, worker, router, client" in lab.up().stderr
     lab.run("test", "small", "-k", "pod-pod")
 
 

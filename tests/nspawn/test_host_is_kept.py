@@ -65,6 +65,7 @@ def opened_here() -> list[str]:
     ("attempt", "came_of_it"),
     [
         ("settings", []),
+        ("opened for writing", []),
         ("clock", errno.EPERM),
         ("files of the kernel", {}),
         ("needed", {}),  # what Kubernetes needs of devices is there

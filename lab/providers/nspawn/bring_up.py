@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +21,7 @@ from lab.providers.machines.bundles import Bundled
 from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.netns.entry import HolderEntry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks
+from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.containers import Container
 from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import NspawnLayout
@@ -97,14 +97,13 @@ class NspawnBringUp:
         entry = holder.entry(self.lab)
         named = networks.bridges(self.intent.segments)
         ours = containers.containers(self.lab, self.intent, self._layout)
-        there = containers.leaders(entry.pid)
-        self._remove_strangers(entry, there)
+        hierarchies = holder.hierarchies(entry.pid)
+        self._remove_strangers(entry, hierarchies)
         with ThreadPoolExecutor(max_workers=len(ours)) as pool:
-            jobs = [pool.submit(self._prepare, one, entry) for one in ours]
+            jobs = [pool.submit(self._prepare, one, entry, hierarchies) for one in ours]
         for job in jobs:
             job.result()
         began = time.monotonic()
-        hierarchies = holder.hierarchies(entry.pid)
         started = []
         there = containers.leaders(entry.pid)
         for one in ours:
@@ -121,18 +120,18 @@ class NspawnBringUp:
         if started:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
-    def _remove_strangers(self, entry: HolderEntry, there: Mapping[str, containers.Leader]) -> None:
+    def _remove_strangers(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
         """Switch machines off that the scenario no longer has, or that are to be rebuilt."""
         wanted = {
             one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
         }
-        for name in there:
+        for name in containers.leaders(entry.pid):
             if name not in wanted or not containers.made_from(wanted[name]):
-                containers.remove(entry, self.lab, name)
+                containers.remove(entry, hierarchies, self.lab, name)
 
-    def _prepare(self, one: Container, entry: HolderEntry) -> None:
+    def _prepare(self, one: Container, entry: HolderEntry, hierarchies: Hierarchies) -> None:
         if not containers.made_from(one):
-            containers.remove(entry, self.lab, one.name)
+            containers.remove(entry, hierarchies, self.lab, one.name)
             containers.write_disk(one)
 
     def _wait(

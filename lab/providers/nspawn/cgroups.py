@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -163,6 +164,26 @@ def is_frozen(there: Hierarchies, token: str, machine: str) -> bool:
             if there.unified:
                 return (own / "cgroup.freeze").read_text(encoding="ascii").strip() == "1"
     return False
+
+
+def thaw(token: str) -> None:
+    """Let all machines of a lab go on: with cgroup v1 nothing ends a frozen process."""
+    for group in _groups():
+        if group.name == f"{_PREFIX}{token}":
+            for state in group.glob("*/freezer.state"):
+                _write(state, "THAWED")
+
+
+def end(there: Hierarchies, token: str, machine: str) -> bool:
+    """Kill every process of a machine, frozen or not; whether there was none."""
+    groups = (group / machine for group in there.groups(token))
+    found = {process for group in groups for process in members(group)}
+    for process in found:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    if found:
+        freeze(there, token, machine, frozen=False)
+    return not found
 
 
 def members(group: Path) -> Iterator[int]:

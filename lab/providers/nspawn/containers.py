@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import signal
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from ipaddress import IPv4Interface
 from pathlib import Path
@@ -47,7 +47,7 @@ _BOUND = {
 another one, as a container's is, and databases are quicker without."""
 _BUNDLE_PLACE = "/run/hybridlab/bundle"
 _MADE_FROM = "made-from"
-_FORM = "2"
+_FORM = "3"
 """Changes when a machine is made differently from the same inputs."""
 _BOOT_SECONDS = 60.0
 _OFF_SECONDS = 20.0
@@ -223,8 +223,12 @@ def switch_on(
 ) -> None:
     """Start a machine whose disk is there. It boots on its own afterwards.
 
-    Raises BrokenError when it cannot be started.
+    What it runs outlives systemd-nspawn, and when frozen, its holder: that is ended first.
+
+    Raises BrokenError when it cannot be started. Raises DeadlineError when something of it does not
+    end.
     """
+    switch_off(hierarchies, one.lab, one.name)
     groups = cgroups.make(hierarchies, one.lab.token, one.name, one.limits())
     start = one.start(groups, bridges)
     own, root = disk(one.lab, one.name), one.layout.roots[one.machine.hardware.image]
@@ -307,29 +311,21 @@ def _booted(nspawn: int) -> Iterator[Leader]:
             yield Leader(int(child), since)
 
 
-def switch_off(holder: int, machine: str) -> None:
-    """Cut a machine's power: its systemd is killed, and with it all that it runs.
+def switch_off(hierarchies: Hierarchies, lab: LabHandle, machine: str) -> None:
+    """Cut a machine's power: all that it runs is killed.
 
     Raises DeadlineError when it has not gone in time.
     """
-    leader = leaders(holder).get(machine)
-    if leader is None:
-        return
-    with suppress(ProcessLookupError):
-        os.kill(leader.pid, signal.SIGKILL)
-    Deadline(_OFF_SECONDS).wait(
-        f"switching '{machine}' off",
-        lambda: leaders(holder).get(machine),
-        until=lambda there: there is None,
-    )
+    end = partial(cgroups.end, hierarchies, lab.token, machine)
+    Deadline(_OFF_SECONDS).wait(f"switching '{machine}' off", end)
 
 
-def remove(entry: HolderEntry, lab: LabHandle, machine: str) -> None:
+def remove(entry: HolderEntry, hierarchies: Hierarchies, lab: LabHandle, machine: str) -> None:
     """Switch a machine off and take its disk away.
 
     Raises DeadlineError when it has not gone in time.
     """
-    switch_off(entry.pid, machine)
+    switch_off(hierarchies, lab, machine)
     root = RUN / "roots" / machine
 
     def inside() -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from lab._errors import BrokenError
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, Guests
+from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn import holder as holders
-from lab.providers.nspawn import preflight
 from lab.providers.nspawn.cgroups import OUTSIDE, Hierarchies
 from lab.providers.nspawn.containers import Leader, leaders
 from lab.providers.nspawn.layout import NspawnLayout
@@ -148,9 +148,17 @@ class ContainerGuests(Guests):
         yield f"https://{self.address(machine)}:{port}"
 
     def _groups(self, machine: str) -> tuple[Path, ...]:
+        """The machine's control groups.
+
+        Raises BrokenError when they are frozen: whoever entered them would be, too.
+        """
         if self._hierarchies is None:
             assert self._holder is not None, "the machine is on"
             self._hierarchies = holders.hierarchies(self._holder)
+        if cgroups.is_frozen(self._hierarchies, self._lab.token, machine):
+            raise BrokenError(
+                f"entering machine '{machine}'", "it is suspended", "'lab up' lets it go on"
+            )
         return tuple(group / machine for group in self._hierarchies.groups(self._lab.token))
 
     def _leader(self, machine: str) -> int | None:

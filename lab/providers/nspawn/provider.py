@@ -272,6 +272,8 @@ class NspawnProvider(MachinesProvider):
 
         Raises DeadlineError when one is still there after 10 s.
         """
+        if not owner:
+            cgroups.thaw(lab.token)
         ended = holders.destroy_holders(lab, owner, holder.KIND)
         if not owner:
             for what, remove in (

@@ -43,6 +43,8 @@ DROPPED = (
 )
 """Capabilities that act on the host and that neither systemd nor Kubernetes needs."""
 _ONLINE = "/sys/devices/system/cpu/online"
+_READ_ONLY = "/proc/mtrr"
+"""Root writes the host's memory types there; systemd-nspawn leaves it as it is."""
 _HIDDEN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
 _ENVIRONMENT = {"SYSTEMD_SECCOMP": "0", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}
 """No filter of system calls, which containers would inherit; ``/proc/sys/net`` can be written."""
@@ -192,6 +194,7 @@ def first_process(memory_mib: int, cpus: int) -> Mapping[str, str]:
             f"mount --bind {folder}/{name} {place} && mount -o remount,bind,ro {place}"
             for name, place in (("meminfo", "/proc/meminfo"), ("online", _ONLINE))
         ),
+        f"[ ! -e {_READ_ONLY} ] || mount -o bind,ro {_READ_ONLY} {_READ_ONLY}",
         *(f"[ ! -d {path} ] || mount -t tmpfs -o ro none {path}" for path in _HIDDEN),
         "exec /usr/lib/systemd/systemd",
     ]

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable
@@ -48,6 +49,28 @@ def settings() -> list[str]:
             path = Path(directory) / name
             if path.stat().st_mode & 0o200 and not outcome(lambda p=path: rewrite(p)):
                 found.append(str(path.relative_to(root)))
+    return found
+
+
+def opened_for_writing() -> list[str]:
+    """Files of the kernel that do: not processes', control groups', settings; nothing is written.
+
+    Whoever opens those of ``/proc/pressure`` can only ask to be told of it.
+    """
+    found = []
+    for root in ("/proc", "/sys"):
+        for directory, below, names in os.walk(root):
+            if directory == "/proc":
+                own = {"self", "thread-self", "sys", "pressure"}
+                below[:] = [one for one in below if not one.isdigit() and one not in own]
+            if directory == "/sys/fs":
+                below.remove("cgroup")
+            for path in (Path(directory, name) for name in names):
+                mode = path.lstat().st_mode
+                if not stat.S_ISREG(mode) or not mode & 0o222:
+                    continue
+                if not outcome(lambda p=path: os.close(os.open(p, os.O_WRONLY | os.O_NONBLOCK))):
+                    found.append(str(path))
     return found
 
 
@@ -99,6 +122,7 @@ def main() -> None:
     )
     said = {
         "settings": settings(),
+        "opened for writing": opened_for_writing(),
         "module": call(INIT_MODULE, b"", 0, b""),
         "clock": outcome(lambda: time.clock_settime(time.CLOCK_REALTIME, time.time())),
         "files of the kernel": {one: found for one in KERNEL_FILES if (found := names(Path(one)))},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -74,6 +75,20 @@ def test_limits_are_above_the_root_that_a_machine_sees(tmp_path, monkeypatch):
         "worker",
     ]
     assert {path.name for path in own.iterdir() if path.is_dir()} == {"inside", "outside"}
+
+
+def test_a_machine_ends_with_all_that_is_in_its_groups_frozen_or_not(tmp_path):
+    machine = tmp_path / f"hybridlab-{TOKEN}" / "worker"
+    (machine / "inside/kubepods").mkdir(parents=True)
+    (machine / "freezer.state").write_text("FROZEN")
+    there, members = Hierarchies(False, (tmp_path,)), machine / "inside/kubepods/cgroup.procs"
+    with subprocess.Popen(("sleep", "600")) as process:
+        members.write_text(f"{process.pid}\n")
+        assert not cgroups.end(there, TOKEN, "worker")
+        assert process.wait(60) == -signal.SIGKILL
+    assert (machine / "freezer.state").read_text() == "THAWED"
+    members.write_text("")
+    assert cgroups.end(there, TOKEN, "worker")
 
 
 def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
