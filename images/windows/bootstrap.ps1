@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-The first logon of an installation: makes a fresh Windows reachable over WinRM and SSH.
-
-.DESCRIPTION
-Run by the answer file from the root of the answer medium. Tells of each step on COM1; opens the
-ports last and says "phase ready". Log: C:\hybridlab\log\bootstrap.log.
-#>
+# The first logon of an installation: makes a fresh Windows reachable over WinRM and SSH.
+# Run by the answer file from the root of the answer medium. Tells of each step on COM1; opens the
+# ports last and says "phase ready". Log: C:\hybridlab\log\bootstrap.log.
 [CmdletBinding()]
 param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'settings.json'))
 

@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-The first logon of a clone: makes one certain machine of a copy of a golden image.
-
-.DESCRIPTION
-Run by the answer file from the root of the clone's medium. The computer's name and the password
-are the answer file's work, the new SID is sysprep's: this script checks name and SID. Tells of
-each step on COM1; opens the ports last and says "phase ready". Log: C:\hybridlab\log\clone.log.
-#>
+# The first logon of a clone: makes one certain machine of a copy of a golden image.
+# Run by the answer file from the root of the clone's medium. The computer's name and the password
+# are the answer file's work, the new SID is sysprep's: this script checks name and SID. Tells of
+# each step on COM1; opens the ports last and says "phase ready". Log: C:\hybridlab\log\clone.log.
 [CmdletBinding()]
 param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'clone.json'))
 
@@ -40,24 +35,15 @@ $regionShape = @{
 }
 
 function Get-Mac {
-    <#
-    .SYNOPSIS
-    A MAC address as twelve hex digits, however it is written.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
+    # A MAC address as twelve hex digits, however it is written.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
     return ($Text -replace '[^0-9A-Fa-f]', '').ToUpperInvariant()
 }
 
 function Get-Adapter {
-    <#
-    .SYNOPSIS
-    The network adapter with a MAC address, and not the one of a virtual switch; $null where there
-    is none.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Mac)
+    # The network adapter with a MAC address, and not the one of a virtual switch; $null where there
+    # is none.
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Mac)
     $wanted = Get-Mac -Text $Mac
     return Get-NetAdapter -ErrorAction SilentlyContinue |
         Where-Object -FilterScript { (Get-Mac -Text "$($_.MacAddress)") -eq $wanted -and $_.Name -notlike 'vEthernet*' } |
@@ -65,12 +51,8 @@ function Get-Adapter {
 }
 
 function Set-AdapterName {
-    <#
-    .SYNOPSIS
-    Names adapters by their MAC addresses; who has another's name makes room first.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject[]]$Card)
+    # Names adapters by their MAC addresses; who has another's name makes room first.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject[]]$Card)
     foreach ($one in $Card) {
         $mac = Get-Mac -Text $one.mac
         $holder = Get-NetAdapter -Name $one.name -IncludeHidden -ErrorAction SilentlyContinue
@@ -85,10 +67,7 @@ function Set-AdapterName {
 }
 
 function Set-Address {
-    <#
-    .SYNOPSIS
-    Gives an interface its one IPv4 address and gateway, or leaves both to DHCP.
-    #>
+    # Gives an interface its one IPv4 address and gateway, or leaves both to DHCP.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [int]$Index,
@@ -114,10 +93,7 @@ function Set-Address {
 }
 
 function Set-Gateway {
-    <#
-    .SYNOPSIS
-    Gives an interface its default route, or none; another one goes.
-    #>
+    # Gives an interface its default route, or none; another one goes.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [int]$Index,

@@ -1,13 +1,8 @@
-<#
-.SYNOPSIS
-Installs containerd and crictl from archives that lie ready, and has containerd answer on its pipe.
-Without an archive its programs are in their folder already.
-
-.DESCRIPTION
-The configuration is containerd's own default with the places of CNI, the sandbox image and the
-folder of registries' mirrors put in; versions 2, 3 and 4 of its format are known (containerd 1.7,
-2.0 to 2.2, 2.3). Facts: version, config_version.
-#>
+# Installs containerd and crictl from archives that lie ready, and has containerd answer on its pipe.
+# Without an archive its programs are in their folder already.
+# The configuration is containerd's own default with the places of CNI, the sandbox image and the
+# folder of registries' mirrors put in; versions 2, 3 and 4 of its format are known (containerd 1.7,
+# 2.0 to 2.2, 2.3). Facts: version, config_version.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -36,10 +31,7 @@ $stamp = Join-Path -Path $folder -ChildPath 'hybridlab.sha256'
 $pipe = 'containerd-containerd'
 
 function Install-Archive {
-    <#
-    .SYNOPSIS
-    Unpacks an archive into a folder.
-    #>
+    # Unpacks an archive into a folder.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Archive,
@@ -53,13 +45,8 @@ function Install-Archive {
 }
 
 function Get-Section {
-    <#
-    .SYNOPSIS
-    The name of the table that a line of TOML opens, without quotes; empty for other lines.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Line)
+    # The name of the table that a line of TOML opens, without quotes; empty for other lines.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Line)
     $found = [regex]::Match($Line, '^\s*\[([^\[\]]+)\]\s*$')
     if (-not $found.Success) {
         return ''
@@ -68,13 +55,9 @@ function Get-Section {
 }
 
 function Set-TomlValue {
-    <#
-    .SYNOPSIS
-    The lines of a TOML text with one key of one table set; a key that is not there is added, a
-    table that is not there is an error.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
+    # The lines of a TOML text with one key of one table set; a key that is not there is added, a
+    # table that is not there is an error.
+    [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [AllowEmptyString()] [string[]]$Line,
         [Parameter(Mandatory)] [string]$Section,
@@ -110,13 +93,8 @@ function Set-TomlValue {
 }
 
 function Get-Configuration {
-    <#
-    .SYNOPSIS
-    The configuration wanted, as text, and the version of its format.
-    #>
-    [CmdletBinding()]
-    [OutputType([pscustomobject])]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # The configuration wanted, as text, and the version of its format.
+    [CmdletBinding()] [OutputType([pscustomobject])] param([Parameter(Mandatory)] [psobject]$Given)
     $lines = (Invoke-Native -Path $program -Arguments 'config', 'default').Output
     $said = [regex]::Match($lines -join "`n", '(?m)^\s*version\s*=\s*(\d+)')
     $version = if ($said.Success) { [int]$said.Groups[1].Value } else { 0 }
@@ -150,13 +128,8 @@ function Get-Configuration {
 }
 
 function Test-Stamp {
-    <#
-    .SYNOPSIS
-    Whether what is unpacked came out of these archives.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Digests)
+    # Whether what is unpacked came out of these archives.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Digests)
     if (-not (Test-Path -LiteralPath $stamp -PathType Leaf)) {
         return $false
     }
@@ -164,8 +137,7 @@ function Test-Stamp {
 }
 
 function Wait-Pipe {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [int]$Seconds)
+    [CmdletBinding()] param([Parameter(Mandatory)] [int]$Seconds)
     Wait-Until -What "containerd's pipe" -Seconds $Seconds -Condition {
         # To list all pipes fails when any has an odd name: "Illegal characters in path".
         if (Test-Path -LiteralPath "\\.\pipe\$pipe") {

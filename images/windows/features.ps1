@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-Installs roles and features, and Hyper-V with its hypervisor or without.
-
-.DESCRIPTION
-"hyper_v" is "none", "full", or "without-hypervisor" for a machine that cannot run one: the
-network's parts of Hyper-V are wanted all the same. Asks for a reboot where one is pending.
-Facts: features, hyper_v, hypervisor.
-#>
+# Installs roles and features, and Hyper-V with its hypervisor or without.
+# "hyper_v" is "none", "full", or "without-hypervisor" for a machine that cannot run one: the
+# network's parts of Hyper-V are wanted all the same. Asks for a reboot where one is pending.
+# Facts: features, hyper_v, hypervisor.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -24,20 +19,13 @@ $hyperV = 'Microsoft-Hyper-V'
 $hypervisor = 'Microsoft-Hyper-V-Online'
 
 function Get-OptionalState {
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [string]$Name)
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
     return [string](Get-WindowsOptionalFeature -Online -FeatureName $Name).State
 }
 
 function Install-Role {
-    <#
-    .SYNOPSIS
-    Installs a role or feature; answers whether it did, and whether a reboot is needed.
-    #>
-    [CmdletBinding()]
-    [OutputType([pscustomobject])]
-    param([Parameter(Mandatory)] [string]$Name)
+    # Installs a role or feature; answers whether it did, and whether a reboot is needed.
+    [CmdletBinding()] [OutputType([pscustomobject])] param([Parameter(Mandatory)] [string]$Name)
     $there = Get-WindowsFeature -Name $Name
     if (-not $there) {
         throw "there is no feature '$Name'"
@@ -58,12 +46,8 @@ function Install-Role {
 }
 
 function Set-Optional {
-    <#
-    .SYNOPSIS
-    Has DISM enable (all that it needs, too) or disable an optional feature.
-    #>
-    [CmdletBinding()]
-    [OutputType([pscustomobject])]
+    # Has DISM enable (all that it needs, too) or disable an optional feature.
+    [CmdletBinding()] [OutputType([pscustomobject])]
     param(
         [Parameter(Mandatory)] [string]$Name,
         [Parameter(Mandatory)] [bool]$Enabled

@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Makes the inbound rules of a node exactly those that are given; all others stay as they are.
-
-.DESCRIPTION
-Our rules are those whose name begins with "hybridlab-node-". Facts: rules.
-#>
+# Makes the inbound rules of a node exactly those that are given; all others stay as they are.
+# Our rules are those whose name begins with "hybridlab-node-". Facts: rules.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -27,19 +22,13 @@ $ruleShape = @{
 $ours = 'hybridlab-node-'
 
 function Get-Wish {
-    <#
-    .SYNOPSIS
-    What a rule says, in one line to compare by; it is kept as the rule's description.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [psobject]$Rule)
+    # What a rule says, in one line to compare by; it is kept as the rule's description.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Rule)
     return "$($Rule.protocol) ports $(@($Rule.ports) -join ',') from $(@($Rule.remote) -join ',')"
 }
 
 function Add-Rule {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Rule)
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Rule)
     $wanted = @{
         Name = "$ours$($Rule.name)"
         DisplayName = "$ours$($Rule.name)"

@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-Removes what an earlier life left in the Host Networking Service: policy lists, endpoints, networks.
-
-.DESCRIPTION
-Services that would make them anew are stopped first. Removing a network takes the computer off
-the net for seconds: the shell that asked may be cut off, and asks again. Facts: policies,
-endpoints, networks (how many went), kept.
-#>
+# Removes what an earlier life left in the Host Networking Service: policy lists, endpoints, networks.
+# Services that would make them anew are stopped first. Removing a network takes the computer off
+# the net for seconds: the shell that asked may be cut off, and asks again. Facts: policies,
+# endpoints, networks (how many went), kept.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

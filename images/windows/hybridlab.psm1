@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-What the scripts of this folder share: the serial console, settings, results, and the parts of
-Windows that more than one of them sets.
-
-.DESCRIPTION
-Written for Windows PowerShell 5.1. Every function can run twice; those that change something
-answer whether they did.
-#>
+# What the scripts of this folder share: the serial console, settings, results, and the parts of
+# Windows that more than one of them sets.
+# Written for Windows PowerShell 5.1. Every function can run twice; those that change something
+# answer whether they did.
 
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -28,12 +23,8 @@ $script:Policies = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\Sys
 # ---- the serial console and the log
 
 function Write-Log {
-    <#
-    .SYNOPSIS
-    Adds a line to the log; a log that cannot be written stops nothing.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Message)
+    # Adds a line to the log; a log that cannot be written stops nothing.
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Message)
     $line = '{0} {1}' -f (Get-Date).ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ'), $Message
     try {
         $null = New-Item -Path $script:LogFolder -ItemType Directory -Force
@@ -45,13 +36,8 @@ function Write-Log {
 }
 
 function ConvertTo-Plain {
-    <#
-    .SYNOPSIS
-    A text as one line of characters that cmd.exe leaves alone, at most 300 of them.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
+    # A text as one line of characters that cmd.exe leaves alone, at most 300 of them.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
     $plain = [regex]::Replace($Text, '[^A-Za-z0-9 _.,:;=+/\\@#*?\[\]{}$~''-]+', ' ')
     $plain = [regex]::Replace($plain, ' +', ' ').Trim()
     if ($plain -eq '') {
@@ -61,10 +47,7 @@ function ConvertTo-Plain {
 }
 
 function Write-Line {
-    <#
-    .SYNOPSIS
-    Says one line on the first serial port; a port that is busy or missing stops nothing.
-    #>
+    # Says one line on the first serial port; a port that is busy or missing stops nothing.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [ValidateSet('phase', 'step', 'failed', 'key', 'certificate')]
@@ -87,14 +70,12 @@ function Write-Line {
 }
 
 function Write-Phase {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [ValidateSet('sysprep', 'ready')] [string]$Name)
+    [CmdletBinding()] param([Parameter(Mandatory)] [ValidateSet('sysprep', 'ready')] [string]$Name)
     Write-Line -Word 'phase' -Rest $Name
 }
 
 function Write-Step {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [ValidatePattern('^[a-z0-9-]+$')] [string]$Name)
+    [CmdletBinding()] param([Parameter(Mandatory)] [ValidatePattern('^[a-z0-9-]+$')] [string]$Name)
     Write-Line -Word 'step' -Rest $Name
 }
 
@@ -110,16 +91,10 @@ function Write-Failure {
 # ---- programs, waiting, the registry, files
 
 function Invoke-Native {
-    <#
-    .SYNOPSIS
-    Runs a program to its end and checks its exit code.
-
-    .DESCRIPTION
-    Answers Code and Output (lines of standard output). Arguments must hold no double quote:
-    Windows PowerShell passes those on unescaped. Secrets have no business here.
-    #>
-    [CmdletBinding()]
-    [OutputType([pscustomobject])]
+    # Runs a program to its end and checks its exit code.
+    # Answers Code and Output (lines of standard output). Arguments must hold no double quote:
+    # Windows PowerShell passes those on unescaped. Secrets have no business here.
+    [CmdletBinding()] [OutputType([pscustomobject])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [string[]]$Arguments = @(),
@@ -144,10 +119,7 @@ function Invoke-Native {
 }
 
 function Wait-Until {
-    <#
-    .SYNOPSIS
-    Waits until a condition answers $true; it answers what it sees as long as it is not met.
-    #>
+    # Waits until a condition answers $true; it answers what it sees as long as it is not met.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$What,
@@ -168,12 +140,8 @@ function Wait-Until {
 }
 
 function Set-RegistryValue {
-    <#
-    .SYNOPSIS
-    Sets a value of the registry; answers whether it was another one before.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Sets a value of the registry; answers whether it was another one before.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [string]$Name,
@@ -195,12 +163,8 @@ function Set-RegistryValue {
 }
 
 function Remove-RegistryValue {
-    <#
-    .SYNOPSIS
-    Removes a value of the registry; answers whether there was one.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Removes a value of the registry; answers whether there was one.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [string]$Name
@@ -216,12 +180,8 @@ function Remove-RegistryValue {
 }
 
 function Set-TextFile {
-    <#
-    .SYNOPSIS
-    Writes an ASCII file; answers whether it was another one before.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Writes an ASCII file; answers whether it was another one before.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [AllowEmptyString()] [string]$Text
@@ -237,13 +197,8 @@ function Set-TextFile {
 }
 
 function Remove-IfThere {
-    <#
-    .SYNOPSIS
-    Removes files and folders; answers whether there were any.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string[]]$Path)
+    # Removes files and folders; answers whether there were any.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string[]]$Path)
     $found = @($Path | Where-Object -FilterScript { Test-Path -LiteralPath $_ })
     foreach ($one in $found) {
         Remove-Item -LiteralPath $one -Recurse -Force
@@ -252,13 +207,8 @@ function Remove-IfThere {
 }
 
 function Find-OnDrives {
-    <#
-    .SYNOPSIS
-    The first file of that name in the root of any drive; $null where there is none.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [string]$Name)
+    # The first file of that name in the root of any drive; $null where there is none.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
     foreach ($drive in Get-PSDrive -PSProvider FileSystem) {
         $path = Join-Path -Path $drive.Root -ChildPath $Name -ErrorAction SilentlyContinue
         if ($path -and (Test-Path -LiteralPath $path -PathType Leaf)) {
@@ -269,12 +219,8 @@ function Find-OnDrives {
 }
 
 function Protect-Path {
-    <#
-    .SYNOPSIS
-    Leaves a file or folder to Administrators and SYSTEM alone; what it inherited goes.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Path)
+    # Leaves a file or folder to Administrators and SYSTEM alone; what it inherited goes.
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Path)
     $folder = Test-Path -LiteralPath $Path -PathType Container
     $kind = if ($folder) { 'DirectorySecurity' } else { 'FileSecurity' }
     $flags = if ($folder) { 'ContainerInherit, ObjectInherit' } else { 'None' }
@@ -294,22 +240,14 @@ function Protect-Path {
 }
 
 function Get-Sha256 {
-    <#
-    .SYNOPSIS
-    SHA-256 of bytes, as 64 hex digits in lower case.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [byte[]]$Bytes)
+    # SHA-256 of bytes, as 64 hex digits in lower case.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [byte[]]$Bytes)
     $digest = [System.Security.Cryptography.SHA256]::Create().ComputeHash($Bytes)
     return [System.BitConverter]::ToString($digest).Replace('-', '').ToLowerInvariant()
 }
 
 function Confirm-Sha256 {
-    <#
-    .SYNOPSIS
-    Refuses a file that is not there, or another than was meant.
-    #>
+    # Refuses a file that is not there, or another than was meant.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -327,13 +265,9 @@ function Confirm-Sha256 {
 # ---- settings and results
 
 function Test-Kind {
-    <#
-    .SYNOPSIS
-    Whether a value read from JSON is of a kind: string, int, bool, object, each also as "kind[]"
-    (a list) and, but for lists, as "kind?" (may be null).
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Whether a value read from JSON is of a kind: string, int, bool, object, each also as "kind[]"
+    # (a list) and, but for lists, as "kind?" (may be null).
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [AllowEmptyCollection()]
         [object]$Value,
@@ -364,10 +298,7 @@ function Test-Kind {
 }
 
 function Confirm-Shape {
-    <#
-    .SYNOPSIS
-    Refuses an object that has not exactly the keys of a shape, each of its kind.
-    #>
+    # Refuses an object that has not exactly the keys of a shape, each of its kind.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Value,
@@ -391,12 +322,8 @@ function Confirm-Shape {
 }
 
 function Read-Settings {
-    <#
-    .SYNOPSIS
-    The settings in a JSON file, checked against their shape.
-    #>
-    [CmdletBinding()]
-    [OutputType([psobject])]
+    # The settings in a JSON file, checked against their shape.
+    [CmdletBinding()] [OutputType([psobject])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [hashtable]$Shape
@@ -411,13 +338,8 @@ function Read-Settings {
 }
 
 function ConvertTo-AsciiJson {
-    <#
-    .SYNOPSIS
-    JSON on one line, in ASCII alone: the console's code page does not matter.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [object]$Value)
+    # JSON on one line, in ASCII alone: the console's code page does not matter.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [object]$Value)
     $json = ConvertTo-Json -InputObject $Value -Compress -Depth 6
     return [regex]::Replace($json, '[^\x20-\x7e]', {
             param([System.Text.RegularExpressions.Match]$match)
@@ -426,16 +348,10 @@ function ConvertTo-AsciiJson {
 }
 
 function Invoke-Step {
-    <#
-    .SYNOPSIS
-    Runs a step that was asked for over a shell, and answers the exit code of its script.
-
-    .DESCRIPTION
-    The body gets the settings and a result to fill in: Changed, Reboot, Facts. What it puts out
-    is dropped. The last line of standard output is the result as JSON.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # Runs a step that was asked for over a shell, and answers the exit code of its script.
+    # The body gets the settings and a result to fill in: Changed, Reboot, Facts. What it puts out
+    # is dropped. The last line of standard output is the result as JSON.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [ValidatePattern('^[a-z0-9-]+$')] [string]$Name,
         [Parameter(Mandatory)] [string]$Settings,
@@ -457,12 +373,8 @@ function Invoke-Step {
 }
 
 function Complete-Step {
-    <#
-    .SYNOPSIS
-    Writes the result of a step as the last line of standard output; answers the exit code.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # Writes the result of a step as the last line of standard output; answers the exit code.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Name,
         [Parameter(Mandatory)] [psobject]$Result
@@ -485,9 +397,7 @@ function Complete-Step {
 # ---- first logons: an installation's and a clone's
 
 function Test-Done {
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Name)
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Name)
     $file = Join-Path -Path $script:StateFolder -ChildPath $Name
     if (-not (Test-Path -LiteralPath $file -PathType Leaf)) {
         return $false
@@ -496,23 +406,15 @@ function Test-Done {
 }
 
 function Set-Done {
-    <#
-    .SYNOPSIS
-    Notes that something is done for these settings, so that a second run leaves it alone.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Name)
+    # Notes that something is done for these settings, so that a second run leaves it alone.
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Name)
     $null = Set-TextFile -Path (Join-Path -Path $script:StateFolder -ChildPath $Name) -Text $script:Round
 }
 
 function Copy-Here {
-    <#
-    .SYNOPSIS
-    Copies a script and what lies beside it to C:\hybridlab, so that it can go on after a reboot,
-    whatever has become of the medium.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # Copies a script and what lies beside it to C:\hybridlab, so that it can go on after a reboot,
+    # whatever has become of the medium.
+    [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Script,
         [Parameter(Mandatory)] [string]$Settings
@@ -533,10 +435,7 @@ function Copy-Here {
 }
 
 function Register-Resumption {
-    <#
-    .SYNOPSIS
-    Has a script run at the next starts of Windows too, until it is through.
-    #>
+    # Has a script run at the next starts of Windows too, until it is through.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Name,
@@ -549,34 +448,25 @@ function Register-Resumption {
 }
 
 function Remove-Task {
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Name)
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Name)
     $found = @(Get-ScheduledTask -TaskName "hybridlab-$Name" -ErrorAction SilentlyContinue)
     $found | ForEach-Object -Process { Unregister-ScheduledTask -InputObject $_ -Confirm:$false }
     return $found.Count -gt 0
 }
 
 function New-PowerShellAction {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Arguments)
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Arguments)
     $shell = "$env:SystemRoot\System32\WindowsPowerShell\v1.0\powershell.exe"
     $line = "-NoProfile -NonInteractive -ExecutionPolicy Bypass $Arguments"
     return New-ScheduledTaskAction -Execute $shell -Argument $line
 }
 
 function Invoke-FirstLogon {
-    <#
-    .SYNOPSIS
-    Runs the steps of a first logon, tells of each on the serial console, opens the ports last,
-    and answers the exit code of its script.
-
-    .DESCRIPTION
-    One run at a time. A run that a reboot cut off is begun anew at the next start: every step
-    converges. A run that is through does nothing the second time.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # Runs the steps of a first logon, tells of each on the serial console, opens the ports last,
+    # and answers the exit code of its script.
+    # One run at a time. A run that a reboot cut off is begun anew at the next start: every step
+    # converges. A run that is through does nothing the second time.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [ValidatePattern('^[a-z]+$')] [string]$Name,
         [Parameter(Mandatory)] [string]$Script,
@@ -626,12 +516,8 @@ function Invoke-FirstLogon {
 }
 
 function Wait-Mutex {
-    <#
-    .SYNOPSIS
-    Takes a mutex; answers $true, or throws when another run has kept it all the time.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Takes a mutex; answers $true, or throws when another run has kept it all the time.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [System.Threading.Mutex]$Mutex,
         [Parameter(Mandatory)] [int]$Seconds
@@ -647,12 +533,8 @@ function Wait-Mutex {
 }
 
 function Write-Ready {
-    <#
-    .SYNOPSIS
-    Tells what to pin, opens the ports, and says so: nothing comes after.
-    #>
-    [CmdletBinding()]
-    param()
+    # Tells what to pin, opens the ports, and says so: nothing comes after.
+    [CmdletBinding()] param()
     Wait-Until -What 'sshd and WinRM to listen' -Seconds 120 -Condition {
         $ports = @(Get-NetTCPConnection -State Listen -ErrorAction SilentlyContinue |
                 ForEach-Object -Process { [int]$_.LocalPort })
@@ -670,12 +552,8 @@ function Write-Ready {
 # ---- the firewall
 
 function Open-Port {
-    <#
-    .SYNOPSIS
-    Lets SSH and WinRM in, on every network.
-    #>
-    [CmdletBinding()]
-    param()
+    # Lets SSH and WinRM in, on every network.
+    [CmdletBinding()] param()
     foreach ($rule in @(@('hybridlab-ssh', $script:SshPort), @('hybridlab-winrm', $script:WinRmPort))) {
         if (-not (Get-NetFirewallRule -Name $rule[0] -ErrorAction SilentlyContinue)) {
             $null = New-NetFirewallRule -Name $rule[0] -DisplayName $rule[0] -Direction Inbound -Action Allow -Protocol TCP -LocalPort $rule[1] -Profile Any
@@ -685,24 +563,16 @@ function Open-Port {
 }
 
 function Close-Port {
-    <#
-    .SYNOPSIS
-    Keeps SSH and WinRM out: our own rules go, those of Windows are switched off.
-    #>
-    [CmdletBinding()]
-    param()
+    # Keeps SSH and WinRM out: our own rules go, those of Windows are switched off.
+    [CmdletBinding()] param()
     Get-NetFirewallRule -Name 'hybridlab-ssh', 'hybridlab-winrm' -ErrorAction SilentlyContinue |
         Remove-NetFirewallRule
     Disable-WindowsPort
 }
 
 function Disable-WindowsPort {
-    <#
-    .SYNOPSIS
-    Switches off the rules that Windows itself has for SSH and for WinRM (5985 among them).
-    #>
-    [CmdletBinding()]
-    param()
+    # Switches off the rules that Windows itself has for SSH and for WinRM (5985 among them).
+    [CmdletBinding()] param()
     Get-NetFirewallRule -Name 'OpenSSH-Server*', 'sshd', 'WINRM-HTTP*' -ErrorAction SilentlyContinue |
         Where-Object -FilterScript { $_.Enabled -eq 'True' } |
         Disable-NetFirewallRule
@@ -711,13 +581,9 @@ function Disable-WindowsPort {
 # ---- OpenSSH
 
 function Install-OpenSsh {
-    <#
-    .SYNOPSIS
-    Sees to it that there is an sshd: from an archive of Win32-OpenSSH, or else Windows' own, which
-    Windows Update brings where it is not there yet.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Sees to it that there is an sshd: from an archive of Win32-OpenSSH, or else Windows' own, which
+    # Windows Update brings where it is not there yet.
+    [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Archive)
     if (Get-Service -Name 'sshd' -ErrorAction SilentlyContinue) {
         return $false
@@ -734,8 +600,7 @@ function Install-OpenSsh {
 }
 
 function Install-OpenSshArchive {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [string]$Archive)
+    [CmdletBinding()] param([Parameter(Mandatory)] [string]$Archive)
     $target = Join-Path -Path $env:ProgramFiles -ChildPath 'OpenSSH'
     $scratch = Join-Path -Path $env:ProgramFiles -ChildPath 'OpenSSH.unpacked'
     $null = Remove-IfThere -Path $scratch, $target
@@ -754,13 +619,8 @@ function Install-OpenSshArchive {
 }
 
 function Set-OpenSsh {
-    <#
-    .SYNOPSIS
-    Sets sshd up: keys alone, PowerShell as the shell, started with Windows.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$AuthorizedKey)
+    # Sets sshd up: keys alone, PowerShell as the shell, started with Windows.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$AuthorizedKey)
     $changed = $false
     $service = Get-Service -Name 'sshd'
     if ([string]$service.StartType -ne 'Automatic') {
@@ -784,12 +644,8 @@ function Set-OpenSsh {
 }
 
 function Start-Sshd {
-    <#
-    .SYNOPSIS
-    Starts sshd, which makes its configuration and host keys where they are missing.
-    #>
-    [CmdletBinding()]
-    param()
+    # Starts sshd, which makes its configuration and host keys where they are missing.
+    [CmdletBinding()] param()
     if ((Get-Service -Name 'sshd').Status -ne 'Running') {
         Start-Service -Name 'sshd'
     }
@@ -805,13 +661,8 @@ function Start-Sshd {
 }
 
 function Set-SshdConfig {
-    <#
-    .SYNOPSIS
-    Puts our options before all others in sshd_config: sshd takes the first of each.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param()
+    # Puts our options before all others in sshd_config: sshd takes the first of each.
+    [CmdletBinding()] [OutputType([bool])] param()
     $file = "$env:ProgramData\ssh\sshd_config"
     $head = "# hybridlab`r`nPubkeyAuthentication yes`r`nPasswordAuthentication no`r`nUseDNS no`r`n"
     $text = [System.IO.File]::ReadAllText($file)
@@ -823,12 +674,8 @@ function Set-SshdConfig {
 }
 
 function Set-AuthorizedKey {
-    <#
-    .SYNOPSIS
-    Makes one key the only one that administrators log in with; sshd insists on the rights.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Makes one key the only one that administrators log in with; sshd insists on the rights.
+    [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [ValidatePattern('^ssh-ed25519 [A-Za-z0-9+/=]+( .*)?$')] [string]$Key)
     $file = "$env:ProgramData\ssh\administrators_authorized_keys"
     $changed = Set-TextFile -Path $file -Text "$Key`r`n"
@@ -837,13 +684,8 @@ function Set-AuthorizedKey {
 }
 
 function Get-HostKey {
-    <#
-    .SYNOPSIS
-    sshd's public host key: kind and key, without the comment.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param()
+    # sshd's public host key: kind and key, without the comment.
+    [CmdletBinding()] [OutputType([string])] param()
     $text = [System.IO.File]::ReadAllText("$env:ProgramData\ssh\ssh_host_ed25519_key.pub")
     $found = [regex]::Match($text, '^(ssh-ed25519 [A-Za-z0-9+/=]+)')
     if (-not $found.Success) {
@@ -853,12 +695,8 @@ function Get-HostKey {
 }
 
 function Reset-HostKey {
-    <#
-    .SYNOPSIS
-    Has sshd make new host keys: those of the golden image belong to nobody.
-    #>
-    [CmdletBinding()]
-    param()
+    # Has sshd make new host keys: those of the golden image belong to nobody.
+    [CmdletBinding()] param()
     Stop-Service -Name 'sshd' -Force
     $folder = "$env:ProgramData\ssh"
     Get-ChildItem -LiteralPath $folder -Filter 'ssh_host_*' -File | Remove-Item -Force
@@ -868,10 +706,7 @@ function Reset-HostKey {
 # ---- WinRM
 
 function Enable-WinRm {
-    <#
-    .SYNOPSIS
-    Sets WinRM up over TLS with NTLM, in the order that is known to work; opens no port.
-    #>
+    # Sets WinRM up over TLS with NTLM, in the order that is known to work; opens no port.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address,
@@ -900,12 +735,8 @@ function Enable-WinRm {
 }
 
 function Set-WsManItem {
-    <#
-    .SYNOPSIS
-    Sets a value of WinRM's configuration; answers whether it was another one before.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Sets a value of WinRM's configuration; answers whether it was another one before.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [string]$Value
@@ -918,20 +749,14 @@ function Set-WsManItem {
 }
 
 function Set-WinRmQuota {
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [int]$TimeoutMs)
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [int]$TimeoutMs)
     return Set-WsManItem -Path 'WSMan:\localhost\MaxTimeoutms' -Value "$TimeoutMs"
 }
 
 function Get-OrNewCertificate {
-    <#
-    .SYNOPSIS
-    The certificate of this round, newly made if there is none: self-signed, with the computer's
-    name and the address, if one is known, as subject's alternative names.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address)
+    # The certificate of this round, newly made if there is none: self-signed, with the computer's
+    # name and the address, if one is known, as subject's alternative names.
+    [CmdletBinding()] param([Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address)
     $there = @(Get-OwnCertificate)
     if ((Test-Done -Name 'certificate') -and $there.Count -eq 1) {
         return $there[0]
@@ -959,27 +784,20 @@ function Get-OrNewCertificate {
 }
 
 function Get-OwnCertificate {
-    [CmdletBinding()]
-    param()
+    [CmdletBinding()] param()
     Get-ChildItem -Path 'Cert:\LocalMachine\My' |
         Where-Object -FilterScript { $_.FriendlyName -eq $script:CertificateName }
 }
 
 function Get-HttpsListener {
-    [CmdletBinding()]
-    param()
+    [CmdletBinding()] param()
     Get-ChildItem -Path 'WSMan:\localhost\Listener' |
         Where-Object -FilterScript { $_.Keys -contains 'Transport=HTTPS' }
 }
 
 function Get-ListenerThumbprint {
-    <#
-    .SYNOPSIS
-    The thumbprint that the HTTPS listener has; empty where there is no listener.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param()
+    # The thumbprint that the HTTPS listener has; empty where there is no listener.
+    [CmdletBinding()] [OutputType([string])] param()
     $listener = Get-HttpsListener | Select-Object -First 1
     if (-not $listener) {
         return ''
@@ -989,8 +807,7 @@ function Get-ListenerThumbprint {
 }
 
 function Get-ListenerCertificate {
-    [CmdletBinding()]
-    param()
+    [CmdletBinding()] param()
     $thumbprint = Get-ListenerThumbprint
     if (-not $thumbprint) {
         throw 'WinRM has no HTTPS listener'
@@ -999,10 +816,7 @@ function Get-ListenerCertificate {
 }
 
 function Set-Listener {
-    <#
-    .SYNOPSIS
-    Has WinRM's one HTTPS listener show a certificate; one with another certificate goes.
-    #>
+    # Has WinRM's one HTTPS listener show a certificate; one with another certificate goes.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)]
@@ -1020,30 +834,19 @@ function Set-Listener {
 # ---- accounts, autologon, answer files, time
 
 function Get-Administrator {
-    <#
-    .SYNOPSIS
-    The built-in administrator, whatever it is called here.
-    #>
-    [CmdletBinding()]
-    param()
+    # The built-in administrator, whatever it is called here.
+    [CmdletBinding()] param()
     Get-LocalUser | Where-Object -FilterScript { $_.SID.Value -match '^S-1-5-21-.*-500$' }
 }
 
 function Get-MachineSid {
-    [CmdletBinding()]
-    [OutputType([string])]
-    param()
+    [CmdletBinding()] [OutputType([string])] param()
     return (Get-Administrator).SID.Value -replace '-500$', ''
 }
 
 function Disable-Autologon {
-    <#
-    .SYNOPSIS
-    Undoes autologon: its values in the registry and its secret in the LSA.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param()
+    # Undoes autologon: its values in the registry and its secret in the LSA.
+    [CmdletBinding()] [OutputType([bool])] param()
     $changed = Set-RegistryValue -Path $script:WinLogon -Name 'AutoAdminLogon' -Kind String -Value '0'
     $names = @('AutoLogonCount', 'AutoLogonSID', 'DefaultUserName', 'DefaultDomainName', 'DefaultPassword')
     foreach ($name in $names) {
@@ -1058,13 +861,8 @@ function Disable-Autologon {
 }
 
 function Remove-LsaSecret {
-    <#
-    .SYNOPSIS
-    Removes a secret of the LSA; answers whether there was one.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Name)
+    # Removes a secret of the LSA; answers whether there was one.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Name)
     if (-not ('Hybridlab.LsaSecret' -as [type])) {
         Add-Type -TypeDefinition $script:LsaSecretSource
     }
@@ -1158,14 +956,9 @@ namespace Hybridlab
 '@
 
 function Remove-AnswerFile {
-    <#
-    .SYNOPSIS
-    Removes the answer files that Windows keeps: they hold passwords, and the next Setup would
-    take them before the one on its medium.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param()
+    # Removes the answer files that Windows keeps: they hold passwords, and the next Setup would
+    # take them before the one on its medium.
+    [CmdletBinding()] [OutputType([bool])] param()
     $kept = @(
         "$env:SystemRoot\Panther\unattend.xml",
         "$env:SystemRoot\Panther\autounattend.xml",
@@ -1182,13 +975,8 @@ function Remove-AnswerFile {
 }
 
 function Find-AnswerFile {
-    <#
-    .SYNOPSIS
-    Answer files in the root of any drive; sysprep would find them, and keep them for every clone.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
-    param()
+    # Answer files in the root of any drive; sysprep would find them, and keep them for every clone.
+    [CmdletBinding()] [OutputType([string[]])] param()
     foreach ($name in 'autounattend.xml', 'unattend.xml') {
         $path = Find-OnDrives -Name $name
         if ($path) {
@@ -1198,13 +986,8 @@ function Find-AnswerFile {
 }
 
 function Add-ToPath {
-    <#
-    .SYNOPSIS
-    Adds the folder to the computer's PATH; answers whether it was missing.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Folder)
+    # Adds the folder to the computer's PATH; answers whether it was missing.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Folder)
     $path = [Environment]::GetEnvironmentVariable('Path', 'Machine')
     if ($path -split ';' -contains $Folder) {
         return $false
@@ -1214,9 +997,7 @@ function Add-ToPath {
 }
 
 function Set-Zone {
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [string]$Id)
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Id)
     if ((Get-TimeZone).Id -eq $Id) {
         return $false
     }
@@ -1225,12 +1006,8 @@ function Set-Zone {
 }
 
 function Set-TimeServer {
-    <#
-    .SYNOPSIS
-    Takes the time from one server, and has the clock's service run from the start.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Takes the time from one server, and has the clock's service run from the start.
+    [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [ValidatePattern('^[A-Za-z0-9.:-]+$')] [string]$Server)
     $service = 'HKLM:\SYSTEM\CurrentControlSet\Services\W32Time'
     $peers = Set-RegistryValue -Path "$service\Parameters" -Name 'NtpServer' -Kind String -Value "$Server,0x8"
@@ -1247,15 +1024,9 @@ function Set-TimeServer {
 }
 
 function Invoke-AsSystem {
-    <#
-    .SYNOPSIS
-    Runs a program as SYSTEM, outside this session, and answers its exit code.
-
-    .DESCRIPTION
-    For programs that refuse a session that came over the network: wusa.exe does.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # Runs a program as SYSTEM, outside this session, and answers its exit code.
+    # For programs that refuse a session that came over the network: wusa.exe does.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [string]$Arguments,

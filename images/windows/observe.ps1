@@ -1,13 +1,8 @@
-<#
-.SYNOPSIS
-Says what the node's network is now, and how its services are. Changes nothing.
-
-.DESCRIPTION
-Each fact is a list of JSON texts, one an object: a step's result is told six levels deep, and
-HNS goes deeper. What cannot be asked stands in "absent" with the reason. Facts: version, networks,
-endpoints, policies, adapters, interfaces, addresses, routes, neighbours, listening, services, rules,
-statistics, proxies, logs, absent.
-#>
+# Says what the node's network is now, and how its services are. Changes nothing.
+# Each fact is a list of JSON texts, one an object: a step's result is told six levels deep, and
+# HNS goes deeper. What cannot be asked stands in "absent" with the reason. Facts: version, networks,
+# endpoints, policies, adapters, interfaces, addresses, routes, neighbours, listening, services, rules,
+# statistics, proxies, logs, absent.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -27,12 +22,8 @@ $shape = @{
 $current = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
 
 function Get-Answer {
-    <#
-    .SYNOPSIS
-    What a question finds, as JSON texts; where it fails, the reason is put into Absent.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
+    # What a question finds, as JSON texts; where it fails, the reason is put into Absent.
+    [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [string]$Name,
         [Parameter(Mandatory)] [hashtable]$Absent,
@@ -49,17 +40,13 @@ function Get-Answer {
 }
 
 function Get-Network {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     $keys = 'ID', 'Name', 'Type', 'ManagementIP', 'NetworkAdapterName', 'DrMacAddress', 'Subnets', 'Policies'
     return @(Get-HnsNetwork | Where-Object -FilterScript { $_ } | Select-Object -Property $keys)
 }
 
 function Get-Endpoint {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     $keys = @(
         'ID', 'Name', 'VirtualNetworkName', 'IPAddress', 'PrefixLength', 'MacAddress', 'GatewayAddress',
         'DNSServerList', 'DNSSuffix', 'IsRemoteEndpoint', 'State', 'SharedContainers', 'Policies')
@@ -67,17 +54,13 @@ function Get-Endpoint {
 }
 
 function Get-Balancer {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     $keys = 'ID', 'References', 'Policies'
     return @(Get-HnsPolicyList | Where-Object -FilterScript { $_ } | Select-Object -Property $keys)
 }
 
 function Get-Adapter {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetAdapter -IncludeHidden | ForEach-Object -Process {
         [ordered]@{
             name = $_.Name
@@ -89,9 +72,7 @@ function Get-Adapter {
 }
 
 function Get-IpInterface {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetIPInterface -AddressFamily 'IPv4' | ForEach-Object -Process {
         [ordered]@{
             name = $_.InterfaceAlias
@@ -105,18 +86,14 @@ function Get-IpInterface {
 }
 
 function Get-Address {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetIPAddress -AddressFamily 'IPv4' | ForEach-Object -Process {
         [ordered]@{ name = $_.InterfaceAlias; address = $_.IPAddress; length = $_.PrefixLength }
     }
 }
 
 function Get-Route {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetRoute -AddressFamily 'IPv4' | ForEach-Object -Process {
         [ordered]@{
             destination = $_.DestinationPrefix
@@ -128,9 +105,7 @@ function Get-Route {
 }
 
 function Get-Neighbour {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetNeighbor -AddressFamily 'IPv4' | ForEach-Object -Process {
         [ordered]@{
             address = $_.IPAddress
@@ -142,9 +117,7 @@ function Get-Neighbour {
 }
 
 function Get-Listener {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     Get-NetTCPConnection -State 'Listen' | ForEach-Object -Process {
         [ordered]@{ protocol = 'tcp'; address = $_.LocalAddress; port = $_.LocalPort }
     }
@@ -154,8 +127,7 @@ function Get-Listener {
 }
 
 function Get-NodeService {
-    [CmdletBinding()]
-    [OutputType([psobject])]
+    [CmdletBinding()] [OutputType([psobject])]
     param(
         [Parameter(Mandatory)] [string[]]$Names,
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Tasks
@@ -171,13 +143,8 @@ function Get-NodeService {
 }
 
 function Get-Rule {
-    <#
-    .SYNOPSIS
-    The firewall's inbound rules that are for one of these ports.
-    #>
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param([Parameter(Mandatory)] [string[]]$Ports)
+    # The firewall's inbound rules that are for one of these ports.
+    [CmdletBinding()] [OutputType([psobject])] param([Parameter(Mandatory)] [string[]]$Ports)
     $filters = @(Get-NetFirewallPortFilter | Where-Object -FilterScript {
             @($_.LocalPort | Where-Object -FilterScript { $Ports -contains "$_" }).Count -gt 0
         })
@@ -197,9 +164,7 @@ function Get-Rule {
 }
 
 function Get-Statistic {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     return Get-NetAdapterStatistics | ForEach-Object -Process {
         [ordered]@{
             name = $_.Name
@@ -214,12 +179,8 @@ function Get-Statistic {
 }
 
 function Get-LogEnd {
-    <#
-    .SYNOPSIS
-    The last lines of each service's log, FOLDER\SERVICE\SERVICE.log; none where there is no log.
-    #>
-    [CmdletBinding()]
-    [OutputType([psobject])]
+    # The last lines of each service's log, FOLDER\SERVICE\SERVICE.log; none where there is no log.
+    [CmdletBinding()] [OutputType([psobject])]
     param(
         [Parameter(Mandatory)] [string[]]$Names,
         [Parameter(Mandatory)] [string]$Folder,
@@ -235,9 +196,7 @@ function Get-LogEnd {
 }
 
 function Get-Proxy {
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param()
+    [CmdletBinding()] [OutputType([psobject])] param()
     foreach ($name in 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY') {
         $value = [System.Environment]::GetEnvironmentVariable($name, 'Machine')
         if ($value) {

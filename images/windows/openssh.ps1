@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Puts OpenSSH right again: the service, its configuration, the one key that may log in.
-
-.DESCRIPTION
-Facts: key (the public host key), status of the service.
-#>
+# Puts OpenSSH right again: the service, its configuration, the one key that may log in.
+# Facts: key (the public host key), status of the service.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Refuses a Windows that is too old, or brings it up to date from an update that lies ready.
-
-.DESCRIPTION
-The fourth part of the version (UBR) is compared. Facts: build, revision.
-#>
+# Refuses a Windows that is too old, or brings it up to date from an update that lies ready.
+# The fourth part of the version (UBR) is compared. Facts: build, revision.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -28,12 +23,8 @@ $already = 2359302
 $rebootNeeded = 3010, 1641
 
 function Install-Update {
-    <#
-    .SYNOPSIS
-    Installs an .msu; answers the exit code of wusa.exe, which refuses sessions over the network.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # Installs an .msu; answers the exit code of wusa.exe, which refuses sessions over the network.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Path,
         [Parameter(Mandatory)] [int]$Seconds

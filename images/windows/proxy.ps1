@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Has the computer, WinHTTP and named services go through a proxy, or through none.
-
-.DESCRIPTION
-A proxy with a name and a password in its address is refused: it would stand in the registry for
-everybody to read. Facts: services (those that were started anew).
-#>
+# Has the computer, WinHTTP and named services go through a proxy, or through none.
+# A proxy with a name and a password in its address is refused: it would stand in the registry for
+# everybody to read. Facts: services (those that were started anew).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -22,12 +17,8 @@ $shape = @{
 }
 
 function Set-MachineVariable {
-    <#
-    .SYNOPSIS
-    Sets or removes a variable of the whole computer; answers whether it was another one.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Sets or removes a variable of the whole computer; answers whether it was another one.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Name,
         [Parameter(Mandatory)] [AllowEmptyString()] [string]$Value
@@ -41,12 +32,8 @@ function Set-MachineVariable {
 }
 
 function Set-ServiceEnvironment {
-    <#
-    .SYNOPSIS
-    Gives a service variables of its own: it would see the computer's after a reboot only.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Gives a service variables of its own: it would see the computer's after a reboot only.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Name,
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Line

@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Tells containerd which mirrors to ask before a registry (hosts.toml); earlier ones of ours go.
-
-.DESCRIPTION
-containerd reads these files at every pull: nothing has to be started anew. Facts: registries.
-#>
+# Tells containerd which mirrors to ask before a registry (hosts.toml); earlier ones of ours go.
+# containerd reads these files at every pull: nothing has to be started anew. Facts: registries.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -27,20 +22,14 @@ $mirrorShape = @{
 $mark = '# hybridlab'
 
 function Get-FolderName {
-    <#
-    .SYNOPSIS
-    The folder of a registry: Windows has no colons in names, and containerd looks for "_port_".
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # The folder of a registry: Windows has no colons in names, and containerd looks for "_port_".
+    [CmdletBinding()] [OutputType([string])]
     param([Parameter(Mandatory)] [ValidatePattern('^[A-Za-z0-9._:-]+$')] [string]$Registry)
     return $Registry -replace ':(\d+)$', '_$1_'
 }
 
 function Get-HostsFile {
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [psobject]$Mirror)
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Mirror)
     $lines = @($mark)
     foreach ($endpoint in $Mirror.endpoints) {
         $lines += "[host.'$endpoint']"

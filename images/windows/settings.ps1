@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Settings of a node: values of the registry, the range of dynamic ports, what Defender leaves alone.
-
-.DESCRIPTION
-Which values is data of the caller's. Values of the HNS ask for a reboot. Facts: registry (how
-many were others before), ports.
-#>
+# Settings of a node: values of the registry, the range of dynamic ports, what Defender leaves alone.
+# Which values is data of the caller's. Values of the HNS ask for a reboot. Facts: registry (how
+# many were others before), ports.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -28,12 +23,8 @@ $valueShape = @{
 }
 
 function Set-PortRange {
-    <#
-    .SYNOPSIS
-    Sets the range of dynamic TCP ports; answers whether it was another one before.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Sets the range of dynamic TCP ports; answers whether it was another one before.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [int]$Start,
         [Parameter(Mandatory)] [int]$Count
@@ -50,13 +41,8 @@ function Set-PortRange {
 }
 
 function Add-Exclusion {
-    <#
-    .SYNOPSIS
-    Has Defender leave processes alone, where there is a Defender; answers whether any was new.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Process)
+    # Has Defender leave processes alone, where there is a Defender; answers whether any was new.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Process)
     if (-not (Get-Command -Name 'Get-MpPreference' -ErrorAction SilentlyContinue)) {
         return $false
     }

@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Makes an installation ready for sysprep, and refuses one that must not be generalized.
-
-.DESCRIPTION
-Facts: packages (removed), sid (the machine's own, which no clone may have).
-#>
+# Makes an installation ready for sysprep, and refuses one that must not be generalized.
+# Facts: packages (removed), sid (the machine's own, which no clone may have).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -18,12 +13,8 @@ $shape = @{
 }
 
 function Confirm-Fresh {
-    <#
-    .SYNOPSIS
-    Refuses a node that has lived: HNS networks and kubelet's state do not survive sysprep.
-    #>
-    [CmdletBinding()]
-    param()
+    # Refuses a node that has lived: HNS networks and kubelet's state do not survive sysprep.
+    [CmdletBinding()] param()
     if (Get-Service -Name 'kubelet' -ErrorAction SilentlyContinue) {
         throw 'there is a service kubelet: a node that has joined is never generalized'
     }
@@ -40,13 +31,8 @@ function Confirm-Fresh {
 }
 
 function Get-PendingReboot {
-    <#
-    .SYNOPSIS
-    Who waits for a reboot; empty where nobody does.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param()
+    # Who waits for a reboot; empty where nobody does.
+    [CmdletBinding()] [OutputType([string])] param()
     $servicing = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending'
     if (Test-Path -LiteralPath $servicing) {
         return 'component servicing'
@@ -55,13 +41,8 @@ function Get-PendingReboot {
 }
 
 function Remove-Package {
-    <#
-    .SYNOPSIS
-    Removes packages that were installed for a user and not for all: sysprep stops at those.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
-    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Pattern)
+    # Removes packages that were installed for a user and not for all: sysprep stops at those.
+    [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Pattern)
     if ($Pattern.Count -eq 0 -or -not (Get-Command -Name 'Get-AppxPackage' -ErrorAction SilentlyContinue)) {
         return
     }

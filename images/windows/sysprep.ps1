@@ -1,13 +1,8 @@
-<#
-.SYNOPSIS
-Generalizes the installation and shuts it down, after the shell that asked has had its answer.
-
-.DESCRIPTION
-The step answers at once. A task of SYSTEM's runs this script again with -After, waits for the
-caller to end, closes the ports, runs sysprep.exe without an answer file (what one would say of
-the generalize pass is set in the registry) and checks that it succeeded: it says "phase sysprep"
-and, if it has to, "failed sysprep" on COM1, and opens the ports again for whoever looks.
-#>
+# Generalizes the installation and shuts it down, after the shell that asked has had its answer.
+# The step answers at once. A task of SYSTEM's runs this script again with -After, waits for the
+# caller to end, closes the ports, runs sysprep.exe without an answer file (what one would say of
+# the generalize pass is set in the registry) and checks that it succeeded: it says "phase sysprep"
+# and, if it has to, "failed sysprep" on COM1, and opens the ports again for whoever looks.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings, [int]$After = 0)
 
@@ -27,10 +22,7 @@ $kept = 'C:\hybridlab\sealing.json'
 $tag = Join-Path -Path $folder -ChildPath 'Sysprep_succeeded.tag'
 
 function Set-Generalize {
-    <#
-    .SYNOPSIS
-    What the generalize pass of an answer file would say: devices are kept, activation not rearmed.
-    #>
+    # What the generalize pass of an answer file would say: devices are kept, activation not rearmed.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [bool]$KeepDevices,
@@ -43,13 +35,8 @@ function Set-Generalize {
 }
 
 function Get-SetupError {
-    <#
-    .SYNOPSIS
-    The last errors that sysprep has logged.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param()
+    # The last errors that sysprep has logged.
+    [CmdletBinding()] [OutputType([string])] param()
     $file = Join-Path -Path $folder -ChildPath 'Panther\setuperr.log'
     if (-not (Test-Path -LiteralPath $file -PathType Leaf)) {
         return 'it has logged no error'
@@ -58,12 +45,8 @@ function Get-SetupError {
 }
 
 function Invoke-Sysprep {
-    <#
-    .SYNOPSIS
-    The part that nobody waits for; answers the exit code of the script.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
+    # The part that nobody waits for; answers the exit code of the script.
+    [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
         [Parameter(Mandatory)] [int]$After

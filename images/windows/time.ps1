@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Sets the time zone, and where the time comes from.
-
-.DESCRIPTION
-Facts: zone, status of the clock's service.
-#>
+# Sets the time zone, and where the time comes from.
+# Facts: zone, status of the clock's service.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

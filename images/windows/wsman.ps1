@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Checks how WinRM is set up, and puts its quotas right.
-
-.DESCRIPTION
-Not meant for repairs of the listener: the certificate is pinned, and changes with no one asking.
-Facts: certificate (SHA-256), subject, until, start (of the service).
-#>
+# Checks how WinRM is set up, and puts its quotas right.
+# Not meant for repairs of the listener: the certificate is pinned, and changes with no one asking.
+# Facts: certificate (SHA-256), subject, until, start (of the service).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-What the steps of a node on its way into a cluster share: the Host Networking Service, the bundle
-medium, state and tasks.
-
-.DESCRIPTION
-Written for Windows PowerShell 5.1. HNS is called as microsoft/SDN's hns.psm1 does, by HNSCall of
-vmcompute.dll, so that the requests are those that the host has decided on, byte for byte.
-#>
+# What the steps of a node on its way into a cluster share: the Host Networking Service, the bundle
+# medium, state and tasks.
+# Written for Windows PowerShell 5.1. HNS is called as microsoft/SDN's hns.psm1 does, by HNSCall of
+# vmcompute.dll, so that the requests are those that the host has decided on, byte for byte.
 
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -41,10 +36,7 @@ namespace Hybridlab
 # ---- the Host Networking Service
 
 function Invoke-Hns {
-    <#
-    .SYNOPSIS
-    Asks HNS, and answers what it puts out; an error that it tells of is thrown.
-    #>
+    # Asks HNS, and answers what it puts out; an error that it tells of is thrown.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [ValidateSet('GET', 'POST', 'DELETE')] [string]$Method,
@@ -66,10 +58,7 @@ function Invoke-Hns {
 }
 
 function Get-Part {
-    <#
-    .SYNOPSIS
-    A property of an object; $null where it has none of that name.
-    #>
+    # A property of an object; $null where it has none of that name.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [AllowNull()] [object]$Value,
@@ -86,23 +75,14 @@ function Get-Part {
 }
 
 function Test-Hns {
-    <#
-    .SYNOPSIS
-    Whether there is a Host Networking Service; without the feature Containers there is none.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param()
+    # Whether there is a Host Networking Service; without the feature Containers there is none.
+    [CmdletBinding()] [OutputType([bool])] param()
     return [bool](Get-Service -Name 'hns' -ErrorAction SilentlyContinue)
 }
 
 function Get-HnsList {
-    <#
-    .SYNOPSIS
-    All networks or endpoints.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [ValidateSet('networks', 'endpoints')] [string]$Kind)
+    # All networks or endpoints.
+    [CmdletBinding()] param([Parameter(Mandatory)] [ValidateSet('networks', 'endpoints')] [string]$Kind)
     if (-not (Test-Hns)) {
         return
     }
@@ -110,25 +90,16 @@ function Get-HnsList {
 }
 
 function Get-Prefix {
-    <#
-    .SYNOPSIS
-    The address prefix of an HNS network; empty where it has no subnet.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [psobject]$Network)
+    # The address prefix of an HNS network; empty where it has no subnet.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Network)
     $first = @(Get-Part -Value $Network -Name 'Subnets' | Where-Object -FilterScript { $_ }) |
         Select-Object -First 1
     return [string](Get-Part -Value $first -Name 'AddressPrefix')
 }
 
 function Find-Network {
-    <#
-    .SYNOPSIS
-    The HNS network that is like the one that is wanted: name, type, prefix; $null if there is none.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Wanted)
+    # The HNS network that is like the one that is wanted: name, type, prefix; $null if there is none.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Wanted)
     foreach ($one in @(Get-HnsList -Kind networks)) {
         if ($one.Name -eq $Wanted.Name -and $one.Type -eq $Wanted.Type) {
             if ((Get-Prefix -Network $one) -eq (Get-Prefix -Network $Wanted)) {
@@ -140,10 +111,7 @@ function Find-Network {
 }
 
 function Find-Endpoint {
-    <#
-    .SYNOPSIS
-    The HNS endpoint of a network that is like the one that is wanted; $null if there is none.
-    #>
+    # The HNS endpoint of a network that is like the one that is wanted; $null if there is none.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -161,13 +129,8 @@ function Find-Endpoint {
 }
 
 function Test-Made {
-    <#
-    .SYNOPSIS
-    Whether all networks and the endpoint that are wanted are there, and the host has its address.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # Whether all networks and the endpoint that are wanted are there, and the host has its address.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Given)
     $last = $null
     foreach ($text in $Given.networks) {
         $last = Find-Network -Wanted (ConvertFrom-Json -InputObject $text)
@@ -191,13 +154,8 @@ function Test-Made {
 # ---- addresses
 
 function Get-AddressIndex {
-    <#
-    .SYNOPSIS
-    Index of the interface that has an address; 0 where none has it.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
-    param([Parameter(Mandatory)] [string]$Address)
+    # Index of the interface that has an address; 0 where none has it.
+    [CmdletBinding()] [OutputType([int])] param([Parameter(Mandatory)] [string]$Address)
     $found = @(Get-NetIPAddress -IPAddress $Address -AddressFamily IPv4 -ErrorAction SilentlyContinue)
     if ($found.Count -eq 0) {
         return 0
@@ -208,13 +166,8 @@ function Get-AddressIndex {
 # ---- the node's card, and what HNS makes on it
 
 function Get-Card {
-    <#
-    .SYNOPSIS
-    What of the node's card must outlive a virtual switch: noted once, before there is one.
-    #>
-    [CmdletBinding()]
-    [OutputType([psobject])]
-    param([Parameter(Mandatory)] [string]$Address)
+    # What of the node's card must outlive a virtual switch: noted once, before there is one.
+    [CmdletBinding()] [OutputType([psobject])] param([Parameter(Mandatory)] [string]$Address)
     $file = Get-StatePath -Name 'card.json'
     if (Test-Path -LiteralPath $file -PathType Leaf) {
         $noted = ConvertFrom-Json -InputObject ([System.IO.File]::ReadAllText($file))
@@ -250,25 +203,16 @@ function Get-Card {
 }
 
 function Get-VirtualAdapter {
-    <#
-    .SYNOPSIS
-    The virtual adapter that has taken the card's place, by its MAC: its name may be any.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Card)
+    # The virtual adapter that has taken the card's place, by its MAC: its name may be any.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Card)
     Get-NetAdapter -IncludeHidden | Where-Object -FilterScript {
         $_.MacAddress -eq $Card.mac -and ([string]$_.Name).StartsWith('vEthernet')
     }
 }
 
 function Wait-Address {
-    <#
-    .SYNOPSIS
-    Waits for the node's address to come back by itself; answers the interface, 0 where it does not.
-    #>
-    [CmdletBinding()]
-    [OutputType([int])]
-    param([Parameter(Mandatory)] [psobject]$Card)
+    # Waits for the node's address to come back by itself; answers the interface, 0 where it does not.
+    [CmdletBinding()] [OutputType([int])] param([Parameter(Mandatory)] [psobject]$Card)
     foreach ($try in 1, 2, 3, 4, 5, 6, 7, 8, 9, 10) {
         $index = Get-AddressIndex -Address $Card.address
         if ($index) {
@@ -281,16 +225,10 @@ function Wait-Address {
 }
 
 function Restore-Card {
-    <#
-    .SYNOPSIS
-    Gives the node's adapter back what it had: address, routes, MTU, DNS servers, metric.
-
-    .DESCRIPTION
-    Windows moves the address to the virtual adapter itself, as a rule (sig-windows-tools 162). The
-    MTU becomes 1450, whatever the card's was (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Card)
+    # Gives the node's adapter back what it had: address, routes, MTU, DNS servers, metric.
+    # Windows moves the address to the virtual adapter itself, as a rule (sig-windows-tools 162). The
+    # MTU becomes 1450, whatever the card's was (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Card)
     $index = Wait-Address -Card $Card
     if (-not $index) {
         $all = @(Get-NetAdapter -IncludeHidden | Where-Object -FilterScript { $_.MacAddress -eq $Card.mac })
@@ -325,10 +263,7 @@ function Restore-Card {
 }
 
 function Add-Network {
-    <#
-    .SYNOPSIS
-    The HNS network that is wanted, made if it is not there; another of its name goes.
-    #>
+    # The HNS network that is wanted, made if it is not there; another of its name goes.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -360,10 +295,7 @@ function Add-Network {
 }
 
 function Get-OrNewEndpoint {
-    <#
-    .SYNOPSIS
-    The node's own endpoint, made if it is not there; another of its name goes.
-    #>
+    # The node's own endpoint, made if it is not there; another of its name goes.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -384,14 +316,9 @@ function Get-OrNewEndpoint {
 }
 
 function Add-HostEndpoint {
-    <#
-    .SYNOPSIS
-    Makes the node's own endpoint, makes it one of the host, and has the host route for it.
-
-    .DESCRIPTION
-    After a restart there may be one that HNS cannot attach any more ("The object already exists",
-    "The wrong diskette is in the drive"; flannel 1112, 1423): it is made anew, once.
-    #>
+    # Makes the node's own endpoint, makes it one of the host, and has the host route for it.
+    # After a restart there may be one that HNS cannot attach any more ("The object already exists",
+    # "The wrong diskette is in the drive"; flannel 1112, 1423): it is made anew, once.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -430,13 +357,8 @@ function Add-HostEndpoint {
 # ---- the bundle medium, tasks
 
 function Find-Medium {
-    <#
-    .SYNOPSIS
-    The root of the drive with a label ("D:\"); empty where there is none.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [string]$Label)
+    # The root of the drive with a label ("D:\"); empty where there is none.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Label)
     foreach ($volume in @(Get-Volume)) {
         if ([string]$volume.FileSystemLabel -eq $Label -and $volume.DriveLetter) {
             return "$($volume.DriveLetter):\"
@@ -446,12 +368,8 @@ function Find-Medium {
 }
 
 function Get-MediumFile {
-    <#
-    .SYNOPSIS
-    A file of the medium by its name there; refuses one that is not there.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # A file of the medium by its name there; refuses one that is not there.
+    [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Label,
         [Parameter(Mandatory)] [string]$Name
@@ -468,13 +386,8 @@ function Get-MediumFile {
 }
 
 function Get-TaskState {
-    <#
-    .SYNOPSIS
-    The state of a task of ours; empty where there is none of that name.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [string]$Name)
+    # The state of a task of ours; empty where there is none of that name.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
     $found = @(Get-ScheduledTask -TaskName "hybridlab-$Name" -ErrorAction SilentlyContinue)
     if ($found.Count -eq 0) {
         return ''
@@ -483,13 +396,8 @@ function Get-TaskState {
 }
 
 function Stop-Program {
-    <#
-    .SYNOPSIS
-    Ends programs, and what logs for them: a task that is stopped leaves both.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
+    # Ends programs, and what logs for them: a task that is stopped leaves both.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
     $found = @(Get-CimInstance -ClassName 'Win32_Process' | Where-Object -FilterScript {
             $line = [string]$_.CommandLine
             $logged = $_.Name -eq 'kube-log-runner.exe'
@@ -500,24 +408,16 @@ function Stop-Program {
 }
 
 function Get-StatePath {
-    <#
-    .SYNOPSIS
-    Where something is noted from one run to the next.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # Where something is noted from one run to the next.
+    [CmdletBinding()] [OutputType([string])]
     param([Parameter(Mandatory)] [ValidatePattern('^[a-z0-9.-]+$')] [string]$Name)
     $null = New-Item -Path $script:State -ItemType Directory -Force
     return Join-Path -Path $script:State -ChildPath $Name
 }
 
 function Get-Digest {
-    <#
-    .SYNOPSIS
-    One digest of texts and of what files hold; a file that is not there counts as empty.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # One digest of texts and of what files hold; a file that is not there counts as empty.
+    [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [AllowEmptyString()] [AllowEmptyCollection()] [string[]]$Text,
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$File

@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Makes HNS networks and the node's own endpoint; run by a task, since the link drops meanwhile.
-
-.DESCRIPTION
-What it comes to is noted in state\hns-make.result, for hns-state to tell. What the adapter has
-is noted before, and given back after each making. Facts: networks, endpoint.
-#>
+# Makes HNS networks and the node's own endpoint; run by a task, since the link drops meanwhile.
+# What it comes to is noted in state\hns-make.result, for hns-state to tell. What the adapter has
+# is noted before, and given back after each making. Facts: networks, endpoint.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -24,13 +19,8 @@ $shape = @{
 }
 
 function Invoke-Making {
-    <#
-    .SYNOPSIS
-    Makes all of it; answers whether something was missing.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # Makes all of it; answers whether something was missing.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Given)
     $card = Get-Card -Address $Given.address
     if (Test-Made -Given $Given) {
         return $false

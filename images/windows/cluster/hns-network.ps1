@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Has HNS networks made by a task of their own (hns-make), and answers at once.
-
-.DESCRIPTION
-The first network takes the adapter, and the link drops for seconds: a shell that waited would be
-cut off. How far the task is, hns-state says. Facts: made (all is there already), task.
-#>
+# Has HNS networks made by a task of their own (hns-make), and answers at once.
+# The first network takes the adapter, and the link drops for seconds: a shell that waited would be
+# cut off. How far the task is, hns-state says. Facts: made (all is there already), task.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -24,12 +19,8 @@ $shape = @{
 }
 
 function Start-Making {
-    <#
-    .SYNOPSIS
-    Starts the task with these settings; one that runs is left to its end.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # Starts the task with these settings; one that runs is left to its end.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     if ((Get-TaskState -Name 'hns-make') -eq 'Running') {
         return
     }

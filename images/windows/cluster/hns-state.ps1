@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Says how far the making of HNS networks is; changes nothing.
-
-.DESCRIPTION
-Facts: address (whether the node has it), networks and endpoints (of HNS), done and error (what
-hns-make has come to), tasks (their states), there (which of the files).
-#>
+# Says how far the making of HNS networks is; changes nothing.
+# Facts: address (whether the node has it), networks and endpoints (of HNS), done and error (what
+# hns-make has come to), tasks (their states), there (which of the files).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

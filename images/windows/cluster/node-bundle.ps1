@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Copies programs from the bundle medium, which is found by its label; what is there stays.
-
-.DESCRIPTION
-A program that runs cannot be written: services that hold one are stopped before the first copy,
-and started again by the steps that own them. Facts: medium, copied.
-#>
+# Copies programs from the bundle medium, which is found by its label; what is there stays.
+# A program that runs cannot be written: services that hold one are stopped before the first copy,
+# and started again by the steps that own them. Facts: medium, copied.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -28,9 +23,7 @@ $fileShape = @{
 }
 
 function Test-Copied {
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [psobject]$File)
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$File)
     if (-not (Test-Path -LiteralPath $File.target -PathType Leaf)) {
         return $false
     }
@@ -39,12 +32,8 @@ function Test-Copied {
 }
 
 function Stop-Holder {
-    <#
-    .SYNOPSIS
-    Stops those of the services that there are.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
+    # Stops those of the services that there are.
+    [CmdletBinding()] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
     foreach ($one in $Name) {
         if (Get-Service -Name $one -ErrorAction SilentlyContinue) {
             Stop-Service -Name $one -Force
@@ -53,10 +42,7 @@ function Stop-Holder {
 }
 
 function Copy-Program {
-    <#
-    .SYNOPSIS
-    Copies one, whole or not at all; a CD's files are read-only, and the copy must not be.
-    #>
+    # Copies one, whole or not at all; a CD's files are read-only, and the copy must not be.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$File,

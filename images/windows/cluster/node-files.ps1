@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Writes a node's folders, files and links.
-
-.DESCRIPTION
-Facts: written, removed.
-#>
+# Writes a node's folders, files and links.
+# Facts: written, removed.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -33,13 +28,8 @@ $linkShape = @{
 }
 
 function Set-Link {
-    <#
-    .SYNOPSIS
-    Makes a symbolic link to a folder; answers whether there was none to it.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
-    param([Parameter(Mandatory)] [psobject]$Link)
+    # Makes a symbolic link to a folder; answers whether there was none to it.
+    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Link)
     if (Test-Path -LiteralPath $Link.path) {
         $there = @((Get-Item -LiteralPath $Link.path).Target) -join ''
         if ($there -eq $Link.target) {
@@ -53,12 +43,8 @@ function Set-Link {
 }
 
 function Remove-Other {
-    <#
-    .SYNOPSIS
-    Removes the files of a folder that are none of ours; answers their paths.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
+    # Removes the files of a folder that are none of ours; answers their paths.
+    [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [string]$Folder,
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Ours

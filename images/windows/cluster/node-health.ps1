@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Says how the services of a node are, and whether they will be there after a restart.
-
-.DESCRIPTION
-Changes nothing. Facts: services (name, state, start, depends), tasks (name, state).
-#>
+# Says how the services of a node are, and whether they will be there after a restart.
+# Changes nothing. Facts: services (name, state, start, depends), tasks (name, state).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

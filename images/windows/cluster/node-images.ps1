@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Has containerd know the container images of the bundle medium; those that it knows stay.
-
-.DESCRIPTION
-Facts: imported, known.
-#>
+# Has containerd know the container images of the bundle medium; those that it knows stay.
+# Facts: imported, known.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -27,13 +22,8 @@ $imageShape = @{
 $ctr = Join-Path -Path $env:ProgramFiles -ChildPath 'containerd\ctr.exe'
 
 function Get-Known {
-    <#
-    .SYNOPSIS
-    Names of the images that Kubernetes sees.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
-    param()
+    # Names of the images that Kubernetes sees.
+    [CmdletBinding()] [OutputType([string[]])] param()
     $said = Invoke-Native -Path $ctr -Arguments '-n', 'k8s.io', 'images', 'ls', '-q'
     return @($said.Output | ForEach-Object -Process { $_.Trim() })
 }

@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-Has kubeadm join the cluster, unless the node has joined.
-
-.DESCRIPTION
-The document holds a token: its file is the administrators' alone, and goes with the step. What an
-attempt that was cut off has left goes first, because kubeadm complains of it. Facts: joined (by
-this run), said (kubeadm's last lines).
-#>
+# Has kubeadm join the cluster, unless the node has joined.
+# The document holds a token: its file is the administrators' alone, and goes with the step. What an
+# attempt that was cut off has left goes first, because kubeadm complains of it. Facts: joined (by
+# this run), said (kubeadm's last lines).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

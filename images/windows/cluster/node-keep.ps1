@@ -1,13 +1,8 @@
-<#
-.SYNOPSIS
-Keeps a program running for as long as its task does, and the node's address on its card.
-
-.DESCRIPTION
-The scheduler starts a task again that could not be started, not one whose program has ended
-(MS-TSCH 2.5.4.2): flanneld ends with 1 at any error, so it is started again here. flanneld makes
-HNS' overlay, which puts a virtual adapter in the card's place at every start of the machine.
-Facts: none; it never ends by itself.
-#>
+# Keeps a program running for as long as its task does, and the node's address on its card.
+# The scheduler starts a task again that could not be started, not one whose program has ended
+# (MS-TSCH 2.5.4.2): flanneld ends with 1 at any error, so it is started again here. flanneld makes
+# HNS' overlay, which puts a virtual adapter in the card's place at every start of the machine.
+# Facts: none; it never ends by itself.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -26,10 +21,7 @@ $shape = @{
 }
 
 function Invoke-Program {
-    <#
-    .SYNOPSIS
-    Runs the program to its end; whenever the node's address has moved, the card gets the rest.
-    #>
+    # Runs the program to its end; whenever the node's address has moved, the card gets the rest.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Given,

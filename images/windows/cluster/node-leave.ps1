@@ -1,10 +1,5 @@
-<#
-.SYNOPSIS
-Removes what an earlier life left: services, tasks, files.
-
-.DESCRIPTION
-HNS is another step's (hns-clean). Facts: services, tasks, paths (what went).
-#>
+# Removes what an earlier life left: services, tasks, files.
+# HNS is another step's (hns-clean). Facts: services, tasks, paths (what went).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-AddRoutes: the host's routes to other nodes' pods are exactly these; all others stay.
-
-.DESCRIPTION
-Ours are noted, so that one that is no longer wanted goes. They outlive a restart. Facts: added,
-removed.
-#>
+# AddRoutes: the host's routes to other nodes' pods are exactly these; all others stay.
+# Ours are noted, so that one that is no longer wanted goes. They outlive a restart. Facts: added,
+# removed.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -26,13 +21,8 @@ $routeShape = @{
 }
 
 function Get-Noted {
-    <#
-    .SYNOPSIS
-    Destinations of the routes that an earlier run has made.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
-    param([Parameter(Mandatory)] [string]$Path)
+    # Destinations of the routes that an earlier run has made.
+    [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [string]$Path)
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         return @()
     }
@@ -40,12 +30,8 @@ function Get-Noted {
 }
 
 function Set-Route {
-    <#
-    .SYNOPSIS
-    Makes one route the only one to its destination on the interface; answers whether it was not.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Makes one route the only one to its destination on the interface; answers whether it was not.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [psobject]$Route,
         [Parameter(Mandatory)] [int]$Index

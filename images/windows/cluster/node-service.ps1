@@ -1,12 +1,7 @@
-<#
-.SYNOPSIS
-Makes a native Windows service what it is to be, and starts it, anew where that is needed.
-
-.DESCRIPTION
-It starts with Windows, after what it depends on, and again whenever it ends. "flags_file" is
-kubeadm's (kubeadm-flags.env), which a native service does not read: its flags are put behind those
-of the command that the command does not have. Facts: command, state, started.
-#>
+# Makes a native Windows service what it is to be, and starts it, anew where that is needed.
+# It starts with Windows, after what it depends on, and again whenever it ends. "flags_file" is
+# kubeadm's (kubeadm-flags.env), which a native service does not read: its flags are put behind those
+# of the command that the command does not have. Facts: command, state, started.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -29,13 +24,8 @@ $shape = @{
 }
 
 function Get-KubeadmFlag {
-    <#
-    .SYNOPSIS
-    The flags in kubeadm's file; none where there is no file, or nothing in it.
-    #>
-    [CmdletBinding()]
-    [OutputType([string[]])]
-    param([Parameter(Mandatory)] [string]$Path)
+    # The flags in kubeadm's file; none where there is no file, or nothing in it.
+    [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [string]$Path)
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         return @()
     }
@@ -48,12 +38,8 @@ function Get-KubeadmFlag {
 }
 
 function Join-Flag {
-    <#
-    .SYNOPSIS
-    The command with those flags behind it that it does not have.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # The command with those flags behind it that it does not have.
+    [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Command,
         [Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Flag
@@ -64,12 +50,8 @@ function Join-Flag {
 }
 
 function Set-NodeService {
-    <#
-    .SYNOPSIS
-    Makes the service, or makes it what it is to be; answers whether it was another one before.
-    #>
-    [CmdletBinding()]
-    [OutputType([bool])]
+    # Makes the service, or makes it what it is to be; answers whether it was another one before.
+    [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
         [Parameter(Mandatory)] [string]$Command
@@ -101,12 +83,8 @@ function Set-NodeService {
 }
 
 function Start-NodeService {
-    <#
-    .SYNOPSIS
-    Starts the service; one that runs is ended first.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # Starts the service; one that runs is ended first.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     if ((Get-Service -Name $Given.service).Status -ne 'Stopped') {
         Stop-Service -Name $Given.service -Force
     }

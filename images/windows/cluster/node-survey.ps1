@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Says what the node is, and what of an earlier life is on it; changes nothing.
-
-.DESCRIPTION
-Facts: build, revision, computer, address (whether it has it), medium (its root), there (which of
-the paths), networks (of HNS), registered (services of a node).
-#>
+# Says what the node is, and what of an earlier life is on it; changes nothing.
+# Facts: build, revision, computer, address (whether it has it), medium (its root), there (which of
+# the paths), networks (of HNS), registered (services of a node).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-Has the scheduler start a script with the machine, and now, anew where it has changed.
-
-.DESCRIPTION
-For a program that is no Windows service. It runs as SYSTEM, for as long as it likes. What it has
-started ends before it starts again. Facts: state, started.
-#>
+# Has the scheduler start a script with the machine, and now, anew where it has changed.
+# For a program that is no Windows service. It runs as SYSTEM, for as long as it likes. What it has
+# started ends before it starts again. Facts: state, started.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -24,8 +19,7 @@ $shape = @{
 }
 
 function Register-NodeTask {
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     # 255 is the most that the scheduler's schema has. It counts starts that failed, not exit codes.
     $again = @{
         RestartCount = 255

@@ -1,11 +1,6 @@
-<#
-.SYNOPSIS
-An address that no pod gets: reserved with host-local once and for all, or that of an HNS endpoint.
-
-.DESCRIPTION
-kube-proxy sends from it on an overlay; on flannel's bridge the node's own endpoint has it. Facts:
-address.
-#>
+# An address that no pod gets: reserved with host-local once and for all, or that of an HNS endpoint.
+# kube-proxy sends from it on an overlay; on flannel's bridge the node's own endpoint has it. Facts:
+# address.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -25,15 +20,9 @@ $shape = @{
 }
 
 function Invoke-Plugin {
-    <#
-    .SYNOPSIS
-    Runs a CNI plugin; answers what it says.
-
-    .DESCRIPTION
-    The configuration goes in as bytes: a writer of .NET would put a byte order mark to it.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
+    # Runs a CNI plugin; answers what it says.
+    # The configuration goes in as bytes: a writer of .NET would put a byte order mark to it.
+    [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
         [Parameter(Mandatory)] [ValidateSet('ADD', 'DEL')] [string]$Command
@@ -63,13 +52,8 @@ function Invoke-Plugin {
 }
 
 function Get-Reserved {
-    <#
-    .SYNOPSIS
-    The address in host-local's answer; empty where there is none for this request.
-    #>
-    [CmdletBinding()]
-    [OutputType([string])]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # The address in host-local's answer; empty where there is none for this request.
+    [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Given)
     foreach ($file in $Given.answer_file, $Given.request_file) {
         if (-not (Test-Path -LiteralPath $file -PathType Leaf)) {
             return ''
@@ -83,12 +67,8 @@ function Get-Reserved {
 }
 
 function Add-Reserved {
-    <#
-    .SYNOPSIS
-    Reserves an address. A run that was cut off may have one that nobody knows of: it goes first.
-    #>
-    [CmdletBinding()]
-    param([Parameter(Mandatory)] [psobject]$Given)
+    # Reserves an address. A run that was cut off may have one that nobody knows of: it goes first.
+    [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     $null = Remove-IfThere -Path $Given.answer_file
     $null = Set-TextFile -Path $Given.request_file -Text $Given.request
     $null = Invoke-Plugin -Given $Given -Command DEL
