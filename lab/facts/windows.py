@@ -169,15 +169,9 @@ def translations(
 ) -> Translations:
     """Load balancers and OutBoundNAT.
 
-    Parameters
-    ----------
-    policy_lists
-        What ``Get-HnsPolicyList`` says.
-    endpoints
-        All endpoints, to which load balancers refer by id.
-    own
-        The node's own addresses: a load balancer on one of them, or on none, is a NodePort.
-
+    ``policy_lists``: what ``Get-HnsPolicyList`` says. ``endpoints``: all endpoints, to which load
+    balancers refer by id. ``own``: the node's own addresses: a load balancer on one of them, or on
+    none, is a NodePort.
     """
     addresses = {
         str(one.get("ID", "")).lower(): str(one.get("IPAddress") or "") for one in endpoints
@@ -242,22 +236,11 @@ def observe(
 ) -> NodeFacts:
     """Look at a node; one step.
 
-    Parameters
-    ----------
-    shell
-        The node.
-    script, module
-        ``observe.ps1`` and what it imports, as :mod:`lab.imaging.windows.steps` has them.
-    settings
-        Of the step ``Observe``.
-    deadline
-        For all of it.
+    ``shell``: the node. ``script``, ``module``: ``observe.ps1`` and what it imports, as
+    :mod:`lab.imaging.windows.steps` has them. ``settings``: of the step ``Observe``. ``deadline``:
+    for all of it.
 
-    Raises
-    ------
-    StepError, DeadlineError, BrokenError
-        When it cannot be asked.
-
+    Raises StepError, DeadlineError, BrokenError when it cannot be asked.
     """
     return facts(run_step(shell, script, module, "observe", settings, deadline).facts)
 

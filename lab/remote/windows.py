@@ -77,11 +77,7 @@ def command_line(command: Sequence[str]) -> WindowsCommand:
     ``cmd.exe /c`` is followed by text that only cmd.exe reads: words after it are joined by
     spaces and not quoted, as one types them.
 
-    Raises
-    ------
-    UsageError
-        When it is empty, too long, or holds what no command line can.
-
+    Raises UsageError when it is empty, too long, or holds what no command line can.
     """
     _check(command)
     program, *arguments = command
@@ -261,11 +257,7 @@ _NEVER = re.compile(r'[<>"|?*\x00-\x1f]|:')
 def sftp_path(path: str) -> str:
     """The path for SFTP.
 
-    Raises
-    ------
-    UsageError
-        When it does not begin with a drive, or holds what no Windows path can.
-
+    Raises UsageError when it does not begin with a drive, or holds what no Windows path can.
     """
     if not _DRIVE.match(path):
         raise UsageError(
@@ -298,16 +290,9 @@ class WindowsShell(CommandShell):
     Connections are made when they are first used, kept, and replaced when they have died; a
     command that may have begun is never begun again. Used by threads.
 
-    Parameters
-    ----------
-    reach
-        The machine.
+    ``reach``: the machine.
 
-    Raises
-    ------
-    UsageError
-        When the certificate's digest is not one.
-
+    Raises UsageError when the certificate's digest is not one.
     """
 
     def __init__(self, reach: WindowsReach) -> None:
@@ -328,11 +313,7 @@ class WindowsShell(CommandShell):
         A long one travels as a file over SSH, and is removed afterwards. It may not begin with
         ``param``.
 
-        Raises
-        ------
-        BrokenError, DeadlineError
-            As :meth:`run` does.
-
+        Raises BrokenError, DeadlineError: as :meth:`run` does.
         """
         first = next((line.strip() for line in script.splitlines() if line.strip()), "")
         doing = f"running the script '{shortened(first)}' on '{self._name}'"
@@ -372,15 +353,8 @@ class WindowsShell(CommandShell):
     def wait(self, deadline: Deadline) -> None:
         """Wait until the machine takes a command over WinRM and serves files over SFTP.
 
-        Raises
-        ------
-        DeadlineError
-            With the outcome of the last attempt.
-        CertificateError, HostKeyError, KeyFileError
-            At once.
-        PasswordError
-            After :data:`REFUSALS` in a row.
-
+        Raises DeadlineError: with the outcome of the last attempt. Raises CertificateError,
+        HostKeyError, KeyFileError: at once. Raises PasswordError: after :data:`REFUSALS` in a row.
         """
         doing = f"waiting for '{self._name}' ({self._host}) to take commands and files"
         wait_until_ready(doing, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
@@ -456,11 +430,7 @@ class WindowsShell(CommandShell):
 class LimitedAttempts:
     """Attempts to reach a Windows machine that never lock its Administrator out.
 
-    Parameters
-    ----------
-    attempt
-        Says why it failed, or nothing; within a deadline of its own.
-
+    ``attempt``: says why it failed, or nothing; within a deadline of its own.
     """
 
     def __init__(self, attempt: Callable[[Deadline], str]) -> None:
@@ -472,13 +442,8 @@ class LimitedAttempts:
     def __call__(self, deadline: Deadline) -> str:
         """Make one attempt, or repeat the last outcome soon after a refused password.
 
-        Raises
-        ------
-        CertificateError, HostKeyError, KeyFileError
-            At once.
-        PasswordError
-            After ``REFUSALS`` in a row.
-
+        Raises CertificateError, HostKeyError, KeyFileError: at once. Raises PasswordError: after
+        ``REFUSALS`` in a row.
         """
         if self._pause.left() > 0.0:
             return self._last

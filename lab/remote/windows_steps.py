@@ -74,11 +74,7 @@ def has_restarted(before: Boot, after: Boot) -> bool:
 def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
     """When the machine was started.
 
-    Raises
-    ------
-    BrokenError
-        When it is not set, or cannot be reached.
-
+    Raises BrokenError when it is not set, or cannot be reached.
     """
     read = time.monotonic()
     done = shell.powershell(QUERY, deadline)
@@ -95,13 +91,8 @@ def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
 def reboot(shell: WindowsShell, deadline: Deadline) -> None:
     """Restart the machine, and wait until it takes commands and files again.
 
-    Raises
-    ------
-    DeadlineError
-        When that is not proved in time, with the last that was seen.
-    BrokenError
-        When it refuses.
-
+    Raises DeadlineError when that is not proved in time, with the last that was seen. Raises
+    BrokenError when it refuses.
     """
     before = boot(shell, deadline)
     start_reboot(shell, deadline)
@@ -123,11 +114,8 @@ def start_reboot(shell: WindowsShell, deadline: Deadline) -> None:
 def wait_for_reboot(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
     """Wait until the machine was restarted since, and takes commands and files.
 
-    Raises
-    ------
-    DeadlineError
-        With the last that was seen: ``"still up since ..."``, ``"connection refused"``.
-
+    Raises DeadlineError: with the last that was seen: ``"still up since ..."``, ``"connection
+    refused"``.
     """
 
     def look(own: Deadline) -> str:
@@ -171,26 +159,13 @@ def run_step(  # noqa: PLR0913, PLR0917  a step is all of these
 ) -> StepResult:
     r"""Send a step and run it; a step may be run any number of times.
 
-    Parameters
-    ----------
-    shell
-        The machine.
-    script, module
-        ``<name>.ps1`` and the functions that it uses, as they are to lie in ``C:\hybridlab``.
-    name
-        Of the step: ``containerd``.
-    settings
-        Its parameters, as JSON can hold them. They may be secret; their file is removed.
-    deadline
-        For all of it.
+    ``shell``: the machine. ``script``, ``module``: ``<name>.ps1`` and the functions that it uses,
+    as they are to lie in ``C:\hybridlab``. ``name``: of the step: ``containerd``. ``settings``: its
+    parameters, as JSON can hold them. They may be secret; their file is removed. ``deadline``: for
+    all of it.
 
-    Raises
-    ------
-    StepError
-        When it has failed, or has said nothing that can be read.
-    DeadlineError, BrokenError
-        As :class:`~lab.remote.windows.WindowsShell` does.
-
+    Raises StepError when it has failed, or has said nothing that can be read. Raises DeadlineError,
+    BrokenError: as :class:`~lab.remote.windows.WindowsShell` does.
     """
     doing = f"running step '{name}' on '{shell.name}'"
     if not _NAME.fullmatch(name):
@@ -226,11 +201,8 @@ def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
 def parse_result(doing: str, name: str, done: Completed) -> StepResult:
     """Parse a step's result from its exit code and the last line of its output. Pure.
 
-    Raises
-    ------
-    StepError
-        When it has failed, when there is no result, or when result and exit code disagree.
-
+    Raises StepError when it has failed, when there is no result, or when result and exit code
+    disagree.
     """
     said = _last_object(done.stdout)
     hint = f"see {DIRECTORY}\\log\\{name}.log there"
@@ -305,11 +277,7 @@ _EACH_SECONDS = 60.0
 def collect_facts(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
     """Each answer by its name; it includes what the command wrote to standard error.
 
-    Raises
-    ------
-    LabError
-        When it cannot be asked, or not in time: after that nothing more is.
-
+    Raises LabError when it cannot be asked, or not in time: after that nothing more is.
     """
     for name, question in QUESTIONS.items():
         own = Deadline(min(_EACH_SECONDS, deadline.left()))

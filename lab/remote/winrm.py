@@ -85,11 +85,7 @@ class OperationTimeoutError(Exception):
 def pinned_digest(reach: WindowsReach) -> str:
     """The SHA-256 of the certificate to expect, 64 lower-case hex digits.
 
-    Raises
-    ------
-    UsageError
-        When the machine has no valid one.
-
+    Raises UsageError when the machine has no valid one.
     """
     digest = reach.certificate.replace(":", "").lower()
     if not _DIGEST.fullmatch(digest):
@@ -134,21 +130,10 @@ class WinrmConnection:
     ) -> T:
         """Make one request, which the service may hold for some seconds.
 
-        Raises
-        ------
-        OperationTimeoutError
-            When it held it so long.
-        FaultError
-            When it refused.
-        StaleError, UnreachableError
-            When nothing was sent.
-        ReplyLostError
-            When something was sent and no answer came.
-        CertificateError, PasswordError, HostKeyError
-            When retrying does not help.
-        DeadlineError, BrokenError
-            With what happened.
-
+        Raises OperationTimeoutError when it held it so long. Raises FaultError when it refused.
+        Raises StaleError, UnreachableError when nothing was sent. Raises ReplyLostError when
+        something was sent and no answer came. Raises CertificateError, PasswordError, HostKeyError
+        when retrying does not help. Raises DeadlineError, BrokenError: with what happened.
         """
         self._doing, self._deadline = doing, deadline
         if self.broken:
@@ -216,13 +201,8 @@ class WinrmConnection:
     def connect(self) -> socket.socket:
         """Connect, once: NTLM has logged in this TCP connection and no other.
 
-        Raises
-        ------
-        StaleError
-            When it was connected before; nothing was sent.
-        UnreachableError, HostKeyError, DeadlineError
-            With how far it got.
-
+        Raises StaleError when it was connected before; nothing was sent. Raises UnreachableError,
+        HostKeyError, DeadlineError: with how far it got.
         """
         if self._connected:
             raise StaleError(self._doing, "the connection has ended")
@@ -246,13 +226,8 @@ class WinrmConnection:
     def secure(self, connect: Callable[[], None], connection: Any) -> None:
         """Do the TLS handshake of one of urllib3's connections.
 
-        Raises
-        ------
-        CertificateError
-            When the certificate is not the pinned one; nothing was sent.
-        UnreachableError
-            When there was no handshake.
-
+        Raises CertificateError when the certificate is not the pinned one; nothing was sent. Raises
+        UnreachableError when there was no handshake.
         """
         from urllib3.exceptions import SSLError  # noqa: PLC0415  slow to import
 
@@ -377,13 +352,7 @@ class WinrmConnection:
 class WinrmPool:
     """The connections to one service: as many as requests at once; an idle one is kept.
 
-    Parameters
-    ----------
-    reach
-        The machine.
-    jump
-        The SSH host to go through; None to connect directly.
-
+    ``reach``: the machine. ``jump``: the SSH host to go through; None to connect directly.
     """
 
     def __init__(self, reach: WindowsReach, jump: SSHServer | None) -> None:
@@ -396,11 +365,7 @@ class WinrmPool:
     def enter(self, doing: str, deadline: Deadline) -> None:
         """Wait until fewer than ``SESSIONS`` commands run, and count one more until ``leave``.
 
-        Raises
-        ------
-        DeadlineError
-            When they did not end in time.
-
+        Raises DeadlineError when they did not end in time.
         """
         if not self._commands.acquire(timeout=timeout_of(deadline)):
             words = f"{SESSIONS} other commands ran there for {deadline.seconds:g} s"
@@ -489,17 +454,9 @@ _STUCK_SECONDS = 10.0
 class WinrmCommand:
     """A command on a Windows machine. To be run once.
 
-    Parameters
-    ----------
-    pool
-        The connections to the machine.
-    doing
-        For messages.
-    deadline
-        For all of it but the last cleaning up.
-    heard
-        Gets each piece of standard output and of standard error; either may be empty.
-
+    ``pool``: the connections to the machine. ``doing``: for messages. ``deadline``: for all of it
+    but the last cleaning up. ``heard``: gets each piece of standard output and of standard error;
+    either may be empty.
     """
 
     def __init__(
@@ -518,16 +475,10 @@ class WinrmCommand:
     def run(self, program: str, arguments: str) -> int:
         """Run it to its end; its exit code. It is never begun twice.
 
-        Raises
-        ------
-        DeadlineError
-            When it has not ended in time; it was ended then, or the message says otherwise.
-        ConnectionLostError
-            When the connection was lost before it was known to have begun, or too long while it
-            ran, or with a part of what it said.
-        BrokenError
-            As :meth:`~lab.remote.winrm.WinrmConnection.request` does.
-
+        Raises DeadlineError when it has not ended in time; it was ended then, or the message says
+        otherwise. Raises ConnectionLostError when the connection was lost before it was known to
+        have begun, or too long while it ran, or with a part of what it said. Raises BrokenError: as
+        :meth:`~lab.remote.winrm.WinrmConnection.request` does.
         """
         cleaned = False
         try:

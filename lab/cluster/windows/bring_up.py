@@ -70,11 +70,8 @@ class Runner:
     ) -> StepResult:
         """Run a step of a node.
 
-        Raises
-        ------
-        StepError, DeadlineError, BrokenError
-            As :func:`lab.remote.windows_steps.run_step` does.
-
+        Raises StepError, DeadlineError, BrokenError: as :func:`lab.remote.windows_steps.run_step`
+        does.
         """
         until = deadline or self.seconds(step.deadline_s)
         for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
@@ -116,24 +113,12 @@ class Runner:
 
         The machine may be away meanwhile: what that is like counts as what was seen.
 
-        Parameters
-        ----------
-        doing
-            What is waited for, in words.
-        step
-            What is asked.
-        lacks
-            What its facts lack, in words; empty if nothing. It may raise to end the wait.
-        seconds
-            How long; None for ``BACK_SECONDS``.
+        ``doing``: what is waited for, in words. ``step``: what is asked. ``lacks``: what its facts
+        lack, in words; empty if nothing. It may raise to end the wait. ``seconds``: how long; None
+        for ``BACK_SECONDS``.
 
-        Raises
-        ------
-        DeadlineError
-            With the last that was lacking, or with how the machine was away.
-        BrokenError
-            As ``lacks`` does.
-
+        Raises DeadlineError: with the last that was lacking, or with how the machine was away.
+        Raises BrokenError: as ``lacks`` does.
         """
         deadline = self.seconds(BACK_SECONDS if seconds is None else seconds)
         last: dict[str, Any] = {}
@@ -166,11 +151,7 @@ class Runner:
 def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
     """A fact by its name.
 
-    Raises
-    ------
-    BrokenError
-        When the step did not report it.
-
+    Raises BrokenError when the step did not report it.
     """
     if name not in facts:
         raise BrokenError(doing, f"its answer has no '{name}': {dict(facts)}")
@@ -441,21 +422,11 @@ def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
 ) -> tuple[Step, ...]:
     """What brings a Windows node into its cluster, in order.
 
-    Parameters
-    ----------
-    cluster, intent, node, manifest
-        Which node, of which cluster, from which bundle; ``intent`` is the whole one.
-    shell
-        The node; not touched before a step runs.
-    join
-        What the control plane gives; asked when a step needs it, as tokens are short-lived.
-    api
-        The cluster's API: is the node registered, and its pod CIDR.
-    mirrors
-        Registries of the lab's own.
-    patience
-        What every deadline is multiplied by: 1 with KVM.
-
+    ``cluster``, ``intent``, ``node``, ``manifest``: which node, of which cluster, from which
+    bundle; ``intent`` is the whole one. ``shell``: the node; not touched before a step runs.
+    ``join``: what the control plane gives; asked when a step needs it, as tokens are short-lived.
+    ``api``: the cluster's API: is the node registered, and its pod CIDR. ``mirrors``: registries of
+    the lab's own. ``patience``: what every deadline is multiplied by: 1 with KVM.
     """
     plan = JoinPlan(cluster, intent, node, manifest, mirrors)
     return WindowsBringUp(plan, Runner(shell, patience), join, api).steps()

@@ -209,11 +209,7 @@ def service_ailments(facts: Mapping[str, Any]) -> str:
 def check_source_vip(node: str, cidr: str, address: str) -> str:
     """The address that was reserved, which must be of the node's pods.
 
-    Raises
-    ------
-    BrokenError
-        When it is of an earlier life.
-
+    Raises BrokenError when it is of an earlier life.
     """
     if IPv4Address(address) not in IPv4Network(cidr):
         raise BrokenError(

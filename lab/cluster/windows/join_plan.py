@@ -211,15 +211,9 @@ def proxy_command(
 ) -> str:
     """The service's command line.
 
-    Parameters
-    ----------
-    cluster, node, network
-        Of which it is.
-    observed
-        The node's Windows: an old 2019 has no Direct Server Return.
-    source_vip
-        Address that it sends from; an overlay needs one, a bridge has none.
-
+    ``cluster``, ``node``, ``network``: of which it is. ``observed``: the node's Windows: an old
+    2019 has no Direct Server Return. ``source_vip``: address that it sends from; an overlay needs
+    one, a bridge has none.
     """
     assert (network.kind == "Overlay") == (source_vip is not None), "an overlay alone has one"
     given = [

@@ -73,11 +73,7 @@ class WindowsPodNetwork:
 def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
     """What the topology is on this node.
 
-    Raises
-    ------
-    UsageError
-        When the topology has no working route on Windows, or the node no pod CIDR.
-
+    Raises UsageError when the topology has no working route on Windows, or the node no pod CIDR.
     """
     doing = f"planning the network of Windows node '{node.name}'"
     topology = cluster.topology

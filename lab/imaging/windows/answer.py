@@ -129,20 +129,10 @@ def make_settings(
 ) -> Settings:
     """All that the answer file says.
 
-    Parameters
-    ----------
-    channel
-        Of the medium at hand.
-    password
-        Of the administrator, for this installation alone.
-    own
-        The inventory's product key; None for none. It gives way to the recipe's.
+    ``channel``: of the medium at hand. ``password``: of the administrator, for this installation
+    alone. ``own``: the inventory's product key; None for none. It gives way to the recipe's.
 
-    Raises
-    ------
-    PreflightError
-        When recipe and medium do not agree on a product key.
-
+    Raises PreflightError when recipe and medium do not agree on a product key.
     """
     return Settings(
         wanted=windows.wanted,
@@ -158,11 +148,7 @@ def make_settings(
 def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None) -> bytes:
     """``autounattend.xml`` of an installation. Secret: it holds the administrator's password.
 
-    Parameters
-    ----------
-    templates
-        Files of the recipe's template folder; None for those that are shipped.
-
+    ``templates``: files of the recipe's template folder; None for those that are shipped.
     """
     release = settings.wanted.release
     virtio = settings.storage == "virtio"
@@ -266,22 +252,11 @@ def install_medium(
 ) -> bytes:
     """The answer medium of an installation. Secret: it holds the administrator's password.
 
-    Parameters
-    ----------
-    authorized_key
-        Who may log in over SSH.
-    templates
-        Files of the recipe's template folder: answer templates and scripts.
-    drivers
-        Their files, by path on the medium.
-    openssh
-        Win32-OpenSSH's release archive; None where Windows is to fetch its own.
+    ``authorized_key``: who may log in over SSH. ``templates``: files of the recipe's template
+    folder: answer templates and scripts. ``drivers``: their files, by path on the medium.
+    ``openssh``: Win32-OpenSSH's release archive; None where Windows is to fetch its own.
 
-    Raises
-    ------
-    BrokenError
-        When a script is not among the templates.
-
+    Raises BrokenError when a script is not among the templates.
     """
     files = {
         ANSWER: answer_file(settings, templates),
@@ -297,11 +272,7 @@ def install_medium(
 def clone_medium(settings: CloneSettings, templates: Mapping[str, bytes]) -> bytes:
     """The answer medium of a clone. Secret, as the other is.
 
-    Raises
-    ------
-    BrokenError
-        As for an installation.
-
+    Raises BrokenError: as for an installation.
     """
     answer = clone_answer_file(settings, templates)
     files = {
@@ -363,13 +334,8 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
 
     ``has_key``: the inventory has a product key for it, which is neither read nor shown.
 
-    Raises
-    ------
-    UsageError
-        When the recipe is not of Windows.
-    PreflightError
-        When recipe and medium do not agree on a product key.
-
+    Raises UsageError when the recipe is not of Windows. Raises PreflightError when recipe and
+    medium do not agree on a product key.
     """
     windows = _windows(recipe)
     asked = {"edition": edition, "surface": surface}
@@ -388,11 +354,7 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
 def clone_preview(recipe: Recipe) -> str:
     """``Unattend.xml`` of a clone called ``WIN1``.
 
-    Raises
-    ------
-    UsageError
-        When the recipe is not of Windows.
-
+    Raises UsageError when the recipe is not of Windows.
     """
     settings = CloneSettings(
         computer_name="WIN1",

@@ -99,13 +99,9 @@ def _forget(directory: Path) -> None:
 def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk, or go on with an installation that is under way.
 
-    Raises
-    ------
-    PreflightError
-        When a medium, a program, a hypervisor or room is missing, or a medium is not the right one.
-    BrokenError
-        When a phase fails, or takes too long: which, and what was seen of it.
-
+    Raises PreflightError when a medium, a program, a hypervisor or room is missing, or a medium is
+    not the right one. Raises BrokenError when a phase fails, or takes too long: which, and what was
+    seen of it.
     """
     programs.need(job.doing, *offline.PROGRAMS)
     if job.installer is None:
@@ -308,11 +304,8 @@ class InstallationSteps:
 
         After this it generalises itself. Steps that are done are not done again.
 
-        Raises
-        ------
-        DeadlineError, BrokenError
-            Which shell does not let us in, or which step fails, and with what words.
-
+        Raises DeadlineError, BrokenError: which shell does not let us in, or which step fails, and
+        with what words.
         """
         recipe = self._job.recipe
         assert recipe.windows is not None, "chosen by the recipe's kind"

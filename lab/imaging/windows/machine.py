@@ -117,12 +117,6 @@ class InstallationSite(Protocol):
     def begin(self, machine: InstallationMachine) -> Building:
         """Make it and start it; what an earlier command has left half made goes first.
 
-        Raises
-        ------
-        PreflightError
-            When the hypervisor has another processor, no room or no range, or cannot read a
-            medium: what, and how to fix it.
-        BrokenError
-            As libvirt refuses.
-
+        Raises PreflightError when the hypervisor has another processor, no room or no range, or
+        cannot read a medium: what, and how to fix it. Raises BrokenError: as libvirt refuses.
         """

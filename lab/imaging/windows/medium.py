@@ -129,12 +129,8 @@ class WindowsMedium:
 def read(path: Path) -> WindowsMedium:
     """Read an installation medium.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot be read, is cut off or damaged, or is something else; when wimlib-imagex is
-        not installed.
-
+    Raises PreflightError when it cannot be read, is cut off or damaged, or is something else; when
+    wimlib-imagex is not installed.
     """
     with opened(path, f"reading the medium '{path}'", _HINT) as medium:
         container = next(filter(None, map(medium.find, _CONTAINERS)), None)
@@ -164,11 +160,7 @@ def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
 
     Evaluation editions are so whatever else is said: no product key goes with them.
 
-    Parameters
-    ----------
-    edition_file
-        Content of ``sources/ei.cfg``; empty where there is none.
-
+    ``edition_file``: content of ``sources/ei.cfg``; empty where there is none.
     """
     if any(_EVALUATION.search(f"{one.display_name} {one.edition}") for one in images):
         return "evaluation"
@@ -182,13 +174,8 @@ def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
 def kind_of(label: str, names: Sequence[str]) -> str:
     """What a medium is that holds no images of Windows.
 
-    Parameters
-    ----------
-    label
-        Its volume identifier.
-    names
-        What is in its root folder, and of ``images`` and ``sources`` what is in those.
-
+    ``label``: its volume identifier. ``names``: what is in its root folder, and of ``images`` and
+    ``sources`` what is in those.
     """
     there = {name.lower() for name in names}
     called = f"the medium '{label}'"
@@ -374,11 +361,8 @@ class Use:
 def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
     """The image that is asked for.
 
-    Raises
-    ------
-    PreflightError
-        When the medium has no such image, or one that cannot be used; with what it holds.
-
+    Raises PreflightError when the medium has no such image, or one that cannot be used; with what
+    it holds.
     """
     doing = f"looking for '{wanted.name}' on the medium '{medium.path}'"
     _check_server(doing, medium)
@@ -426,11 +410,8 @@ def version(image: WindowsImage) -> str:
 def check_drivers(path: Path, release: Release) -> None:
     """Check that the virtio-win medium has the drivers of disk and card for a release.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot be read, is something else, or has no drivers for that release.
-
+    Raises PreflightError when it cannot be read, is something else, or has no drivers for that
+    release.
     """
     with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
         for driver in (_STORAGE, _CARD):
@@ -444,11 +425,7 @@ def check_drivers(path: Path, release: Release) -> None:
 def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
     """The drivers of a release from the virtio-win medium, by path on the answer medium.
 
-    Raises
-    ------
-    PreflightError
-        As `check_drivers`.
-
+    Raises PreflightError: as `check_drivers`.
     """
     check_drivers(path, release)
     found = {}
@@ -464,11 +441,7 @@ def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
 def check_openssh(path: Path) -> None:
     """Check that a file is an archive with Win32-OpenSSH's server in it.
 
-    Raises
-    ------
-    PreflightError
-        When it is not.
-
+    Raises PreflightError when it is not.
     """
     doing = f"reading the archive of OpenSSH '{path}'"
     try:
@@ -544,22 +517,12 @@ _BY_KEY = "build it with firmware bios, whose loader asks for no key on an empty
 def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
     """Make a qcow2 over the ISO, which stays as it is; its UEFI loader asks for no key.
 
-    Parameters
-    ----------
-    iso
-        Where the medium is for whoever opens the layer, which refers to it by its whole path.
-    medium
-        As it has been read, there or at another place.
-    out
-        Must not be there. Takes about 2 MB.
+    ``iso``: where the medium is for whoever opens the layer, which refers to it by its whole path.
+    ``medium``: as it has been read, there or at another place. ``out``: must not be there. Takes
+    about 2 MB.
 
-    Raises
-    ------
-    PreflightError
-        When the medium cannot be started that way, the disk is full, or a program is missing.
-    BrokenError
-        When a program fails.
-
+    Raises PreflightError when the medium cannot be started that way, the disk is full, or a program
+    is missing. Raises BrokenError when a program fails.
     """
     loader, places = _replaced(medium)
     doing = f"making the layer '{out}' over '{iso}'"

@@ -325,26 +325,12 @@ _MARGIN_SECONDS = 60.0
 class InstallMonitor:
     """Follows the installation in one machine.
 
-    Parameters
-    ----------
-    image
-        Its name, for messages.
-    machine
-        The machine.
-    minutes
-        That each phase may take.
-    logs
-        Directory for the console, and for pictures.
-    tell
-        Called with every phase as it is entered.
-    resets_before
-        How often it had been reset before this command looked at it.
-    collect_logs
-        Called when the machine is given up, with a way into it if there was one; what it says
-        goes into the message.
-    reset
-        Called with the total number of resets, after each.
-
+    ``image``: its name, for messages. ``machine``: the machine. ``minutes``: that each phase may
+    take. ``logs``: directory for the console, and for pictures. ``tell``: called with every phase
+    as it is entered. ``resets_before``: how often it had been reset before this command looked at
+    it. ``collect_logs``: called when the machine is given up, with a way into it if there was one;
+    what it says goes into the message. ``reset``: called with the total number of resets, after
+    each.
     """
 
     image: str
@@ -378,13 +364,8 @@ class InstallMonitor:
     def until(self, reached: Callable[[Progress], bool]) -> None:
         """Follow it until then.
 
-        Raises
-        ------
-        DeadlineError
-            When a phase takes too long: which, and all that was seen of it.
-        BrokenError
-            When it has come to an end from which it does not go on; the same.
-
+        Raises DeadlineError when a phase takes too long: which, and all that was seen of it. Raises
+        BrokenError when it has come to an end from which it does not go on; the same.
         """
         longest = sum(self.minutes.values()) * 60.0 * self._slowdown + _MARGIN_SECONDS
         doing = f"installing image '{self.image}'"

@@ -60,11 +60,7 @@ class Volume:
     def names(self, folder: str) -> tuple[str, ...]:
         """What is in a folder, as it is written there.
 
-        Raises
-        ------
-        BrokenError
-            When it cannot be read.
-
+        Raises BrokenError when it cannot be read.
         """
         listed = self._run("ntfsls", "--all", "--system", "--path", f"/{folder}", str(self.path))
         return tuple(
@@ -97,18 +93,10 @@ class Volume:
 def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
     """Drive C of a disk in qcow2.
 
-    Parameters
-    ----------
-    scratch
-        A directory with room for what the disk holds.
-    doing
-        For messages.
+    ``scratch``: A directory with room for what the disk holds. ``doing``: for messages.
 
-    Raises
-    ------
-    BrokenError
-        When no partition is an NTFS volume with a folder ``Windows``, or one cannot be read.
-
+    Raises BrokenError when no partition is an NTFS volume with a folder ``Windows``, or one cannot
+    be read.
     """
     programs.need(doing, *PROGRAMS)
     head = scratch / "head"
@@ -138,11 +126,7 @@ def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
 def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
     """See that a generalised disk keeps no answer file: every clone would obey it, not its own.
 
-    Raises
-    ------
-    BrokenError
-        When it keeps one, or cannot be read.
-
+    Raises BrokenError when it keeps one, or cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
         kept = [path for one in ANSWER_FILES if (path := volume.find(one))]
@@ -159,11 +143,7 @@ def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
 def read_logs(disk: Path, scratch: Path, doing: str) -> dict[str, str]:
     """What Setup and our scripts have logged on it: name for a file, and text.
 
-    Raises
-    ------
-    BrokenError
-        When it cannot be read.
-
+    Raises BrokenError when it cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
         there = {one: path for one in LOGS if (path := volume.find(one))}

@@ -192,13 +192,8 @@ class CloneSettings:
 def settings_document(settings: Settings, authorized_key: str, *, has_openssh: bool) -> bytes:
     """``settings.json``; the same settings give the same bytes.
 
-    Parameters
-    ----------
-    authorized_key
-        Who may log in over SSH: ``ssh-ed25519 AAAA... comment``.
-    has_openssh
-        Whether the archive is on the answer medium; else Windows is asked for its own OpenSSH.
-
+    ``authorized_key``: who may log in over SSH: ``ssh-ed25519 AAAA... comment``. ``has_openssh``:
+    whether the archive is on the answer medium; else Windows is asked for its own OpenSSH.
     """
     told: dict[str, object] = {
         "authorized_key": authorized_key,
@@ -312,11 +307,7 @@ def secret_name(image: str, known: Collection[str]) -> str | None:
 def check_key(name: str, value: str) -> str:
     """A secret that is a product key; letters may be small.
 
-    Raises
-    ------
-    PreflightError
-        When it is none; it is not repeated.
-
+    Raises PreflightError when it is none; it is not repeated.
     """
     written = value.upper()
     if not re.search(PATTERN, written):
@@ -331,17 +322,11 @@ def check_key(name: str, value: str) -> str:
 def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str | None:
     """The key for a medium: None on evaluation media, where any key stops the installation.
 
-    Parameters
-    ----------
-    own
-        The recipe's or the inventory's; None for Microsoft's public KMS client key on volume
-        media.
+    ``own``: the recipe's or the inventory's; None for Microsoft's public KMS client key on volume
+    media.
 
-    Raises
-    ------
-    PreflightError
-        When a key is given for evaluation media, or none for those that ask for one.
-
+    Raises PreflightError when a key is given for evaluation media, or none for those that ask for
+    one.
     """
     doing = f"choosing the product key of {wanted.release.name}"
     if channel == "evaluation":
@@ -372,11 +357,7 @@ _SECRET_MOST = 4096
 def read_secret(name: str, secret: Secret, doing: str) -> str:
     """Read a secret, without surrounding white space.
 
-    Raises
-    ------
-    PreflightError
-        When the variable or the file is not there, cannot be read, or is empty.
-
+    Raises PreflightError when the variable or the file is not there, cannot be read, or is empty.
     """
     hint = f"set it, or leave [secrets.{name}] out of the inventory"
     if secret.file is None:

@@ -297,13 +297,8 @@ def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
     nothing may be pending when sysprep begins, which is the last: after its answer the guest
     generalizes itself and shuts down.
 
-    Parameters
-    ----------
-    year
-        The release.
-    certificate
-        SHA-256 of the certificate that its WinRM was pinned to, 64 hex digits.
-
+    ``year``: the release. ``certificate``: SHA-256 of the certificate that its WinRM was pinned to,
+    64 hex digits.
     """
     release = RELEASES[year]
     return (
