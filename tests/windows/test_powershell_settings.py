@@ -24,14 +24,11 @@ from lab.imaging.windows.settings import (
 
 ALL = (
     steps.PatchLevel(17763, 379, "reasons"),
-    steps.Time("UTC"),
     steps.Features(),
     steps.Containerd("C:\\c.tgz", "0" * 64, "pause:3"),
     steps.HnsClean(),
     steps.Firewall((steps.FirewallRule("kubelet", "TCP", ("10250",)),)),
-    steps.OpenSsh("ssh-ed25519 AAAA x"),
     steps.Observe(),
-    steps.Proxy(None, None),
     steps.RegistryMirrors((steps.Mirror("docker.io", ("https://mirror.example",)),)),
     steps.NodeSettings(steps.EVERY_RELEASE),
     steps.WsMan(),

@@ -61,7 +61,7 @@ def test_steps_of_a_first_logon_have_names_that_are_heard(name):
 
 
 def test_ports_open_only_where_all_is_done():
-    """Nobody but the end of a first logon, the repair of sshd and a failed sysprep opens them."""
+    """Nobody but the end of a first logon and a failed sysprep opens them."""
     callers = {
         (script.name, function.name)
         for script in map(load, names())
@@ -70,7 +70,7 @@ def test_ports_open_only_where_all_is_done():
     }
     scripts = {name for name in names() if b"Open-Port\n" in load(name).source}
     assert callers == {("hybridlab.psm1", "Write-Ready"), ("sysprep.ps1", "Invoke-Sysprep")}
-    assert scripts == {"hybridlab.psm1", "openssh.ps1", "sysprep.ps1"}
+    assert scripts == {"hybridlab.psm1", "sysprep.ps1"}
 
 
 def test_ready_is_said_last():

@@ -48,18 +48,6 @@ class PatchLevel(ImageStep):
     deadline_s: ClassVar[int] = 95 * _MINUTE
 
 
-@dataclass(frozen=True, slots=True)
-class Time(ImageStep):
-    """Time zone, and where the time comes from."""
-
-    zone: str
-    """A Windows time zone's name."""
-    server: str | None = None
-
-    name: ClassVar[str] = "time"
-    deadline_s: ClassVar[int] = 2 * _MINUTE
-
-
 HyperV = Literal["none", "full", "without-hypervisor"]
 """``without-hypervisor`` where the guest cannot run one: the networking parts alone."""
 
@@ -136,18 +124,6 @@ class Firewall(ImageStep):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenSsh(ImageStep):
-    """OpenSSH is put right again."""
-
-    authorized_key: str
-    archive: str | None = None
-    """Path on the guest of Win32-OpenSSH's archive; None for Windows' own."""
-
-    name: ClassVar[str] = "openssh"
-    deadline_s: ClassVar[int] = 15 * _MINUTE
-
-
-@dataclass(frozen=True, slots=True)
 class Observe(ImageStep):
     """What the node's network is now, and how its services are; changes nothing."""
 
@@ -163,20 +139,6 @@ class Observe(ImageStep):
 
     name: ClassVar[str] = "observe"
     deadline_s: ClassVar[int] = 2 * _MINUTE
-
-
-@dataclass(frozen=True, slots=True)
-class Proxy(ImageStep):
-    """Through which proxy the guest goes; None for none."""
-
-    http: str | None
-    https: str | None
-    no_proxy: tuple[str, ...] = ()
-    services: tuple[str, ...] = ()
-    """Services that are to see it without a reboot."""
-
-    name: ClassVar[str] = "proxy"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
