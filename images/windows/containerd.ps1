@@ -1,5 +1,4 @@
-# Installs containerd and crictl from archives that lie ready, and has containerd answer on its pipe.
-# Without an archive its programs are in their folder already.
+# Has containerd, whose programs the bundle has brought, answer on its pipe.
 # The configuration is containerd's own default with the places of CNI, the sandbox image and the
 # folder of registries' mirrors put in; versions 2, 3 and 4 of its format are known (containerd 1.7,
 # 2.0 to 2.2, 2.3). Facts: version, config_version.
@@ -12,10 +11,6 @@ $ProgressPreference = 'SilentlyContinue'
 Import-Module -Name (Join-Path -Path $PSScriptRoot -ChildPath 'hybridlab.psm1') -Force
 
 $shape = @{
-    archive = 'string?'
-    archive_sha256 = 'string?'
-    crictl = 'string?'
-    crictl_sha256 = 'string?'
     sandbox_image = 'string'
     cni_bin = 'string'
     cni_conf = 'string'
@@ -27,22 +22,7 @@ $shape = @{
 $folder = Join-Path -Path $env:ProgramFiles -ChildPath 'containerd'
 $program = Join-Path -Path $folder -ChildPath 'containerd.exe'
 $config = Join-Path -Path $folder -ChildPath 'config.toml'
-$stamp = Join-Path -Path $folder -ChildPath 'hybridlab.sha256'
 $pipe = 'containerd-containerd'
-
-function Install-Archive {
-    # Unpacks an archive into a folder.
-    [CmdletBinding()]
-    param(
-        [Parameter(Mandatory)] [string]$Archive,
-        [Parameter(Mandatory)] [string]$Digest,
-        [Parameter(Mandatory)] [int]$Strip
-    )
-    Confirm-Sha256 -Path $Archive -Digest $Digest
-    $null = New-Item -Path $folder -ItemType Directory -Force
-    $null = Invoke-Native -Path "$env:SystemRoot\System32\tar.exe" -Arguments @(
-        '-xzf', $Archive, "--strip-components=$Strip", '-C', $folder)
-}
 
 function Get-Section {
     # The name of the table that a line of TOML opens, without quotes; empty for other lines.
@@ -127,15 +107,6 @@ function Get-Configuration {
     return [pscustomobject]@{ Text = ($lines -join "`n") + "`n"; Version = $version }
 }
 
-function Test-Stamp {
-    # Whether what is unpacked came out of these archives.
-    [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Digests)
-    if (-not (Test-Path -LiteralPath $stamp -PathType Leaf)) {
-        return $false
-    }
-    return [System.IO.File]::ReadAllText($stamp) -ceq $Digests
-}
-
 function Wait-Pipe {
     [CmdletBinding()] param([Parameter(Mandatory)] [int]$Seconds)
     Wait-Until -What "containerd's pipe" -Seconds $Seconds -Condition {
@@ -149,19 +120,7 @@ function Wait-Pipe {
 
 exit (Invoke-Step -Name 'containerd' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
-        $digests = "$($Given.archive_sha256) $($Given.crictl_sha256)"
         $service = Get-Service -Name 'containerd' -ErrorAction SilentlyContinue
-        if ($Given.archive -and -not (Test-Stamp -Digests $digests)) {
-            if ($service) {
-                Stop-Service -Name 'containerd' -Force
-            }
-            Install-Archive -Archive $Given.archive -Digest $Given.archive_sha256 -Strip 1
-            if ($Given.crictl) {
-                Install-Archive -Archive $Given.crictl -Digest $Given.crictl_sha256 -Strip 0
-            }
-            $null = Set-TextFile -Path $stamp -Text $digests
-            $Result.Changed = $true
-        }
         $null = New-Item -Path $Given.cni_bin, $Given.cni_conf, $Given.mirrors, (Split-Path -Path $Given.log -Parent) -ItemType Directory -Force
         $wanted = Get-Configuration -Given $Given
         $configured = Set-TextFile -Path $config -Text $wanted.Text

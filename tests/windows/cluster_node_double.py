@@ -170,8 +170,7 @@ class Node:
         self.there |= new
         return bool(new), {"medium": self.medium, "copied": sorted(new)}
 
-    def _containerd(self, given: Settings) -> tuple[bool, Settings]:
-        assert given["archive"] is None
+    def _containerd(self, _: Settings) -> tuple[bool, Settings]:
         changed = "containerd" not in self.services
         self.services["containerd"] = {"state": "Running", "depends": [], "command": "x"}
         return changed, {}

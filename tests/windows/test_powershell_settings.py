@@ -25,7 +25,7 @@ from lab.imaging.windows.settings import (
 ALL = (
     steps.PatchLevel(17763, 379, "reasons"),
     steps.Features(),
-    steps.Containerd("C:\\c.tgz", "0" * 64, "pause:3"),
+    steps.Containerd("pause:3"),
     steps.HnsClean(),
     steps.Firewall((steps.FirewallRule("kubelet", "TCP", ("10250",)),)),
     steps.Observe(),

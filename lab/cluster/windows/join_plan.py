@@ -347,7 +347,7 @@ class JoinPlan:
 
     def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
         """The runtime, whose programs the bundle has brought."""
-        return image_steps.Containerd(None, None, pause_image(self.manifest, seen.build))
+        return image_steps.Containerd(pause_image(self.manifest, seen.build))
 
     def registry_mirrors(self) -> image_steps.RegistryMirrors:
         """The lab's own registry."""

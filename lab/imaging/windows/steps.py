@@ -65,17 +65,10 @@ class Features(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class Containerd(ImageStep):
-    """containerd from a release archive that lies on the guest, or whose programs are there."""
+    """containerd's configuration and service; its programs are in their folder already."""
 
-    archive: str | None
-    """Path on the guest of ``containerd-<version>-windows-amd64.tar.gz``; None where its programs
-    are in their folder already."""
-    archive_sha256: str | None
     sandbox_image: str
     """``registry.k8s.io/pause:3.10.2``."""
-    crictl: str | None = None
-    """Path on the guest of ``crictl-<version>-windows-amd64.tar.gz``."""
-    crictl_sha256: str | None = None
     cni_bin: str = "C:\\opt\\cni\\bin"
     cni_conf: str = "C:\\etc\\cni\\net.d"
     mirrors: str = "C:\\ProgramData\\containerd\\certs.d"
