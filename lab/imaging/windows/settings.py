@@ -30,6 +30,7 @@ import secrets
 import string
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lab._errors import PreflightError
@@ -218,37 +219,8 @@ def _json(value: dict[str, object]) -> bytes:
     return json.dumps(value, indent=1, sort_keys=True).encode("ascii") + b"\n"
 
 
-_STANDARD_ZONES = """
-AUS Central; AUS Eastern; Afghanistan; Alaskan; Alberta; Aleutian; Altai; Arab; Arabian; Arabic;
-Argentina; Astrakhan; Atlantic; Aus Central W.; Azerbaijan; Azores; Bahia; Bangladesh; Belarus;
-Bougainville; British Columbia; Canada Central; Cape Verde; Caucasus; Cen. Australia; Central
-America; Central Asia; Central Brazilian; Central Europe; Central European; Central Pacific;
-Central; Chatham Islands; China; Cuba; Dateline; E. Africa; E. Australia; E. Europe; E. South
-America; Easter Island; Eastern; Egypt; Ekaterinburg; FLE; Fiji; GMT; GTB; Georgian; Greenland;
-Greenwich; Haiti; Hawaiian; India; Iran; Israel; Jordan; Kaliningrad; Kamchatka; Korea; Libya;
-Line Islands; Lord Howe; Magadan; Magallanes; Manitoba; Marquesas; Mauritius; Mid-Atlantic;
-Middle East; Montevideo; Morocco; Mountain; Myanmar; N. Central Asia; Namibia; Nepal; New
-Zealand; Newfoundland; Norfolk; North Asia East; North Asia; North Korea; Omsk; Pacific SA;
-Pacific; Pakistan; Paraguay; Qyzylorda; Romance; Russian; SA Eastern; SA Pacific; SA Western; SE
-Asia; Saint Pierre; Sakhalin; Samoa; Sao Tome; Saratov; Singapore; South Africa; South Sudan;
-Sri Lanka; Sudan; Syria; Taipei; Tasmania; Tocantins; Tokyo; Tomsk; Tonga; Transbaikal; Turkey;
-Turks And Caicos; US Eastern; US Mountain; Ulaanbaatar; Venezuela; Vladivostok; Volgograd; W.
-Australia; W. Central Africa; W. Europe; W. Mongolia; West Asia; West Bank; West Pacific;
-Yakutsk; Yukon
-"""
-_OTHER_ZONES = """
-Central Standard Time (Mexico); Eastern Standard Time (Mexico); Mountain Standard Time (Mexico);
-Pacific Standard Time (Mexico); Russia Time Zone 10; Russia Time Zone 11; Russia Time Zone 3;
-UTC; UTC+12; UTC+13; UTC-02; UTC-08; UTC-09; UTC-11
-"""
-
-
-def _listed(text: str) -> list[str]:
-    return [" ".join(name.split()) for name in text.split(";")]
-
-
 TIME_ZONES = frozenset(
-    (*(f"{name} Standard Time" for name in _listed(_STANDARD_ZONES)), *_listed(_OTHER_ZONES))
+    Path(__file__).with_name("time_zones.txt").read_text(encoding="ascii").splitlines()
 )
 """Windows' names of time zones, as ``tzutil /l`` lists them.
 
