@@ -41,6 +41,18 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
         return []
 
 
+def labs_and_scenarios(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
+    """Both."""
+    return _beginning((*labs(ctx, param, begun), *scenarios(ctx, param, begun)), begun)
+
+
+def topologies(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Every kind of topology."""
+    from lab.topology.registry import topologies as known
+
+    return _beginning(known(), begun)
+
+
 def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
     """Shipped image recipes."""
     from lab.imaging.recipes import shipped

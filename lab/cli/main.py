@@ -37,6 +37,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "down:suspend_command",
             "Save the memory of LAB's machines to disk and stop them; 'lab up' resumes them.",
         ),
+        "events": (
+            "events:command",
+            "Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.",
+        ),
         "gc": (
             "gc:command",
             "Remove what killed commands left behind, old runs and nights, and forgotten labs.",
@@ -63,6 +67,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "repro": (
             "repro:command",
             "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
+        ),
+        "logs": (
+            "logs:command",
+            "Print what programs on LAB, or on one MACHINE of it, have logged.",
         ),
         "gather": (
             "gather:command",
@@ -108,6 +116,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "Scenarios": {
+        "new": (
+            "new:command",
+            "Write a scenario to begin with, NAME.yaml, with a comment for each key.",
+        ),
         "plan": (
             "plan:command",
             'Print what "lab up SCENARIO" would do, why, and what it would cost.',
@@ -115,6 +127,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "show": (
             "show:show_command",
             "Print the Intent of SCENARIO, or with --commands the script that makes it.",
+        ),
+        "graph": (
+            "graph:command",
+            "Draw the topology of SCENARIO, or of LAB as it was brought up.",
         ),
         "validate": (
             "validate:command",
@@ -160,7 +176,7 @@ ELSEWHERE = {
     "apply": "up",
     "create": "up",
     "deploy": "up",
-    "init": "up",
+    "init": "new",
     "start": "up",
     "clean": "down",
     "cleanup": "down",
@@ -185,8 +201,12 @@ ELSEWHERE = {
     "results": "report",
     "compare": "diff",
     "reproduce": "repro",
-    "log": "gather",
-    "logs": "gather",
+    "log": "logs",
+    "journal": "logs",
+    "dump": "gather",
+    "collect": "gather",
+    "history": "events",
+    "watch": "events",
     "break": "fault",
     "fix": "heal",
     "repair": "heal",
@@ -196,7 +216,11 @@ ELSEWHERE = {
     "enter": "shell",
     "login": "ssh",
     "get": "show",
-    "graph": "show",
+    "draw": "graph",
+    "diagram": "graph",
+    "topology": "graph",
+    "template": "new",
+    "generate": "new",
     "lint": "validate",
     "images": "image",
     "night": "nightly",

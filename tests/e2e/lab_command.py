@@ -30,7 +30,7 @@ HERE = frozenset(
         "heal",
         "gather",
     }
-    | {"explain", "diff"}
+    | {"explain", "diff", "new", "graph", "logs", "events"}
 )
 """Commands that need no process of their own; "test" is pytest, and "exec" hands its streams on."""
 

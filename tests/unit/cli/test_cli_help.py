@@ -60,9 +60,9 @@ def test_a_wrong_command_of_a_group_names_the_nearest() -> None:
     [
         ("create", "up"),
         ("destroy", "down"),
-        ("logs", "gather"),
+        ("history", "events"),
         ("connect", "shell"),
-        ("graph", "show"),
+        ("diagram", "graph"),
         ("tset", "test"),
     ],
 )

@@ -1,0 +1,35 @@
+"""``lab events``: what happened to labs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import click
+
+from lab.cli.options import json_option, lab_argument
+from lab.cli.output import echo, echo_raw
+
+
+@click.command("events")
+@lab_argument(required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
+@json_option("Print an object of JSON a line.")
+def command(name: str | None, follow: bool, as_json: bool) -> None:
+    """Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.
+
+    They are read from the journal, which has no history: of a lab's state and of its faults it
+    knows what is now. With "--follow" every change is seen as it comes; Ctrl-C ends it.
+    """
+    from lab.lifecycle import events
+    from lab.lifecycle.api import opened_store
+
+    with opened_store() as store:
+        for one in events.follow(store, name) if follow else events.read(store, name):
+            if as_json:
+                echo(json.dumps(asdict(one)))
+            else:
+                moment = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+                echo(f"{moment}  {one.lab}  {one.kind:<7}  {one.what}")
+            echo_raw("")  # now, and not when the buffer is full

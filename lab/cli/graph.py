@@ -1,0 +1,50 @@
+"""``lab graph``: the topology of a scenario or a lab as a drawing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lab.cli.complete import labs_and_scenarios
+from lab.cli.options import only_option
+from lab.cli.output import echo, write_file
+
+FORMATS = ("mermaid", "dot", "d2", "svg")
+"""As :mod:`lab.reports.graph` has them, which is not imported for ``--help``."""
+
+
+@click.command("graph")
+@click.argument("scenario", metavar="SCENARIO|LAB", shell_complete=labs_and_scenarios)
+@click.option(
+    "--format", type=click.Choice(FORMATS), default="mermaid", show_default=True, help="Of it."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
+@only_option
+def command(scenario: str, format: str, output: Path | None, only: str | None) -> None:  # noqa: A002  the option's word
+    """Draw the topology of SCENARIO, or of LAB as it was brought up.
+
+    GitHub and GitLab show Mermaid in Markdown; DOT is Graphviz's; SVG needs no other program.
+
+    \b
+      lab graph overlay --format svg -o overlay.svg
+      lab graph overlay --format dot | dot -Tpng > overlay.png
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab.lifecycle import api
+    from lab.reports.graph import draw, graph_of
+    from lab.reports.picture import picture_of
+
+    if only is None and api.is_known(scenario):
+        opened = api.open_any(scenario)
+        intent, title = opened.intent, f"lab '{opened.name}': {opened.plan.summary}"
+    else:
+        from lab.lifecycle.compilation import compile_scenario
+
+        made = compile_scenario(scenario, only)
+        intent, title = made.intent, f"{made.scenario.name}: {made.scenario.summary}"
+    text = draw(graph_of(title, picture_of(intent)), format)
+    if output is None:
+        echo(text, nl=False)
+        return
+    write_file(output, text.encode(), f"writing the drawing of '{scenario}'")
+    echo(output)

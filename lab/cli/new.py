@@ -1,0 +1,60 @@
+"""``lab new``: a scenario to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lab.cli.complete import topologies
+from lab.cli.output import echo, write_file
+
+_MOST = 100
+"""Nodes of each system; with more, their network in the draft would be too small."""
+
+
+@click.command("new")
+@click.argument("name")
+@click.option(
+    "--topology",
+    default="overlay",
+    show_default=True,
+    metavar="KIND",
+    help="How the pods of the nodes are connected; a wrong one is answered with all of them.",
+    shell_complete=topologies,
+)
+@click.option(
+    "--linux",
+    type=click.IntRange(1, _MOST),
+    default=2,
+    show_default=True,
+    help="Linux nodes, the control plane among them.",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(0, _MOST),
+    default=1,
+    show_default=True,
+    help="Windows nodes.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The file; NAME.yaml if not given."
+)
+def command(name: str, topology: str, linux: int, windows: int, output: Path | None) -> None:
+    """Write a scenario to begin with, NAME.yaml, with a comment for each key.
+
+    \b
+      lab new mine --topology host-gateway --linux 3 --windows 1
+      lab run mine.yaml
+
+    A file that is there is left as it is.
+    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    from lab._errors import UsageError
+    from lab.lifecycle.draft import draft
+
+    text = draft(name, topology, linux, windows)
+    path, doing = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
+    if path.exists() and path.is_file():
+        raise UsageError(doing, f"'{path}' is there already", "another name, or another -o")
+    write_file(path, text.encode(), doing)
+    echo(path)

@@ -1,0 +1,101 @@
+"""A scenario to begin with: every usual key, each with a comment, ready to be changed. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from lab._errors import UsageError
+from lab._log import quantity
+from lab.scenario.loader import HeldText, check
+from lab.scenario.versions import SUPPORTED
+from lab.topology import registry
+from lab.topology.topology import Topology
+
+_HEAD = """\
+# A draft by 'lab new'. Change it, then:
+#   lab validate {name}.yaml   every mistake, with its line
+#   lab plan {name}.yaml       addresses, cells, and what it would cost
+#   lab run {name}.yaml        bring it up, test it, take it down
+# 'lab schema' prints every key there is, as JSON Schema for editors.
+name: {name}
+summary: {summary}
+
+kubernetes:
+  version: "{version}"  # one of {versions}
+  pod_cidr: 10.244.0.0/16  # of which every node has a part,
+  node_prefix: {prefix}  # as large as this
+  service_cidr: 10.96.0.0/16
+  dns_address: 10.96.0.10  # of the cluster's DNS Service
+
+network:
+  cidr: 192.0.2.0/24  # of the nodes
+  # mtu: 1500
+
+"""
+_TAIL = """
+services:
+  shared:  # a Service with several backends, each of which must answer
+    - name: everyone
+      backends: 2
+"""
+_CALICO_PREFIX, _PREFIX = 26, 24
+
+
+def draft(name: str, kind: str, linux: int, windows: int) -> str:
+    """The scenario's text, which can be loaded.
+
+    ``linux``: nodes, the control plane among them. ``windows``: nodes beside them.
+
+    Raises UsageError saying what is wrong with such a scenario, as with its name or its topology.
+    """
+    known = registry.topologies()
+    nodes = quantity(linux, "Linux node")
+    beside = f" and {quantity(windows, 'Windows node')}" if windows else ""
+    topology = known.get(kind)
+    lines = [
+        _HEAD.format(
+            name=name,
+            summary=f"{nodes}{beside}, topology {kind}",
+            version=SUPPORTED[-1],
+            versions=", ".join(SUPPORTED),
+            prefix=_CALICO_PREFIX if kind.startswith("calico") else _PREFIX,
+        ),
+        "topology:\n",
+        f"  kind: {kind}\n" if topology is None else _topology(topology),
+        "\npods_per_node: 2\n\nnodes:\n",
+        "  - name: control\n    os: linux\n    role: control-plane\n",
+        *_group("worker", "linux", linux - 1),
+        *_group("win", "windows", windows),
+        _TAIL,
+    ]
+    text = "".join(lines)
+    _, findings = check(HeldText(text, name), topology_check=registry.check)
+    if findings:
+        what = "; ".join(one.what for one in findings)
+        hint = "; ".join(one.hint for one in findings)
+        raise UsageError(f"drafting scenario '{name}'", what, hint)
+    return text
+
+
+def _topology(topology: Topology) -> str:
+    return f"  # {topology.title}\n  kind: {topology.kind}\n" + "".join(_parameters(topology))
+
+
+def _parameters(topology: Topology) -> Iterator[str]:
+    for name, schema in topology.parameters.items():
+        assert isinstance(schema, dict), "JSON Schema"
+        yield f"  # {name}: {json.dumps(schema.get('default'))}  # {schema['description']}\n"
+
+
+def _group(name: str, os: str, count: int) -> Iterator[str]:
+    if not count:
+        return
+    several = f", {name}2 ..." if count > 1 else ""
+    yield f"  - name: {name}  # {name}1{several}\n" if count > 1 else f"  - name: {name}\n"
+    yield f"    os: {os}\n"
+    if count > 1:
+        yield f"    count: {count}\n"
+    yield f'    # version: "{SUPPORTED[-2]}"  # of the kubelet, where it is older\n'
+    if os == "windows":
+        yield "    # image: windows-server-2022  # of a real machine\n"

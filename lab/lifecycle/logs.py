@@ -1,0 +1,41 @@
+"""Logs of a lab's machines: as they are, and as they grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from lab._deadline import Deadline
+from lab.explain.question import LOOK_SECONDS
+from lab.lifecycle.session import OpenLab
+from lab.providers.provider import Evidence
+
+_EVERY_SECONDS = 0.5
+
+
+def everywhere(opened: OpenLab) -> list[str]:
+    """Names of all the machines."""
+    return [one.name for one in opened.intent.machines]
+
+
+def read(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
+    """The logs of those machines; what cannot be had is a piece that says why. Never raises."""
+    return opened.provider.logs(opened.handle, opened.intent, machines, Deadline(LOOK_SECONDS))
+
+
+def follow(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
+    """The same, and then what is added to them, as long as the lab runs."""
+    seen: dict[str, bytes] = {}
+    while opened.provider.liveness(opened.handle, opened.intent).state == "running":
+        for piece in read(opened, machines):
+            before = seen.get(piece.path, b"")
+            seen[piece.path] = piece.content
+            if new := added(before, piece.content):
+                yield replace(piece, content=new)
+        time.sleep(_EVERY_SECONDS)
+
+
+def added(before: bytes, now: bytes) -> bytes:
+    """What a log has more than before; all of it where it was begun anew. Pure."""
+    return now.removeprefix(before)

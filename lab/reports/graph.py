@@ -1,0 +1,190 @@
+"""The topology of a lab as a drawing: Mermaid, DOT, D2 and SVG. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import chain
+
+from lab._log import clean, quantity
+from lab.reports.picture import DrawnMachine, Picture
+from lab.reports.topology import arrange
+
+FORMATS = ("mermaid", "dot", "d2", "svg")
+_PODS = 8
+"""With more pods on a node, their number is written."""
+_KINDS = {"node": "", "services": "HAProxy, DNS"}
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBox:
+    """A segment or a machine: its words, a line each."""
+
+    id: str
+    lines: tuple[str, ...]
+    is_segment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Boxes, and which machine is on which segment with which address."""
+
+    title: str
+    boxes: tuple[GraphBox, ...]
+    edges: tuple[tuple[str, str, str], ...]
+    rows: tuple[tuple[str, ...], ...]
+    """Ids of boxes from top to bottom."""
+
+
+def graph_of(title: str, picture: Picture) -> Graph:
+    """The graph of a lab's picture."""
+    machines = (*picture.machines, *picture.hypervisors)
+    ids = {name: f"n{number}" for number, name in enumerate(_names(picture, machines))}
+    boxes = [
+        GraphBox(ids[f"segment {one.name}"], (one.name, one.cidr, f"MTU {one.mtu}"), True)
+        for one in picture.segments
+    ]
+    boxes += [GraphBox(ids[one.name], tuple(_lines(one))) for one in machines]
+    edges = tuple(
+        (ids[one.name], ids[f"segment {at.segment}"], at.address)
+        for one in machines
+        for at in one.attachments
+    )
+    return Graph(title, tuple(boxes), edges, tuple(_rows(picture, ids)))
+
+
+def _names(picture: Picture, machines: Sequence[DrawnMachine]) -> Iterator[str]:
+    yield from (f"segment {one.name}" for one in picture.segments)
+    yield from (one.name for one in machines)
+
+
+def _lines(machine: DrawnMachine) -> Iterator[str]:
+    kind = _KINDS.get(machine.kind, machine.kind)
+    yield machine.name
+    yield ", ".join(filter(None, (machine.os.capitalize(), kind)))
+    if machine.tunnel:
+        yield machine.tunnel
+    if machine.host:
+        yield f"on {machine.host}"
+    pods = [f"{pod.name} {pod.address}" for pod in machine.pods]
+    yield from pods if len(pods) <= _PODS else [quantity(len(pods), "pod")]
+
+
+def _rows(picture: Picture, ids: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """What is outside, the way in, the nodes' segment, nodes, and what they stand on."""
+    rows = arrange(picture)
+    inner = {at.segment for _, nodes in rows.hosts for one in nodes for at in one.attachments}
+    beneath = {at.segment for host in picture.hypervisors for at in host.attachments} - inner
+    segments = [one.name for one in picture.segments]
+    drawn: tuple[tuple[str, ...], ...] = (
+        tuple(one.name for one in rows.outside),
+        tuple(f"segment {name}" for name in segments if name not in inner | beneath),
+        tuple(one.name for one in rows.routers),
+        tuple(f"segment {name}" for name in segments if name in inner),
+        tuple(one.name for _, nodes in rows.hosts for one in nodes),
+        tuple(one.name for one in picture.hypervisors),
+        tuple(f"segment {name}" for name in segments if name in beneath),
+    )
+    yield from (tuple(ids[name] for name in row) for row in drawn if row)
+
+
+def draw(graph: Graph, format: str) -> str:  # noqa: A002  the option's word
+    """The drawing in one of :data:`FORMATS`, with a line end."""
+    drawer = {"mermaid": _mermaid, "dot": _dot, "d2": _d2, "svg": _svg}[format]
+    return "\n".join(drawer(graph)) + "\n"
+
+
+def _mermaid(graph: Graph) -> Iterator[str]:
+    yield "---"
+    yield f"title: {_quoted(graph.title)}"
+    yield "---"
+    yield "flowchart TB"
+    for box in graph.boxes:
+        words = "<br/>".join(escape(clean(line)) for line in box.lines)
+        yield f'  {box.id}(["{words}"])' if box.is_segment else f'  {box.id}["{words}"]'
+    for machine, segment, address in graph.edges:
+        yield f'  {machine} ---|"{address}"| {segment}' if address else f"  {machine} --- {segment}"
+
+
+def _dot(graph: Graph) -> Iterator[str]:
+    yield f"graph {_quoted(graph.title)} {{"
+    yield '  node [shape=box, fontname="sans-serif"]'
+    for box in graph.boxes:
+        shape = ", shape=oval" if box.is_segment else ""
+        yield f"  {box.id} [label={_quoted(chr(10).join(box.lines))}{shape}]"
+    for machine, segment, address in graph.edges:
+        yield f"  {machine} -- {segment} [label={_quoted(address)}]"
+    yield "}"
+
+
+def _d2(graph: Graph) -> Iterator[str]:
+    yield f"title: {_quoted(graph.title)} {{near: top-center}}"
+    for box in graph.boxes:
+        shape = "oval" if box.is_segment else "rectangle"
+        yield f"{box.id}: {_quoted(chr(10).join(box.lines))} {{shape: {shape}}}"
+    for machine, segment, address in graph.edges:
+        yield f"{machine} -- {segment}: {_quoted(address)}"
+
+
+def _quoted(text: str) -> str:
+    """In double quotes, for DOT, D2 and YAML alike."""
+    safe = clean(text).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + safe.replace("\n", "\\n") + '"'
+
+
+_WIDTH, _LINE, _PAD, _GAP, _BETWEEN = 190, 16, 10, 20, 44
+"""Pixels: a box's width, a line of text, a box's rim, and what is between boxes and rows."""
+_STYLE = (
+    "text{font:12px sans-serif;fill:#1b1f24}.head{font-weight:bold}"
+    "rect{fill:#fff;stroke:#57606a}.segment rect{fill:#eef1f4}"
+    "line{stroke:#8c959f}"
+    ".address{fill:#57606a;font-size:10px;paint-order:stroke;stroke:#fff;stroke-width:3px}"
+)
+
+
+def _svg(graph: Graph) -> Iterator[str]:
+    boxes = {box.id: box for box in graph.boxes}
+    width = max(len(row) for row in graph.rows) * (_WIDTH + _GAP) + _GAP
+    places: dict[str, tuple[float, float, float]] = {}
+    top = 2 * _GAP + _LINE
+    for row in graph.rows:
+        height = max(len(boxes[one].lines) for one in row) * _LINE + 2 * _PAD
+        left = (width - len(row) * (_WIDTH + _GAP) + _GAP) / 2
+        for at, one in enumerate(row):
+            own = len(boxes[one].lines) * _LINE + 2 * _PAD
+            places[one] = (left + at * (_WIDTH + _GAP), top, own)
+        top += height + _BETWEEN
+    size = f'width="{width}" height="{top:g}" viewBox="0 0 {width} {top:g}"'
+    title = escape(clean(graph.title))
+    yield f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    yield f"<title>{title}</title><style>{_STYLE}</style>"
+    yield f'<rect width="{width}" height="{top:g}" style="stroke:none"/>'
+    yield f'<text class="head" x="{_GAP}" y="{_GAP + _LINE}">{title}</text>'
+    yield from chain.from_iterable(_line(places, edge) for edge in graph.edges)
+    yield from chain.from_iterable(_box(boxes[one], *place) for one, place in places.items())
+    yield "</svg>"
+
+
+def _line(
+    places: Mapping[str, tuple[float, float, float]], edge: tuple[str, str, str]
+) -> Iterator[str]:
+    machine, segment, address = edge
+    (x1, y1, h1), (x2, y2, h2) = places[machine], places[segment]
+    below = y1 > y2
+    begin, end = (y1, y2 + h2) if below else (y1 + h1, y2)
+    ends = f'x1="{x1 + _WIDTH / 2:g}" y1="{begin:g}" x2="{x2 + _WIDTH / 2:g}" y2="{end:g}"'
+    yield f"<line {ends}/>"
+    near = begin - 4 if below else begin + 12
+    yield f'<text class="address" x="{x1 + _WIDTH / 2 + 4:g}" y="{near:g}">{address}</text>'
+
+
+def _box(box: GraphBox, left: float, top: float, height: float) -> Iterator[str]:
+    yield f"<g{' class=' + chr(34) + 'segment' + chr(34) if box.is_segment else ''}>"
+    rim = f' rx="{height / 2:g}"' if box.is_segment else ""
+    yield f'<rect x="{left:g}" y="{top:g}" width="{_WIDTH}" height="{height:g}"{rim}/>'
+    for number, line in enumerate(box.lines, 1):
+        head = ' class="head"' if number == 1 else ""
+        where = f'x="{left + _WIDTH / 2:g}" y="{top + _PAD + number * _LINE - 4:g}"'
+        yield f'<text{head} {where} text-anchor="middle">{escape(clean(line))}</text>'
+    yield "</g>"

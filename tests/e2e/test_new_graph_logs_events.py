@@ -1,0 +1,85 @@
+"""A scenario begun with `lab new`, drawn, brought up, and followed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab_command import Lab
+
+from lab._deadline import Deadline
+
+
+@contextmanager
+def followed(lab: Lab, *words: str) -> Iterator[list[str]]:
+    """The lines of a command that does not end, as they come; it is ended afterwards."""
+    process = lab.start(*words)
+    lines: list[str] = []
+    assert process.stdout
+    reader = threading.Thread(target=lambda: lines.extend(process.stdout))  # type: ignore[arg-type]
+    reader.start()
+    try:
+        yield lines
+    finally:
+        process.terminate()
+        process.wait(60)
+        reader.join(60)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def wait_for(lines: list[str], text: str) -> None:
+    Deadline(60).wait(
+        f"waiting for '{text}'", lambda: "".join(lines), until=lambda said: text in said, every=0.1
+    )
+
+
+def test_new_scenario_is_drawn_before_and_after_it_is_up(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    lab.run("new", "mine", "--topology", "host-gateway", "--windows", "2", "-o", str(file))
+    again = lab.run("new", "mine", "-o", str(file), code=2)
+    assert "is there already" in again.stderr
+    lab.run("validate", str(file))
+    assert "win2" in lab.run("graph", str(file)).stdout
+    lab.run("up", str(file), "--only", "linux")
+    drawn = tmp_path / "mine.svg"
+    assert lab.run("graph", "mine", "--format", "svg", "-o", str(drawn)).stdout == f"{drawn}\n"
+    assert "lab &#x27;mine&#x27;" in drawn.read_text()
+    assert "win2" not in drawn.read_text()
+
+
+def test_events_and_logs_are_followed_as_they_come(lab: Lab) -> None:
+    lab.run("up", "calico-bgp-tor")
+    whole = lab.run("logs", "calico-bgp-tor").stdout
+    assert "==> router/bird/log <==" in whole
+    assert "==> worker1/bird/log <==" in whole
+    assert "router" not in lab.run("logs", "calico-bgp-tor", "worker1").stdout
+    with (
+        followed(lab, "events", "--follow", "--json") as events,
+        followed(lab, "logs", "calico-bgp-tor", "worker1", "--follow") as logs,
+    ):
+        wait_for(events, '"up"')
+        wait_for(logs, "Started")
+        lab.run("fault", "calico-bgp-tor", "bgp-session-down", "--node", "worker1")
+        wait_for(events, '"fault"')
+        wait_for(logs, "Disabling protocol to-router")
+        lab.run("heal", "calico-bgp-tor")
+        wait_for(events, '"healed"')
+        lab.run("down", "calico-bgp-tor")
+        wait_for(events, '"down"')
+    told = [json.loads(line) for line in events]
+    assert [one["kind"] for one in told if one["kind"] in {"created", "fault", "healed"}] == [
+        "created",
+        "fault",
+        "healed",
+    ]
+
+
+def test_logs_of_machines_without_programs_and_of_no_machine(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    assert "nothing is logged there" in lab.run("logs", "overlay").stderr
+    assert "did you mean 'worker1'" in lab.run("logs", "overlay", "wroker1", code=2).stderr
+    assert "there is no lab named 'overly'" in lab.run("events", "overly", code=2).stderr

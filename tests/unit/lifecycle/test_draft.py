@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab._errors import UsageError
+from lab.lifecycle.compilation import compile_scenario
+from lab.lifecycle.draft import draft
+from lab.topology.registry import topologies
+
+DRAFTED = [kind for kind in topologies() if kind != "kubeinit"]
+
+
+@pytest.mark.parametrize("kind", DRAFTED)
+@pytest.mark.parametrize(("linux", "windows"), [(1, 0), (2, 1), (4, 2), (60, 40)])
+def test_draft_of_every_topology_is_a_lab_with_those_nodes(
+    kind: str, linux: int, windows: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(draft("mine", kind, linux, windows))
+    made = compile_scenario(file)
+    systems = [node.os for node in made.plan.nodes]
+    assert (systems.count("linux"), systems.count("windows")) == (linux, windows)
+    assert made.plan.topology == kind
+
+
+@pytest.mark.parametrize("kind", DRAFTED)
+def test_every_parameter_of_the_topology_is_there_as_a_comment(kind: str) -> None:
+    text = draft("mine", kind, 2, 1)
+    for name in topologies()[kind].parameters:
+        assert f"\n  # {name}: " in text
+
+
+@pytest.mark.parametrize("kind", ["overlay", "calico-bgp", "upstream-vrrp"])
+def test_draft_is_the_same_lab_with_its_commented_parameters_set(kind: str, tmp_path: Path) -> None:
+    text = draft("mine", kind, 2, 1)
+    one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
+    one.write_text(text)
+    for name in topologies()[kind].parameters:
+        text = text.replace(f"  # {name}: ", f"  {name}: ")
+    other.write_text(text)
+    assert compile_scenario(one).intent == compile_scenario(other).intent
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [
+        ("Mine", "overlay", 'write "mine"'),
+        ("mine", "vxlan", 'did you mean "overlay"'),
+        ("mine", "kubeinit", "services"),
+    ],
+)
+def test_draft_that_could_not_be_loaded_is_refused_in_words(
+    name: str, kind: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        draft(name, kind, 2, 1)
+    assert said in str(caught.value)
