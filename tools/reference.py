@@ -204,10 +204,10 @@ def fault_page() -> Iterator[str]:
     yield "`lab fault LAB NAME` breaks a lab in a known way, and `lab heal LAB` repairs it. See"
     yield "[Explain a failure](../how-to/explain-a-failure.md#break-a-lab-on-purpose).\n"
     rows = (
-        (f"`{one.name}`", literal(one.title), literal(one.needs), one.peer or "")
+        (f"`{one.name}`", literal(one.title), literal(one.needs), one.peer or "", one.figures)
         for one in faults().values()
     )
-    yield from table(("fault", "what is broken", "needs", "`--peer`"), rows)
+    yield from table(("fault", "what is broken", "needs", "`--peer`", "figures"), rows)
 
 
 def check_page() -> Iterator[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.command("fault")
 @lab_argument(required=False)
 @click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
+@click.argument("figures", metavar="[FIGURE]...", nargs=-1)
 @click.option(
     "--node",
     default="",
@@ -34,11 +35,25 @@ if TYPE_CHECKING:
     shell_complete=fault_peers,
 )
 @click.option(
+    "--random",
+    "seed",
+    type=int,
+    metavar="SEED",
+    help="Put in one by chance, to be found by 'lab explain': the same for the same number.",
+)
+@click.option(
     "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
 )
 @json_option()
 def fault_command(
-    name: str | None, fault: str | None, node: str, peer: str, listing: bool, as_json: bool
+    name: str | None,
+    fault: str | None,
+    figures: tuple[str, ...],
+    node: str,
+    peer: str,
+    seed: int | None,
+    listing: bool,
+    as_json: bool,
 ) -> None:
     """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.
 
@@ -46,25 +61,43 @@ def fault_command(
       lab fault --list
       lab fault overlay wrong-vni --node worker1
       lab fault overlay route-missing --node worker1 --peer win1
+      lab fault overlay packet-loss 5% --node worker1
+      lab fault overlay slow-link 100mbit
+      lab fault overlay --random 7
 
     What there is to break follows from the lab: "lab fault --list LAB" names the machines for each.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import api
 
     if listing:
-        if fault or node or peer:
+        if fault or node or peer or seed is not None:
             raise click.UsageError("'--list' takes a lab or nothing, and lists every fault")
         _list(name, as_json)
         return
-    if name is None or fault is None:
-        raise click.UsageError("name a lab and a fault, or use '--list'")
+    if name is None or (fault is None) == (seed is None):
+        raise click.UsageError("name a lab and a fault, or use '--random' or '--list'")
     from lab.lifecycle import faults
     from lab.lifecycle.faults import FaultRequest, words
 
+    if seed is not None and (node or peer):
+        raise click.UsageError(
+            "'--random' chooses the machine, too: leave '--node' and '--peer' out"
+        )
     say(api.banner(name))
-    row = faults.put_in(api.open_any(name), FaultRequest(fault, node, peer), say)
+    opened = api.open_any(name)
+    if fault is None:
+        assert seed is not None, "asked above"
+        row = faults.put_random(opened, seed, say)
+    else:
+        row = faults.put_in(opened, FaultRequest(" ".join((fault, *figures)), node, peer), say)
     if as_json:
         echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
+        return
+    if fault is None:  # whoever asks for chance wants to find it
+        echo(
+            f"fault number {seed} is in lab '{name}'; 'lab test {name}' shows it, "
+            f"'lab status {name}' names it, 'lab heal {name}' takes it out"
+        )
         return
     echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' takes it out")
 
@@ -84,7 +117,8 @@ def _list(name: str | None, as_json: bool) -> None:
         return
     width = max(len(one) for one in faults())
     for one in faults().values():
-        echo(f"{one.name:<{width}}  {one.title}")
+        figures = f"; or with {one.figures}" if one.figures else ""
+        echo(f"{one.name:<{width}}  {one.title}{figures}")
         if name is not None:
             echo(f"{'':<{width}}    {_sites_text(one, where[one.name])}")
 
@@ -104,17 +138,24 @@ def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
 
 @click.command("heal")
 @lab_argument()
+@click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
+@click.option("--node", default="", help="Of FAULT, the one on this machine.")
+@click.option("--peer", default="", help="Of FAULT, the one with this other end.")
 @json_option()
-def heal_command(name: str, as_json: bool) -> None:
-    """Remove every fault that 'lab fault' has put into LAB.
+def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bool) -> None:
+    """Remove every fault that 'lab fault' has put into LAB, or FAULT alone.
 
-    It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile.
+    It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile; where other
+    faults stay in, at once.
     """
     from lab.lifecycle import api
-    from lab.lifecycle.faults import heal, words
+    from lab.lifecycle.faults import FaultRequest, heal, words
 
+    if fault is None and (node or peer):
+        raise click.UsageError("'--node' and '--peer' say which FAULT is meant: name it")
     say(api.banner(name))
-    done = heal(api.open_any(name), say)
+    only = None if fault is None else FaultRequest(fault, node, peer)
+    done = heal(api.open_any(name), say, only)
     if as_json:
         plain = {
             "mended": [

@@ -82,7 +82,10 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "fault:fault_command",
             "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.",
         ),
-        "heal": ("fault:heal_command", "Remove every fault that 'lab fault' has put into LAB."),
+        "heal": (
+            "fault:heal_command",
+            "Remove every fault that 'lab fault' has put into LAB, or FAULT alone.",
+        ),
     },
     "Machines": {
         "shell": ("shell:shell_command", "Open a shell on any machine of LAB, or in a pod."),

@@ -6,6 +6,7 @@ anything is broken, and forgotten after it is healed. The journal holds no comma
 
 from __future__ import annotations
 
+import random
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,6 +46,7 @@ class FaultRequest:
     """A fault that is asked for; empty names are for the lab to choose."""
 
     name: str
+    """With its figures: ``packet-loss 5%``."""
     node: str = ""
     peer: str = ""
 
@@ -102,35 +104,112 @@ def _put(
     return row
 
 
-def heal(opened: OpenLab, say: Say) -> Healed:
-    """Take every fault out of the lab, the last one first. Safe to repeat.
+def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
+    """Put in a fault by chance, the same one for the same seed and lab.
+
+    Raises PreflightError when this machine's kernel and tools can do none. Raises as :func:`put_in`
+    does.
+    """
+    there = {(registry.plain_name(one.name), one.node, one.peer) for one in present(opened)}
+    places = [
+        place
+        for name, sites in possible(opened, say).items()
+        for site in sites
+        for peer in site.peers or ("",)
+        if (place := (name, site.node, peer)) not in there
+    ]
+    random.Random(seed).shuffle(places)  # noqa: S311  it is to be the same again
+    for place in places:
+        try:
+            return put_in(opened, FaultRequest(*place), say)
+        except PreflightError:  # the next one may be possible
+            continue
+    raise PreflightError(
+        f"putting a fault into lab '{opened.name}' by chance",
+        "none of its faults is possible here",
+        f"lab fault --list {opened.name}",
+    )
+
+
+def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
+    """Take every fault out of the lab, or the one that is meant, the last one first. Repeatable.
 
     What takes it out follows from its name and place. What pods had got was written down with it:
     a cluster whose API is lost is healed, too. It is over when daemons have learned again what
     they lost meanwhile, and on a cluster when its nodes and probe pods are Ready, for which it
     waits two minutes.
 
-    Raises BrokenError when the lab is not running, or a fault cannot be taken out; it stays in the
-    journal. Raises DeadlineError when every fault is out, and daemons have not learned again what
-    they lost.
+    Where others stay in, it is over at once. What takes a fault out makes its machine right, so
+    others of that machine are taken out with it, and put in again.
+
+    Raises UsageError when the one that is meant is not in. Raises BrokenError when the lab is not
+    running, or a fault cannot be taken out; it stays in the journal. Raises DeadlineError when
+    every fault is out, and daemons have not learned again what they lost.
     """
-    removed, rebuilt = [], []
+    rebuilt = []
     command = f"lab heal {opened.name}"
     with opened.used(command, say, as_found=True), _by_one(opened, command, say):
         opened.require_running(well=False)
         live = present(opened)
+        chosen = live if only is None else _chosen(opened, only, live)
         for row in reversed(opened.store.faults(opened.name)):
             if row not in live:
                 opened.store.forget_fault(opened.name, row.number)
                 rebuilt.append(row)
-            else:
-                _remove(opened, row)
-                removed.append(row)
-        if removed:
+        removed = _take_out(opened, chosen, live)
+        if removed and not present(opened):
             doing = f"healing lab '{opened.name}'"
             wait_until_learned(opened.provider, opened.handle, opened.intent, doing, say)
             _wait_until_ready(opened, doing, say)
     return Healed(tuple(removed), tuple(rebuilt))
+
+
+def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
+    """Those of the faults that are meant."""
+    found = tuple(
+        row
+        for row in live
+        if registry.plain_name(row.name) == registry.plain_name(only.name)
+        and only.node in {"", row.node}
+        and only.peer in {"", row.peer}
+    )
+    if not found:
+        there = "; ".join(words(row) for row in live)
+        raise UsageError(
+            f"taking fault '{only.name}' out of lab '{opened.name}'",
+            "it is not in",
+            f"there are {there}" if there else "the lab has no faults",
+        )
+    return found
+
+
+def _take_out(
+    opened: OpenLab, chosen: Sequence[FaultRow], live: Sequence[FaultRow]
+) -> list[FaultRow]:
+    """Take the chosen ones out; with them those that share a machine, which are put in again."""
+    others = [row for row in live if row not in chosen]
+    places = {place for row in chosen for place in _places(opened, row)} if others else set()
+    again = [row for row in others if _places(opened, row) & places]
+    removed = []
+    for row in reversed(live):
+        if row in again:
+            doing = f"taking fault {words(row)} out of lab '{opened.name}'"
+            _run(opened, opened.intent, _change_of(opened, row, doing).undo, doing)
+        elif row in chosen:
+            _remove(opened, row)
+            removed.append(row)
+    for row in again:
+        doing = f"putting fault {words(row)} into lab '{opened.name}' again"
+        _run(opened, opened.intent, _change_of(opened, row, doing).do, doing)
+    return removed
+
+
+def _places(opened: OpenLab, row: FaultRow) -> set[str]:
+    """The machines and pods that taking it out puts right."""
+    if row.name == reconnect.CUT_OFF:
+        return set()
+    doing = f"looking for fault {words(row)} in lab '{opened.name}'"
+    return {one.place for one in _change_of(opened, row, doing).undo}
 
 
 def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
@@ -208,7 +287,8 @@ def _takes(opened: OpenLab, intent: Intent, node: str) -> bool:
 
 def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: str) -> None:
     for row in present(opened):
-        if (row.name, row.node, row.peer) == (fault.name, node, peer):
+        names = {registry.plain_name(one) for one in (row.name, fault.name)}
+        if len(names) == 1 and (row.node, row.peer) == (node, peer):
             raise UsageError(doing, f"{words(row)} is already in", f"'lab heal {opened.name}'")
 
 
@@ -230,7 +310,7 @@ def _remove(opened: OpenLab, row: FaultRow) -> None:
         reconnect.join_again(opened.store, opened.provider, opened.handle, opened.intent, row.node)
         return
     doing = f"taking fault {words(row)} out of lab '{opened.name}'"
-    _run(opened, opened.intent, _undo(opened, row, doing), doing)
+    _run(opened, opened.intent, _change_of(opened, row, doing).undo, doing)
     opened.store.forget_fault(opened.name, row.number)
 
 
@@ -239,20 +319,26 @@ def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str)
     return from_nodes(fault.change(made, node, peer), intent)
 
 
-def _undo(opened: OpenLab, row: FaultRow, doing: str) -> tuple[FaultCommand, ...]:
-    """What takes a fault out, worked out from its name and place.
+def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
+    """What puts a fault in and takes it out, worked out from its name and place.
 
     Raises BrokenError when there can be no such fault in this lab, or what its pods have got is not
     known.
     """
-    fault = registry.faults().get(row.name)
     try:
+        fault = registry.find(doing, row.name)
         intent = _as_it_was(opened, row)
         machines = {one.name for one in intent.everything()}
         pods = {pod.name for one in intent.machines for pod in one.pods}
-        if fault and row.node in machines and row.peer in {"", *machines, *pods}:
-            return _change(opened, fault, intent, row.node, row.peer).undo
-    except (LookupError, StopIteration, AssertionError, ValueError):  # it has no such site
+        if row.node in machines and row.peer in {"", *machines, *pods}:
+            return _change(opened, fault, intent, row.node, row.peer)
+    except (
+        UsageError,
+        LookupError,
+        StopIteration,
+        AssertionError,
+        ValueError,
+    ):  # it has no such site
         pass
     raise BrokenError(
         doing,

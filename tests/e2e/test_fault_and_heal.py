@@ -87,3 +87,77 @@ def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab: Lab) -> No
     sites = {one["name"]: [site["node"] for site in one["sites"]] for one in there}
     assert sites["outboundnat-exception-missing"] == ["win1", "win2"]
     assert "--node win1, win2" in lab.run("fault", "--list", "overlay").stdout
+
+
+def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    for words in (("wrong-vni",), ("packet-loss", "5%"), ("wrong-udp-port",), ("ip-forward-off",)):
+        lab.run("fault", "overlay", *words, "--node", "worker1")
+    lab.run("fault", "overlay", "ip-forward-off", "--node", "worker2")
+    assert ("packet-loss 5%", "worker1", True) in faults_of(lab)
+    again = lab.run("fault", "overlay", "packet-loss", "7%", "--node", "worker1", code=2)
+    assert "'packet-loss 5%' on 'worker1' is already in" in again.stderr
+
+    def shown() -> str:
+        links = lab.run("exec", "overlay", "worker1", "--", "ip", "-d", "link", "show").stdout
+        rules = lab.run("exec", "overlay", "worker1", "--", "nft", "list", "ruleset").stdout
+        forward = lab.run(
+            *("exec", "overlay", "worker1", "--", "cat", "/proc/sys/net/ipv4/ip_forward")
+        )
+        return f"{links}{rules}forward {forward.stdout}"
+
+    before = shown()
+    assert "mod 100 < 5" in before
+    assert "forward 0" in before
+    healed = lab.run("heal", "overlay", "wrong-udp-port").stdout
+    assert healed == "removed 'wrong-udp-port' on 'worker1'\n"
+    after = shown()
+    assert "mod 100 < 5" in after
+    assert "forward 0" in after
+    assert "dstport 4789" in after
+    assert "dstport 4789" not in before
+    lab.run("heal", "overlay", "ip-forward-off", "--node", "worker2")
+    assert "forward 0" in shown()
+    missing = lab.run("heal", "overlay", "wrong-udp-port", code=2)
+    assert "it is not in" in missing.stderr
+    assert "'packet-loss 5%' on 'worker1'" in missing.stderr
+    assert faults_of(lab) == [
+        ("wrong-vni", "worker1", True),
+        ("packet-loss 5%", "worker1", True),
+        ("ip-forward-off", "worker1", True),
+    ]
+    lab.run("heal", "overlay")
+    assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
+
+
+def test_slow_link_has_a_rate_and_a_delay_only_where_the_kernel_has_netem(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    lab.run("fault", "overlay", "slow-link", "100mbit", "--node", "worker1")
+    shown = lab.run("exec", "overlay", "worker1", "--", "tc", "qdisc", "show", "dev", "eth0").stdout
+    assert "rate 100Mbit" in shown
+    has_netem = "tc qdisc add dev lo root netem delay 1ms && tc qdisc del dev lo root"
+    able = lab.run("exec", "overlay", "worker2", "--", "sh", "-c", has_netem, code=None)
+    code = 0 if able.returncode == 0 else 4
+    late = lab.run("fault", "overlay", "slow-link", "20ms", "--node", "worker2", code=code)
+    if code:
+        assert "netem delay 20ms" in late.stderr
+        assert "Specified qdisc kind is unknown" in late.stderr
+    lab.run("heal", "overlay")
+    assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
+
+
+def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another(lab: Lab) -> None:
+    lab.run("up", "overlay")
+    found = []
+    for seed in ("1", "1", "2", "3"):
+        said = lab.run("fault", "overlay", "--random", seed).stdout
+        ((name, node, _),) = faults_of(lab)
+        assert name not in said
+        found.append((name, node))
+        lab.run("heal", "overlay")
+    assert found[0] == found[1]
+    assert len(set(found)) > 1
+    assert (
+        "leave '--node'"
+        in lab.run(*("fault", "overlay", "--random", "1", "--node", "worker1"), code=2).stderr
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,6 +58,11 @@ class Fault:
     """What people call it too; an error then names the fault that is meant."""
     asks: str = ""
     """A shell line that fails on a machine whose kernel or tools cannot do it."""
+    figures: str = ""
+    """The figures that it can be given, in words; empty where it has none."""
+    with_figures: Callable[[Sequence[str]], Fault] | None = None
+    """The same with figures, which are then a part of its name. ValueError for other words. What
+    undoes it is the same for all figures."""
 
 
 def change(place: str, do: Iterable[str], undo: Iterable[str]) -> FaultChange:

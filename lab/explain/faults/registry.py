@@ -28,18 +28,33 @@ def faults() -> Mapping[str, Fault]:
 
 
 def find(doing: str, name: str) -> Fault:
-    """The fault of that name.
+    """The fault of that name, with the figures that stand behind it: ``packet-loss 5%``.
 
     Raises
     ------
     UsageError
-        If there is none; lists the nearest.
+        If there is none, with the nearest, or it cannot have those figures.
 
     """
     known = faults()
-    if name in known:
-        return known[name]
-    raise UsageError(doing, f"there is no fault '{name}'", _nearest(name, known))
+    word, *figures = name.split() or [name]
+    if word not in known:
+        raise UsageError(doing, f"there is no fault '{word}'", _nearest(word, known))
+    fault = known[word]
+    if not figures:
+        return fault
+    if fault.with_figures is None:
+        given = " or ".join(f"'{one.name}'" for one in known.values() if one.figures)
+        raise UsageError(doing, f"'{word}' has no figures", f"leave them out, or use {given}")
+    try:
+        return fault.with_figures(figures)
+    except ValueError as error:
+        raise UsageError(doing, f"'{error}' is no figure of it", fault.figures) from None
+
+
+def plain_name(name: str) -> str:
+    """The name without figures."""
+    return name.partition(" ")[0]
 
 
 def _nearest(name: str, known: Mapping[str, Fault]) -> str:

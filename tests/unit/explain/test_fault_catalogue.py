@@ -390,3 +390,49 @@ def test_a_shell_stops_at_the_line_that_fails() -> None:
     lines = script(["true", "false", "true"]).splitlines()
     assert lines[0].startswith("set -e;")
     assert lines[1:] == ["at=0", "true", "at=1", "false", "at=2", "true"]
+
+
+FIGURES = [
+    ("packet-loss 5%", "mod 100 < 5 counter drop", "5 % of the packets"),
+    ("packet-loss 2.5 %", "mod 1000 < 25 counter drop", "2.5 % of the packets"),
+    ("packet-loss 100%", "mod 100 < 100 counter drop", "100 % of the packets"),
+    ("slow-link 100mbit", "tbf rate 100mbit burst 125kb", "at 100 mbit a second"),
+    ("slow-link 256kbit", "tbf rate 256kbit burst 16kb", "at 256 kbit a second"),
+    ("slow-link 20ms", "root netem delay 20ms", "20 ms late"),
+    ("slow-link 2mbit 20ms", "netem delay 20ms rate 2mbit", "20 ms late and at 2 mbit a second"),
+]
+
+
+@pytest.mark.parametrize(("asked", "does", "title"), FIGURES)
+def test_fault_with_figures_has_them_in_its_commands_title_and_question(
+    asked: str, does: str, title: str
+) -> None:
+    fault = registry.find("trying", asked)
+    name = registry.plain_name(fault.name)
+    change = fault.change(intent("overlay"), "worker1", "")
+    plain = FAULTS[name].change(intent("overlay"), "worker1", "")
+    assert any(does in one.line for one in change.do)
+    assert change.undo == plain.undo, "what takes it out needs no figures"
+    assert title in fault.title
+    assert registry.find("trying", fault.name).change(intent("overlay"), "worker1", "") == change
+    assert ("netem" in fault.asks) == ("ms" in asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("packet-loss 0%", "packet-loss 101%", "packet-loss 5", "packet-loss 5% 6%"),
+        *("slow-link 0mbit", "slow-link 1mbit 2mbit", "slow-link 0ms", "slow-link fast"),
+        "slow-link 5%;reboot",
+    ],
+)
+def test_words_that_are_no_figures_are_refused_with_those_that_are(asked: str) -> None:
+    with pytest.raises(UsageError, match="is no figure of it") as raised:
+        registry.find("trying", asked)
+    assert raised.value.hint == FAULTS[registry.plain_name(asked)].figures
+
+
+def test_fault_without_figures_names_those_that_have_them() -> None:
+    with pytest.raises(UsageError, match="'wrong-vni' has no figures") as raised:
+        registry.find("trying", "wrong-vni 5%")
+    assert "'packet-loss' or 'slow-link'" in raised.value.hint
