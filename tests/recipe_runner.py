@@ -1,6 +1,7 @@
 """Run a recipe of tools/nightly as its CI would: from a fresh clone, with an empty home.
 
     python tests/recipe_runner.py github-hosted.yml --scenarios overlay
+    python tests/recipe_runner.py action.yml --scenarios overlay
 
 The commands are read out of the recipe itself. What changes the machine as a whole (sysctl,
 modprobe, apt-get) is printed and not run, and so is every command that has a word of ``--skip``.
@@ -23,6 +24,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "tools" / "nightly"
+ACTION = "action.yml"
 SECONDS = 900
 NOT_HERE = ("sysctl", "modprobe", "apt-get")
 DOCKER_UMASK = 0
@@ -37,6 +39,7 @@ class Command:
     text: str
     always: bool = False
     may_fail: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Job:
 
 def read_recipe(name: str, clone: Path, home: Path) -> Job:
     """The commands of a recipe, in their order."""
+    if name == ACTION:
+        return _action(YAML(typ="safe").load(clone / ACTION), clone, home)
     path = clone / "tools" / "nightly" / name
     if name.endswith(".service"):
         return _service(path.read_text(), clone, home)
@@ -67,6 +72,29 @@ def _github(document: Mapping[str, Any]) -> Job:
     ]
     variables = {**document.get("env", {}), "GITHUB_RUN_ID": "1", "GITHUB_RUN_ATTEMPT": "1"}
     return Job(commands, variables)
+
+
+def _action(document: Mapping[str, Any], clone: Path, home: Path) -> Job:
+    """A composite action's steps, with the values of its inputs where its expressions stand."""
+    inputs = {name: one.get("default", "") for name, one in document["inputs"].items()}
+    inputs |= {"scenarios": "$SCENARIOS", "output": "night"}
+    known = {f"${{{{ inputs.{name} }}}}": value for name, value in inputs.items()}
+    known["${{ github.action_path }}"] = str(clone)
+    steps = document["runs"]["steps"]
+    assert all(step["shell"] == "bash" and "${{" not in step["run"] for step in steps)
+    commands = [
+        Command(
+            step["run"],
+            variables={
+                name: known[value]
+                for name, value in step.get("env", {}).items()
+                if known[value] != "$SCENARIOS"  # it is set already
+            },
+        )
+        for step in steps
+    ]
+    written = {"RUNNER_TEMP": str(home), "GITHUB_OUTPUT": str(home / "output")}
+    return Job(commands, written)
 
 
 def _gitlab(document: Mapping[str, Any], clone: Path) -> Job:
@@ -119,7 +147,8 @@ def run_recipe(
     """
     clone, home = work / "clone", work / "home"
     home.mkdir()
-    umask = DOCKER_UMASK if "\n  image:" in (RECIPES / name).read_text() else -1
+    path = ROOT / ACTION if name == ACTION else RECIPES / name
+    umask = DOCKER_UMASK if "\n  image:" in path.read_text() else -1
     words = ["git", "clone", "--quiet", str(ROOT), str(clone)]
     subprocess.run(words, umask=umask, check=True, timeout=60)
     if inventory:
@@ -138,9 +167,9 @@ def run_recipe(
             continue
         _tell(f"$ {text}")
         done = subprocess.run(
-            ["bash", "-e", "-c", text],
+            ["bash", "-e", "-o", "pipefail", "-c", text],
             cwd=clone,
-            env=environment,
+            env={**environment, **command.variables},
             stdin=subprocess.DEVNULL,
             umask=umask,
             timeout=SECONDS,
@@ -160,7 +189,8 @@ def _own_environment() -> dict[str, str]:
 
 def _narrowed(text: str, scenarios: str) -> str:
     """A command that names no scenarios, which are all, with those to be run."""
-    return f"{text} {scenarios}" if re.search(r"/lab nightly\b", text) else text
+    names_all = re.search(r"/lab nightly\b", text) and "$SCENARIOS" not in text
+    return f"{text} {scenarios}" if names_all else text
 
 
 def _tell(line: str) -> None:
@@ -168,7 +198,8 @@ def _tell(line: str) -> None:
 
 
 def _words() -> Iterator[str]:
-    return (path.name for path in RECIPES.iterdir() if path.suffix != ".timer")
+    yield ACTION
+    yield from (path.name for path in RECIPES.iterdir() if path.suffix != ".timer")
 
 
 def main() -> int:

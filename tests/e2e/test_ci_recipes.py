@@ -11,7 +11,7 @@ from recipe_runner import ROOT, read_recipe, run_recipe
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("recipe", ["github-hosted.yml", "gitlab-hosted.yml"])
+@pytest.mark.parametrize("recipe", ["github-hosted.yml", "gitlab-hosted.yml", "action.yml"])
 def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe: str, tmp_path: Path) -> None:
     code, clone = run_recipe(recipe, tmp_path, "hard-way")
     assert code == 0
@@ -31,3 +31,11 @@ def test_recipe_for_hypervisors_is_read_whole(recipe: str, tmp_path: Path) -> No
     wanted = ("nightly-setup", "lab bundle create", "nightly ", "lab gc")
     for word in wanted:
         assert any(word in f"{command.text} " for command in commands), word
+
+
+def test_action_says_where_its_files_are_also_when_a_lab_is_refused(tmp_path: Path) -> None:
+    code, clone = run_recipe("action.yml", tmp_path, "no-such-scenario", skip=["pip"])
+    assert code != 0
+    said = (tmp_path / "home/output").read_text()
+    assert said == "junit=night/junit.xml\nreport=night/index.html\n"
+    assert not (clone / "night/junit.xml").exists()
