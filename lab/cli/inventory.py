@@ -79,6 +79,14 @@ def show(file: Path | None, as_json: bool) -> None:
         echo(line)
 
 
+@command.command("example")
+def example() -> None:
+    """Print an inventory with every key, commented, to begin with."""
+    from lab.inventory import loader
+
+    echo(loader.example(), nl=False)
+
+
 def _found() -> Found:
     from lab.inventory import loader
 
@@ -88,6 +96,6 @@ def _found() -> Found:
             "looking for an inventory",
             f"{loader.VARIABLE} is not set, and there is no {loader.NAME} here, nor in "
             "~/.config/hybridlab",
-            "give the path of one, or write one after docs/lab.example.toml",
+            "give the path of one, or write one after 'lab inventory example'",
         )
     return found

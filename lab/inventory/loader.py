@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "HYBRIDLAB_INVENTORY"
 NAME = "lab.toml"
+EXAMPLE = "lab.example.toml"
 
 
 class Found(NamedTuple):
@@ -100,6 +101,14 @@ def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[Fi
 
 def _reading(path: Path) -> str:
     return f"reading inventory {quoted(path)}"
+
+
+def example() -> str:
+    """An inventory with every key, commented; in the wheel inside the package, else in docs/."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / EXAMPLE
+    path = inside if inside.is_file() else package.parent / "docs" / EXAMPLE
+    return path.read_text(encoding="utf-8")
 
 
 def _is_file(path: Path) -> bool:

@@ -309,7 +309,7 @@ TOML = Dialect(
 
 KIND = Kind(
     noun="inventory",
-    absent="check the path, or write one after docs/lab.example.toml",
+    absent="check the path, or write one after 'lab inventory example'",
     large="no inventory needs this much",
     language="TOML",
 )

@@ -44,6 +44,7 @@ def test_wheel_holds_scenarios_templates_suite_and_types(wheel: Path) -> None:
     for scenario in (ROOT / "scenarios").glob("*.yaml"):
         assert f"lab/scenarios/{scenario.name}" in names
     assert "lab/suites/pytest.ini" in names
+    assert {"lab/lab.example.toml", "lab/py.typed"} <= names
     assert any(name.startswith("lab/reports/templates/") for name in names)
     assert any(name.startswith("lab/images/") for name in names)
 
@@ -59,6 +60,7 @@ def test_installed_wheel_brings_overlay_up_and_tests_it(wheel: Path, tmp_path: P
     try:
         run(lab, "up", "overlay", **home)
         run(lab, "test", "overlay", **home)
+        assert "[hypervisors." in run(lab, "inventory", "example", **home).stdout
     finally:
         run(lab, "down", "overlay", **home)
     assert_nothing_is_left(state)

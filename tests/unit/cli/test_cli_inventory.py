@@ -75,7 +75,7 @@ def test_no_file_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
     assert isinstance(done.exception, LabError)
     assert done.exception.exit_code == 2
-    assert "docs/lab.example.toml" in done.exception.hint
+    assert "'lab inventory example'" in done.exception.hint
 
 
 def test_inventory_is_shown_with_its_secrets_place_alone() -> None:
@@ -114,3 +114,9 @@ def test_doctor_says_what_mends_and_whether_labs_can_be_had(
     as_json = run("doctor", "--json")
     assert as_json.return_value == code
     assert [one["level"] for one in json.loads(as_json.stdout)] == [one.level for one in found]
+
+
+def test_printed_example_is_a_valid_inventory(tmp_path: Path) -> None:
+    file = tmp_path / "lab.toml"
+    file.write_text(run("inventory", "example").stdout)
+    assert run("inventory", "check", str(file)).stdout == f"{file}: valid, 2 hypervisors\n"
