@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class Node:
     revision: int = 587
     medium: str = "D:\\"
     has_address: bool = True
+    clock_off: timedelta = timedelta(0)
     there: set[str] = field(default_factory=set)
     """Files, by their paths."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class Node:
             "build": self.build,
             "revision": self.revision,
             "computer": "WIN1",
+            "clock": f"{datetime.now(UTC) + self.clock_off:%Y-%m-%dT%H:%M:%SZ}",
             "address": self.has_address,
             "medium": self.medium,
             "there": [path for path in given["paths"] if self._is_there(path)],

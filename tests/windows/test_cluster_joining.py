@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -210,8 +211,10 @@ def test_build_without_images_is_refused_before_anything_changes(
     [
         ({"medium": ""}, "no drive there has the label 'HYBRIDBUNDLE'"),
         ({"has_address": False}, "10.9.176.94"),
+        ({"clock_off": timedelta(hours=-8)}, r"its clock says .*, 28\d\d\d s off this machine's"),
+        ({"clock_off": timedelta(hours=9)}, r"its clock says .*, 32[34]\d\d s off this machine's"),
     ],
-    ids=["no medium", "no address"],
+    ids=["no medium", "no address", "a clock in the west", "a clock in the east"],
 )
 def test_node_that_is_not_ready_to_begin_says_what_is_missing(
     fault: dict[str, object], said: str, node: Node, short_way: Way

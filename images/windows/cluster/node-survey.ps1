@@ -28,6 +28,7 @@ exit (Invoke-Step -Name 'node-survey' -Settings $Settings -Shape $shape -Body {
             build = [int]$read.CurrentBuildNumber
             revision = [int]$read.UBR
             computer = [string]$env:COMPUTERNAME
+            clock = (Get-Date).ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
             address = [bool](Get-AddressIndex -Address $Given.address)
             medium = Find-Medium -Label $Given.label
             there = @($Given.paths | Where-Object -FilterScript { Test-Path -LiteralPath $_ })

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from lab.cluster.windows.join_checks import (
     check_source_vip,
     leftovers,
     network_prefixes,
+    seconds_off,
     service_ailments,
     unfit_windows,
 )
@@ -253,6 +255,7 @@ class WindowsBringUp:
         """Refuse what cannot work, before anything is changed."""
         plan, name = self.plan, self.plan.node.name
         self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
+        began = time.time()
         facts, doing = self._surveyed(), f"looking at Windows node '{name}'"
         reason = unfit_windows(plan.manifest, plan.cluster.topology, self.seen)
         if reason:
@@ -263,6 +266,14 @@ class WindowsBringUp:
         if not said(facts, "address", doing):
             words = f"no interface there has the address {plan.node.address}"
             raise BrokenError(doing, words, "see 'lab shell' and Get-NetIPAddress there")
+        clock = said(facts, "clock", doing)
+        if off := seconds_off(clock, began, time.time()):
+            words = (
+                f"its clock says {clock}, {off} s off this machine's: certificates would not hold"
+            )
+            raise BrokenError(
+                doing, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
+            )
         say(f"{name}: Windows build {self.seen}")
 
     def _earlier_life(self) -> None:

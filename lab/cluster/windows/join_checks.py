@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -169,6 +170,17 @@ def unfit_windows(manifest: Manifest, topology: str, seen: WindowsObserved) -> s
     """Why the Windows that was found cannot take part; None if it can. Pure."""
     lacking = missing_images(manifest, seen.build)
     return too_old(seen, topology) or (lacking[0] if lacking else None)
+
+
+CLOCK_SECONDS = 60
+"""That a node's clock may be off: kubeadm's tokens and the lab's certificates begin now."""
+
+
+def seconds_off(clock: str, earliest: float, latest: float) -> int:
+    """By how much a clock is off that was read in between, in seconds; 0 if it will do. Pure."""
+    moment = datetime.fromisoformat(clock).timestamp()
+    off = max(earliest - moment, moment - latest)
+    return int(off) if off > CLOCK_SECONDS else 0
 
 
 def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
