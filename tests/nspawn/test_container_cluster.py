@@ -11,6 +11,7 @@ import pytest
 from bundle.made_bundle import made_bundle
 from container_labs import ContainerLabs
 from whole_cluster import (  # noqa: F401  collected here
+    SCENARIO,
     test_a_node_that_is_rebooted_comes_back_with_its_pods,
     test_a_node_that_was_deleted_joins_again,
     test_a_suspended_cluster_goes_on_where_it_was,
@@ -27,13 +28,44 @@ from lab._deadline import Deadline
 pytestmark = pytest.mark.clusters
 
 
+UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
+MOMENTS = (
+    "  step 5 of 10: nodes",
+    "master: prepared",
+    "  step 6 of 10: control-plane",
+    "master: kubeadm init",
+    "  step 7 of 10: workers",
+    "worker: kubeadm join",
+    "  step 8 of 10: add-ons",
+    "  step 9 of 10: ready",
+    "  step 10 of 10: pods",
+)
+"""Beginnings of lines of the story; the steps before are those of a lab without a cluster."""
+
+
 @pytest.fixture(scope="module")
-def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
+def killed(labs: ContainerLabs) -> list[str]:
+    """The last lines of the stories of ``lab up``, killed at each of the moments."""
     made_bundle()
+    return [labs.killed_after(UP, moment)[-1] for moment in MOMENTS]
+
+
+@pytest.fixture(scope="module")
+def lab(labs: ContainerLabs, killed: list[str]) -> Iterator[ContainerLabs]:
+    """The cluster, on its way up killed at every step and within: all below is true of it."""
+    del killed
     up(labs)
     yield labs
     labs.run("down", "cluster")
     assert labs.left() == set()
+
+
+def test_a_cluster_comes_up_however_often_that_is_killed(
+    lab: ContainerLabs, killed: list[str]
+) -> None:
+    for last, moment in zip(killed, MOMENTS, strict=True):
+        assert last.startswith(moment)
+    lab.run("status", "cluster")
 
 
 def test_a_capture_follows_a_probe_between_pods_of_the_cluster(lab: ContainerLabs) -> None:

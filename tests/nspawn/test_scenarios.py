@@ -162,7 +162,6 @@ def judge(labs: ContainerLabs, lab: str, *faults: Fault) -> str:
     said = labs.run("test", lab).stdout
     labs.run("status", lab, "--deep")
     for fault in faults:
-        labs.run("explain", lab, fault.source, fault.target)
         labs.run("fault", lab, *fault.words())
         explained = labs.run("explain", lab, fault.source, fault.target, code=1).stdout
         assert fault.named in explained
