@@ -197,3 +197,50 @@ def test_hostile_names_stay_text_even_without_the_policy(browse: Open) -> None:
     assert page.document.xpath("//img") == []
     assert page.document.findtext(".//title") != "owned"
     assert HOSTILE in page.text("tip")
+
+
+def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse: Open) -> None:
+    page = browse(
+        made_run("dead-node"),
+        extra="""
+        setTimeout(async () => {
+          const cell = document.querySelector('.c.v-fail');
+          const press = (key) => document.activeElement.dispatchEvent(
+            new KeyboardEvent('keydown', {key, bubbles: true, cancelable: true}));
+          cell.focus();
+          press('Enter');
+          const button = document.activeElement;
+          const said = [button.className, button.dataset.copy];
+          button.click();
+          await new Promise((done) => setTimeout(done, 500));
+          said.push(button.textContent, document.activeElement === button);
+          press('Escape');
+          said.push(document.activeElement === cell, document.getElementById('tip').hidden);
+          document.title = said.join('|');
+        }, 3000);
+        """,
+    )
+    repeat = "lab probe overlay pod-pod/master-p1/win1-p1/tcp-small"
+    assert page.document.findtext(".//title") == f"copy|{repeat}|Copied|true|true|true"
+    assert page.console == []
+
+
+def test_box_that_is_kept_open_follows_its_cell_when_the_page_is_scrolled(browse: Open) -> None:
+    page = browse(
+        made_run("dead-node"),
+        extra="""
+        setTimeout(() => {
+          const cell = document.querySelector('.c.v-fail');
+          const tip = document.getElementById('tip');
+          cell.scrollIntoView({block: 'center'});
+          cell.click();
+          const apart = () => tip.getBoundingClientRect().top - cell.getBoundingClientRect().bottom;
+          const before = apart();
+          scrollBy(0, 60);
+          document.dispatchEvent(new Event('scroll'));
+          document.title = [tip.hidden, Math.round(before), Math.round(apart())].join('|');
+        }, 3000);
+        """,
+    )
+    hidden, before, after = (page.document.findtext(".//title") or "").split("|")
+    assert (hidden, before) == ("false", after)

@@ -225,6 +225,7 @@
   // What is known of one cell: on hover and focus, kept open by a click or Enter.
 
   const tip = byId("tip");
+  let told = null;  // the cell that it is about
 
   function command(text) {
     const place = make("span", "command");
@@ -260,9 +261,16 @@
     say("Latency", cell.latency < 0 ? "" : `${cell.latency} ms`);
     say("Attempts", `${cell.attempts}${RED.has(cell.verdict) && !cell.retried ? ", not retried" : ""}`);
     say("Repeat", command(cell.repeat));
-    tip.append(title, list, make("p", "hint", "Click or press Enter to keep this open."));
+    tip.append(title, list, make("p", "hint", "Click or press Enter to keep this open; Escape closes it."));
     tip.classList.toggle("pinned", pinned);
     tip.hidden = false;
+    told = element;
+    placeTip();
+  }
+
+  // Beside its cell, also while the page is scrolled under a box that is kept open.
+  function placeTip() {
+    const element = told;
     const spot = element.getBoundingClientRect();
     const size = tip.getBoundingClientRect();
     const below = spot.bottom + 10 + size.height < innerHeight;
@@ -286,19 +294,29 @@
   maps.addEventListener("mouseleave", () => tip.classList.contains("pinned") || hideTip());
   maps.addEventListener("focusin", (event) => cellOf(event) && showTip(cellOf(event), false));
   maps.addEventListener("focusout", () => tip.classList.contains("pinned") || hideTip());
-  document.addEventListener("scroll", () => tip.classList.contains("pinned") || hideTip(), true);
+  const follow = () => { if (tip.classList.contains("pinned")) placeTip(); else hideTip(); };
+  document.addEventListener("scroll", (event) => event.target === tip || follow(), true);
+  addEventListener("resize", follow);
   document.addEventListener("click", (event) => {
     const element = cellOf(event);
     if (element) showTip(element, true);
     else if (!tip.contains(event.target)) hideTip();
   });
-  document.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    if (tip.contains(document.activeElement)) told.focus();
+    hideTip();
+  });
 
   maps.addEventListener("keydown", (event) => {
     const element = cellOf(event);
     const scroll = event.target.closest(".scroll");
     if (!scroll) return;
-    if (element && event.key === "Enter") showTip(element, true);
+    if (element && event.key === "Enter") {
+      showTip(element, true);
+      tip.querySelector(".copy").focus();
+      event.preventDefault();  // or it would press the button
+    }
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
     if (!step) return;
     event.preventDefault();
@@ -370,6 +388,7 @@
       area.select();
       document.execCommand("copy");
       area.remove();
+      button.focus();
     }
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1200);

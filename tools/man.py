@@ -1,0 +1,99 @@
+"""Write a manual page for every command of lab into build/man, from the commands themselves.
+
+python tools/man.py
+man -l build/man/lab-up.1
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from lab.cli import main
+
+PAGES = Path(__file__).parents[1] / "build/man"
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Names and texts of all pages."""
+    root = main.command
+    seen = [f"lab-{name}" for name in root.list_commands(click.Context(root))]
+    yield "lab", "\n".join(page("lab", root, seen)) + "\n"
+    for name in root.list_commands(click.Context(root)):
+        found = root.get_command(click.Context(root), name)
+        assert found is not None
+        yield from of_command(f"lab {name}", found)
+
+
+def of_command(words: str, command: click.Command) -> Iterator[tuple[str, str]]:
+    """The page of a command, and those of its subcommands."""
+    below: list[tuple[str, click.Command]] = []
+    if isinstance(command, click.Group):
+        names = command.list_commands(click.Context(command))
+        found = ((name, command.get_command(click.Context(command), name)) for name in names)
+        below = [(f"{words} {name}", one) for name, one in found if one is not None]
+    seen = ["lab", *(name.replace(" ", "-") for name, _ in below)]
+    yield words.replace(" ", "-"), "\n".join(page(words, command, seen)) + "\n"
+    for name, one in below:
+        yield from of_command(name, one)
+
+
+def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[str]:
+    """Lines of one page, in the language of man."""
+    context = click.Context(command, info_name=words)
+    help_text = inspect.cleandoc(command.help or "")
+    paragraphs = help_text.split("\n\n")
+    name = words.replace(" ", "-")
+    yield f'.TH {quoted(name.upper())} 1 "" hybridlab "hybridlab"'
+    yield ".SH NAME"
+    yield f"{plain(name)} \\- {plain(' '.join(paragraphs[0].split()).rstrip('.'))}"
+    yield ".SH SYNOPSIS"
+    yield f".B {plain(words)}"
+    yield plain(" ".join(command.collect_usage_pieces(context)))
+    yield ".SH DESCRIPTION"
+    for paragraph in paragraphs:
+        yield ".PP"
+        if paragraph.startswith("\b"):  # click keeps the line breaks of such a paragraph
+            yield ".nf"
+            yield from (plain(line) for line in paragraph.splitlines()[1:])
+            yield ".fi"
+        else:
+            yield plain(" ".join(paragraph.split()))
+    records = [
+        record
+        for one in command.params
+        if isinstance(one, click.Option) and (record := one.get_help_record(context))
+    ]
+    if records:
+        yield ".SH OPTIONS"
+    for option, meaning in records:
+        yield ".TP"
+        yield f".B {plain(option)}"
+        yield plain(" ".join(meaning.split()))
+    yield ".SH SEE ALSO"
+    yield ", ".join(f"{plain(one)}(1)" for one in see_also)
+
+
+def plain(text: str) -> str:
+    """Text that troff leaves as it is."""
+    escaped = text.replace("\\", "\\e").replace("-", "\\-")
+    return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
+
+
+def quoted(text: str) -> str:
+    """One argument of a request."""
+    return '"' + plain(text).replace('"', '""') + '"'
+
+
+def write() -> None:
+    """Write every page."""
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for name, text in pages():
+        (PAGES / f"{name}.1").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
