@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -51,13 +51,15 @@ class Deadline:
             With ``doing`` and the last value seen. ``look`` is called at least once.
 
         """
-        while True:
+        for _ in self.tries(every):
             seen = look()
             if until(seen):
                 return seen
-            left = self.left()
-            if left == 0.0:
-                raise DeadlineError(
-                    doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", hint
-                )
+        raise DeadlineError(doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", hint)
+
+    def tries(self, every: float = 0.0) -> Iterator[None]:
+        """Yield once, and again until the deadline has passed; ``every`` seconds between two."""
+        yield
+        while left := self.left():
             time.sleep(min(every, left))
+            yield

@@ -430,7 +430,8 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
     RefusedError when the API server says no.
     """
     lacking, trouble = "the API server has not been asked yet", ""
-    while True:
+    # A server that ends each watch at once must not be asked as fast as it answers.
+    for _ in deadline.tries(every=_AGAIN_SECONDS):
         try:
             listed = api.listing(path, deadline, query)
             lacking, trouble = missing(listed.objects), ""
@@ -440,12 +441,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
                 return listed.objects
         except LostError as error:
             trouble = f"; the API server is lost: {error.happened}"
-        if not deadline.left():
-            raise DeadlineError(
-                doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint
-            )
-        # A server that ends each watch at once must not be asked as fast as it answers.
-        time.sleep(min(_AGAIN_SECONDS, deadline.left()))
+    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint)
 
 
 def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch

@@ -273,7 +273,7 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
     """Fill the part to its end, over as many connections as it takes."""
     doing = f"downloading {url}"
     limit = _LARGEST if size is None else size
-    reported = time.monotonic()
+    reported, began = time.monotonic(), 0
 
     def watch(fields: Mapping[str, str]) -> None:
         nonlocal reported
@@ -287,8 +287,8 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
             total = "" if length is None else f" of {(began + length) / _MIB:.0f}"
             tell(f"downloading, {size / _MIB:.0f}{total} MiB")
 
-    tries, most = 0, _size(part)
-    while True:
+    def fetch() -> _Answer:
+        nonlocal began
         began, free = _size(part), _free(part)
         options = {
             "continue-at": "-",
@@ -298,9 +298,11 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         }
         answer = _run_curl(web, url, part, doing, options, watch)
         _check_size(web, doing, part, answer, limit)
-        if answer.code == 0 and answer.status != _BAD_RANGE:  # which curl takes for the end
-            part.touch()  # curl writes nothing for an empty file
-            return
+        return answer
+
+    tries, most = 0, _size(part)
+    # curl takes a refused range for the end
+    while (answer := fetch()).code or answer.status == _BAD_RANGE:
         restart = began and (answer.code == _CANNOT_RESUME or answer.status == _BAD_RANGE)
         if restart:
             part.unlink()
@@ -318,6 +320,7 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
                 " another server",
             )
         time.sleep(min(tries, 1))
+    part.touch()  # curl writes nothing for an empty file
 
 
 def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -> None:

@@ -74,9 +74,9 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be made out, and everything wrong with it."""
     from lab.imaging.recipe import DIALECT, RecipeFile  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
-    from lab.scenario.source import Kind  # noqa: PLC0415  the same
+    from lab.scenario.source import FileKind  # noqa: PLC0415  the same
 
-    kind = Kind(
+    kind = FileKind(
         noun="recipe",
         absent="check the path, or give the name of an image",
         large="no recipe needs this much: put texts into templates",

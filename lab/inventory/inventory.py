@@ -18,8 +18,7 @@ from pydantic import Field
 
 from lab.inventory import uri, values
 from lab.scenario import values as common
-from lab.scenario.scenario import MAX_MTU
-from lab.scenario.values import Section, Unwritten, annotate
+from lab.scenario.values import MAX_MTU, Section, Unwritten, annotate
 
 Acceleration = Literal["auto", "kvm", "tcg"]
 """``auto``: what a tiny guest that was really started has shown to work."""

@@ -17,7 +17,7 @@ from lab.inventory.inventory import Inventory
 from lab.scenario import source
 from lab.scenario.findings import Dialect, Document, FileFinding, Key, Problem, nearest, quoted
 from lab.scenario.shape import Form, shaped
-from lab.scenario.source import Kind, StopError
+from lab.scenario.source import FileKind, StopError
 from lab.scenario.values import LABEL, wrong_of
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -307,7 +307,7 @@ TOML = Dialect(
 )
 """Inventory files."""
 
-KIND = Kind(
+KIND = FileKind(
     noun="inventory",
     absent="check the path, or write one after 'lab inventory example'",
     large="no inventory needs this much",

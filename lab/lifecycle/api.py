@@ -22,13 +22,13 @@ from lab.state.failure import FullError
 from lab.state.lock import lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
-from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.inventory.inventory import Inventory
     from lab.lifecycle import down, gc, status, up
     from lab.lifecycle.compilation import Compiled
     from lab.lifecycle.session import OpenLab
+    from lab.topology.intent import Intent
 
 
 Say = Callable[[str], None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import cast
@@ -127,9 +128,7 @@ def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell
 
 
 def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRequest) -> Captured:
-    number = 0
-    while True:
-        number += 1
+    for number in count(1):
         found = once(
             opened.provider,
             opened.handle,
@@ -140,7 +139,8 @@ def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRe
             number=number,
         )
         if number == request.times or not found.well:
-            return found
+            break
+    return found
 
 
 def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask

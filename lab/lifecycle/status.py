@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lab._errors import LabError
 from lab.lifecycle.names import again, check_name, unknown_lab
@@ -14,7 +14,9 @@ from lab.providers.provider import LabHandle, Liveness, Mark, Provider
 from lab.state.lock import Holder, holder
 from lab.state.rows import LabRow, LabState
 from lab.state.store import Store
-from lab.topology.intent import Intent
+
+if TYPE_CHECKING:
+    from lab.topology.intent import Intent
 
 State = Literal[
     "up", "working", "suspended", "broken", "interrupted", "absent", "orphan", "unknown"
@@ -23,7 +25,7 @@ State = Literal[
 none has gone on; ``suspended``: its machines' memory is on disk; ``absent``: they are gone;
 ``orphan``: found by its marks alone;
 ``unknown``: it could not be looked at."""
-IntentOf = Callable[[LabRow], Intent]
+IntentOf = Callable[[LabRow], "Intent"]
 
 
 @dataclass(frozen=True, slots=True)

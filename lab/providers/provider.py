@@ -15,10 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.plan.step import Step
 from lab.remote.shell import Completed, Reach
-from lab.scenario.terms import Protocol as Transport
-from lab.scenario.terms import Size
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -27,6 +24,9 @@ if TYPE_CHECKING:
     from lab.cluster.workload_checks import WorkloadResult
     from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts
+    from lab.plan.step import Step
+    from lab.scenario.terms import Protocol as Transport
+    from lab.scenario.terms import Size
     from lab.topology.cost import Cost
     from lab.topology.intent import Intent
 

@@ -269,7 +269,7 @@ def communicate(
     left = memoryview(stdin)
     last = b""
     quiet = Deadline(GRACE_SECONDS)
-    while True:
+    for _ in deadline.tries():
         code, closed = streams.code(), streams.closed()  # before the last look at the streams
         if code is None and left:
             left = left[streams.give(left) :]
@@ -280,10 +280,9 @@ def communicate(
             heard(said, complained)
         elif code is not None and (closed or quiet.left() == 0.0):
             return code
-        if deadline.left() == 0.0:
-            raise timeout_error(doing, deadline, last)
         if not said and not complained:
             streams.wait(min(deadline.left(), GIVE_SECONDS if left else LOOK_SECONDS))
+    raise timeout_error(doing, deadline, last)
 
 
 def timeout_error(

@@ -10,7 +10,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -283,13 +282,12 @@ class SSHTransport:
     def _open_session(self, doing: str, deadline: Deadline) -> paramiko.Channel:
         """Try again for a while: sshd counts a session until it has reaped its command."""
         patience = Deadline(min(_REAPING_SECONDS, deadline.left()))
-        while True:
+        for _ in patience.tries(every=0.05):
             try:
                 return self.channel(doing, "session", None, deadline)
-            except UnreachableError:
-                if not patience.left():
-                    raise
-                time.sleep(0.05)
+            except UnreachableError as error:
+                refused = error
+        raise refused
 
     def done(self, channel: paramiko.Channel) -> None:
         """Close a session channel; the process group of its command ends."""

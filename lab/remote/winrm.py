@@ -538,13 +538,13 @@ class WinrmCommand:
 
     def _receive_all(self) -> int:
         away: Deadline | None = None
-        while True:
+        code = None
+        while code is None:
             self._check()
             try:
                 code = self._receive()
             except OperationTimeoutError:
                 away = None
-                continue
             except UnreachableError as error:  # nothing was sent
                 away = self._retry_within(away, error)
             except ReplyLostError as error:
@@ -552,8 +552,7 @@ class WinrmCommand:
                 away = self._retry_within(away, error)
             else:
                 away = None
-                if code is not None:
-                    return self._ended(code)
+        return self._ended(code)
 
     def _check(self) -> None:
         if self._deadline.left() == 0.0:

@@ -224,8 +224,8 @@ def _red_enough(cells: int, red: int) -> bool:
 def _cover(candidates: list[_Candidate], red: int) -> list[_Candidate]:
     """The candidates chosen, in the order in which they were, without those made needless."""
     chosen: list[_Candidate] = []
-    left = red
-    while True:
+    left, most = red, 1
+    while most > 0:
         candidates = [each for each in candidates if (each.cells & left).bit_count() >= FEWEST]
         worths = [_worth(each, red, left) for each in candidates]
         most = max(worths, default=0)

@@ -38,6 +38,7 @@ from lab.scenario.terms import (
 )
 from lab.scenario.values import (
     FILE,
+    MAX_MTU,
     Address,
     Choices,
     Cidr,
@@ -70,8 +71,6 @@ CARRIED = 100
 """Bytes that the network between hypervisors, and the pods' own overlay, take of a packet."""
 MAX_AFFINITY = 86_400
 """Seconds; the longest that kube-apiserver takes, a day."""
-MAX_MTU = 9216
-"""The largest frame that network cards and switches commonly carry."""
 
 
 class _KnownFamily:

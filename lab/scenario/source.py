@@ -47,7 +47,7 @@ class StopError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """A kind of file, as messages speak of it."""
 
     noun: str
@@ -65,7 +65,7 @@ class Kind:
 
 
 def read_bytes(
-    path: Path, kind: Kind, look: Callable[[int], None] = lambda _descriptor: None
+    path: Path, kind: FileKind, look: Callable[[int], None] = lambda _descriptor: None
 ) -> bytes:
     """The bytes of a file, of one that is too large enough to tell; the null device is empty.
 
@@ -102,7 +102,7 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a pipe keeps nobody waiting
 
 
-def decoded(raw: bytes, kind: Kind) -> str:
+def decoded(raw: bytes, kind: FileKind) -> str:
     """The text of a file's bytes.
 
     Raises
@@ -221,7 +221,7 @@ def _tab_near(text: str, line: int) -> tuple[int, int] | None:
 MAX_DEPTH = 12
 """Deepest nesting read; a scenario needs 6."""
 
-KIND = Kind(
+KIND = FileKind(
     noun="scenario",
     absent="check the path, or give the name of a shipped scenario",
     large='no scenario needs this much: use "count" for nodes that are alike',
@@ -236,7 +236,7 @@ _INT_DIGITS = 18
 """Digits kept of a whole number: beyond every bound, and never too long for Python."""
 
 
-def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
+def read(path: Path, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The file's tree, or None with the one finding that says why there is none."""
     try:
         raw = read_bytes(path, kind)
@@ -245,7 +245,7 @@ def read(path: Path, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFind
     return parse(raw, kind)
 
 
-def parse(raw: bytes, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
+def parse(raw: bytes, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The tree of a file's bytes, or None with the findings that say why there is none."""
     try:
         reader = _Reader(decoded(raw, kind), kind)
@@ -258,7 +258,7 @@ def parse(raw: bytes, kind: Kind = KIND) -> tuple[Document | None, tuple[FileFin
 class _Reader:
     """Turns ruamel's events into a :class:`Document`."""
 
-    def __init__(self, text: str, kind: Kind) -> None:
+    def __init__(self, text: str, kind: FileKind) -> None:
         self.document = Document()
         self._kind = kind
         self._text = text

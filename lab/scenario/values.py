@@ -35,6 +35,8 @@ ADDRESS = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
 VERSION = r"^1\.[0-9]{1,3}$"
 MAC = r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
 MEMORY = r"^[1-9][0-9]{0,6}(MiB|GiB)$"
+MAX_MTU = 9216
+"""The largest frame that network cards and switches commonly carry."""
 LEAST_MEMORY_MIB = 64
 """Less holds no kernel with its initramfs."""
 DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"

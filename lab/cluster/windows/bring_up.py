@@ -94,11 +94,13 @@ class Runner:
     def run_though_cut_off(self, step: steps.NodeTask | image_steps.HnsClean) -> StepResult:
         """Run a step that takes the machine off the net; cut off, it is run again."""
         until = self.seconds(step.deadline_s + BACK_SECONDS)
-        while True:
+        for _ in until.tries():
             try:
                 return self.run(step, until)
-            except (ConnectionLostError, UnreachableError):
+            except (ConnectionLostError, UnreachableError) as error:
+                lost = error
                 self.shell.wait(until)
+        raise lost
 
     def reboot(self) -> None:
         """Restart the node, and wait until it takes commands and files again."""

@@ -245,10 +245,10 @@ _KEY = re.compile(r"\b[A-Z0-9]{5}(?:-[A-Z0-9]{5}){4}\b")
 def random_password() -> str:
     """Make a new password that Windows' complexity rule accepts; it begins with a letter."""
     characters = "".join(_KINDS)
-    while True:
+    made = ""
+    while not (made[:1].isalpha() and all(set(made) & set(kind) for kind in _KINDS)):
         made = "".join(secrets.choice(characters) for _ in range(LENGTH))
-        if made[0].isalpha() and all(set(made) & set(kind) for kind in _KINDS):
-            return made
+    return made
 
 
 def encode_password(password: str, suffix: Suffix) -> str:

@@ -130,8 +130,8 @@ def hear_events() -> None:
 
 
 def _run_events(library: Any) -> None:
-    while True:
-        library.virEventRunDefaultImpl()
+    while not library.virEventRunDefaultImpl():
+        pass
 
 
 def quiet_uri(uri: str) -> str:

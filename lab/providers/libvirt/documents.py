@@ -11,10 +11,10 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lab.imaging.golden import Firmware
-
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from lab.imaging.golden import Firmware
 
 TEMPLATES = Path(__file__).with_name("templates")
 GATEWAY_OFFSET = 1

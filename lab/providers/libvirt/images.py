@@ -88,20 +88,18 @@ def ensure_copy(
 ) -> str:
     """Copy one file, unless it is there, whole, or another controller is quicker; its path."""
     deadline = Deadline(_COPY_SECONDS)
-    while True:
-        path = _complete_copy(shared, name, what, say)
-        if path is not None:
-            return path
+    while (path := _complete_copy(shared, name, what, say)) is None:
         if storage.find(shared, name) is None:
-            copied = _copy(shared, name, file, what, say)
-            if copied is not None:
-                return copied
+            path = _copy(shared, name, file, what, say)
+            if path is not None:
+                return path
         say(
             f"the {what} on the hypervisor is incomplete: checking whether another command is "
             "copying it"
         )
         if not _others_copy(shared, name, what, deadline):
             storage.remove(shared, name)
+    return path
 
 
 def _complete_copy(

@@ -218,7 +218,7 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
     """
     name = recipe.machine.name
     deadline = Deadline(_BOOT_SECONDS[recipe.accelerated])
-    while True:
+    for _ in deadline.tries():
         try:
             shell.wait(Deadline(min(_TRY_SECONDS, max(0.1, deadline.left()))))
         except DeadlineError as error:
@@ -227,15 +227,15 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
             return
         said = console_text(host, recipe.lab, name, _TAIL_BYTES)
         why = _hopeless(host, recipe.lab, name, said)
-        if why is None and deadline.left() > 0.0:
-            continue
-        doing = f"waiting for machine '{name}' to answer over SSH"
-        story = f"{domains.boot_phase(said)}; the end of its console:{domains.console_tail(said)}"
-        hint = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
         if why is not None:
-            raise BrokenError(doing, f"{why}; {story}", hint)
-        late = f"no answer within {deadline.seconds:g} s; {last}; {story}"
-        raise DeadlineError(doing, late, hint)
+            break
+    doing = f"waiting for machine '{name}' to answer over SSH"
+    story = f"{domains.boot_phase(said)}; the end of its console:{domains.console_tail(said)}"
+    hint = f"'lab console {recipe.lab.name} {name}'; 'lab gather {recipe.lab.name}'"
+    if why is not None:
+        raise BrokenError(doing, f"{why}; {story}", hint)
+    late = f"no answer within {deadline.seconds:g} s; {last}; {story}"
+    raise DeadlineError(doing, late, hint)
 
 
 def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:

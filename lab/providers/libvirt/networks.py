@@ -14,10 +14,11 @@ from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import management
 from lab.providers.machines.management import SUBNET_BITS
 from lab.providers.provider import LabHandle
-from lab.topology.intent import Segment
 
 if TYPE_CHECKING:
     import libvirt
+
+    from lab.topology.intent import Segment
 
 _IN_USE = "in use"
 """libvirt: 'network is already in use by interface', 'bridge name ... already in use',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
@@ -12,9 +13,10 @@ from lab.providers.libvirt import connection, domains, networks, storage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.placement import LibvirtLayout
-from lab.providers.libvirt.vxlan_underlay import VxlanDevices
 from lab.providers.provider import LabHandle, Mark
+
+if TYPE_CHECKING:
+    from lab.providers.libvirt.placement import LibvirtLayout
 
 _TUNNEL_SECONDS = 60.0
 """For a shell on the hypervisor and three commands."""
@@ -69,6 +71,8 @@ def remove_lab(
 
 
 def _tunnels(host: Host, token: str) -> tuple[str, ...]:
+    from lab.providers.libvirt.vxlan_underlay import VxlanDevices  # noqa: PLC0415  'lab list' removes none
+
     try:
         shell = host.shell
     except UsageError:  # without a shell there, none was ever made

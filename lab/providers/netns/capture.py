@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Self
+from typing import Any, Self
 
 from lab._errors import BrokenError
 from lab.providers.capture import SNAP_BYTES, Direction, Frame, Taken, Tap
@@ -142,20 +142,15 @@ def _why(tap: Tap, error: BrokenError | OSError) -> str:
     return f"listening at '{tap.device}' in '{tap.place}': {error.strerror}"
 
 
+_Received = tuple[int, list[tuple[int, int, bytes]], int, Any]
+"""Length, ancillary data, flags and sender of a packet."""
+
+
 def _drain(listener: _Listener, buffer: bytearray) -> None:
     sock = listener.sock
     assert sock is not None, "epoll knows it by its descriptor"
-    while True:
-        try:
-            length, extra, _, sender = sock.recvmsg_into(
-                [buffer], socket.CMSG_SPACE(_TIMESPEC.size), socket.MSG_TRUNC
-            )
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if error.errno != errno.ENETDOWN:
-                raise
-            return  # reported once when a device is or goes down; it may come up again
+    while (packet := _next_packet(sock, buffer)) is not None:
+        length, extra, _, sender = packet
         kept = min(length, len(buffer))
         if listener.size + kept > listener.limit:
             listener.missed += 1
@@ -164,6 +159,17 @@ def _drain(listener: _Listener, buffer: bytearray) -> None:
         listener.frames.append(
             Frame(_moment(extra), _direction(sender[2]), bytes(buffer[:kept]), length)
         )
+
+
+def _next_packet(sock: socket.socket, buffer: bytearray) -> _Received | None:
+    try:
+        return sock.recvmsg_into([buffer], socket.CMSG_SPACE(_TIMESPEC.size), socket.MSG_TRUNC)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno != errno.ENETDOWN:
+            raise
+        return None  # reported once when a device is or goes down; it may come up again
 
 
 def _moment(extra: list[tuple[int, int, bytes]]) -> int:

@@ -393,12 +393,10 @@ def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
     data = bytearray()
     poll = select.poll()
     poll.register(reader, select.POLLIN)
-    while True:
+    for _ in deadline.tries():
         left = deadline.left()
         if not poll.poll(None if math.isinf(left) else math.ceil(left * 1000)):
-            raise DeadlineError(
-                doing, f"not done within {deadline.seconds:g} s; last heard: {last}"
-            )
+            break
         chunk = os.read(reader, 1 << 20)
         if not chunk:
             raise BrokenError(doing, "the process inside the lab was killed")
@@ -410,6 +408,7 @@ def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
                 raise value
             last = value
             heard(value)
+    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s; last heard: {last}")
 
 
 def _frames(data: bytearray) -> list[tuple[str, Any]]:

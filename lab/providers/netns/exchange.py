@@ -224,23 +224,31 @@ def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, talk.request)
     received = bytearray()
-    while True:
+    reply = None
+    while reply is None:
+        if received:
+            flight.phase = f"answer, after {len(received)} bytes"
         received += yield from _receive(sock, len(received))
         reply = talk.read(received)
-        if reply is not None:
-            return reply
-        flight.phase = f"answer, after {len(received)} bytes"
+    return reply
 
 
 def _receive(sock: socket.socket, before: int) -> Asking:
     """Receive the next part of a stream, after ``before`` bytes."""
-    while True:
+    data = yield from _receive_any(sock)
+    if not data:
+        raise protocol.WireError(f"the connection ended after {before} bytes")
+    return data
+
+
+def _receive_any(sock: socket.socket) -> Asking:
+    """Receive a datagram or a part of a stream; nothing where the stream has ended."""
+    data = None
+    while data is None:
         yield EPOLLIN
         with suppress(BlockingIOError):
             data = sock.recv(_CHUNK)
-            if not data:
-                raise protocol.WireError(f"the connection ended after {before} bytes")
-            return data
+    return data
 
 
 def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> Steps:
@@ -391,21 +399,18 @@ def _ask_datagram(flight: InFlight, open_: Open, wire: bytes) -> Asking:
     sock = _open_datagrams(flight, open_)
     sock.send(wire)
     flight.phase = "answer"
-    while True:
-        yield EPOLLIN
-        with suppress(BlockingIOError):
-            return sock.recv(_CHUNK)
+    return (yield from _receive_any(sock))
 
 
 def _ask_stream(flight: InFlight, open_: Open, wire: bytes) -> Asking:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, protocol.frame(wire))
     received = bytearray()
-    while True:
+    message = None
+    while message is None:
         received += yield from _receive(sock, len(received))
         message = protocol.unframe(received)
-        if message is not None:
-            return message
+    return message
 
 
 _WEB: Mapping[Dialect, Callable[[Probe], WebTalk]] = {"lab": LabWeb, "netexec": NetexecWeb}

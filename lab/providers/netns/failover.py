@@ -51,17 +51,20 @@ class _Pair:
         return datagram(number, b"", fragments=False)
 
     def hear(self) -> None:
-        while True:
-            try:
-                answer = self.sock.recv(_ANSWER_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:  # what a router had to say of an earlier one
-                continue
-            ours = self.beat.dialect == "lab"
-            number = nonce_of(answer) if ours else dialects.netexec_number(answer)
-            if number is not None:
-                self.answered.add(number)
+        with suppress(BlockingIOError):
+            for answer in iter(self._receive, None):
+                ours = self.beat.dialect == "lab"
+                number = nonce_of(answer) if ours else dialects.netexec_number(answer)
+                if number is not None:
+                    self.answered.add(number)
+
+    def _receive(self) -> bytes:
+        try:
+            return self.sock.recv(_ANSWER_BYTES)
+        except BlockingIOError:
+            raise
+        except OSError:  # what a router had to say of an earlier one
+            return b""
 
     def calm(self, now: float, seconds: float) -> bool:
         """True if every beat of the last ``seconds`` was answered."""

@@ -49,8 +49,8 @@ def _hold(kept: str) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)
     os.close(quiet)
-    while True:
-        signal.pause()
+    for _ in iter(signal.pause, "ended"):  # by whoever kills it
+        pass
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -92,15 +92,14 @@ class Socket:
             length = _HEADER.size + len(body)
             parts += (_HEADER.pack(length, kind, asked, sequence, 0), body, b"\0" * (-length % 4))
         self._socket.send(b"".join(parts))
-        while True:
-            for kind, flags, sequence, body in _messages(self._socket.recv(1 << 18)):
-                if kind != _ERROR:
-                    continue
-                (number,) = struct.unpack_from("=i", body)
-                if number:
-                    raise self._refused(operations[sequence - first - 1], -number, flags, body)
-                if sequence == last:
-                    return
+        for kind, flags, sequence, body in self._answers():
+            if kind != _ERROR:
+                continue
+            (number,) = struct.unpack_from("=i", body)
+            if number:
+                raise self._refused(operations[sequence - first - 1], -number, flags, body)
+            if sequence == last:
+                return
 
     def _refused(self, operation: Message, number: int, flags: int, body: bytes) -> BrokenError:
         name = errno.errorcode.get(number, str(number))
@@ -125,14 +124,19 @@ class Socket:
         """Every answer to a GET request, without its header."""
         self._send(kind, _DUMP, body)
         found: list[bytes] = []
-        while True:
-            for answer, _, _, content in _messages(self._socket.recv(1 << 18)):
-                if answer == _DONE:
-                    return found
-                if answer == _ERROR:
-                    (number,) = struct.unpack_from("=i", content)
-                    raise OSError(-number, os.strerror(-number), f"netlink dump {kind}")
-                found.append(content)
+        for answer, _, _, content in self._answers():
+            if answer == _DONE:
+                break
+            if answer == _ERROR:
+                (number,) = struct.unpack_from("=i", content)
+                raise OSError(-number, os.strerror(-number), f"netlink dump {kind}")
+            found.append(content)
+        return found
+
+    def _answers(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Type, flags, sequence and body of each message, until nobody reads on."""
+        for data in iter(lambda: self._socket.recv(1 << 18), b""):
+            yield from _messages(data)
 
 
 def _messages(data: bytes) -> Iterable[tuple[int, int, int, bytes]]:

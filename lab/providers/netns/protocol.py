@@ -233,7 +233,8 @@ def _body(data: bytes, fields: dict[str, str]) -> tuple[bytes, bytes] | None:
 
 def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
     body = bytearray()
-    while True:
+    length = -1
+    while length:
         line, feed, rest = data.partition(b"\r\n")
         if not feed:
             return None
@@ -245,8 +246,7 @@ def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
             return None
         body += rest[:length]
         data = rest[length + 2 :]
-        if not length:
-            return bytes(body), data
+    return bytes(body), data
 
 
 def read_reply(data: bytes | bytearray) -> Reply | None:

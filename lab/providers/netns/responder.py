@@ -235,7 +235,7 @@ class SocketServer:
 
     def serve(self) -> None:
         """Answer for ever."""
-        while True:
+        while not self._epoll.closed:
             self.turn(_SWEEP_SECONDS if self._connections else -1)
 
     def turn(self, wait: float) -> None:

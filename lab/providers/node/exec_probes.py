@@ -264,13 +264,12 @@ def _ended(said: Mapping[str, Any]) -> Ended:
 def read_bodies(output: str) -> dict[str, str]:
     """The bodies that the second curl printed, by their transfers' names."""
     found: dict[str, str] = {}
-    rest = output.replace("\r\n", "\n")
-    while True:
-        body, mark, rest = rest.partition(f"\n{END_MARK}")
-        name, _, rest = rest.partition("\n")
-        if not mark:
-            return found
+    body, *parts = output.replace("\r\n", "\n").split(f"\n{END_MARK}")
+    for part in parts:
+        name, _, following = part.partition("\n")
         found[name.strip()] = body
+        body = following
+    return found
 
 
 def read_outcome(

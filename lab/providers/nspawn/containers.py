@@ -29,7 +29,7 @@ from lab.providers.netns.entry import HolderEntry, start_time
 from lab.providers.nspawn import cgroups, prepared, start_script
 from lab.providers.nspawn.cgroups import Hierarchies, Limits
 from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk
-from lab.providers.nspawn.start_script import Port, Start
+from lab.providers.nspawn.start_script import NetworkCard, Start
 from lab.providers.provider import LabHandle
 from lab.state.files import read_private
 from lab.topology.intent import Intent, MachineIntent
@@ -114,7 +114,7 @@ class Container:
         ``bridges``: the bridge of each segment, in the holder.
         """
         own = disk(self.lab, self.name)
-        management = Port(
+        management = NetworkCard(
             port(self.number, 0),
             MANAGEMENT_BRIDGE,
             DEVICE,
@@ -123,7 +123,7 @@ class Container:
             self._management(),
         )
         cards = (
-            Port(
+            NetworkCard(
                 port(self.number, at),
                 bridges[card.segment],
                 card.card or card.name,

@@ -51,7 +51,7 @@ _ENVIRONMENT = {"SYSTEMD_SECCOMP": "0", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "netw
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class NetworkCard:
     """One network card of a machine and where it is plugged in."""
 
     port: str
@@ -71,7 +71,7 @@ class Start:
     machine: str
     root: Path
     """Where its root file system is mounted, in the holder."""
-    ports: tuple[Port, ...]
+    ports: tuple[NetworkCard, ...]
     groups: tuple[Path, ...]
     binds: Mapping[Path, str]
     """Directories of the host, by the place where the machine has them."""
@@ -117,7 +117,7 @@ done
 """
 
 
-def _links(machine: str, ports: Iterable[Port]) -> Iterable[str]:
+def _links(machine: str, ports: Iterable[NetworkCard]) -> Iterable[str]:
     for one in ports:
         yield (
             f"link add {one.port} mtu {one.mtu} type veth peer name {one.name} "
@@ -126,7 +126,7 @@ def _links(machine: str, ports: Iterable[Port]) -> Iterable[str]:
         yield f"link set {one.port} master {one.bridge} up"
 
 
-def _addresses(ports: Iterable[Port]) -> Iterable[str]:
+def _addresses(ports: Iterable[NetworkCard]) -> Iterable[str]:
     for one in ports:
         if one.address:
             yield f"address add {one.address} dev {one.name}"

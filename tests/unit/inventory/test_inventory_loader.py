@@ -16,7 +16,7 @@ from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
 from lab.scenario import source
 from lab.scenario.shape import keys, of
-from lab.scenario.source import Kind
+from lab.scenario.source import FileKind
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "cases" / "inventory"
@@ -239,7 +239,7 @@ def test_file_that_is_read_is_the_one_that_was_looked_at(
     os.chown(file, 65534, 65534)
     look = source.read_bytes
 
-    def look_after_the_stranger(path: Path, kind: Kind, seen: Callable[[int], None]) -> bytes:
+    def look_after_the_stranger(path: Path, kind: FileKind, seen: Callable[[int], None]) -> bytes:
         def swapped(descriptor: int) -> None:
             file.unlink()
             if then == "mine":
