@@ -433,13 +433,17 @@ class KernelWalk:
         self.hops.append(_hop(kind, machine, what, packet, device, carried, place))
 
 
+REFUSES = "refuses it"
+"""At the end of a path where the packet is not lost but refused."""
+
+
 def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
     """Why a Service's packet goes no further, and what becomes of it."""
-    name, does = chosen.service.name, "refuses" if chosen.refused else "loses"
+    name, does = chosen.service.name, REFUSES if chosen.refused else "loses it"
     if chosen.port is None:
         why = f"has no {packet.protocol.upper()} port {packet.port}"
     elif chosen.service.backends:
         why = f"is for local backends only, and none is on {machine.name}"
     else:
         why = "has no backends"
-    return f"Service {name} {why}: {machine.name} {does} it"
+    return f"Service {name} {why}: {machine.name} {does}"

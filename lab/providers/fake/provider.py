@@ -8,7 +8,6 @@ import time
 from collections.abc import (
     Callable,
     Collection,
-    Iterable,
     Iterator,
     Mapping,
     MutableMapping,
@@ -16,13 +15,15 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from ipaddress import IPv4Network, ip_address, ip_interface, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
+from lab.providers.netns.dns import ResolverFile, candidates
+from lab.providers.netns.responder_config import names
 from lab.providers.provider import (
     DNS_PORT,
     MACHINES,
@@ -42,237 +43,119 @@ from lab.providers.provider import (
 )
 from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed, Jump, Reach
-from lab.scenario.terms import ServicePort
-from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
-from lab.topology.proxying import ProxyChoice, choice, local
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an endpoint is: a machine, or a pod on it."""
-
-    machine: MachineIntent
-    pod: Pod | None = None
-
-    @property
-    def name(self) -> str:
-        """The endpoint's name."""
-        return self.pod.name if self.pod else self.machine.name
-
-
-@dataclass(frozen=True, slots=True)
-class Directory:
-    """Who has which name and address; addresses are without prefix length."""
-
-    by_name: Mapping[str, Place]
-    by_address: Mapping[str, Place]
-    zone: Mapping[str, str]
-    """Addresses of each fully qualified name, of Services and of pods behind headless ones."""
-
-    @classmethod
-    def of(cls, intent: Intent) -> Directory:
-        """The directory of an Intent."""
-        places = [Place(machine) for machine in intent.machines]
-        places += [Place(machine, pod) for machine in intent.machines for pod in machine.pods]
-        services = {
-            machine.name: machine.translation.services
-            for machine in intent.machines
-            if machine.translation
-        }
-        return cls(
-            {place.name: place for place in places},
-            {address: place for place in places for address in _addresses(place)},
-            _zone(intent, {each for offered in services.values() for each in offered}),
-        )
-
-
-def bare(address: str) -> str:
-    """The address without its prefix length."""
-    return address.partition("/")[0]
-
-
-def source_address(machine: MachineIntent, destination: str) -> str | None:
-    """The address that a machine sends from: the first of the device that its best route names.
-
-    None where it has no route.
-    """
-    if destination in _machine_addresses(machine):
-        return destination
-    wanted = ip_address(destination)
-    ways = [(prefix, device) for prefix, device in _ways(machine) if wanted in prefix]
-    if not ways:
-        return None
-    _, best = max(ways, key=lambda way: way[0].prefixlen)
-    addresses = dict(_devices(machine)).get(best, ())
-    return bare(addresses[0]) if addresses else None
-
-
-def _addresses(place: Place) -> tuple[str, ...]:
-    return (bare(place.pod.address),) if place.pod else _machine_addresses(place.machine)
-
-
-def _machine_addresses(machine: MachineIntent) -> tuple[str, ...]:
-    return tuple(bare(address) for _, listed in _devices(machine) for address in listed)
-
-
-def _devices(machine: MachineIntent) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for device in (*machine.interfaces, machine.bridge, machine.tunnel):
-        if device is not None:
-            yield device.name, device.addresses
-
-
-def _ways(machine: MachineIntent) -> Iterator[tuple[IPv4Network, str]]:
-    """Every prefix that the machine can send to, and the device it takes."""
-    for name, addresses in _devices(machine):
-        for address in addresses:
-            yield IPv4Network(ip_interface(address).network), name
-    for route in machine.routes:
-        everywhere = route.destination == "default"
-        prefix = "0.0.0.0/0" if everywhere else route.destination
-        yield IPv4Network(ip_network(prefix)), route.device
-
-
-def _zone(intent: Intent, services: set[ProxiedService]) -> dict[str, str]:
-    """Every name under the namespace that the pods' resolvers search first."""
-    namespaces = {
-        pod.resolver.search[0]
-        for machine in intent.machines
-        for pod in machine.pods
-        if pod.resolver.search
-    }
-    found = {f"{each.name}.{domain}": each.address for each in services for domain in namespaces}
-    for each in intent.headless:
-        for domain in namespaces:
-            every = sorted(ip_address(one.address) for one in each.backends)
-            found[f"{each.name}.{domain}"] = ", ".join(map(str, every))
-            found |= {f"{one.pod}.{each.name}.{domain}": one.address for one in each.backends}
-    return found
-
+from lab.topology.intent import Intent, MachineIntent, Pod
+from lab.topology.kernel_walk import REFUSES
+from lab.topology.path import Flow
+from lab.topology.path import Path as PacketPath
+from lab.topology.proxying import local
+from lab.topology.routing import covers, own_addresses
+from lab.topology.walk import walk
 
 LATENCY_MS = 0.2
 """Every exchange takes this long: the order of what one between namespaces takes."""
 
+Places = Mapping[str, tuple[MachineIntent, Pod | None]]
 
-def outcome(directory: Directory, probe: Probe, dead: frozenset[str]) -> Outcome:
+
+def places(intent: Intent) -> Places:
+    """Every machine and every pod with its machine, by name."""
+    found: dict[str, tuple[MachineIntent, Pod | None]] = {}
+    for machine in intent.machines:
+        found[machine.name] = (machine, None)
+        found |= {pod.name: (machine, pod) for pod in machine.pods}
+    return found
+
+
+def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -> Outcome:
     """What comes of one probe.
 
-    Everything works that the Intent lets work: what a machine drops times out, a name is looked
-    up as the pod's resolver file says, an address that nothing has does not answer.
+    Everything works that the Intent lets work: the question and its answer are walked through it,
+    what a machine drops times out, a name is looked up as the pod's resolver file says.
 
-    ``directory``: of the lab's Intent. ``probe``: what is tried. ``dead``: machines and pods that
+    ``known``: the Intent's places. ``probe``: what is tried. ``dead``: machines and pods that
     are switched off: nothing comes from them or gets through.
     """
-    source = directory.by_name.get(probe.source)
-    if source is None:
-        return _failed(probe, "error", f"there is no '{probe.source}'")
-    if _is_off(source, dead):
-        return _failed(probe, "timeout", f"'{source.name}' is switched off")
+    if failure := _sends_nothing(known, probe, dead):
+        return failure
     if probe.name is not None:
-        return _asked(directory, source, probe)
-    if source.pod is None and _drops(source.machine, probe.address, probe.port):
-        return _failed(probe, "timeout", f"'{source.name}' loses what it sends there")
-    translated = _translated(directory, source, probe)
-    if translated is None:
-        return (_health if probe.dialect == "health" else _direct)(directory, source, probe, dead)
-    return _balanced(directory, source, *translated, probe, dead)
+        return _asked(intent, known[probe.source][1], probe)
+    if probe.dialect == "health":
+        return _health(intent, probe, dead)
+    paths = walk(intent, Flow(probe.source, probe.address, probe.port, probe.protocol))
+    tried = paths[:1] if _is_sticky(intent, paths[0]) else paths[: max(1, probe.tries)]
+    for path in tried:
+        if failure := _failure(known, probe, path, dead):
+            return failure
+    servers = dict.fromkeys(_server(path) for path in tried)
+    seen = tried[0].there[-1].packet.source
+    return Outcome(probe.key, "ok", "", seen, tuple(servers), None, LATENCY_MS)
 
 
-def candidates(name: str, search: Iterable[str], ndots: int) -> tuple[str, ...]:
-    """The names that a resolver tries, in order, as resolv.conf(5) says."""
-    if name.endswith("."):
-        return (name.removesuffix("."),)
-    listed = tuple(f"{name}.{domain}" for domain in search)
-    return (name, *listed) if name.count(".") >= ndots else (*listed, name)
+def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome | None:
+    if probe.source not in known:
+        return _failed(probe, "error", f"there is no '{probe.source}'")
+    machine, pod = known[probe.source]
+    if not dead.isdisjoint({probe.source, machine.name}):
+        return _failed(probe, "timeout", f"'{probe.source}' is switched off")
+    if pod is None and probe.name is None and _drops(machine, probe.address, probe.port):
+        return _failed(probe, "timeout", f"'{machine.name}' loses what it sends there")
+    return None
 
 
-def _direct(directory: Directory, source: Place, probe: Probe, dead: frozenset[str]) -> Outcome:
-    target = directory.by_address.get(probe.address)
-    if target is None or _is_off(target, dead):
-        return _failed(probe, "timeout", f"no reply from {probe.address}")
-    if probe.port not in _ports(target):
-        return _failed(probe, "refused", f"'{target.name}' has nothing on port {probe.port}")
-    return _answered(probe, (target.name,), _seen(source, target, probe.address))
-
-
-def _translated(
-    directory: Directory, source: Place, probe: Probe
-) -> tuple[Place, ProxyChoice] | None:
-    """The machine that translates the address, and what it does with the packet."""
-    own = bare(source.pod.address) if source.pod else source_address(source.machine, probe.address)
-    found = choice(source.machine, probe.protocol, own or "", probe.address, probe.port)
-    if found is not None:
-        return Place(source.machine), found
-    entry = directory.by_address.get(probe.address)
-    if entry is None or entry.pod is not None or entry.machine is source.machine:
-        return None
-    known_by = _seen(source, entry, probe.address) or ""
-    found = choice(entry.machine, probe.protocol, known_by, probe.address, probe.port)
-    return None if found is None else (entry, found)
-
-
-def _balanced(  # noqa: PLR0913, PLR0917  both ends, what is between, and what is off
-    directory: Directory,
-    source: Place,
-    entry: Place,
-    chosen: ProxyChoice,
-    probe: Probe,
-    dead: frozenset[str],
-) -> Outcome:
-    """Through a Service: its backends in turn, for as many tries as the probe allows."""
-    name = chosen.service.name
-    if _is_off(entry, dead):
-        return _failed(probe, "timeout", f"no reply from {probe.address}")
-    if chosen.port is None or not chosen.backends:
-        status: ProbeStatus = "refused" if chosen.refused else "timeout"
-        return _failed(probe, status, f"'{name}' has no backend for it")
-    keeps = chosen.backends[:1] if chosen.service.affinity is not None else chosen.backends
-    answered: list[str] = []
-    for turn in range(max(1, probe.tries)):
-        backend = keeps[turn % len(keeps)]
-        target = directory.by_name.get(backend.pod)
-        if target is None or _is_off(target, dead):
-            return _failed(probe, "timeout", f"no reply from '{backend.pod}'")
-        if target.name not in answered:
-            answered.append(target.name)
-    first = keeps[0]
-    masqueraded = chosen.masqueraded or source.name == first.pod
-    seen = None if masqueraded else _kept(source, entry, probe.address)
-    return _answered(
-        probe,
-        tuple(f"{one}{_port_of(chosen.port)}" for one in answered),
-        seen or source_address(entry.machine, first.address),
+def _is_sticky(intent: Intent, path: PacketPath) -> bool:
+    """Whether the path's Service sends a client to one backend again and again."""
+    asked = {hop.object for hop in path.there if hop.kind == "service"}
+    return any(
+        service.affinity is not None and f"Service {service.name}" in asked
+        for machine in intent.machines
+        for service in (machine.translation.services if machine.translation else ())
     )
 
 
-def _kept(source: Place, entry: Place, address: str) -> str | None:
-    """The address that the entry has seen, where it leaves it as it is."""
-    if source.machine is entry.machine and source.pod is not None:
-        return bare(source.pod.address)
-    return _seen(source, entry, address)
+def _failure(known: Places, probe: Probe, path: PacketPath, dead: frozenset[str]) -> Outcome | None:
+    off = next(
+        (hop.place for hop in path.hops if not dead.isdisjoint({hop.place, hop.machine})), ""
+    )
+    if off:
+        return _failed(probe, "timeout", f"no reply from '{off}'")
+    if path.end:
+        return _failed(probe, "refused" if path.end.endswith(REFUSES) else "timeout", path.end)
+    arrived = path.there[-1]
+    if path.backend is None and arrived.packet.port not in _ports(known[arrived.place][1]):
+        what = f"'{arrived.place}' has nothing on port {arrived.packet.port}"
+        return _failed(probe, "refused", what)
+    return None
 
 
-def _port_of(port: ServicePort) -> str:
-    """A pod asked on another port than the usual one says so."""
-    return "" if port.target_port == PROBE_PORT else f":{port.target_port}"
+def _ports(pod: Pod | None) -> tuple[int, ...]:
+    return (DNS_PORT, PROBE_PORT) if pod is not None and pod.role == "dns" else (PROBE_PORT,)
 
 
-def _asked(directory: Directory, source: Place, probe: Probe) -> Outcome:
+def _server(path: PacketPath) -> str:
+    """Who answers; a backend asked on another port than the usual one says so."""
+    arrived = path.there[-1]
+    usual = path.backend is None or arrived.packet.port == PROBE_PORT
+    return arrived.place if usual else f"{arrived.place}:{arrived.packet.port}"
+
+
+def _asked(intent: Intent, pod: Pod | None, probe: Probe) -> Outcome:
     """A DNS question. A machine has no resolver file, and asks for the name as it stands."""
     name = probe.name or ""
-    resolver = source.pod.resolver if source.pod else None
-    tried = candidates(name, resolver.search, resolver.ndots) if resolver else (name,)
+    search, ndots = (pod.resolver.search, pod.resolver.ndots) if pod else ((), 0)
+    tried = candidates(name.lower(), ResolverFile(None, search, ndots))
+    zone = names(intent)
     for each in tried:
-        if each in directory.zone:
-            return Outcome(probe.key, "ok", "", None, (), directory.zone[each], LATENCY_MS)
+        if each in zone:
+            answer = ", ".join(map(str, sorted(map(ip_address, zone[each]))))
+            return Outcome(probe.key, "ok", "", None, (), answer, LATENCY_MS)
     return _failed(probe, "no-such-name", f"tried {', '.join(tried)}")
 
 
-def _health(directory: Directory, _: Place, probe: Probe, dead: frozenset[str]) -> Outcome:
+def _health(intent: Intent, probe: Probe, dead: frozenset[str]) -> Outcome:
     """A node's health check: how many backends of the Service it has."""
-    place = directory.by_address.get(probe.address)
-    if place is None or _is_off(place, dead):
+    machine = next((one for one in intent.machines if probe.address in own_addresses(one)), None)
+    if machine is None or machine.name in dead:
         return _failed(probe, "timeout", f"no reply from {probe.address}")
-    machine = place.machine
     for service in machine.translation.services if machine.translation else ():
         if service.health_port == probe.port:
             number = len(local(service, machine.name))
@@ -280,46 +163,17 @@ def _health(directory: Directory, _: Place, probe: Probe, dead: frozenset[str]) 
     return _failed(probe, "refused", f"nothing checks health on port {probe.port}")
 
 
-def _answered(probe: Probe, backends: tuple[str, ...], seen: str | None) -> Outcome:
-    return Outcome(probe.key, "ok", "", seen, backends, None, LATENCY_MS)
-
-
 def _failed(probe: Probe, status: ProbeStatus, detail: str) -> Outcome:
     return Outcome(probe.key, status, detail, None, (), None, 0.0)
 
 
-def _seen(source: Place, target: Place, address: str) -> str | None:
-    """The source address that ``target`` sees, asked by its own address."""
-    if source.pod is None:
-        return source_address(source.machine, address)
-    translation = source.machine.translation
-    inside = translation is None or _within(address, translation.not_masqueraded)
-    if inside or target.machine is source.machine:
-        return bare(source.pod.address)  # what stays on the node never passes its translation
-    return source_address(source.machine, address)
-
-
-def _is_off(place: Place, dead: frozenset[str]) -> bool:
-    return place.name in dead or place.machine.name in dead
-
-
 def _drops(machine: MachineIntent, address: str, port: int) -> bool:
     return any(
-        _within(address, drop.destinations)
-        and not _within(address, drop.spared)
+        any(covers(one, address) for one in drop.destinations)
+        and not any(covers(one, address) for one in drop.spared)
         and (drop.ports is None or drop.ports[0] <= port <= drop.ports[1])
         for drop in machine.drops
     )
-
-
-def _within(address: str, prefixes: Iterable[str]) -> bool:
-    wanted = ip_address(address)
-    return any(wanted in ip_network(prefix) for prefix in prefixes)
-
-
-def _ports(target: Place) -> tuple[int, ...]:
-    is_dns = target.pod is not None and target.pod.role == "dns"
-    return (DNS_PORT, PROBE_PORT) if is_dns else (PROBE_PORT,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +330,7 @@ class FakeProvider(Provider):
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name. UsageError if there is none."""
-        known = Directory.of(intent).by_name
+        known = places(intent)
         if name not in known:
             raise _no_machine(lab.name, name, tuple(known))
         return FakeMachine(name, self._run)
@@ -492,11 +346,11 @@ class FakeProvider(Provider):
         """Look every probe up in the intent. BrokenError if the lab is not there."""
         self.calls.append(Call("probe", lab.name, f"{len(probes)} probes"))
         self._require(lab)
-        directory = Directory.of(intent)
+        known = places(intent)
         outcomes: dict[int, Outcome] = {}
         for probe in probes:
             answer = self.faults.answer(intent, probe) if self.faults.answer else None
-            outcomes[probe.key] = answer or outcome(directory, probe, self.faults.dead)
+            outcomes[probe.key] = answer or outcome(intent, known, probe, self.faults.dead)
         progress(len(outcomes))
         return outcomes
 

@@ -63,7 +63,7 @@ def _entries(intent: Intent) -> Iterator[dict[str, object]]:
             yield _entry(machine.name, tcp=tcp, udp=(PROBE_PORT,), health=_health(machine))
         for pod in machine.pods:
             if pod.role == "dns":
-                yield _entry(pod.name, dns=_names(intent, services), forward=forward)
+                yield _entry(pod.name, dns=names(intent), forward=forward)
             else:
                 yield _entry(pod.name, tcp=(PROBE_PORT,), udp=(PROBE_PORT,))
             if pod.name in twice:
@@ -88,9 +88,10 @@ def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
     return found or None
 
 
-def _names(intent: Intent, services: Sequence[ProxiedService]) -> dict[str, tuple[str, ...]]:
+def names(intent: Intent) -> dict[str, tuple[str, ...]]:
+    """The addresses of each name of the cluster's domain, in lower case with its final dot."""
     found: dict[str, tuple[str, ...]] = {}
-    for service in services:
+    for service in _services(intent):
         space = "kube-system" if service.name == DNS_SERVICE else "default"
         found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
     for headless in intent.headless:
