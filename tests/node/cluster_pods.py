@@ -13,8 +13,7 @@ from lab.cluster.api import ExecResult
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responder_config import configuration
-from lab.providers.node.archive import build
-from lab.providers.node.control import NodeControl
+from lab.providers.node.control import NodeControl, build_archive
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import Fleet
 from lab.providers.node.record import STATUS_SCRIPT, archive_path
@@ -55,7 +54,9 @@ def _done(lab: NodeLab, name: str, command: str) -> bool:
 
 def _only(lab: NodeLab, name: str, answers: str) -> None:
     """End the responder, and start one that answers in fewer namespaces."""
-    program = archive_path(build().digest).with_suffix("") / "lab/providers/netns/responder.py"
+    program = (
+        archive_path(build_archive().digest).with_suffix("") / "lab/providers/netns/responder.py"
+    )
     script = f"""
     holder=$(sed -n 's,^runs /proc/\\([0-9]*\\)/stat .*,\\1,p' {STATUS_SCRIPT})
     inside="nsenter --target $holder --mount --net --pid"

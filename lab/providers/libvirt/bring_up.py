@@ -36,8 +36,8 @@ from lab.providers.libvirt.ownership import Owner
 from lab.providers.libvirt.placement import LibvirtLayout
 from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
 from lab.providers.machines import keyring
+from lab.providers.machines.base import on_machines, recorded
 from lab.providers.machines.management import SUBNET_BITS
-from lab.providers.machines.steps import on_machines, recorded
 from lab.providers.provider import LabHandle
 from lab.remote.parallel import run_jobs
 from lab.scenario.terms import Os
@@ -45,7 +45,7 @@ from lab.state.lock import lab_lock
 from lab.topology.intent import Intent, MachineIntent
 
 if TYPE_CHECKING:
-    from lab.providers.machines.bundles import Bundled
+    from lab.providers.machines.kubernetes import Bundled
 
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""

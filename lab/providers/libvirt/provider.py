@@ -34,13 +34,15 @@ from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.placement import LibvirtLayout, load_layout
 from lab.providers.libvirt.vxlan_underlay import VxlanUnderlay
-from lab.providers.machines import fitness
-from lab.providers.machines.base import MachinesProvider, piece
-from lab.providers.machines.steps import (
+from lab.providers.machines.base import (
+    MachinesProvider,
     look_inside,
     other_machines,
     own_network,
+    piece,
     recorded,
+    require_fit,
+    require_packages,
 )
 from lab.providers.provider import (
     CAPTURE,
@@ -126,10 +128,6 @@ class LibvirtProvider(MachinesProvider):
         }
         return placement.predict_cost(intent, tuple(self._inventory.hypervisors.values()), built)
 
-    def unfit(self, intent: Intent) -> str:
-        """Why such a lab of virtual machines is impossible."""
-        return fitness.unfit(intent)
-
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as the hypervisors have memory for."""
         sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
@@ -161,8 +159,8 @@ class LibvirtProvider(MachinesProvider):
         Raises PreflightError if such a lab of virtual machines is impossible, or an image does
         not exist and cannot be built here.
         """
-        fitness.require_fit(intent)
-        fitness.require_packages(intent, self._packages)
+        require_fit(intent)
+        require_packages(intent, self._packages)
         windows.require_images(intent, self._require)
         return LibvirtBringUp(
             lab=lab,

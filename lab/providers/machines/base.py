@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lab._deadline import Deadline
-from lab._errors import LabError
-from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits
-from lab.cluster.linux.daemons import daemon_ailments
+from lab._errors import BrokenError, LabError, PreflightError
+from lab.cluster.addons.addon import addons
+from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits, underlay
+from lab.cluster.linux.daemons import (
+    daemon_ailments,
+    required_packages,
+    start_daemons,
+    unfit_daemons,
+    wanted_daemons,
+)
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
 from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
+from lab.plan.canonical import digest
+from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.machines.guests import Guests
-from lab.providers.machines.steps import DAEMONS, NODES, Ailments
+from lab.providers.node.record import OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
     LabHandle,
+    Liveness,
     Machine,
     Outcome,
     Pods,
@@ -36,8 +46,157 @@ from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.imaging.image_store import ImageStore
-    from lab.providers.machines.bundles import Bundled
-    from lab.providers.machines.kubernetes import MachinesCluster
+    from lab.providers.machines.kubernetes import Bundled, MachinesCluster
+
+
+DAEMONS = "daemons"
+"""The step that starts what the lab starts on its machines."""
+NODES = "nodes"
+"""The first of the steps that make a cluster."""
+
+_Layout = TypeVar("_Layout")
+Opened = Callable[[], Guests]
+"""Opens the machines; the caller closes."""
+Ailments = Callable[[Guests], Mapping[str, str]]
+"""What is wrong with each machine that something is wrong with."""
+
+
+def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
+    """What a lab's machines are made from, as read from its directory.
+
+    Raises BrokenError when nothing could be read.
+    """
+    if found is None:
+        raise BrokenError(
+            f"looking for the machines of lab '{lab.name}'",
+            "the record of them is missing",
+            f"'lab down {lab.name}', then 'lab up' again",
+        )
+    return found
+
+
+def own_network(intent: Intent) -> Intent:
+    """What of an Intent the lab makes on its machines itself: the rest may be Kubernetes'."""
+    return underlay(intent) if intent.kubernetes else intent
+
+
+def on_machines(
+    lab: LabHandle, intent: Intent, bundled: Bundled | None, opened: Opened
+) -> tuple[Step, ...]:
+    """From ``network`` on: ``daemons`` where there are some, and the cluster's own.
+
+    ``bundled``: what the lab's cluster is made from; None where pods are namespaces.
+    """
+
+    def network() -> None:
+        with opened() as guests:
+            guests.apply(own_network(intent))
+
+    def start() -> None:
+        with opened() as guests:
+            start_daemons(intent, guests.site)
+
+    steps = [Step("network", digest(own_network(intent)), network)]
+    wanted = wanted_daemons(intent)
+    if wanted:
+        steps.append(Step(DAEMONS, digest(wanted), start))
+    if bundled:
+        from lab.providers.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
+
+        steps += MachinesCluster(lab, intent, bundled, opened).steps()
+    return tuple(steps)
+
+
+def other_machines(decided: Collection[str], intent: Intent) -> str:
+    """In what the machines a lab was made with differ from its scenario's; empty if in nothing."""
+    wanted = {one.name for one in intent.machines}
+    gone, new = set(decided) - wanted, wanted - set(decided)
+    words = [f"no longer has {_named(gone)}"] if gone else []
+    words += [f"now has {_named(new)}"] if new else []
+    return f"the scenario {' and '.join(words)}" if words else ""
+
+
+def _named(machines: Iterable[str]) -> str:
+    return ", ".join(f"'{one}'" for one in sorted(machines))
+
+
+def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:
+    """What is wrong inside machines that run; None where all is well.
+
+    ``intent``: what the lab itself makes on them. ``beyond``: what is to be asked of what runs on
+    the machines, by the step that repairs it; in order, as long as all is well.
+    """
+    ill: dict[str, str] = {
+        name: what for name, what in guests.ailments(intent).items() if what != OTHER
+    }  # a network that is to be another is not broken: its step runs for that alone
+    ill |= guests.silent()
+    again, reachable = "machines", not ill
+    for step, ailments in beyond.items():
+        if not ill:
+            ill, again = dict(ailments(guests)), step
+    if not ill:
+        return None
+    name, what = next(iter(ill.items()))
+    more = f", and {len(ill) - 1} more are broken" if len(ill) > 1 else ""
+    return Liveness("broken", f"{name}: {what}{more}", again_from=again, reachable=reachable)
+
+
+def unfit(intent: Intent) -> str:
+    """Why there can be no such lab on machines; empty where there can."""
+    why = unfit_daemons(intent)
+    if why:
+        return f"topology '{intent.topology}' needs daemons on its machines: {why}"
+    if intent.kubernetes is None:
+        return ""
+    addon = addons().get(intent.topology)
+    if addon is None:
+        return (
+            f"there is no network add-on for topology '{intent.topology}', "
+            "so there is no Kubernetes cluster of it yet"
+        )
+    return addon.unfit(intent)
+
+
+def require_fit(intent: Intent) -> None:
+    """Refuse what cannot be had.
+
+    Raises PreflightError saying why, and what can be had instead.
+    """
+    why = unfit(intent)
+    if why:
+        without = (
+            "" if unfit_daemons(intent) else "; or '--pods namespaces' for a lab without Kubernetes"
+        )
+        raise PreflightError(
+            f"checking scenario '{intent.scenario}' for machines",
+            why,
+            f"'--provider netns' brings it up in network namespaces{without}",
+        )
+
+
+def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
+    """See that the machines' images have the programs that they are to run.
+
+    ``packages_of``: of an image's recipe; None where it is not set.
+
+    Raises PreflightError naming each image and what it lacks.
+    """
+    lacking: dict[str, set[str]] = {}
+    for name, wanted in required_packages(intent).items():
+        image = intent.machine(name).hardware.image
+        there = packages_of(image)
+        if there is not None and not wanted <= set(there):
+            lacking.setdefault(image, set()).update(wanted - set(there))
+    if lacking:
+        missing = (
+            f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items()
+        )
+        raise PreflightError(
+            f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
+            "; ".join(missing),
+            "add the packages to a recipe of your own based on 'debian-12', which has those of "
+            "every shipped scenario",
+        )
 
 
 class MachinesProvider(Provider):
@@ -78,10 +237,10 @@ class MachinesProvider(Provider):
         """What the lab's cluster is made from; None where pods are namespaces."""
         if intent.kubernetes is None:
             return None
-        from lab.providers.machines import bundles  # noqa: PLC0415  few labs have a cluster
+        from lab.providers.machines.kubernetes import find_bundle  # noqa: PLC0415  few labs have one
 
         kept = self._bundle_digest(lab)
-        return bundles.of(lab, intent, self._cache, kept, self._host_traits())
+        return find_bundle(lab, intent, self._cache, kept, self._host_traits())
 
     def _cluster(self, lab: LabHandle, intent: Intent) -> MachinesCluster:
         from lab.providers.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs have one
@@ -89,6 +248,10 @@ class MachinesProvider(Provider):
         bundled = self._bundled(lab, intent)
         assert bundled is not None, "asked where there is a cluster"
         return MachinesCluster(lab, intent, bundled, lambda: self._guests(lab))
+
+    def unfit(self, intent: Intent) -> str:
+        """Why there can be no such lab of these machines."""
+        return unfit(intent)
 
     def _packages(self, image: str) -> Collection[str] | None:
         recipe = self._image_store.recipe(image)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import io
 import math
 import pickle
 import shlex
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
 from typing import Annotated
 
 from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, ValidationError
@@ -16,12 +24,121 @@ from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
 from lab.providers.capture import Direction, Frame, Taken, Tap
 from lab.providers.node import protocol
-from lab.providers.node.archive import build
 from lab.providers.node.protocol import ClusterPods, Order, machine_work
 from lab.providers.node.record import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
+
+_AGENT = "lab.providers.node.agent"
+_BY_PATH = ("lab.providers.netns.holder", "lab.providers.netns.responder")
+"""Programs that the agent starts by their path, which no import tells of."""
+_MAIN = "lab.providers.node.bootstrap"
+_PACKAGE = "lab"
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+"""Of a ZIP archive; the same content is the same file at any time."""
+_DIGEST_LETTERS = 16
+
+
+_MAKING = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The agent as one file: the modules of the product that it imports, and no others.
+
+    They are found by reading the imports, so that the list stays right when those change.
+    """
+
+    content: bytes
+    digest: str
+    """Of what is in it, whatever library has packed it."""
+
+
+def build_archive() -> Archive:
+    """The archive of this version of the product; made once, for whichever thread asks first.
+
+    One at a time: CPython 3.11 cannot parse in several threads (python/cpython#106905).
+    """
+    with _MAKING:
+        return _built()
+
+
+@cache
+def _built() -> Archive:
+    files = {"__main__.py": _source(_MAIN).read_bytes()}
+    for module in closure():
+        path = _source(module)
+        name = module.replace(".", "/")
+        files[f"{name}/__init__.py" if path.name == "__init__.py" else f"{name}.py"] = (
+            path.read_bytes()
+        )
+    whole = hashlib.sha256()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
+            whole.update(b"%s\0%d\0" % (name.encode(), len(content)) + content)
+    return Archive(packed.getvalue(), whole.hexdigest()[:_DIGEST_LETTERS])
+
+
+def closure() -> tuple[str, ...]:
+    """Every module of the product that the agent can come to import, in order of their names."""
+    known: set[str] = set()
+    waiting = [_AGENT, *_BY_PATH]
+    while waiting:
+        module = waiting.pop()
+        if module not in known:
+            known.add(module)
+            waiting += _packages(module)
+            waiting += _imported(module)
+    return tuple(sorted(known))
+
+
+def _packages(module: str) -> Iterator[str]:
+    parts = module.split(".")
+    yield from (".".join(parts[:length]) for length in range(1, len(parts)))
+
+
+def _imported(module: str) -> Iterator[str]:
+    for node in _statements(ast.parse(_source(module).read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        yield from (name for name in names if _is_ours(name))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every part of a module but those that are for type checkers alone."""
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from _statements(child)
+
+
+def _is_ours(name: str) -> bool:
+    if name.partition(".")[0] != _PACKAGE:
+        return False
+    parent, _, last = name.rpartition(".")
+    if not parent:
+        return True
+    directory = _source(parent).parent
+    package = _source(parent).name == "__init__.py"
+    return package and (
+        (directory / f"{last}.py").is_file() or (directory / last / "__init__.py").is_file()
+    )
+
+
+@cache
+def _source(module: str) -> Path:
+    spec = find_spec(module)
+    assert spec is not None, f"no module '{module}'"
+    assert spec.origin is not None, f"no file of '{module}'"
+    return Path(spec.origin)
+
 
 _PICKLE = 4
 """A protocol that Python 3.11 and all after it read."""
@@ -265,7 +382,7 @@ class NodeControl:
         ready: Callable[[int], None] = lambda _: None,
     ) -> _Answer:
         """Have the agent do a verb, and ship it there first if it is not there."""
-        built = build()
+        built = build_archive()
         place = str(archive_path(built.digest))
         answer = _Answer(self.name, phase, progress, ready)
         for shipped in (False, True):

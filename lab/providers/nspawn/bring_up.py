@@ -17,8 +17,8 @@ from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.machines import keyring
-from lab.providers.machines.bundles import Bundled
-from lab.providers.machines.steps import on_machines, recorded
+from lab.providers.machines.base import on_machines, recorded
+from lab.providers.machines.kubernetes import Bundled
 from lab.providers.netns.entry import HolderEntry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks
 from lab.providers.nspawn.cgroups import Hierarchies

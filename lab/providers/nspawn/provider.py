@@ -20,9 +20,15 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.cluster import HostTraits
 from lab.plan.step import Step
 from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.machines import fitness
-from lab.providers.machines.base import MachinesProvider, piece
-from lab.providers.machines.steps import look_inside, other_machines, own_network, recorded
+from lab.providers.machines.base import (
+    MachinesProvider,
+    look_inside,
+    other_machines,
+    own_network,
+    piece,
+    recorded,
+    require_packages,
+)
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
 from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, Tell, list_holders
@@ -166,7 +172,7 @@ class NspawnProvider(MachinesProvider):
                 f"Windows nodes {', '.join(windows)} cannot be system containers; "
                 "'--only linux' (make: ONLY=linux) goes on without them"
             )
-        return fitness.unfit(intent)
+        return super().unfit(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
         """As many as processors, memory and inotify instances are enough for."""
@@ -210,7 +216,7 @@ class NspawnProvider(MachinesProvider):
                 why,
                 "'--provider netns' brings it up in network namespaces",
             )
-        fitness.require_packages(intent, self._packages)
+        require_packages(intent, self._packages)
         bundled = self._bundled(lab, intent)
         return NspawnBringUp(
             lab, intent, self._inventory, self._image_store, self._cache, bundled

@@ -14,8 +14,7 @@ from lab.cluster.bundle import directory, medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.plan.planner import make_plan
-from lab.providers.machines import bundles
-from lab.providers.machines.bundles import Bundled
+from lab.providers.machines.kubernetes import Bundled, find_bundle
 from lab.providers.provider import LabHandle
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
@@ -51,7 +50,7 @@ def made(store: BundleStore, source: Path, version: str = "1.36.1", *systems: st
 
 def chosen(tmp_path: Path, wanted: Intent) -> Bundled:
     lab = LabHandle("here", tmp_path / "lab", "token")
-    return bundles.of(lab, wanted, tmp_path / "cache", "")
+    return find_bundle(lab, wanted, tmp_path / "cache", "")
 
 
 def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(

@@ -12,7 +12,7 @@ from lab.cluster.addons.calico import MOST_POOLS
 from lab.cluster.linux.daemons import required_packages
 from lab.imaging import recipes
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.machines.fitness import require_fit, require_packages, unfit
+from lab.providers.machines.base import require_fit, require_packages, unfit
 from lab.providers.provider import Pods
 from lab.scenario.loader import shipped
 from lab.topology.registry import topologies

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.providers.node import archive, bootstrap
+from lab.providers.node import bootstrap, control
 
 STRANGERS = (
     "click",
@@ -28,15 +28,15 @@ STRANGERS = (
 
 @pytest.fixture
 def unpacked(tmp_path: Path) -> Path:
-    with zipfile.ZipFile(io.BytesIO(archive.build().content)) as packed:
+    with zipfile.ZipFile(io.BytesIO(control.build_archive().content)) as packed:
         packed.extractall(tmp_path)
     return tmp_path
 
 
 def test_the_same_source_is_the_same_file() -> None:
-    first = archive.build()
-    archive._built.cache_clear()
-    again = archive.build()
+    first = control.build_archive()
+    control._built.cache_clear()
+    again = control.build_archive()
     assert again is not first
     assert again == first
 
@@ -45,7 +45,7 @@ def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked: Pa
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(unpacked)!r})\n"
-        f"for name in {archive.closure()!r}:\n"
+        f"for name in {control.closure()!r}:\n"
         "    __import__(name)\n"
         "files = {getattr(one, '__file__', None) for one in sys.modules.values()}\n"
         "print(*sorted(name for name in sys.modules if name.partition('.')[0] == 'lab'))\n"
@@ -57,12 +57,12 @@ def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked: Pa
     )
     assert done.returncode == 0, done.stderr
     loaded, strangers = done.stdout.splitlines()
-    assert loaded.split() == list(archive.closure())
+    assert loaded.split() == list(control.closure())
     assert strangers == "[]"
 
 
 def test_it_knows_nothing_of_hypervisors_nor_of_the_controllers_side() -> None:
-    names = set(archive.closure())
+    names = set(control.closure())
     assert not [name for name in names if ".libvirt" in name or ".cli" in name]
     assert {"lab.providers.node.control", "lab.providers.node.fleet"}.isdisjoint(names)
 
@@ -74,7 +74,7 @@ def test_programs_started_by_their_path_are_in_it(unpacked: Path) -> None:
 
 def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path: Path) -> None:
     place = tmp_path / "node-x.pyz"
-    place.write_bytes(archive.build().content)
+    place.write_bytes(control.build_archive().content)
     command = [sys.executable, "-I", "-S", str(place), "attach", "nobody"]
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 from lab._errors import PreflightError
 from lab.cluster.cluster import underlay
 from lab.plan.planner import make_plan
-from lab.providers.machines.fitness import require_fit
+from lab.providers.machines.base import require_fit
 from lab.providers.netns.compile import compile_intent
 from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load
