@@ -338,7 +338,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
             f'name one in the inventory: [images.{job.recipe.name}] url = "http://MIRROR/..."',
         )
     overlay = packed.with_name("overlay.tar")
-    overlay.write_bytes(tree_archive(job.recipe.templates))
+    overlay.write_bytes(tree_archive(job.recipe.files))
     command = _command(job, parts, packed, overlay)
     job.tell(f"bootstrapping '{parts.suite}' with mmdebstrap")
     programs.run(
@@ -351,7 +351,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
 
 
 def _command(job: BuildJob, parts: Bootstrap, packed: Path, overlay: Path) -> list[str]:
-    customize = job.recipe.templates.get(_CUSTOMIZE, b"").decode()
+    customize = job.recipe.files.get(_CUSTOMIZE, b"").decode()
     return [
         "mmdebstrap",
         f"--mode={'root' if _is_root() else 'unshare'}",
@@ -437,7 +437,7 @@ def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
     if busybox is None:
         raise BrokenError(job.doing, "it has no busybox", "add 'busybox-static' to 'packages'")
     made = boot_archive(
-        job.recipe.templates[_INIT],
+        job.recipe.files[_INIT],
         busybox.read_bytes(),
         {path: _module((base / path).read_bytes()) for path in order},
         (base / "modules.devname").read_bytes(),

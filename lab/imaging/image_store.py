@@ -24,7 +24,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -218,7 +218,7 @@ class ImageStore:
         recipe = recipes.load(name, self._folder)
         kept = self._kept(FIRMWARE).get(name)
         found = next((one for one in get_args(Firmware) if one == kept), None)
-        return recipe if found is None or not recipe.windows else replace(recipe, firmware=found)
+        return recipe if found is None or not recipe.windows else recipe.replace(firmware=found)
 
     def choose(self, name: str, firmware: Firmware) -> None:
         """Have a recipe's image start by that firmware from now on.

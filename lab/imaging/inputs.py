@@ -124,7 +124,7 @@ def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str |
 
 def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
     """The same, of inputs whose digests are given by their names."""
-    hashed = {name: sha256(content).hexdigest() for name, content in recipe.templates.items()}
+    hashed = {name: sha256(content).hexdigest() for name, content in recipe.files.items()}
     parts = {
         "format": FORMAT,
         "recipe": recipe.described(),

@@ -144,7 +144,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
 def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
     """The answer files: templates filled in, and lose their ``.j2``; other files as they are."""
     found = {}
-    for name, content in recipe.templates.items():
+    for name, content in recipe.files.items():
         if name.endswith(_ENDING):
             filled = rendered(content.decode(), values)
             found[name.removesuffix(_ENDING)] = filled.encode()

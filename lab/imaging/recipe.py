@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -17,7 +17,7 @@ from lab.imaging.windows.settings import PATTERN, Edition, Region, Surface, Want
 from lab.scenario import values
 from lab.scenario.findings import Dialect, as_yaml, quoted
 from lab.scenario.terms import Os
-from lab.scenario.values import Disk, Label, Memory, Section, Sentence, annotate
+from lab.scenario.values import Disk, Label, Memory, Section, Sentence, Unwritten, annotate
 
 Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
@@ -261,7 +261,7 @@ class Windows(Section):
         return {phase: found[phase.replace("-", "_")] for phase in get_args(WindowsPhase)}
 
 
-class RecipeFile(Section):
+class Recipe(Section):
     """An image recipe as its author writes it, made in exactly one of the four ways."""
 
     name: Label = Field(description="Name of the image and of its folder.", examples=["debian-12"])
@@ -286,28 +286,10 @@ class RecipeFile(Section):
     windows: Windows | None = Field(
         default=None, description="Windows Server from Microsoft's medium, unattended."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One image: exactly one of ``bootstrap``, ``cloud``, ``iso`` and ``windows`` is there."""
-
-    name: str
-    summary: str
-    os: Os
-    architecture: Architecture
-    disk_gib: int
-    """Size that the guest sees."""
-    firmware: Literal["kernel", "bios", "uefi"]
-    first_boot: FirstBoot
-    user: str
-    bootstrap: Bootstrap | None
-    cloud: Cloud | None
-    iso: Iso | None
-    windows: Windows | None
-    templates: Mapping[str, bytes]
+    files: Unwritten[Mapping[str, bytes]] = Field(default={})
     """Every file of the template folder, by its path in it."""
-    path: str
+    path: Unwritten[str] = ""
+    """The recipe's own file."""
 
     @property
     def kind(self) -> Kind:

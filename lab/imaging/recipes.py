@@ -11,7 +11,7 @@ from lab.imaging.windows.settings import TIME_ZONES
 from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
-    from lab.imaging.recipe import Recipe, RecipeFile
+    from lab.imaging.recipe import Recipe
     from lab.scenario.findings import Document
 
 FILE = "image.yaml"
@@ -72,7 +72,7 @@ def load(name: str, folder: Path | None = None) -> Recipe:
 
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be made out, and everything wrong with it."""
-    from lab.imaging.recipe import DIALECT, RecipeFile  # noqa: PLC0415  pydantic is slow
+    from lab.imaging.recipe import DIALECT, Recipe  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
     from lab.scenario.source import FileKind  # noqa: PLC0415  the same
 
@@ -86,16 +86,17 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     document, findings = source.read(path, kind)
     if document is None:
         return None, findings
-    shaped = shape.shaped(document, shape.Form(RecipeFile, DIALECT))
+    shaped = shape.shaped(document, shape.Form(Recipe, DIALECT))
     problems = [*shaped.problems]
     recipe = None
     if shaped.model is not None:
         problems += _together(document, shaped.model, path)
-        recipe = _recipe(shaped.model, path)
+        files = _templates(_template_folder(shaped.model, path))
+        recipe = shaped.model.replace(files=files, path=str(path))
     return recipe, (*findings, *(document.finding(problem) for problem in problems))
 
 
-def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Problem]:
+def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
     """Errors between values that are each valid."""
     there = [kind for kind in _KINDS if kind in document.value]
     if not there:
@@ -122,7 +123,7 @@ def _together(document: Document, model: RecipeFile, path: Path) -> Iterator[Pro
         yield from _windows_templates(model, path)
 
 
-def _windows_together(model: RecipeFile) -> Iterator[Problem]:
+def _windows_together(model: Recipe) -> Iterator[Problem]:
     """Requirements of recipes of Windows."""
     needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
     for key, needed in needs.items():
@@ -148,7 +149,7 @@ def _windows_together(model: RecipeFile) -> Iterator[Problem]:
         yield Problem(("user",), what, "write user: Administrator")
 
 
-def _windows_templates(model: RecipeFile, path: Path) -> Iterator[Problem]:
+def _windows_templates(model: Recipe, path: Path) -> Iterator[Problem]:
     """Files that every image of Windows is made with, and this recipe's folder has not."""
     folder = _template_folder(model, path)
     every = (found.name for found in (directory() / WINDOWS).iterdir())
@@ -162,16 +163,8 @@ def _windows_templates(model: RecipeFile, path: Path) -> Iterator[Problem]:
         yield Problem(key, what + more, hint, at_key=not model.templates)
 
 
-def _template_folder(model: RecipeFile, path: Path) -> Path:
+def _template_folder(model: Recipe, path: Path) -> Path:
     return path.parent.parent / model.templates if model.templates else path.parent
-
-
-def _recipe(model: RecipeFile, path: Path) -> Recipe:
-    from lab.imaging.recipe import Recipe, RecipeFile  # noqa: PLC0415  the same
-
-    sections = {name: getattr(model, name) for name in RecipeFile.model_fields}
-    folder = _template_folder(model, path)
-    return Recipe(**{**sections, "templates": _templates(folder)}, path=str(path))
 
 
 def _templates(folder: Path) -> dict[str, bytes]:

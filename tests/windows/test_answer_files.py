@@ -112,7 +112,7 @@ RESTARTS = re.compile(
 
 
 def test_template_that_makes_no_xml_is_refused():
-    own = dict(recipes.load("windows-server-2022").templates)
+    own = dict(recipes.load("windows-server-2022").files)
     own["oobe.xml.j2"] = own["oobe.xml.j2"].replace(b"</ProtectYourPC>", b"")
     with pytest.raises(UsageError, match=r"template 'unattend\.xml\.j2' is not valid XML: mism"):
         clone_answer_file(answers.CLONES["clone"], own)
@@ -132,12 +132,12 @@ def test_line_that_looks_for_the_script_is_powershell_and_has_no_quote_of_its_ow
 
 def test_own_templates_are_used_where_they_are_given():
     recipe = recipes.load("windows-server-2022")
-    own = dict(recipe.templates)
+    own = dict(recipe.files)
     own["oobe.xml.j2"] = own["oobe.xml.j2"].replace(b"<ProtectYourPC>3", b"<ProtectYourPC>1")
     settings = answers.CLONES["clone"]
     changed = clone_answer_file(settings, own)
     assert changed == DOCUMENTS["clone"].replace(b"<ProtectYourPC>3", b"<ProtectYourPC>1")
-    assert clone_answer_file(settings, recipe.templates) == DOCUMENTS["clone"]
+    assert clone_answer_file(settings, recipe.files) == DOCUMENTS["clone"]
 
 
 def test_other_passwords_change_nothing_but_their_two_values():

@@ -41,7 +41,7 @@ ARCHIVE = bytes(range(256)) * 20_000
 
 
 def templates() -> dict[str, bytes]:
-    return {**recipes.load("windows-server-2022").templates, **SCRIPTS}
+    return {**recipes.load("windows-server-2022").files, **SCRIPTS}
 
 
 def install(openssh: bytes | None = None) -> bytes:

@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,7 +302,7 @@ def test_a_phase_that_is_stuck_is_named(
     assert recipe.windows is not None
     short = Deadlines.model_construct(**dict.fromkeys(Deadlines.model_fields, 0))
     windows = recipe.windows.model_copy(update={"deadlines": short})
-    stuck = replace(recipe, windows=windows)
+    stuck = recipe.replace(windows=windows)
     monkeypatch.setattr(recipes, "load", lambda *_: stuck)
     bench.story = lambda one: None if one.console else one.say(f"hybridlab: phase {phase}")
     with pytest.raises(DeadlineError) as late:

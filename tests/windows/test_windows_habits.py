@@ -72,7 +72,7 @@ def test_an_answer_medium_that_is_in_at_generalize_is_what_every_clone_obeys() -
 def test_a_clone_s_medium_answers_by_either_name() -> None:
     """W16."""
     settings = CloneSettings("win1", "Pass-Word.1", "ssh-ed25519 AAAA x", "192.0.2.1", (), None)
-    content = answer.clone_medium(settings, recipes.load("windows-server-2022").templates)
+    content = answer.clone_medium(settings, recipes.load("windows-server-2022").files)
     for name in ("Autounattend.xml", "Unattend.xml"):
         assert name.encode("utf-16-be") in content
     assert b'pass="windowsPE"' not in clone_answer_file(settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -32,7 +31,7 @@ def test_shipped_recipe_is_of_its_release_and_has_every_template(name):
     assert recipe.kind == "windows"
     assert windows(recipe).wanted.year == name[-4:]
     assert windows(recipe).key is None
-    assert {"autounattend.xml.j2", "unattend.xml.j2"} <= set(recipe.templates)
+    assert {"autounattend.xml.j2", "unattend.xml.j2"} <= set(recipe.files)
     assert (recipe.os, recipe.first_boot, recipe.user) == ("windows", "windows", "Administrator")
 
 
@@ -142,9 +141,9 @@ def test_refusal_says_what_to_do(arguments, code, words, capfd):
 )
 def test_a_template_of_ones_own_that_is_wrong_is_told(text, words, tmp_path):
     recipe = written(tmp_path)
-    broken = {**recipe.templates, "unattend.xml.j2": text.encode()}
+    broken = {**recipe.files, "unattend.xml.j2": text.encode()}
     with pytest.raises(UsageError, match=words):
-        clone_preview(replace(recipe, templates=broken))
+        clone_preview(recipe.replace(files=broken))
 
 
 @pytest.mark.parametrize(("channel", "lines"), [("evaluation", 0), ("volume", 1)])

@@ -348,7 +348,7 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
         random_password(),
         HIDDEN if has_key and takes_own_key(windows, channel) else None,
     )
-    return mask(answer_file(settings, templates=recipe.templates).decode())
+    return mask(answer_file(settings, templates=recipe.files).decode())
 
 
 def clone_preview(recipe: Recipe) -> str:
@@ -365,7 +365,7 @@ def clone_preview(recipe: Recipe) -> str:
         time_server=None,
         region=_windows(recipe).region,
     )
-    return mask(clone_answer_file(settings, templates=recipe.templates).decode())
+    return mask(clone_answer_file(settings, templates=recipe.files).decode())
 
 
 def _windows(recipe: Recipe) -> Windows:

@@ -191,7 +191,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     disc = install_medium(
         answered,
         public_key.strip(),
-        recipe.templates,
+        recipe.files,
         drivers=read_drivers(virtio.path, parts.wanted.release) if virtio else {},
         openssh=openssh.read_bytes() if openssh else None,
     )
@@ -395,7 +395,7 @@ class InstallationSteps:
         from lab.remote.windows_steps import run_step, run_step_and_reboot  # noqa: PLC0415  slow
 
         self._job.tell(f"ready: step '{step.name}'")
-        files = self._job.recipe.templates
+        files = self._job.recipe.files
         given = (files[f"{step.name}.ps1"], files[MODULE], step.name, settings(step))
         deadline = Deadline(step.deadline_s * self._slowdown)
         if isinstance(step, Sysprep):

@@ -110,7 +110,7 @@ def clone_machine(
     assert image.firmware != "kernel", "no Windows boots so"
     assert made_from.windows is not None, "its image's first boot is Windows'"
     keyring.unpin(lab, machine.name)
-    medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.templates)
+    medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.files)
     seed = storage.write(pool, seed_volume(machine.name), medium)
     directory = storage.directory_of(pool)
     return VirtualMachine(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256, sha512
 from pathlib import Path
 
@@ -26,15 +25,10 @@ PLAIN = Recipe(
     firmware="bios",
     first_boot="cloud-init",
     user="root",
-    bootstrap=None,
     cloud=Cloud(url="https://vendor.example/tiny.qcow2"),
-    iso=None,
-    windows=None,
-    templates={},
     path="image.yaml",
 )
-ISO = replace(
-    PLAIN,
+ISO = PLAIN.replace(
     cloud=None,
     iso=Iso(
         medium="the first DVD",
@@ -54,7 +48,7 @@ def stock(**image: str) -> Inventory:
 
 
 def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> Recipe:
-    return replace(PLAIN, cloud=Cloud(url=url, sha256=sha256, checksums=checksums))
+    return PLAIN.replace(cloud=Cloud(url=url, sha256=sha256, checksums=checksums))
 
 
 @pytest.mark.parametrize(

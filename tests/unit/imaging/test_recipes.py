@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,7 +98,7 @@ def test_digest_of_a_recipe_never_changes(text, digest, tmp_path):
     (tmp_path / name).mkdir()
     (tmp_path / name / recipes.FILE).write_text(text)
     (tmp_path / "windows").symlink_to(recipes.directory() / "windows")
-    recipe = replace(recipes.load(name, tmp_path), templates={"extra.j2": b"x"})
+    recipe = recipes.load(name, tmp_path).replace(files={"extra.j2": b"x"})
     there = {} if recipe.windows else {"file": f"sha256:{'0' * 64}"}
     assert inputs.digest_of(recipe, there) == digest
 
