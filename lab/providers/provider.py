@@ -7,7 +7,7 @@ them, and takes them away again, by the marks they carry alone if need be.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,6 +167,12 @@ class Outcome:
     """Further addresses that later exchanges of the same probe were seen to come from."""
 
 
+_EXCHANGES_A_TRY = 8
+"""A DNS question is asked with up to four search domains, and may be repeated."""
+_STARTED_SECONDS = 60.0
+"""For what sends the probes to start, however busy the machine is."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
     """How to probe.
@@ -176,6 +182,14 @@ class ProbeSettings:
 
     timeout: float
     in_flight: int
+
+    def longest(self, probes: Iterable[Probe], computing: float) -> float:
+        """Seconds: longer than the probes can take with their own timeouts; a last resort.
+
+        ``computing``: seconds that an exchange takes of a processor, with room to spare.
+        """
+        exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
+        return _STARTED_SECONDS + exchanges * (self.timeout / max(1, self.in_flight) + computing)
 
 
 @dataclass(frozen=True, slots=True)

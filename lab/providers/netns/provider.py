@@ -88,8 +88,7 @@ def batches(
         yield unanswered, settings
 
 
-_EXCHANGES_A_TRY = 8
-"""A DNS question is asked with up to four search domains, and may be repeated."""
+_COMPUTING_SECONDS = 0.01
 
 
 class NetnsProvider(Provider):
@@ -271,9 +270,9 @@ class NetnsProvider(Provider):
                 )
             return outcomes
 
-        patience = Deadline(sum(_patience(batch, pace) for batch, pace in paced))
+        longest = sum(pace.longest(batch, _COMPUTING_SECONDS) for batch, pace in paced)
         return holders.enter_holder(lab).call(
-            f"probing lab '{lab.name}'", inside, patience, heard=progress
+            f"probing lab '{lab.name}'", inside, Deadline(longest), heard=progress
         )
 
     def observe(
@@ -406,12 +405,6 @@ def _emulated(intent: Intent) -> tuple[list[str], bool]:
     if windows:
         parts.append(f"Windows {'node' if len(windows) == 1 else 'nodes'} {', '.join(windows)}")
     return parts, len(parts) > 1 or len(windows) > 1 or len(intent.hypervisors) > 1
-
-
-def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> float:
-    """Seconds: longer than the probes can take with their own timeouts; a last resort."""
-    exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
-    return 60.0 + exchanges * (settings.timeout / max(1, settings.in_flight) + 0.01)
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -19,10 +19,8 @@ from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 _SILENCE_SECONDS = 60.0
 """A machine that is well says something every second; on top of what two exchanges may take."""
-_EXCHANGES_A_TRY = 8
-"""A DNS question is asked with up to four search domains, and may be repeated."""
-_SECONDS_AN_EXCHANGE = 0.1
-"""Of computing, on an emulated processor and with room to spare."""
+_COMPUTING_SECONDS = 0.1
+"""On an emulated processor."""
 _LOOK_SECONDS = 0.5
 
 
@@ -134,7 +132,7 @@ class Campaign:
     def _start(self, name: str, probes: Sequence[Probe], share: int) -> None:
         self._sending[name] = _Sender(probes, monotonic())
         settings, prober = ProbeSettings(self._settings.timeout, share), self._probers[name]
-        deadline = _patience(probes, settings)
+        deadline = Deadline(settings.longest(probes, _COMPUTING_SECONDS))
         start_thread(
             self._news, name, lambda report: prober.probe(probes, settings, report, deadline)
         )
@@ -187,13 +185,6 @@ def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int
         largest = max(shares, key=lambda name: shares[name])
         shares[largest] = max(1, shares[largest] - 1)
     return shares
-
-
-def _patience(probes: Sequence[Probe], settings: ProbeSettings) -> Deadline:
-    """Longer than the probes can take, each exchange with its own timeout: a last resort."""
-    exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
-    each = settings.timeout / max(1, settings.in_flight) + _SECONDS_AN_EXCHANGE
-    return Deadline(_SILENCE_SECONDS + exchanges * each)
 
 
 def capture(  # noqa: PLR0913, PLR0917  what is captured, where, and while what runs

@@ -469,7 +469,8 @@ class ExecProber:
         try:
             if any(one.part == "body" for one in every):
                 self._prepare(pod, deadline)
-            within = Deadline(min(deadline.left(), _patience(every, settings)))
+            longest = 2 * sum(one.seconds for one in every) / max(1, settings.in_flight)
+            within = Deadline(min(deadline.left(), _START_SECONDS + longest))
             said = self._run(pod, *ask_command(every, settings), within)
             bodies = self._run(pod, *collect_command(every), within)
         except LabError as error:
@@ -493,8 +494,3 @@ class ExecProber:
 
 def _failed(key: int, why: str) -> Outcome:
     return Outcome(key, "error", why, None, (), None, 0.0)
-
-
-def _patience(asked: Sequence[Transfer], settings: ProbeSettings) -> float:
-    """Seconds that the transfers may take, so many at once."""
-    return _START_SECONDS + 2 * sum(one.seconds for one in asked) / max(1, settings.in_flight)
