@@ -14,9 +14,8 @@ from lab.facts.node import NodeFacts, rises
 from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
-from lab.matrix.expectations import expect
 from lab.matrix.finding import Finding
-from lab.matrix.judge import judge
+from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe, retry_order
 from lab.matrix.verdict import GREEN, CellResult, Verdict
 from lab.providers.provider import Evidence, ProbeSettings

@@ -21,8 +21,7 @@ from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
-from lab.matrix.expectations import expect
-from lab.matrix.judge import judge
+from lab.matrix.judge import expect, judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
 from lab.providers.capture import Capturing, Taken

@@ -1,12 +1,64 @@
-"""One cell's attempts to its verdict, and the sentence that says why. Pure."""
+"""What a cell is expected to do, and its attempts to a verdict with the sentence that says why."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Expectation
+from lab.matrix.family import families
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Outcome
+from lab.scenario.scenario import Limit, Match
+
+
+def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
+    """Take the first limit that speaks of the cell; without one, what Kubernetes promises."""
+    for limit in limits:
+        if speaks_of(limit.when, cell):
+            return Expectation.of_limit(limit)
+    family = families()[cell.family]
+    return family.works if cell.refusal is None else family.promised[cell.refusal]
+
+
+def speaks_of(match: Match, cell: Cell) -> bool:
+    """Whether every facet that the match names holds of the cell.
+
+    ``source`` is held against the source's name and its node's; ``target`` against the
+    target's name, its node's, and the names of the backends behind it.
+    """
+    return (
+        (match.families is None or cell.family in match.families)
+        and (match.source_kind is None or match.source_kind == cell.source.kind)
+        and (match.source_os is None or match.source_os == cell.source.os)
+        and (match.target_kind is None or match.target_kind == cell.target.kind)
+        and (match.target_os is None or match.target_os == cell.target.os)
+        and (match.relation is None or match.relation == cell.relation)
+        and (match.protocol is None or match.protocol == cell.protocol)
+        and (match.size is None or match.size == cell.size)
+        and (match.name_form is None or match.name_form == cell.name_form)
+        and (match.refusal is None or match.refusal == cell.refusal)
+        and (match.entry is None or match.entry == _entry(cell))
+        and (match.entry_os is None or match.entry_os == cell.entry_os)
+        and (match.entry_node is None or _named(match.entry_node, (cell.entry,)))
+        and (match.source is None or _named(match.source, (cell.source.name, cell.source.node)))
+        and (
+            match.target is None
+            or _named(match.target, (cell.target.name, cell.target.node, *cell.backends))
+        )
+    )
+
+
+def _entry(cell: Cell) -> str | None:
+    if cell.entry is None:
+        return None
+    return "own" if cell.entry == cell.source.node else "other"
+
+
+def _named(pattern: str, names: Iterable[str | None]) -> bool:
+    return any(name is not None and fnmatchcase(name, pattern) for name in names)
+
 
 SHARED_TRIES = 64
 """Within this many connections every backend of a shared Service must have shown itself."""
@@ -124,7 +176,7 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
     strange = [source for source in seen if source not in cell.sources]
     if cell.sources and strange:
         allowed = _any_of(sorted(cell.sources))
-        return f"the backend saw {_named(strange[0])} as the source, not {allowed}"
+        return f"the backend saw {_shown(strange[0])} as the source, not {allowed}"
     return ""
 
 
@@ -132,7 +184,7 @@ def _wrong_answer(cell: Cell, outcome: Outcome) -> str:
     if cell.name_form is None:
         told = "nothing" if outcome.answer is None else outcome.answer
         return f"'{cell.entry}' reports {told} local backends, not {cell.answer}"
-    return f"'{cell.target.name}' resolved to {_named(outcome.answer)}, not '{cell.answer}'"
+    return f"'{cell.target.name}' resolved to {_shown(outcome.answer)}, not '{cell.answer}'"
 
 
 def _wrong_backends(cell: Cell, outcome: Outcome) -> str:
@@ -151,7 +203,7 @@ def _wrong_backends(cell: Cell, outcome: Outcome) -> str:
     return f"something answered without a name, not {_any_of(missing)}" if missing else ""
 
 
-def _named(value: str | None) -> str:
+def _shown(value: str | None) -> str:
     return "nothing" if value is None else f"'{value}'"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from lab._errors import MatrixError, UsageError
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.cells import product
-from lab.matrix.expectations import speaks_of
+from lab.matrix.judge import speaks_of
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario import rules

@@ -12,7 +12,7 @@ from lab._errors import BrokenError, LabError
 from lab.explain.question import flow_of, with_causes
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
 from lab.topology.walk import walk

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,7 +145,7 @@ def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_p
     before = own.recipe(RECIPE.name)
     assert before == RECIPE
     own.choose(RECIPE.name, "uefi")
-    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == replace(RECIPE, firmware="uefi")
+    assert ImageStore(tmp_path, NOTHING).recipe(RECIPE.name) == RECIPE.replace(firmware="uefi")
     other = own.recipe("windows-server-2019")
     assert other.firmware == "bios"
     own.choose(RECIPE.name, "bios")

@@ -281,7 +281,7 @@ def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
         "keyboard": "0407:00000407",
         "time_zone": "W. Europe Standard Time",
     }
-    german = replace(shipped, windows=shipped.windows.model_copy(update=told))
+    german = shipped.replace(windows=shipped.windows.model_copy(update=told))
     monkeypatch.setattr(windows.recipes, "load", lambda _: german)
     kept: list[bytes] = []
     monkeypatch.setattr(windows.storage, "write", lambda _, name, made: kept.append(made) or name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from lab.matrix.cell import Cell
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.scenario import Limit
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from lab.matrix.cell import Cell
-from lab.matrix.expectations import expect, speaks_of
 from lab.matrix.family import families
+from lab.matrix.judge import expect, speaks_of
 from lab.scenario.scenario import Limit, Match
 
 POD = "pod-pod/win1-p1/worker1-p1/tcp-small"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.expectations import expect
-from lab.matrix.judge import judge
+from lab.matrix.judge import expect, judge
 from lab.matrix.verdict import GREEN, VERDICTS
 from lab.providers.provider import Outcome
 

@@ -7,7 +7,7 @@ import pytest
 from simulation import Fault, Network, silent
 
 from lab.matrix.cell import Cell, Endpoint
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.matrix.run import PACE, RunPace, group, probe, representatives, retry_order, run
 from lab.matrix.verdict import CellResult
 from lab.providers.provider import Outcome

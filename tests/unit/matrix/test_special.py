@@ -12,8 +12,7 @@ import pytest
 
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.expectations import expect
-from lab.matrix.judge import STICKY_TRIES, judge
+from lab.matrix.judge import STICKY_TRIES, expect, judge
 from lab.matrix.run import probe
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan

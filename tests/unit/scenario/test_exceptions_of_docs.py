@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.matrix.cells import cells
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.plan.planner import make_plan
 from lab.scenario.loader import load
 from lab.scenario.shape import keys, schema

@@ -15,7 +15,7 @@ from simulation import silent
 from lab._errors import BrokenError, PreflightError, StateError
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.matrix.sampling import Part
 from lab.providers.provider import Outcome
 from lab.state.failure import FullError

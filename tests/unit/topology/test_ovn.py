@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.matrix.cells import cells
-from lab.matrix.expectations import expect
+from lab.matrix.judge import expect
 from lab.plan.planner import make_plan
 from lab.providers.netns.services import ruleset
 from lab.providers.netns.windows import RULES, realise
