@@ -187,6 +187,7 @@ def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(windows.domains, "find", lambda *_: (domain, None))
     monkeypatch.setattr(windows.domains, "state", lambda one: one.state())
+    monkeypatch.setattr(windows.storage, "find", lambda *_: None)
     monkeypatch.setattr(windows, "_LOOK_SECONDS", 0.0)
     discarded: list[str] = []
     monkeypatch.setattr(domains, "discard_volume", lambda *words: discarded.append(words[2]))
