@@ -32,6 +32,8 @@ from lab.topology.intent import Intent
 _FORM = "1"
 """Changes when the steps do something else for the same inputs."""
 _BOOT_SECONDS = 90.0
+_LOOK_SECONDS = 15.0
+"""For one question whether a machine has booted; on a busy host one went unanswered for 90 s."""
 _UP = frozenset({"running", "degraded"})
 
 
@@ -138,9 +140,10 @@ class NspawnBringUp:
         self, guests: ContainerGuests, entry: HolderEntry, name: str, deadline: Deadline
     ) -> None:
         def look() -> str:
+            within = Deadline(min(_LOOK_SECONDS * guests.patience, deadline.left()))
             try:
                 shell = guests.shell(name)
-                return shell.run(("systemctl", "is-system-running"), deadline).stdout.strip()
+                return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
             except BrokenError as error:  # it is off for a moment, while it starts again
                 return error.happened
 

@@ -134,11 +134,19 @@ def examine(directory: Path) -> tuple[Diagnosis, ...]:
     ``directory``: where labs would keep what their machines write; the nearest directory above it
     that is there is tried.
     """
-    if os.geteuid() != 0:
-        hint = "sudo, or '--provider netns', which needs none"
-        return (_fail("root", "system containers need root", hint),)
+    root = lacking_root()
+    if root:
+        return (root,)
     checks = (_programs, _kernel, partial(_overlay, directory), _control_groups, _kmsg, _oom_scores)
     return tuple(check() for check in (*checks, _inotify))
+
+
+def lacking_root() -> Diagnosis | None:
+    """The refusal of a plain user; None for root."""
+    if os.geteuid() == 0:
+        return None
+    hint = "sudo, or '--provider netns', which needs none"
+    return _fail("root", "system containers need root", hint)
 
 
 def _programs() -> Diagnosis:

@@ -209,15 +209,22 @@ class NspawnProvider(MachinesProvider):
 
         Raises PreflightError when there can be no such lab of system containers.
         """
+        doing = f"checking scenario '{intent.scenario}' for system containers"
         why = self.unfit(intent)
         if why:
             raise PreflightError(
-                f"checking scenario '{intent.scenario}' for system containers",
+                doing,
                 why,
                 "'--provider netns' brings it up in network namespaces",
             )
         require_packages(intent, self._packages)
-        bundled = self._bundled(lab, intent)
+        try:
+            bundled = self._bundled(lab, intent)
+        except PreflightError:
+            root = preflight.lacking_root()  # a bundle alone would not help a plain user
+            if root:
+                raise PreflightError(doing, root.seen, root.hint) from None
+            raise
         return NspawnBringUp(
             lab, intent, self._inventory, self._image_store, self._cache, bundled
         ).steps()
