@@ -196,13 +196,15 @@ def guarded(doing: str) -> Iterator[None]:
         raise
 
 
-def require_own(*directories: Path) -> None:
+def require_own(*directories: Path, there: bool = False) -> None:
     """Refuse to write as root where another user could lead the files elsewhere by links.
 
     Parameters
     ----------
     directories
         Those of the cache that are written into, and the cache itself.
+    there
+        Whether they must be there: else another user may still make them.
 
     Raises
     ------
@@ -211,12 +213,29 @@ def require_own(*directories: Path) -> None:
 
     """
     for path in directories if os.geteuid() == 0 else ():
-        if path.is_dir() and (wrong := writer(path)):
+        if wrong := writer(path, there=there):
             raise PreflightError(
                 f"writing into '{path}'",
                 wrong[0],
                 "name a directory of root's own as 'cache' in the inventory",
             )
+
+
+def make_own(cache: Path, *directories: Path) -> None:
+    """Make the cache and directories of it where they are not there; see :func:`require_own`.
+
+    Raises
+    ------
+    OSError
+        When one cannot be made.
+    PreflightError
+        When another user could lead the files elsewhere, or has made one meanwhile.
+
+    """
+    require_own(cache, *directories)
+    for path in (cache, *directories):
+        path.mkdir(parents=True, exist_ok=True)
+    require_own(cache, *directories, there=True)
 
 
 def read_json(path: Path) -> object:

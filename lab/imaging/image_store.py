@@ -35,6 +35,7 @@ from lab.imaging.golden import (
     GoldenImage,
     entries,
     guarded,
+    make_own,
     read_json,
     remove,
     require_own,
@@ -290,7 +291,7 @@ class ImageStore:
 
     def _keep(self, doing: str, file: str, kept: Mapping[str, str]) -> None:
         with guarded_files(doing):
-            self._cache.mkdir(parents=True, exist_ok=True)
+            make_own(self._cache)
             write_private(self._cache / file, json.dumps(kept, indent=1, sort_keys=True) + "\n")
 
     def _kept(self, file: str) -> Mapping[str, str]:
@@ -430,9 +431,9 @@ class ImageStore:
 
     @contextmanager
     def _locked(self, recipe: Recipe, digest: str, say: Say) -> Iterator[None]:
-        require_own(self._cache, self._images, self._roots, self._downloads)
         with guarded(f"building image '{recipe.name}'"):
-            self._images.mkdir(parents=True, exist_ok=True)
+            make_own(self._cache, self._images)
+            require_own(self._roots, self._downloads)
         directory = self._lock(self._place(recipe, digest).name)
         with lab_lock(directory, f"lab image build {recipe.name}", wait=_WAIT, say=say):
             yield

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from lab._errors import LabError, PreflightError
 from lab.imaging import download, recipes
-from lab.imaging.golden import guarded, read_json, read_line, require_own
+from lab.imaging.golden import guarded, make_own, read_json, read_line
 from lab.imaging.job import BuildJob, Say
 from lab.imaging.recipe import Recipe
 from lab.inventory.inventory import Inventory
@@ -356,9 +356,8 @@ def _pinned(
 
 def _keep(path: Path, text: str, doing: str) -> None:
     """Write a small file into the directory of downloads."""
-    require_own(path.parent.parent, path.parent)
     with guarded(doing):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_own(path.parent.parent, path.parent)
         path.write_text(text, encoding="ascii")
 
 

@@ -250,7 +250,7 @@ def made_empty(directory: Path | None) -> Iterator[None]:
         if directory is not None:
             _require_empty(directory)
             _make(directory, made)
-            _require_own(directory)  # somebody else may have made one above it
+            _require_own(directory, there=True)  # somebody else may have made one above it
         yield
     except BaseException:
         for one in reversed(made):
@@ -273,8 +273,8 @@ def _require_empty(directory: Path) -> None:
         raise _unfit(f"'{directory}' is not empty")
 
 
-def _require_own(directory: Path) -> None:
-    if wrong := writer(directory.absolute()):
+def _require_own(directory: Path, *, there: bool = False) -> None:
+    if wrong := writer(directory.absolute(), there=there):
         raise _unfit(wrong[0])
 
 

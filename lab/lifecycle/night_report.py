@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -77,7 +77,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         own = _next_id(output.parent, now)
     _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
-    _require_own(output)  # somebody else may have made it
+    _require_own(output, there=True)  # somebody else may have made it
     with guarded_files(f"looking into '{output}'"):
         if any(output.iterdir()):
             raise UsageError(
@@ -91,12 +91,18 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
 
 def _next_id(parent: Path, now: datetime) -> str:
     with guarded_files(f"looking for nights in '{parent}'"):
-        others = map(night_in, parent.iterdir() if parent.exists() else ())
-        return in_order(f"{now:{STAMP}}", (night.id for night in others if night))
+        others = _beside(parent) if parent.exists() else ()
+        return in_order(f"{now:{STAMP}}", (night.id for night in others))
 
 
-def _require_own(output: Path) -> None:
-    if wrong := writer(output):
+def _beside(parent: Path) -> Iterator[FoundNight]:
+    """The nights in a directory that no other user may have written: it may be a shared one."""
+    found = (night_in(path) for path in parent.iterdir() if not writer(path))
+    return filter(None, found)
+
+
+def _require_own(output: Path, *, there: bool = False) -> None:
+    if wrong := writer(output, there=there):
         raise UsageError(
             f"writing a night into '{output}'",
             wrong[0],
@@ -107,7 +113,8 @@ def _require_own(output: Path) -> None:
 def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:
     """The nights to compare with: the given one, else those beside this one, the latest first.
 
-    Only those on the same provider count; one that cannot be read does not.
+    Only those on the same provider count; one that cannot be read does not, nor does one that
+    another user may have written: nights may be in a shared directory.
 
     Raises UsageError when the given one is not the directory of a night.
     """
@@ -120,8 +127,7 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earl
                 "give the directory that an earlier 'lab nightly' has written",
             )
         return (Earlier(wanted, _complete(summary)),)
-    found = (night_in(path) for path in output.parent.iterdir() if path != output)
-    nights = [night for night in found if night]
+    nights = [night for night in _beside(output.parent) if night.directory != output]
     nights.sort(key=lambda night: (night.id, night.directory), reverse=True)
     return tuple(
         Earlier(night.directory, _complete(night.summary))

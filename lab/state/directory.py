@@ -6,6 +6,7 @@ import os
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from lab._errors import StateError
@@ -68,12 +69,14 @@ def _meant(environment: Mapping[str, str]) -> Path:
     return Path(home) / ".local" / "state" / "hybridlab"
 
 
-def require_own(directory: Path) -> None:
+def require_own(directory: Path, *, there: bool = False) -> None:
     """Refuse a state directory that another user has made or may write.
 
     So are directories above it from which another user could move it away: those of another user,
     and those that others may write unless they have the sticky bit, as /tmp has. In such a
     directory only the owner of a file can rename or remove it. Root is trusted.
+
+    ``there``: whether it must be there; see :func:`writer`.
 
     Raises
     ------
@@ -81,7 +84,7 @@ def require_own(directory: Path) -> None:
         Which directory it is, and how to put it right.
 
     """
-    if wrong := writer(directory, own=True):
+    if wrong := writer(directory, own=True, there=there):
         happened, hint = wrong
         raise StateError(
             f"using the state directory '{directory}'",
@@ -97,7 +100,9 @@ def is_trusted(owner: int, *, sudo: bool = True) -> bool:
     return owner in {0, root, me} or (me == 0 and caller == str(owner))
 
 
-def writer(path: Path, *, own: bool = False, held: int | None = None) -> tuple[str, str] | None:
+def writer(
+    path: Path, *, own: bool = False, there: bool = False, held: int | None = None
+) -> tuple[str, str] | None:
     """Who may write the file or directory, or put another in its place, and is not trusted.
 
     Whoever owns it, a directory above it or a link on the way to it; or may write one of them,
@@ -109,6 +114,8 @@ def writer(path: Path, *, own: bool = False, held: int | None = None) -> tuple[s
     own
         Whether the caller alone may own it, and no group write it. Root is then trusted above it,
         and who called sudo is not.
+    there
+        Whether it must be there: else another user may still make it.
     held
         A descriptor of it, where it is open already: that file is looked at, too.
 
@@ -117,11 +124,15 @@ def writer(path: Path, *, own: bool = False, held: int | None = None) -> tuple[s
     What was found, and a hint, in words; None where there is nobody.
 
     """
-    real = os.path.realpath(path)
+    real = _real(path)
     looked = [(one, found, str(one) == real) for one, found in _way_to(path)]
     if held is not None:
         looked.append((path, os.fstat(held), True))
     for one, found, itself in looked:
+        if found is None:
+            if there:
+                return f"'{one}' is not there any more", "see who removes it"
+            continue
         wrong = _stranger(one, found, own=own, itself=itself) or _open_to_others(
             one, found, own=own, itself=itself
         )
@@ -140,25 +151,34 @@ def make_own(directory: Path) -> None:
 
     """
     make_private(directory)
-    require_own(directory)
+    require_own(directory, there=True)
 
 
-def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """The directory, all above it, and the same of what links on the way lead to; what there is."""
+def _real(path: Path) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # somebody has just removed a link on the way
+        return str(path)
+
+
+def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
+    """The directory, all above it, and the same of what links on the way lead to.
+
+    None for what is not there.
+    """
     passed: set[Path] = set()
-    ahead = [Path(os.path.realpath(directory)), directory]
+    ahead = [Path(_real(directory)), directory]
     while ahead:
         path = ahead.pop()
         if path in passed:
             continue
         passed.add(path)
         ahead += [path.parent]
-        try:
+        found = None
+        with suppress(OSError):  # it is not there, or hidden from the caller
             found = path.lstat()
             if stat.S_ISLNK(found.st_mode):
                 ahead.append(path.parent / path.readlink())
-        except OSError:  # it is not there, or hidden from the caller: whoever opens it says so
-            continue
         yield path, found
 
 

@@ -76,6 +76,7 @@ def medium(
     path = _path(store, manifest, system)
     if path.is_file():
         return path
+    store.require_own(manifest)
     lock = store.lock(f"medium-{manifest.short}-{system}")
     with lab_lock(lock, "making a bundle medium", wait=_WAIT, say=say):
         if not path.is_file():

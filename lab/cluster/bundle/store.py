@@ -27,7 +27,7 @@ from typing import IO
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
-from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, remove, require_own, size
+from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, make_own, remove, require_own, size
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os
@@ -203,6 +203,11 @@ class BundleStore:
         """Where a blob of a bundle is."""
         return self.directory(manifest) / BLOBS / blob.sha256
 
+    def require_own(self, manifest: Manifest) -> None:
+        """Refuse to write a medium beside a bundle as :func:`lab.imaging.golden.require_own`."""
+        there = self.directory(manifest)
+        require_own(self._cache, self._root, there, there / MEDIA)
+
     def get(self, digest: str) -> Manifest:
         """The bundle whose digest begins so.
 
@@ -294,10 +299,9 @@ class BundleStore:
         ``fill``: fills the scratch directory, and says what it has filled in. ``goes_on``: whether
         what an interrupted try has left is used: blobs by their digests.
         """
-        require_own(self._cache, self._root)
         scratch = self._root / f".{name}{PARTIAL}"
         with guarded("making a bundle"):
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_own(self._cache, self._root)
         with lab_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
             if scratch.exists():
                 say(

@@ -23,6 +23,7 @@ from lab.providers.netns import entry, isolation
 from lab.providers.nspawn import cgroups
 from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
+from lab.state.directory import writer
 from lab.topology.intent import Intent
 
 SUBJECT = "this machine, for system containers"
@@ -244,10 +245,11 @@ def strangers_cache(cache: Path) -> Diagnosis | None:
             found = path.stat()
         except FileNotFoundError:
             continue
-        if found.st_uid != 0 or found.st_mode & 0o022:
+        if found.st_uid != 0 or found.st_mode & 0o022 or writer(path):
             return _fail(
                 "cache",
-                f"root would run files in '{path}', which another user owns or may write to",
+                f"root would run files in '{path}', which another user owns, may write to "
+                "or may move away",
                 f"sudo chown -R root '{cache}' && sudo chmod -R go-w '{cache}', or another "
                 "XDG_CACHE_HOME",
             )

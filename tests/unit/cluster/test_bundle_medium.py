@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -251,6 +252,21 @@ def test_file_names_fit_into_joliet():
     assert medium.image_path(PAUSE) == "images/registry.k8s.io_pause_3.10.2.tar"
     assert len(medium.image_path(long)) == len("images/") + 64
     assert medium.image_path(long) != medium.image_path(long.replace(":1", ":2"))
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("place", ["..", ".", "media"])
+def test_root_writes_no_medium_where_another_user_may_put_links(store, made, tmp_path, place):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    path = medium.medium(store, made, "linux")
+    path.rename(path.with_name("old"))
+    path.with_name(f".{path.name}.partial").symlink_to(victim)
+    os.chown(store.directory(made) / place, 65534, 65534)
+    with pytest.raises(PreflightError, match="belongs to"):
+        medium.medium(store, made, "linux")
+    assert victim.read_text() == "precious"
 
 
 @pytest.mark.parametrize("damage", ["other", "short", "unsealed"])

@@ -55,6 +55,31 @@ def test_root_writes_into_no_cache_of_another_user(store, source, made, place):
     assert partial.is_symlink()
 
 
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("earlier", [True, False])
+def test_root_makes_no_cache_where_another_user_may_lead_it_elsewhere(
+    tmp_path, monkeypatch, made, earlier
+):
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    mine.mkdir()
+
+    def come() -> None:
+        theirs.symlink_to(mine)
+        os.chown(theirs, 65534, 65534, follow_symlinks=False)
+
+    if earlier:
+        come()
+    else:  # just after root has looked
+        make = Path.mkdir
+        monkeypatch.setattr(
+            Path, "mkdir", lambda *a, **b: [theirs.exists() or come(), make(*a, **b)]
+        )
+    with pytest.raises(PreflightError, match=f"'{theirs}' belongs to"):
+        BundleStore(theirs / "cache").add("new", lambda _: made, print, goes_on=True)
+    assert not list(mine.rglob("*.partial"))
+
+
 def test_manifest_is_read_as_it_was_written(made):
     content = made.encoded()
     assert decode(content, "it") == made

@@ -251,6 +251,21 @@ def test_root_writes_into_no_cache_of_another_user(image_store, tmp_path, place,
     assert image_store.peek("tiny") is None
 
 
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("action", ["get", "choose"])
+def test_root_makes_no_cache_where_another_user_may_move_it_away(tmp_path, action):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    source = ImageSource(url=str(disk(tmp_path / "vendor.qcow2")))
+    folder = recipe(tmp_path) if action == "get" else None
+    store = ImageStore(theirs / "cache", Inventory(images={"tiny": source}), None, folder)
+    with pytest.raises(PreflightError, match=f"'{theirs}' belongs to"):
+        store.get("tiny", print) if folder else store.choose("windows-server-2022", "uefi")
+    assert not list(theirs.iterdir())
+
+
 def test_gc_takes_old_images_and_dead_builds_and_nothing_else(image_store, tmp_path):
     old = image_store.get("tiny", print)
     disk(tmp_path / "vendor.qcow2", "9M")

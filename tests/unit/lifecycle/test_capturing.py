@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -12,9 +14,10 @@ from typing import cast
 import pytest
 from lab_desk import Desk
 
-from lab._errors import UsageError
+from lab._errors import LabError, UsageError
 from lab.explain.capture.files import Captured
-from lab.lifecycle import capture
+from lab.imaging import golden
+from lab.lifecycle import capture, night_report
 from lab.lifecycle.capture import CaptureRequest, capture_cell, cells_of, made_empty
 from lab.lifecycle.session import open_lab
 from lab.matrix.cells import Product, product
@@ -144,6 +147,30 @@ def test_packets_are_led_nowhere_by_another_user_who_is_quick(
     with pytest.raises(UsageError, match="belongs to"), made_empty(theirs / "new"):
         pytest.fail("captured for somebody else")
     assert not list(mine.iterdir())
+
+
+# SECURITY.md: What root writes is not given away.
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: made_empty(path).__enter__(),
+        lambda path: night_report.make_output(path, path, datetime.now(UTC)),
+        pytest.param(
+            golden.make_own,
+            marks=pytest.mark.skipif(
+                os.geteuid() != 0, reason="a user's cache is the user's affair"
+            ),
+        ),
+    ],
+    ids=["capture", "night", "cache"],
+)
+def test_a_directory_that_somebody_removes_at_once_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    monkeypatch.setattr(os, "mkdir", lambda *_: None)
+    monkeypatch.setattr(capture, "TemporaryFile", lambda **_: nullcontext())
+    with pytest.raises(LabError, match=f"'{tmp_path / 'new'}' is not there any more"):
+        make(tmp_path / "new")
 
 
 def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> None:

@@ -449,6 +449,19 @@ def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
     assert "Against night first (a):" in (third / "difference.txt").read_text()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_night_of_another_user_beside_this_one_is_not_compared(
+    paper: Paper, tmp_path: Path
+) -> None:
+    write_night(tmp_path, paper, "first", trouble=False)
+    theirs = write_night(tmp_path, paper, "theirs", trouble=True)
+    os.chown(theirs, 65534, 65534)
+    third = write_night(tmp_path, paper, "third", trouble=True)
+    assert "Against night first (a):" in (third / "difference.txt").read_text()
+    (named,) = night_report.find_earlier(third, "netns", theirs)
+    assert named.directory == theirs
+
+
 def test_a_night_that_is_named_is_the_only_one_compared_with(paper: Paper, tmp_path: Path) -> None:
     first = write_night(tmp_path, paper, "first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=False)

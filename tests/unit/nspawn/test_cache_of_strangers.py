@@ -32,3 +32,12 @@ def test_a_cache_that_another_user_owns_or_may_write_is_refused(tmp_path: Path, 
     path.chmod(0o755)
     os.chown(path, 65534, 65534)
     assert strangers_cache(tmp_path) is not None
+
+
+# SECURITY.md: Root runs what is in its own cache alone.
+@as_root
+def test_a_cache_that_another_user_may_move_away_is_refused(tmp_path: Path) -> None:
+    cache = tmp_path / "theirs" / "cache"
+    cache.mkdir(parents=True)
+    os.chown(cache.parent, 65534, 65534)
+    assert strangers_cache(cache) is not None

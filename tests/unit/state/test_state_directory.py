@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import lab.state.directory
 from lab._errors import StateError
 from lab.cli.main import main
 from lab.state.directory import (
     lab_directory,
+    make_own,
     make_private,
     require_own,
     state_directory,
@@ -147,6 +150,29 @@ def test_root_takes_no_directory_of_a_user(state: Path, part: str) -> None:
     with pytest.raises(StateError, match="belongs to nobody, and you are root") as raised:
         require_own(state)
     assert raised.value.hint.startswith("run it as nobody, or without nobody's environment")
+
+
+# SECURITY.md: The state directory is the caller's own.
+@pytest.mark.parametrize("call", [make_own, Store])
+def test_a_directory_that_somebody_removes_at_once_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Path], object]
+) -> None:
+    """Another one could be made in its place."""
+    monkeypatch.setattr(lab.state.directory, "make_private", lambda _: None)
+    with pytest.raises(StateError, match=f"'{tmp_path / 'new'}' is not there any more"):
+        call(tmp_path / "new")
+
+
+def test_a_link_that_is_removed_while_it_is_followed_is_no_defect(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = state.with_name("link")
+    link.symlink_to(state)
+    monkeypatch.setattr(os.path, "realpath", lambda _: str((state / "gone").readlink()))
+    require_own(link)
+    state.chmod(0o777)
+    with pytest.raises(StateError, match="everyone may write"):
+        require_own(link)
 
 
 # SECURITY.md: The state directory is the caller's own.
