@@ -8,6 +8,7 @@ write anything.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid5
@@ -135,13 +136,20 @@ def read_owner(document: str) -> Owner | None:
             directory=Path(found["directory"]),
             controller=found["controller"],
             owner=found["owner"],
-            created=float(found["created"]),
-            expires=float(found["expires"]) if "expires" in found else None,
+            created=_moment(found["created"]),
+            expires=_moment(found["expires"]) if "expires" in found else None,
             machine=found.get("machine", ""),
             made_from=found.get("made-from", ""),
         )
     except (KeyError, ValueError):
         return None
+
+
+def _moment(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):  # a mark that no lab can have
+        raise ValueError(text)
+    return found
 
 
 def require_owner(document: str, lab: LabHandle, what: str) -> Owner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -137,8 +138,10 @@ def test_what_an_object_says_of_its_owner_is_read_back() -> None:
         documents.domain(SPEC, ownership.owner_xml(OWNER)).replace(
             'created="1700000000.250"', 'created="yesterday"'
         ),
+        documents.domain(SPEC, ownership.owner_xml(replace(OWNER, created=-math.inf))),
+        documents.domain(SPEC, ownership.owner_xml(replace(OWNER, expires=math.nan))),
     ],
-    ids=["none", "other-namespace", "half", "no-time"],
+    ids=["none", "other-namespace", "half", "no-time", "infinite", "no-number"],
 )
 def test_an_object_without_a_whole_mark_is_a_stranger_s(document: str) -> None:
     assert ownership.read_owner(document) is None
