@@ -78,6 +78,11 @@ def test_a_clock_in_local_time_differs(tmp_path: Path) -> None:
     assert verdicts(tmp_path, {7: clock(timedelta(hours=8))})[7] == "differs"
 
 
+@pytest.mark.parametrize(("hours", "verdict"), [(0, "as expected"), (8, "differs")])
+def test_a_clock_is_compared_with_this_machine_s(hours: int, verdict: str, tmp_path: Path) -> None:
+    assert verdicts(tmp_path, {7: clock(timedelta(hours=hours))})[7] == verdict
+
+
 def test_what_a_person_reads_is_said_to_be_so_and_secrets_are_hidden(tmp_path: Path) -> None:
     key = "ABCDE-FGHJK-LMNPQ-RSTUV-WXYZ2"
     told: list[str] = []

@@ -284,7 +284,7 @@ def test_number_that_is_none_is_refused(tmp_path):
 def test_own_answer_medium_is_named(tmp_path):
     path = tmp_path / "answers.iso"
     path.write_bytes(small_media.medium("HYBRIDLAB", {"autounattend.xml": b"<unattend/>"}))
-    with pytest.raises(PreflightError, match="the medium 'HYBRIDLAB' holds answers for Setup"):
+    with pytest.raises(PreflightError, match="the medium 'HYBRIDLAB' has answer files for Setup"):
         read(path)
 
 
