@@ -43,14 +43,13 @@ def command(
     The exit code is 0 where it does what is expected and nothing is wrong on its path, else 1.
     """  # noqa: D301  click's own mark for text that is not to be rewrapped
     from lab.lifecycle import api
-    from lab.lifecycle.capture import find_loss
     from lab.lifecycle.explain import ExplainQuestion, explain_cell
     from lab.reports.explanation import to_json, to_text
 
     opened = api.open_any(name)
     say(opened.banner)
     question = ExplainQuestion(source, target, protocol, size)
-    found = find_loss(opened, explain_cell(opened, question, say), say)
+    found = explain_cell(opened, question, say)
     if as_json:
         echo_json(to_json(name, found), indent=1)
     else:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from lab._errors import LabError, UsageError
+from lab.explain.bracket import AT, Bracket
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts, rises
 from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
-from lab.matrix.finding import Finding
+from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe, retry_order
 from lab.matrix.verdict import GREEN, CellResult, Verdict
@@ -70,8 +71,6 @@ FEWEST = 3
 COUNTED = frozenset({"packets-dropped", "lost-between"})
 """The kinds of what is found here."""
 _DROPS = ("dropped", "errors")
-DEVIATION = "not-as-made"
-"""The kind of what differs from how the lab makes it, whatever it is."""
 MOST_PLACES = 24
 """So many machines and pods are compared; one takes about 0.1 s."""
 _NO_COMMAND = "run 'lab up' again: no single command undoes it"
@@ -145,6 +144,9 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
 
 Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
 """Looks at machines, and into those of their pods that are named."""
+Follow = Callable[[Cell], Bracket | None]
+"""Asks a cell once more while its packets are taken down; None where nothing was seen to be lost.
+"""
 Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference]]]
 """Compares the whole state of machines and pods with how the lab makes them."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
@@ -181,8 +183,8 @@ class Explanation:
     logged: tuple[InLog, ...] = ()
     """What is known of the logs of the machines on the path; they are read where all is not well.
     A log may be about something fixed long ago, so it is not a finding."""
-    where: str = ""
-    """Between which two points the packets are lost; asked for where no cause is found."""
+    bracket: Bracket | None = None
+    """Between which two points the packets are lost; None where they could not be followed."""
 
     @property
     def finding(self) -> Finding | None:
@@ -274,6 +276,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     look: Look,
     read: Read,
     compare: Compare = lambda _: {},
+    follow: Follow = lambda _: None,
 ) -> Explanation:
     """Explain the first of the cells that is not as expected; of none, the first.
 
@@ -292,7 +295,9 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     read
         Reads their logs.
     compare
-        Compares their state with how the lab makes it, where the checks find nothing.
+        Compares their state with how the lab makes it, where the checks find nothing there.
+    follow
+        Says where a probe is lost.
 
     """
     tried = [_tried(cell, limits, send) for cell in cells]
@@ -301,8 +306,9 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     scope = asked(intent, walk(intent, flow))
     seen = look(scope)
     explained = Explainer(intent, seen).explain(flow, works=works)
+    bracket = follow(worst.cell) if worst.failed else None
     elsewhere: tuple[Finding, ...] = ()
-    if worst.failed and not explained.findings:
+    if worst.failed and not explained.findings and bracket is None:
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if all(one.kind in LEARNED | COUNTED for one in explained.findings):
@@ -315,11 +321,11 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
-    if worst.failed and all(one.kind in LEARNED | COUNTED for one in explained.findings):
-        paths = walk(intent, flow)
-        if found := _deviating(paths, _compared(compare, paths)):
-            counted = explained.findings if found.path == explained.path else ()
-            explained = replace(found, findings=(*found.findings, *counted))
+    if worst.failed and _in_doubt(explained.findings, bracket):
+        explained, beside = _with_deviations(explained, walk(intent, flow), compare, bracket)
+        elsewhere = (*elsewhere, *beside)
+    elif bracket:
+        explained = replace(explained, findings=tuple(sorted(explained.findings, key=bracket.rank)))
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -331,16 +337,59 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         explained,
         elsewhere,
         known(read(explained.path.machines)) if ill else (),
+        bracket,
     )
 
 
-def _compared(compare: Compare, paths: Iterable[Path]) -> Mapping[str, Sequence[StateDifference]]:
-    """The deviations of the places that most paths pass; none where they cannot be compared."""
+def _in_doubt(findings: Sequence[Finding], bracket: Bracket | None) -> bool:
+    """Whether the checks have found nothing that the loss can be due to where it is."""
+    return all(
+        one.kind in LEARNED | COUNTED or (bracket and bracket.rank(one) != AT) for one in findings
+    )
+
+
+def _with_deviations(
+    explained: Explained, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
+) -> tuple[Explained, Sequence[Finding]]:
+    """What was found, the nearest to the loss first; and what is no cause by what packets show.
+
+    Without a bracket nothing is accused that is not as made.
+    """
+    if bracket is None:
+        found = _deviating(paths, _compared(compare, _places(paths)))
+        return explained, [replace(one, hop=-1) for one in found.findings] if found else ()
+    path = paths[bracket.way]
+    everywhere = _places([path])
+    here = [place for place in everywhere if place in bracket.at | bracket.next]
+    others: list[Finding] = []
+    for places in (here, [place for place in everywhere if place not in here]):
+        differs = deviations(path, _compared(compare, places)) if places else ()
+        causes = [one for one in differs if bracket.allows(one)]
+        others += (replace(one, hop=-1) for one in differs if one not in causes)
+        if causes:
+            every = sorted((*causes, *explained.findings), key=lambda one: _order(one, bracket))
+            return Explained(path, tuple(every)), others
+    return explained, others
+
+
+def _order(finding: Finding, bracket: Bracket) -> tuple[bool, int, bool]:
+    """What only follows last; the nearest first, and of one place what the checks know."""
+    follows = finding.kind in LEARNED | COUNTED
+    return follows, bracket.rank(finding), finding.kind == DEVIATION
+
+
+def _places(paths: Iterable[Path]) -> list[str]:
+    """The places that most of the paths pass."""
     passes = Counter(
         place for path in paths for place in dict.fromkeys(hop.place for hop in path.hops)
     )
+    return [place for place, _ in passes.most_common(MOST_PLACES)]
+
+
+def _compared(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    """The deviations of the places; none where they cannot be compared."""
     try:
-        return compare([place for place, _ in passes.most_common(MOST_PLACES)])
+        return compare(places)
     except LabError:
         return {}
 
@@ -497,7 +546,8 @@ def with_causes(
             found[at] = replace(found[at], finding=findings[0])
         else:
             unexplained[at] = walk(intent, flow)
-    compared = _compared(compare, chain(*unexplained.values())) if unexplained else {}
+    every = _places(chain(*unexplained.values()))
+    compared = _compared(compare, every) if unexplained else {}
     for at, paths in unexplained.items():
         if explained := _deviating(paths, compared):
             found[at] = replace(found[at], finding=explained.findings[0])

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import cast
 
-from lab._deadline import Deadline
-from lab._errors import LabError, UsageError
+from lab._errors import UsageError
 from lab.explain.capture.files import Captured, files
-from lab.explain.capture.packets import Matched, match
-from lab.explain.capture.plan import CapturePoint, listening
-from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
-from lab.explain.question import Explanation, choose
+from lab.explain.capture.probe import capture_probe
+from lab.explain.question import choose
 from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
-from lab.matrix.judge import expect, judge
-from lab.matrix.run import probe
-from lab.matrix.verdict import GREEN
-from lab.providers.capture import Capturing, Taken
-from lab.providers.provider import CAPTURE, LabHandle, Outcome, ProbeSettings, Provider
-from lab.scenario.scenario import Limit
+from lab.providers.provider import CAPTURE
 from lab.state.directory import make_private, writer
 from lab.state.failure import guarded_files
 from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.state.stamps import in_order, stamp
 from lab.topology.intent import Intent
-
-LIMIT_BYTES = 8 << 20
-"""Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
-_SECONDS = 120.0
-"""For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
 
 Say = Callable[[str], None]
 
@@ -89,21 +75,6 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
             return first
 
 
-def find_loss(opened: OpenLab, explained: Explanation, say: Say) -> Explanation:
-    """Where a cell has failed and no cause is found, the explanation with the place of the loss.
-
-    It is left as it is where the provider takes down no packets, or they cannot be taken down.
-    """
-    if explained.verdict in GREEN or explained.finding or CAPTURE not in opened.provider.abilities:
-        return explained
-    try:
-        captured = capture_cell(opened, CaptureRequest(explained.cell.id, None), say)
-    except LabError as error:
-        say(f"where it is lost is unknown: {error.cause}")
-        return explained
-    return replace(explained, where=captured.conclusion.sentence)
-
-
 def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
     """The cells that are asked for, in the matrix's order.
 
@@ -128,7 +99,7 @@ def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell
 
 def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRequest) -> Captured:
     for number in count(1):
-        found = once(
+        found = capture_probe(
             opened.provider,
             opened.handle,
             intent,
@@ -140,61 +111,6 @@ def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRe
         if number == request.times or not found.well:
             break
     return found
-
-
-def once(  # noqa: PLR0913  a lab, a cell of it, and how to ask
-    provider: Provider,
-    lab: LabHandle,
-    intent: Intent,
-    cell: Cell,
-    limits: Sequence[Limit],
-    *,
-    timeout: float,
-    number: int = 1,
-) -> Captured:
-    """Ask one cell once, and take down its packets wherever they should pass.
-
-    Raises BrokenError when the lab's machines are not there.
-    """
-    where = listening(intent, cell)
-    expectation = expect(cell, limits)
-    asked = probe(0, cell)
-    if not cell.sticky:  # one connection; any one of several backends will do
-        asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
-    outcomes: list[Outcome] = []
-
-    def ask() -> None:
-        found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
-        outcomes.append(found[0])
-
-    taken = cast(Capturing, provider).capture(
-        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
-    )
-    judged = judge(cell, expectation, (outcomes[0],))
-    answered = judged.verdict in GREEN and outcomes[0].status == "ok"
-    matched, seen, conclusion = _seen(where, taken, answered=answered)
-    return Captured(
-        cell=cell,
-        expectation=expectation,
-        verdict=judged.verdict,
-        detail=judged.detail,
-        tried=number,
-        outcome=outcomes[0],
-        trace=seen,
-        conclusion=conclusion,
-        taken=taken,
-        matched=matched,
-        end=where.end,
-        onward=_seen(where.onward, taken, answered=answered)[2] if where.onward else None,
-    )
-
-
-def _seen(
-    where: CapturePoint, taken: Sequence[Taken], *, answered: bool
-) -> tuple[Matched, Trace, Conclusion]:
-    matched = match(taken, where.asked)
-    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
-    return matched, seen, conclude(seen, well=answered, owners=where.owners)
 
 
 def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:

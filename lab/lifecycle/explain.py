@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab.explain.bracket import Bracket, find_bracket
+from lab.explain.capture.probe import follow_loss
 from lab.explain.explainer import Explainer
-from lab.explain.question import LOOK_SECONDS, Compare, Explanation, Look, choose, explain
+from lab.explain.question import LOOK_SECONDS, Compare, Explanation, Follow, Look, choose, explain
 from lab.facts.difference import StateDifference
 from lab.lifecycle.session import OpenLab
+from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.finding import Finding
 from lab.providers.failover import resolve_gateways
@@ -19,6 +22,9 @@ from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]
+
+_SECONDS = 1.5
+"""For one exchange that is followed: TCP sends its first packet again after one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,7 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                     opened.handle, intent, asked, Deadline(LOOK_SECONDS)
                 ),
                 _comparer(opened, intent, say),
+                _follower(opened, intent, say),
             )
 
 
@@ -78,6 +85,20 @@ def _comparer(opened: OpenLab, intent: Intent, say: Say) -> Compare:
             raise
 
     return compare
+
+
+def _follower(opened: OpenLab, intent: Intent, say: Say) -> Follow:
+    def follow(cell: Cell) -> Bracket | None:
+        try:
+            captured = follow_loss(
+                *(opened.provider, opened.handle, intent, cell, opened.limits), timeout=_SECONDS
+            )
+        except LabError as error:
+            say(f"where it is lost is unknown: {error.cause}")
+            return None
+        return find_bracket(captured, intent) if captured else None
+
+    return follow
 
 
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:

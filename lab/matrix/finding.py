@@ -7,6 +7,8 @@ import shlex
 from dataclasses import dataclass
 
 IN_POD = "in the pod: "
+DEVIATION = "not-as-made"
+"""The kind of what differs from how the lab makes it, whatever it is."""
 _TOOLS = (
     *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),

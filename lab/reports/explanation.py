@@ -10,7 +10,7 @@ from typing import Any
 from lab._log import quantity
 from lab.explain.question import Explanation
 from lab.matrix.cell import Expectation
-from lab.matrix.finding import Finding
+from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.verdict import GREEN, CellResult
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
@@ -43,17 +43,26 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"  {finding.sentence}"
         if finding.fault:
             yield f"    fault:  {finding.fault}"
+        if explanation.bracket:
+            yield f"    where:  {explanation.bracket.sentence}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
         yield f"    fix:    {_cut(finding.fixed_by(lab))}"
-    others = explanation.explained.findings[1:]
-    if others:
-        yield "  Further along the path:"
-        yield from (f"    {one.line}" for one in others)
-    if explanation.elsewhere:
-        yield "  Wrong, but not on the path:"
-        yield from (f"    {one.line}" for one in explanation.elsewhere)
+    others, beside = explanation.explained.findings[1:], explanation.elsewhere
+    yield from _listed("Further along the path", [one for one in others if not _deviates(one)])
+    yield from _listed("Wrong, but not on the path", [one for one in beside if not _deviates(one)])
+    yield from _listed("Also not as made", [one for one in (*others, *beside) if _deviates(one)])
     yield from _logs(explanation)
+
+
+def _deviates(finding: Finding) -> bool:
+    return finding.kind == DEVIATION
+
+
+def _listed(title: str, findings: Sequence[Finding]) -> Iterator[str]:
+    if findings:
+        yield f"  {title}:"
+        yield from (f"    {one.line}" for one in findings)
 
 
 def _answer(explanation: Explanation) -> str:
@@ -89,8 +98,8 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"  nothing is wrong on its path ({way})"
         return
     yield f"  nothing checked on its path differs from the intent ({way})"
-    if explanation.where:
-        yield f"    where:  {explanation.where}"
+    if explanation.bracket:
+        yield f"    where:  {explanation.bracket.sentence}"
     yield "    try:    lab gather, and the logs of the nodes on the path:"
     yield f"            {', '.join(path.machines)}"
     cell = explanation.cell
@@ -138,7 +147,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "expected": asdict(explanation.expectation),
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],
-        "where": explanation.where,
+        "where": explanation.bracket.sentence if explanation.bracket else "",
         "elsewhere": [finding_json(lab, one) for one in explanation.elsewhere],
         "logs": [
             {

@@ -3,33 +3,46 @@
 ``make explain-drill RANDOM=20 SEED=1 SCENARIOS=overlay`` runs it.
 
 The oracle is the matrix before, with and after a fault, and the injector's own record of place and
-object. Explain knows neither.
+object. Explain knows neither. Of two faults at once each is judged by a cell that it alone breaks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+import re
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
-from explain_drill import SAMPLE, brought_up, every_cell, explain_again, failures
+from explain_drill import brought_up, every_cell, explain_again, failures
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab.explain.question import Explanation
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.finding import Finding
+from lab.providers.netns import holders, responder_config
+from lab.providers.netns.provider import NetnsProvider
+from lab.scenario.loader import shipped
 from lab.topology.intent import MachineIntent, Pod
+from lab.topology.routing import bare
 
+SAMPLE = 16
+"""Cells of each family that are tried for one fault."""
 Judged = Literal["named", "right machine", "wrongly accused", "nothing"]
+RESTART = "restart what answers"
+"""Undoes what was done to a socket: no command can."""
 
 
 @dataclass(frozen=True)
@@ -38,26 +51,55 @@ class RandomFault:
 
     place: str
     machine: str
-    object: str
-    """A part of the object's name, as any tool prints it."""
+    names: tuple[str, ...]
+    """Parts of the object's name, as any tool prints it; one of them must be said."""
     do: str
     undo: str
+    later: bool = False
+    """Whether packets go on, changed, and are lost elsewhere."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.do}"
 
 
-Make = Callable[[random.Random, MachineIntent, Pod | None], RandomFault | None]
+@dataclass(frozen=True)
+class Site:
+    """A random place of a lab; ``pod`` is None for the machine itself."""
+
+    opened: OpenLab
+    rng: random.Random
+    machine: MachineIntent
+    pod: Pod | None
+
+    @property
+    def place(self) -> str:
+        return self.pod.name if self.pod else self.machine.name
+
+    def fault(self, names: str, do: str, undo: str, *, later: bool = False) -> RandomFault:
+        """``names``: alternatives, with | between."""
+        return RandomFault(self.place, self.machine.name, tuple(names.split("|")), do, undo, later)
+
+    def read(self, command: str) -> str:
+        machine = self.opened.provider.machine(self.opened.handle, self.opened.intent, self.place)
+        return machine.run(("sh", "-c", command), Deadline(30)).stdout
+
+    def other_pod(self) -> Pod:
+        pods = [one for each in self.opened.intent.machines for one in each.pods]
+        return self.rng.choice([one for one in pods if one != self.pod])
 
 
-def _fault(machine: MachineIntent, pod: Pod | None, thing: str, do: str, undo: str) -> RandomFault:
-    return RandomFault(pod.name if pod else machine.name, machine.name, thing, do, undo)
+Make = Callable[[Site], RandomFault | None]
 
 
-def _table(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault:
+def _saved(site: Site, path: str) -> str:
+    return f"/run/saved-{site.place}-{path.replace('/', '-')}"
+
+
+def _table(site: Site) -> RandomFault:
+    rng = site.rng
     name = f"{rng.choice(('site', 'audit', 'zone'))}{rng.randrange(100)}"
     family = rng.choice(("ip", "inet"))
-    hooks = ("input", "output") if pod else ("prerouting", "input", "forward", "postrouting")
+    hooks = ("input", "output") if site.pod else ("prerouting", "input", "forward", "postrouting")
     hook, verdict = rng.choice(hooks), rng.choice(("drop", "reject"))
     if hook in {"prerouting", "postrouting"}:
         verdict = "drop"
@@ -66,8 +108,14 @@ def _table(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> Rando
         f"{rng.choice(('tcp', 'udp'))} dport {{ 53, 8080, 4789 }} {verdict}",
         f"ip length > {rng.choice((100, 500))} drop",
         f"ip saddr @peers {verdict}",
+        f"ip daddr {bare(site.other_pod().address)} {verdict}",
         "meta l4proto vmap { tcp : drop, udp : drop }",
         "ct state new drop",
+        "ct state established drop",
+        "@th,16,16 8080 drop",
+        "fib daddr type local drop",
+        "meta length 100-70000 drop",
+        "tcp flags syn / syn,ack drop",
         "",  # the chain's policy drops all
     )
     rule = rng.choice(rules)
@@ -75,79 +123,290 @@ def _table(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> Rando
     script = (
         f"table {family} {name} {{ set peers {{ type ipv4_addr; flags interval; "
         f"elements = {{ 10.0.0.0/8, 192.168.0.0/16 }}; }}; chain c {{ type filter hook {hook} "
-        f"priority {rng.choice((-150, -5, 0, 50))}; policy {policy}; {rule}; }}; }}"
+        f"priority {rng.choice((-310, -150, -5, 0, 50))}; policy {policy}; {rule}; }}; }}"
     )
-    return _fault(
-        machine, pod, f"{family} {name}", f"nft '{script}'", f"nft delete table {family} {name}"
+    return site.fault(f"{family} {name}", f"nft '{script}'", f"nft delete table {family} {name}")
+
+
+def _changing_table(site: Site) -> RandomFault:
+    """A table that does not drop: the packets go on, changed."""
+    rng, name = site.rng, f"nat{site.rng.randrange(100)}"
+    inside = "output" if site.pod else "prerouting"
+    hook, rule = rng.choice(
+        (
+            ("nat hook postrouting priority 90", "masquerade"),
+            ("nat hook postrouting priority 90", f"snat to {bare(site.other_pod().address)}"),
+            ("nat hook postrouting priority 90", "snat to 192.0.2.77"),
+            (f"nat hook {inside} priority -110", "tcp dport 8080 dnat to 192.0.2.78"),
+            (f"nat hook {inside} priority -110", "udp dport { 53, 8080 } redirect to :9"),
+            (f"filter hook {inside} priority -300", "meta l4proto { tcp, udp } notrack"),
+            ("filter hook postrouting priority 300", "ip ttl set 1"),
+            ("filter hook postrouting priority 300", "tcp flags syn tcp option maxseg set 8"),
+        )
+    )
+    script = f"table ip {name} {{ chain c {{ type {hook}; {rule}; }}; }}"
+    return site.fault(f"ip {name}", f"nft '{script}'", f"nft delete table ip {name}", later=True)
+
+
+def _own_rule(site: Site) -> RandomFault | None:
+    """Something done to a rule of the lab's own."""
+    chains: list[tuple[str, str, str, str]] = []
+    table = chain = ""
+    for line in site.read("nft -a list ruleset").splitlines():
+        if found := re.match(r"table (\S+ \S+) \{", line):
+            table = found[1]
+        elif found := re.match(r"\tchain (\S+) \{", line):
+            chain = found[1]
+        elif chain and (found := re.match(r"\t\t(.+) # handle (\d+)$", line)):
+            chains.append((table, chain, found[1], found[2]))
+        elif line == "\t}":
+            chain = ""
+    if not chains:
+        return None
+    table, chain, rule, handle = site.rng.choice(chains)
+    at = f"{table} {chain}"
+    what = site.rng.choice(("delete", "drop", "change", "last"))
+    quoted = rule.replace("'", "'\\''")
+    changed = re.sub(r"(accept|return|masquerade.*|dnat .*|(?:goto|jump) \S+)$", "drop", quoted)
+    do = {
+        "delete": f"nft delete rule {at} handle {handle}",
+        "drop": f"nft insert rule {at} meta l4proto {site.rng.choice(('tcp', 'udp'))} drop",
+        "change": f"nft replace rule {at} handle {handle} '{changed}'",
+        "last": f"nft add rule {at} '{quoted}' && nft delete rule {at} handle {handle}",
+    }[what]
+    saved = _saved(site, "nft")
+    names = {chain, *re.findall(r"\d+\.\d+\.\d+\.\d+", rule)}
+    names |= {*re.findall(r"(?:goto|jump) (\S+)", rule)}
+    return site.fault(
+        "|".join(names),
+        f"nft list ruleset > {saved}; {do}",
+        f"(echo flush ruleset; cat {saved}) | nft -f -",
+        later=True,
     )
 
 
-def _policy_route(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault:
-    table = rng.randrange(70, 90)
+def _policy_route(site: Site) -> RandomFault:
+    table, rng = site.rng.randrange(70, 90), site.rng
     kind = rng.choice(("blackhole", "unreachable", "prohibit"))
-    select = rng.choice(("from all", "from all ipproto udp", "from all ipproto tcp"))
-    return _fault(
-        machine, pod, str(table),
+    own = f"from {bare(site.pod.address)}" if site.pod else "from 10.0.0.0/8"
+    select = rng.choice(
+        ("from all", "from all ipproto udp", "from all ipproto tcp", own, "from all fwmark 0x77",
+         "from all dport 8080", "from all sport 8080")
+    )  # fmt: skip
+    hook = "output" if site.pod else "prerouting"
+    marks = (
+        f" && nft 'table ip mark{table} {{ chain c {{ type filter hook {hook} priority -150; "
+        "meta mark set 0x77; }; }'"
+        if "fwmark" in select
+        else ""
+    )
+    unmark = f"; nft delete table ip mark{table}" if marks else ""
+    return site.fault(
+        f"rule {table}|table {table}|mark{table}",
         f"ip route add {kind} default table {table} && ip rule add {select} priority {table} "
-        f"lookup {table}",
-        f"ip rule delete priority {table}; ip route flush table {table}",
+        f"lookup {table}{marks}",
+        f"ip rule delete priority {table}; ip route flush table {table}{unmark}",
+    )
+
+
+def _route(site: Site) -> RandomFault:
+    target = bare(site.other_pod().address)
+    what = site.rng.choice(("blackhole", "unreachable", "prohibit", "throw"))
+    wide = f"{target}/32" if site.rng.random() < 0.5 else f"{target.rsplit('.', 1)[0]}.0/25"
+    if what == "throw":
+        return site.fault(
+            wide.removesuffix("/32"), f"ip route add {wide} dev lo", f"ip route delete {wide}"
+        )
+    return site.fault(
+        wide.removesuffix("/32"), f"ip route add {what} {wide}", f"ip route delete {what} {wide}"
+    )
+
+
+def _default_route(site: Site) -> RandomFault | None:
+    line = site.read("ip route show default").strip().partition("\n")[0].strip()
+    if not line or site.pod is None:
+        return None
+    return site.fault("default|way out|route to", "ip route delete default", f"ip route add {line}")
+
+
+def _xfrm(site: Site) -> RandomFault:
+    way = site.rng.choice(("in", "out") if site.pod else ("in", "out", "fwd"))
+    what = f"dir {way} src 0.0.0.0/0 dst 0.0.0.0/0 proto {site.rng.choice(('tcp', 'udp'))}"
+    return site.fault(
+        "xfrm policy", f"ip xfrm policy add {what} action block", f"ip xfrm policy delete {what}"
+    )
+
+
+def _setting(site: Site) -> RandomFault:
+    of_pod = (
+        ("ip_default_ttl", "1"), ("ip_local_port_range", "8080 8080"),
+        ("conf/all/arp_ignore", "8"), ("conf/eth0/arp_ignore", "8"),
+        ("conf/eth0/disable_policy", "1"), ("conf/all/rp_filter", "1"),
+        ("neigh/eth0/mcast_solicit", "0"), ("icmp_echo_ignore_all", "1"),
+        ("tcp_rmem", "256 256 256"), ("conf/all/drop_unicast_in_l2_multicast", "1"),
+        ("ipfrag_high_thresh", "0"),
     )  # fmt: skip
-
-
-def _xfrm(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault:
-    way = rng.choice(("in", "out") if pod else ("in", "out", "fwd"))
-    what = f"dir {way} src 0.0.0.0/0 dst 0.0.0.0/0 proto {rng.choice(('tcp', 'udp'))}"
-    return _fault(
-        machine, pod, "xfrm policy", f"ip xfrm policy add {what} action block",
-        f"ip xfrm policy delete {what}",
-    )  # fmt: skip
-
-
-def _setting(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault:
-    of_pod = (("ip_default_ttl", "1"), ("ip_local_port_range", "8080 8080"))
     of_node = (
         ("ip_default_ttl", "1"), ("conf/all/rp_filter", "1"), ("conf/all/forwarding", "0"),
         ("conf/all/route_localnet", "0"), ("icmp_echo_ignore_all", "1"),
+        ("conf/all/arp_ignore", "8"), ("conf/eth0/arp_ignore", "8"), ("conf/eth0/forwarding", "0"),
+        ("conf/all/arp_filter", "1"), ("ipfrag_high_thresh", "0"),
     )  # fmt: skip
-    key, value = rng.choice(of_pod if pod else of_node)
+    key, value = site.rng.choice(of_pod if site.pod else of_node)
     path = f"/proc/sys/net/ipv4/{key}"
-    saved = f"/run/saved-{key.replace('/', '-')}"
-    return _fault(
-        machine, pod, key.rpartition("/")[2].removesuffix("ing"),  # ip_forward is the same
-        f"cat {path} > {saved}; echo '{value}' > {path}", f"cat {saved} > {path}",
+    saved = _saved(site, key)
+    return site.fault(
+        f"{key.rpartition('/')[2].removesuffix('ing')}|ip_forward",
+        f"cat {path} > {saved} && echo '{value}' > {path}", f"cat {saved} > {path}",
+        later=key == "ip_default_ttl",
     )  # fmt: skip
 
 
-def _port(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault | None:
-    if pod or machine.bridge is None:
+def _port(site: Site) -> RandomFault | None:
+    if site.pod or site.machine.bridge is None or not site.machine.pods:
         return None
-    port = rng.choice(machine.pods).port
-    flag, back = rng.choice((("isolated on", "isolated off"), ("state 4", "state 3")))
+    port = site.rng.choice(site.machine.pods).port
+    flag, back = site.rng.choice(
+        (
+            ("isolated on", "isolated off"),
+            ("state 4", "state 3"),
+            ("state 0", "state 3"),
+            ("learning off flood off", "learning on flood on"),
+            ("bcast_flood off", "bcast_flood on"),
+            ("neigh_suppress on", "neigh_suppress off"),
+            ("locked on learning off", "locked off learning on"),
+        )
+    )
     put = f"ip link set dev {port} type bridge_slave"
-    return _fault(machine, pod, port, f"{put} {flag}", f"{put} {back}")
+    return site.fault(port, f"{put} {flag}", f"{put} {back}")
 
 
-def _queue(_: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault | None:
-    if pod is None:
+def _queue(site: Site) -> RandomFault | None:
+    if site.pod is None and not site.machine.pods:
         return None
-    return _fault(
-        machine, pod, "queue", "tc qdisc add dev eth0 root tbf rate 8bit burst 10 limit 10",
-        "tc qdisc delete dev eth0 root",
+    device = "eth0" if site.pod else site.rng.choice(site.machine.pods).port
+    what = site.rng.choice(
+        ("tbf rate 8bit burst 10 limit 10", "tbf rate 800bit burst 60 limit 100", "bfifo limit 1",
+         "pfifo limit 0")
+    )  # fmt: skip
+    return site.fault(
+        f"queue root of {device}|{device}", f"tc qdisc add dev {device} root {what}",
+        f"tc qdisc delete dev {device} root",
     )  # fmt: skip
 
 
-def _resolver(rng: random.Random, machine: MachineIntent, pod: Pod | None) -> RandomFault | None:
-    if pod is None or not pod.resolver:
+def _link(site: Site) -> RandomFault | None:
+    """An attribute of a link."""
+    machine = site.machine
+    devices = ["eth0"] if site.pod else [one.port for one in machine.pods]
+    devices += [] if site.pod or machine.bridge is None else [machine.bridge.name]
+    devices += [] if site.pod or machine.tunnel is None else [machine.tunnel.name]
+    device = site.rng.choice(devices)
+    mtu = site.read(f"cat /sys/class/net/{device}/mtu").strip()
+    mac = site.read(f"cat /sys/class/net/{device}/address").strip()
+    put = f"ip link set dev {device}"
+    do, undo = site.rng.choice(
+        (
+            (f"{put} mtu {site.rng.choice((100, 500, 1000))}", f"{put} mtu {mtu}"),
+            (f"{put} arp off", f"{put} arp on"),
+            (f"{put} address 02:00:00:00:00:77", f"{put} address {mac}"),
+            (f"{put} down", f"{put} up"),
+        )
+    )
+    if do.endswith("down") and device not in {one.port for one in machine.pods}:
+        return None  # its routes would be gone, too
+    return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo)
+
+
+def _tunnel(site: Site) -> RandomFault | None:
+    tunnel = site.machine.tunnel
+    shown = site.read("ip -details link show type vxlan")
+    if (
+        site.pod
+        or tunnel is None
+        or not (found := re.search(r"vxlan id (\d+) .*?dev (\S+)", shown))
+    ):
         return None
-    wrong = rng.choice(("nameserver 192.0.2.9", "options ndots:0"))
-    return _fault(
-        machine, pod, "resolv", f"cp /etc/resolv.conf /run/saved-{pod.name}; "
-        f"echo '{wrong}' > /etc/resolv.conf", f"cat /run/saved-{pod.name} > /etc/resolv.conf",
+    put = f"ip link set dev {tunnel.name} type vxlan id {found[1]}"
+    what, back = site.rng.choice((("dev lo", f"dev {found[2]}"), ("ttl 1", "ttl auto")))
+    return site.fault(tunnel.name, f"{put} {what}", f"{put} {back}")
+
+
+def _neighbour(site: Site) -> RandomFault | None:
+    """A wrong and lasting entry for somebody who is asked: the gateway, or a pod of the machine."""
+    if site.pod:
+        found = re.search(r"via (\S+) dev (\S+)", site.read("ip route show default"))
+        if not found:
+            return None
+        address, device = found[1], found[2]
+    else:
+        if site.machine.bridge is None or not site.machine.pods:
+            return None
+        device = site.machine.bridge.name
+        address = bare(site.rng.choice(site.machine.pods).address)
+    at = f"{address} dev {device}"
+    return site.fault(
+        f"neighbour {address}", f"ip neighbour replace {at} lladdr 02:00:00:00:00:99 nud permanent",
+        f"ip neighbour delete {at}", later=True,
     )  # fmt: skip
+
+
+def _netmask(site: Site) -> RandomFault | None:
+    shown = site.read("ip -4 -oneline address show dev eth0; ip route show default")
+    found = re.search(r"inet (\d+\.\d+\.\d+\.\d+)/(\d+)", shown)
+    way = re.search(r"default .*", shown)
+    if site.pod is None or not found or not way or found[2] == "32":
+        return None
+    wrong = site.rng.choice((8, 12, 30))
+    new, old = f"{found[1]}/{wrong}", f"{found[1]}/{found[2]}"
+    again = f"ip route replace {way[0].strip()} onlink"
+    plain = f"ip route replace {way[0].strip()}"
+    change = "ip address add {} brd + dev eth0; ip address delete {} dev eth0; {}"
+    return site.fault(
+        f"{new}|{old}", change.format(new, old, again),
+        change.format(old, new, plain).replace(" brd +", ""),
+    )  # fmt: skip
+
+
+def _resolver(site: Site) -> RandomFault | None:
+    if site.pod is None or not site.pod.resolver:
+        return None
+    change = site.rng.choice(
+        ("s/nameserver .*/nameserver 192.0.2.9/", "s/ndots:5/ndots:0/", "/search/d",
+         "s/search .*/search example.org/", "/nameserver/d")
+    )  # fmt: skip
+    saved = _saved(site, "resolver")
+    return site.fault(
+        "resolv|DNS server",
+        f"cp /etc/resolv.conf {saved}; sed '{change}' {saved} > /etc/resolv.conf",
+        f"cat {saved} > /etc/resolv.conf",
+    )
+
+
+def _socket(site: Site) -> RandomFault | None:
+    port = site.rng.choice(re.findall(r":(\d+) ", site.read("ss -H -l -n -t")) or [""])
+    if not port:
+        return None
+    kill = f"ss -K state listening sport = :{port}"
+    return site.fault(
+        f":{port}|socket", f"{kill} && ! ss -H -l -n -t | grep -q ':{port} '", RESTART
+    )
 
 
 PRIMITIVES: Sequence[Make] = (
-    *(_table, _table, _table, _policy_route, _xfrm, _setting, _setting, _port, _queue, _resolver),
+    *(_table, _table, _table, _changing_table, _changing_table, _own_rule, _own_rule),
+    *(
+        _policy_route,
+        _policy_route,
+        _route,
+        _default_route,
+        _xfrm,
+        _setting,
+        _setting,
+        _port,
+        _port,
+    ),
+    *(_queue, _link, _link, _tunnel, _neighbour, _netmask, _resolver, _socket),
 )
 
 
@@ -157,19 +416,29 @@ def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
     while True:
         machine = rng.choice(there)
         pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
-        found = rng.choice(PRIMITIVES)(rng, machine, pod)
+        found = rng.choice(PRIMITIVES)(Site(opened, rng, machine, pod))
         if found is not None:
             return found
 
 
 def run_in(opened: OpenLab, place: str, command: str) -> bool:
+    if command == RESTART:
+        provider = cast(NetnsProvider, opened.provider)
+        configured = responder_config.configuration(provider.realised(opened.intent))
+        deadline = Deadline(30)
+        holders.enter_holder(opened.handle).call(
+            "starting what answers again",
+            lambda _: responder_config.start_responder(sys.executable, configured, deadline),
+            deadline,
+        )
+        return True
     machine = opened.provider.machine(opened.handle, opened.intent, place)
     return machine.run(("sh", "-c", command), Deadline(30)).code == 0
 
 
-def near(opened: OpenLab, fault: RandomFault, rng: random.Random) -> list[Cell]:
-    """Cells of every family that concern the place or its machine."""
-    ends = {fault.place, fault.machine}
+def near(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> list[Cell]:
+    """Cells of every family that concern the places or their machines."""
+    ends = {one.place for one in faults} | {one.machine for one in faults}
     families: dict[str, list[Cell]] = {}
     for cell in every_cell(opened):
         if ends & {cell.source.name, cell.target.name, cell.source.node, cell.target.node}:
@@ -179,78 +448,192 @@ def near(opened: OpenLab, fault: RandomFault, rng: random.Random) -> list[Cell]:
     ]
 
 
-def judged(fault: RandomFault, finding: Finding | None) -> Judged:
+def judged(fault: RandomFault, found: Explanation) -> Judged:
+    finding = found.finding
     if finding is None:
         return "nothing"
-    said = f"{finding.object} {finding.observed}"
-    if finding.place == fault.place and fault.object in said:
+    said = f"{finding.object} {finding.intended} {finding.observed} {finding.mends}"
+    at = {finding.place, finding.node}
+    if fault.place in at and any(name in said for name in fault.names):
         return "named"
     return "right machine" if finding.node == fault.machine else "wrongly accused"
+
+
+def bracketed(fault: RandomFault, found: Explanation) -> bool:
+    """Whether the two points enclose the place; of what acts later, whether it was passed."""
+    bracket = found.bracket
+    if bracket is None:
+        return False
+    close = bracket.at | bracket.next
+    return fault.place in close or (fault.later and fault.place in bracket.before)
 
 
 @dataclass(frozen=True)
 class Scored:
     """What came of one fault."""
 
+    fault: RandomFault
     verdict: str
     """One of ``Judged``; or why the fault does not count."""
     said: str = ""
+    bracketed: bool = False
     seconds: float = 0.0
+    """That explaining took."""
+
+    @property
+    def counts(self) -> bool:
+        return self.verdict in get_args(Judged)
 
 
-def score(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Scored:
-    """Put the fault in, explain a cell that it turns red, and take it out."""
-    if not run_in(opened, fault.place, fault.do):
-        return Scored("refused")
+@contextmanager
+def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
+    """While it is in; whether it could be put in."""
+    done = run_in(opened, fault.place, fault.do)
     try:
-        red = failures(opened, near(opened, fault, rng))
-        if not red:
-            return Scored("no red cell")
-        cell = rng.choice(red)
-        begun = time.monotonic()
-        finding = explain_again(opened, cell).finding
-        seconds = time.monotonic() - begun
-    except LabError as error:  # the matrix itself could not be asked
-        return Scored("not judged", str(error))
+        yield done
     finally:
         run_in(opened, fault.place, fault.undo)
+
+
+def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
+    """What explain says of a cell that the fault has turned red."""
+    begun = time.monotonic()
+    found = explain_again(opened, cell)
+    seconds, finding = time.monotonic() - begun, found.finding
     said = f"{finding.node}: {finding.object}: {finding.observed}" if finding else "nothing"
-    if failures(opened, [cell]):
-        return Scored("not well after", f"{cell.id}: {said}", seconds)
-    return Scored(judged(fault, finding), f"{cell.id}: {said}", seconds)
+    where = found.bracket.sentence if found.bracket else "no bracket"
+    if found.verdict in {"pass", "known-limit"}:
+        return Scored(fault, "comes and goes", cell.id, seconds=seconds)
+    verdict, right = judged(fault, found), bracketed(fault, found)
+    return Scored(fault, verdict, f"{cell.id}: {said}\n      where: {where}", right, seconds)
 
 
-def drill(opened: OpenLab, count: int, rng: random.Random) -> Counter[str]:
+def single(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Iterator[Scored]:
+    """Put a fault in, explain a cell that it turns red, and take it out."""
+    cells = near(opened, [fault], rng)
+    with put_in(opened, fault) as done:
+        if not done:
+            yield Scored(fault, "refused")
+            return
+        red = failures(opened, cells)
+        if not red:
+            yield Scored(fault, "no red cell")
+            return
+        cell = rng.choice(red)
+        scored = score(opened, fault, cell)
+    yield scored if is_well(opened, [cell]) else Scored(fault, "not well after", scored.said)
+
+
+def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> Iterator[Scored]:
+    """Two at once, each explained by a cell that it alone turns red."""
+    cells = near(opened, faults, rng)
+    reds = []
+    for fault in faults:
+        with put_in(opened, fault) as done:
+            reds.append(failures(opened, cells) if done else [])
+        if not is_well(opened, reds[-1]):
+            yield Scored(fault, "not well after")
+            return
+    with put_in(opened, faults[0]), put_in(opened, faults[1]):
+        for fault, own, other in zip(faults, reds, reversed(reds), strict=True):
+            alone = [cell for cell in own if cell not in other]
+            if alone:
+                yield score(opened, fault, rng.choice(alone))
+            else:
+                yield Scored(fault, "no cell of its own")
+
+
+_LOOKS = 3
+
+
+def is_well(opened: OpenLab, cells: Sequence[Cell]) -> bool:
+    """Neighbours are asked for again, and the machine may be busy."""
+    return any(not failures(opened, cells) for _ in range(_LOOKS))
+
+
+def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Counter[str]:
     """So many faults that turn a cell red, one after another, each printed."""
     counts: Counter[str] = Counter()
-    longest = 0.0
-    while sum(counts[one] for one in get_args(Judged)) < count:
-        fault = compose(opened, rng)
-        scored = score(opened, fault, rng)
-        counts[scored.verdict] += 1
-        longest = max(longest, scored.seconds)
-        print(f"  {scored.verdict:<16} {fault}", flush=True)
-        if scored.said:
-            print(f"      said of {scored.said}; {scored.seconds:.1f} s", flush=True)
-    listed = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-    print(f"{opened.name}: {listed}; at most {longest:.1f} s", flush=True)
+    ends = time.monotonic() + seconds
+    while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
+        faults = [compose(opened, rng)]
+        if rng.random() < 0.2:
+            faults.append(compose(opened, rng))
+        begun = time.monotonic()
+        how = pair(opened, faults, rng) if len(faults) > 1 else single(opened, faults[0], rng)
+        try:
+            found = list(how)
+        except LabError as error:  # the matrix itself could not be asked
+            found = [Scored(faults[0], "not judged", str(error))]
+        together = " (of two)" if len(faults) > 1 else ""
+        for one in found:
+            counts[one.verdict] += 1
+            counts["bracketed"] += one.counts and one.bracketed
+            whole = time.monotonic() - begun
+            print(f"  {one.verdict:<16} {one.fault}{together}; {whole:.0f} s", flush=True)
+            if one.said:
+                right = "" if one.bracketed or not one.counts else "; BRACKET"
+                print(f"      said of {one.said}; {one.seconds:.1f} s{right}", flush=True)
+        if any(one.verdict in {"not well after", "not judged"} for one in found):
+            break  # what comes after would be judged by a broken lab
+    return counts
+
+
+def drilled(name: str, count: int, seconds: float, seed: str) -> Counter[str]:
+    """One scenario, brought up anew where a fault could not be taken out."""
+    counts: Counter[str] = Counter()
+    rng, ends = random.Random(seed), time.monotonic() + seconds
+    while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
+        with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
+            left = count - sum(counts[one] for one in get_args(Judged))
+            counts += drill(opened, left, ends - time.monotonic(), rng)
+    return counts
+
+
+def in_words(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+
+
+def _apart(name: str, count: int, seconds: float, seed: int) -> Counter[str]:
+    """One scenario in a process of its own."""
+    command = [sys.executable, __file__, "--count", str(count), "--seed", str(seed)]
+    command += ["--seconds", str(seconds), "--jobs", "0", name]
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            last = line
+            if not line.startswith("{"):
+                print(f"{name}: {line}", end="", flush=True)
+    try:
+        counts = Counter[str](json.loads(last))
+    except ValueError:
+        return Counter({"broken": 1})
+    print(f"{name}: {in_words(counts)}", flush=True)
     return counts
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scenarios", nargs="*", default=["overlay"])
+    parser.add_argument("scenarios", nargs="*", help="all if none is named")
     parser.add_argument("--count", type=int, default=20, help="faults that turn a cell red")
+    parser.add_argument("--seconds", type=float, default=3600, help="for each scenario")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--jobs", type=int, default=3, help="scenarios at once")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
+    names = asked.scenarios or shipped()
+    if not asked.jobs:
+        with terminable():
+            counts = drilled(names[0], asked.count, asked.seconds, f"{seed} {names[0]}")
+        print(json.dumps(counts))
+        return 0
     print(f"seed {seed}; the same again: --seed {seed}")
-    counts: Counter[str] = Counter()
-    with terminable():
-        for name in asked.scenarios or ["overlay"]:
-            with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
-                counts += drill(opened, asked.count, random.Random(f"{seed} {name}"))
-    print(", ".join(f"{number} {verdict}" for verdict, number in counts.most_common()))
+    each = -(-asked.count // len(names))
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        every = pool.map(lambda name: _apart(name, each, asked.seconds, seed), names)
+        counts = sum(every, Counter[str]())
+    print(in_words(counts))
     return 0 if counts["named"] == sum(counts[one] for one in get_args(Judged)) else 1
 
 

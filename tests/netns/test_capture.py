@@ -14,9 +14,9 @@ from netns_running import BringUp, Running
 
 from lab._deadline import Deadline
 from lab.explain.capture.files import WHOLE, Captured, files
+from lab.explain.capture.probe import capture_probe as once
 from lab.explain.faults import registry
 from lab.explain.faults.fault import FaultCommand
-from lab.lifecycle.capture import once
 from lab.lifecycle.faults import batches, script
 from lab.matrix.cells import Product, product
 from lab.matrix.run import probe

@@ -13,7 +13,6 @@ from netns_running import BringUp, NewLab, Running, scenario_intent
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.facts.difference import StateDifference
-from lab.lifecycle.capture import find_loss
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.namespaces import namespace_names
 from lab.providers.netns.provider import NetnsProvider
@@ -85,25 +84,36 @@ def test_what_was_done_by_hand_is_found_and_undone(
     assert found(running, NODE, POD) == []
 
 
-def test_a_fault_that_nothing_names_is_placed_by_the_packets(
+def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ttl = "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"
     with brought_up("overlay", tmp_path) as opened:
-        pod = opened.provider.machine(opened.handle, opened.intent, "worker1-p1")
-        pod.run(("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"), Deadline(30))
+        for place, command in (("worker1-p1", ttl), ("worker2-p1", "nft add table ip idle")):
+            machine = opened.provider.machine(opened.handle, opened.intent, place)
+            assert machine.run(("sh", "-c", command), Deadline(30)).code == 0
         question = ExplainQuestion("worker1-p1", "worker2-p1", "udp", "small")
         named = explain_cell(opened, question, lambda _: None)
         assert named.finding is not None
         assert named.finding.object == "pod worker1-p1, setting net/ipv4/ip_default_ttl"
-        assert find_loss(opened, named, lambda _: None) == named
+        assert named.bracket is not None
+        assert "worker1" in named.bracket.sentence
+        assert "worker2" not in named.bracket.sentence
 
         def refuse(*_: object) -> None:
-            raise BrokenError("comparing", "no room")
+            raise BrokenError("asking", "no room")
 
         said: list[str] = []
         monkeypatch.setattr(NetnsProvider, "deviations", refuse)
-        placed = find_loss(opened, explain_cell(opened, question, said.append), said.append)
-        assert "not compared with how the lab makes it: comparing: no room" in said
+        placed = explain_cell(opened, question, said.append)
+        assert "not compared with how the lab makes it: asking: no room" in said
         assert placed.finding is None
-        assert "worker1" in placed.where
-        assert "worker2" not in placed.where
+        assert placed.bracket is not None
+        monkeypatch.undo()
+        monkeypatch.setattr(NetnsProvider, "capture", refuse)
+        unplaced = explain_cell(opened, question, said.append)
+        assert "where it is lost is unknown: asking: no room" in said
+        assert unplaced.finding is None
+        assert "pod worker1-p1, setting net/ipv4/ip_default_ttl" in {
+            one.object for one in unplaced.elsewhere
+        }

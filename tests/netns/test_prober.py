@@ -71,6 +71,19 @@ def test_udp_is_answered_from_the_address_that_was_asked(world: World) -> None:
     assert (outcome.status, outcome.backends) == ("ok", ("node",))
 
 
+def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world: World) -> None:
+    world.run("ip netns exec a tc qdisc add dev eth0 root bfifo limit 1")
+    try:
+        began = time.monotonic()
+        stuck = [a_probe("a", B, key=key, protocol="udp") for key in range(20)]
+        silent = [a_probe("b", C, key=key, port=8081) for key in range(20, 120)]
+        outcomes = world.probe([*stuck, *silent], in_flight=32)
+    finally:
+        world.run("ip netns exec a tc qdisc delete dev eth0 root")
+    assert {one.status for one in outcomes.values()} == {"timeout"}
+    assert time.monotonic() - began < 20  # one after another they take 50 s
+
+
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_dropped_probe_times_out(world: World, protocol: str, size: str) -> None:

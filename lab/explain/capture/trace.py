@@ -85,6 +85,8 @@ class Trace:
     """Whether the path is the Intent's; else it is where packets were seen, in time's order."""
     arrived: bool = True
     """Where the path is not known: whether the question was seen where it is answered."""
+    way: int = 0
+    """Which of the intended paths it is, counted from 0."""
 
 
 Ways = tuple[Sequence[Station], Sequence[Station]]
@@ -103,7 +105,10 @@ def trace(ways: Sequence[Ways], matched: Matched) -> Trace:
 
     """
     sights = _sights(matched.passed)
-    traces = [_along(there, back, sights, matched) for there, back in ways]
+    traces = [
+        replace(_along(there, back, sights, matched), way=number)
+        for number, (there, back) in enumerate(ways)
+    ]
     return max(traces, key=_distance)
 
 

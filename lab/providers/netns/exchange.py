@@ -45,6 +45,7 @@ _STATUS: Mapping[int, ProbeStatus] = {
     errno.EACCES: "no-route",  # a 'prohibit' route
     errno.EINVAL: "no-route",  # a 'blackhole' route
     errno.ETIMEDOUT: "timeout",
+    errno.ENOBUFS: "timeout",  # a queue of the source's own is full, and stays so
     errno.EPERM: "timeout",  # a packet filter of the source's own dropped it
     errno.ECONNRESET: "wrong",
     errno.EPIPE: "wrong",

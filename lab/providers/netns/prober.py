@@ -85,6 +85,9 @@ _PORTS_TRIED = 8
 """Of a source, before the kernel is left to choose one: somebody else may have some."""
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Shortage of descriptors, memory or kernel queues: says nothing of the network."""
+_REFUSALS, _FEWEST = 3, 16
+"""A queue that takes none of a probe's packets so often is the source's own and full: the others
+go on, so many at once."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -179,6 +182,8 @@ class _Loop:
         self._ports = SourcePorts(monotonic())
         self._queue: deque[Probe] = deque()
         self._active = 0
+        self._refusals: dict[int, int] = defaultdict(int)
+        """How often a queue has taken nothing of a probe, by its key."""
         self._flights: dict[int, InFlight] = {}
         """By descriptor: those whose socket epoll watches."""
         self._deadlines: deque[tuple[float, InFlight]] = deque()
@@ -321,12 +326,7 @@ class _Loop:
             flight.sock, flight.mask = None, 0
 
     def _fail(self, flight: InFlight, error: Exception) -> None:
-        if (
-            isinstance(error, OSError)
-            and error.errno in _SHORT
-            and self._active > 1  # the others will give theirs back
-        ):
-            self._limit = max(1, self._active - 1)
+        if isinstance(error, OSError) and error.errno in _SHORT and self._try_later(flight, error):
             self._end(flight)
             self._queue.appendleft(flight.probe)
             return
@@ -335,6 +335,16 @@ class _Loop:
             # Else the kernel would go on sending for minutes what nobody waits for.
             flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._finish(flight)
+
+    def _try_later(self, flight: InFlight, error: OSError) -> bool:
+        """Whether there is something to wait for: the others will give theirs back."""
+        if self._active <= 1:
+            return False
+        key, queue = flight.probe.key, error.errno == errno.ENOBUFS
+        self._refusals[key] += queue
+        fewest = min(self._limit, _FEWEST if queue else 1)
+        self._limit = max(fewest, self._active - 1)
+        return self._refusals[key] < _REFUSALS
 
     def _finish(self, flight: InFlight) -> None:
         self.outcomes[flight.probe.key] = flight.outcome()

@@ -11,6 +11,7 @@ from seen_machines import lab, whole
 from simulation import Fault, Network, silent
 
 from lab._errors import LabError, UsageError
+from lab.explain.bracket import Bracket
 from lab.explain.question import Explanation, choose, explain
 from lab.facts.node import Counter, NodeFacts
 from lab.matrix.cell import Cell
@@ -103,7 +104,8 @@ def test_a_refusal_that_is_not_the_one_expected_says_what_was_and_by_which_rule(
     assert ": fail 6 of 6 times: expected to be refused, but timed out" in text[0]
     assert text[2].startswith("    rule:   K8S-NO-ENDPOINTS: ")
     assert text[4].startswith("  nothing checked on its path differs from the intent")
-    placed = replace(explanation, where="last seen at eth0 of worker1")
+    lost = Bracket("last seen at eth0 of worker1", 0, frozenset())
+    placed = replace(explanation, bracket=lost)
     assert told(placed)[5] == "    where:  last seen at eth0 of worker1"
     assert to_json("services", placed)["where"] == "last seen at eth0 of worker1"
 

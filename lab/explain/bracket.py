@@ -1,0 +1,91 @@
+"""Between which two points a probe is lost, and what that says of everything that differs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab.explain.capture.files import Captured
+from lab.matrix.finding import DEVIATION, Finding
+from lab.topology.intent import Intent
+from lab.topology.routing import bare, own_addresses
+
+_ALTERS = re.compile(
+    r"snat|dnat|masquerade|redirect|mark|notrack| set |ttl|tproxy|dup |fwd |mtu|port_range"
+    r"|(?:route|rule|address|link|neighbour|nexthop|vlan|forwarding entry|xfrm state) "
+)
+"""What lets a packet go on changed, or another way, so that it is lost further on."""
+AT, NEXT, BEFORE, BEYOND = range(4)
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """The two points, and on which side of them the places of the path are."""
+
+    sentence: str
+    way: int
+    """Which of the intended paths it is, counted from 0."""
+    at: frozenset[str]
+    """The pods and machines of the two points; all that were passed where nothing was lost."""
+    next: frozenset[str] = frozenset()
+    """Where it would have come to next: whoever is silent there is asked for an address first."""
+    before: tuple[str, ...] = ()
+    """What was passed unharmed, the last first."""
+
+    def rank(self, finding: Finding) -> int:
+        """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it."""
+        if finding.kind == DEVIATION:
+            return self._rank(finding.place)
+        return min(self._rank(finding.place), self._rank(finding.node))
+
+    def _rank(self, place: str) -> int:
+        if place in self.at:
+            return AT
+        if place in self.next:
+            return NEXT
+        return BEFORE if place in self.before else BEYOND
+
+    def allows(self, finding: Finding) -> bool:
+        """Whether the loss can be due to it, as far as the packets show."""
+        rank = self.rank(finding)
+        if finding.kind != DEVIATION or rank in {AT, NEXT}:
+            return True
+        said = f"{finding.object} {finding.intended} {finding.observed}"
+        return rank == BEFORE and bool(_ALTERS.search(said))
+
+
+def find_bracket(captured: Captured, intent: Intent) -> Bracket:
+    """The bracket of a probe that was not as expected."""
+    conclusion, trace = captured.conclusion, captured.trace
+    rows = [*trace.there, *trace.back]
+    everywhere = frozenset(row.tap.place for row in (*rows, *trace.rows))
+    if conclusion.kind == "answered":
+        return Bracket(conclusion.sentence, trace.way, everywhere)
+    sentence = conclusion.sentence
+    taps = [conclusion.missing, conclusion.last]
+    begin = len(trace.there) if conclusion.kind.startswith("answer-") else 0
+    begin += next((n for n, row in enumerate(rows[begin:]) if row.tap in taps[:1]), 0)
+    if captured.onward is not None and conclusion.kind == "unanswered":
+        sentence += f"; of what its DNS server asked in turn: {captured.onward.sentence}"
+        taps += [captured.onward.last, captured.onward.missing]
+    at = frozenset(tap.place for tap in taps if tap)
+    if conclusion.missing is None:
+        return Bracket(sentence, trace.way, at, everywhere - at)
+    asked = {one.address for one in captured.matched.unanswered}
+    following = [row.tap.place for row in rows[begin:] if row.tap.place not in at][:1]
+    before = dict.fromkeys(row.tap.place for row in reversed(rows[:begin]))
+    return Bracket(
+        sentence,
+        trace.way,
+        at,
+        frozenset({*following, *_owners(intent, asked)}) - at,
+        tuple(place for place in before if place not in at),
+    )
+
+
+def _owners(intent: Intent, addresses: set[str]) -> Iterator[str]:
+    for machine in intent.everything():
+        if own_addresses(machine) & addresses:
+            yield machine.name
+        yield from (pod.name for pod in machine.pods if bare(pod.address) in addresses)

@@ -1,0 +1,108 @@
+"""One cell's probe, made while its packets are taken down at every hop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from lab._deadline import Deadline
+from lab.explain.capture.files import Captured
+from lab.explain.capture.packets import Matched, match
+from lab.explain.capture.plan import CapturePoint, listening
+from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
+from lab.matrix.cell import Cell
+from lab.matrix.judge import expect, judge
+from lab.matrix.run import probe
+from lab.matrix.verdict import GREEN
+from lab.providers.capture import Capturing, Taken
+from lab.providers.provider import CAPTURE, LabHandle, Outcome, ProbeSettings, Provider
+from lab.scenario.scenario import Limit
+from lab.topology.intent import Intent
+
+LIMIT_BYTES = 8 << 20
+"""Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
+_SECONDS = 120.0
+"""For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
+_TRIES = 3
+
+
+def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
+    provider: Provider,
+    lab: LabHandle,
+    intent: Intent,
+    cell: Cell,
+    limits: Sequence[Limit],
+    *,
+    timeout: float,
+    number: int = 1,
+) -> Captured:
+    """Ask one cell once, and take down its packets wherever they should pass.
+
+    Raises BrokenError when the lab's machines are not there.
+    """
+    where = listening(intent, cell)
+    expectation = expect(cell, limits)
+    asked = probe(0, cell)
+    if not cell.sticky:  # one connection; any one of several backends will do
+        asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
+    outcomes: list[Outcome] = []
+
+    def ask() -> None:
+        found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
+        outcomes.append(found[0])
+
+    taken = cast(Capturing, provider).capture(
+        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
+    )
+    judged = judge(cell, expectation, (outcomes[0],))
+    answered = judged.verdict in GREEN and outcomes[0].status == "ok"
+    matched, seen, conclusion = _seen(where, taken, answered=answered)
+    return Captured(
+        cell=cell,
+        expectation=expectation,
+        verdict=judged.verdict,
+        detail=judged.detail,
+        tried=number,
+        outcome=outcomes[0],
+        trace=seen,
+        conclusion=conclusion,
+        taken=taken,
+        matched=matched,
+        end=where.end,
+        onward=_seen(where.onward, taken, answered=answered)[2] if where.onward else None,
+    )
+
+
+def _seen(
+    where: CapturePoint, taken: Sequence[Taken], *, answered: bool
+) -> tuple[Matched, Trace, Conclusion]:
+    matched = match(taken, where.asked)
+    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
+    return matched, seen, conclude(seen, well=answered, owners=where.owners)
+
+
+def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
+    provider: Provider,
+    lab: LabHandle,
+    intent: Intent,
+    cell: Cell,
+    limits: Sequence[Limit],
+    *,
+    timeout: float,
+) -> Captured | None:
+    """A probe of the cell that is not as expected; None where none of a few tries is.
+
+    A Service is asked so often that each of its backends most likely answers once.
+
+    Raises BrokenError when the lab's machines are not there.
+    """
+    if CAPTURE not in provider.abilities:
+        return None
+    for number in range(_TRIES * max(1, len(cell.backends))):
+        found = capture_probe(
+            provider, lab, intent, cell, limits, timeout=timeout, number=number + 1
+        )
+        if not found.well:
+            return found
+    return None

@@ -1,0 +1,120 @@
+"""What the two points between which a probe is lost say of everything that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from seen_machines import lab, whole
+
+from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
+from lab.explain.capture.files import Captured
+from lab.explain.capture.packets import Matched, Unanswered
+from lab.explain.capture.trace import NOTHING, Conclusion, Kind, Row, Trace
+from lab.explain.question import explain
+from lab.facts.difference import StateDifference
+from lab.matrix.finding import DEVIATION, Finding
+from lab.matrix.judge import expect
+from lab.providers.capture import Tap
+from lab.providers.provider import Outcome
+from lab.topology.routing import bare
+
+CELL = next(
+    one for one in lab("overlay")[2].cells() if one.id.startswith("pod-pod/worker1-p1/win1")
+)
+PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
+OUTCOME = Outcome(0, "timeout", "connect: no reply", None, (), None, 0.0)
+
+
+def row(place: str, device: str) -> Row:
+    return Row(Tap(place, device), place, "in", True, True, NOTHING, NOTHING)
+
+
+THERE = tuple(row(place, "eth0") for place in PLACES)
+BACK = THERE[::-1]
+
+
+def captured(kind: Kind, last: Row | None, missing: Row | None, *, asked: str = "") -> Captured:
+    conclusion = Conclusion(kind, "said", last and last.tap, missing and missing.tap)
+    trace = Trace((), THERE, BACK, 0, None, (), ())
+    unanswered = (Unanswered(Tap("worker1", "eth0"), asked, 1),) if asked else ()
+    return Captured(
+        CELL, expect(CELL, ()), "fail", "", 1, OUTCOME, trace, conclusion, (),
+        Matched((), (), unanswered), "",
+    )  # fmt: skip
+
+
+def differs(place: str, thing: str = "table ip mine", observed: str = "drop") -> Finding:
+    return Finding(DEVIATION, "", place, thing, "none", observed, "", "", place)
+
+
+def ranks(bracket: Bracket) -> list[int]:
+    return [bracket.rank(differs(place)) for place in PLACES]
+
+
+def test_a_question_is_lost_between_two_places() -> None:
+    found = find_bracket(captured("question-lost", THERE[1], THERE[2]), lab("overlay")[1])
+    assert ranks(found) == [BEFORE, AT, AT, NEXT]
+    assert not found.allows(differs("worker1-p1"))
+    assert found.allows(differs("worker1-p1", "setting net/ipv4/ip_default_ttl", "1"))
+    assert found.allows(differs("worker1-p1", observed="masquerade"))
+
+
+def test_a_lost_answer_has_passed_the_whole_way_there() -> None:
+    found = find_bracket(captured("answer-lost", BACK[0], BACK[1]), lab("overlay")[1])
+    assert ranks(found) == [BEFORE, NEXT, AT, AT]
+
+
+def test_nothing_behind_the_loss_is_its_cause() -> None:
+    found = find_bracket(captured("question-lost", THERE[0], THERE[0]), lab("overlay")[1])
+    assert ranks(found) == [AT, NEXT, BEYOND, BEYOND]
+    assert not found.allows(differs("win1-p1", observed="masquerade"))
+
+
+def test_who_does_not_say_its_mac_is_looked_at() -> None:
+    _, intent, _ = lab("overlay")
+    address = next(
+        bare(pod.address) for one in intent.machines for pod in one.pods if pod.name == "win1-p1"
+    )
+    lost = captured("question-lost", THERE[0], THERE[1], asked=address)
+    assert ranks(find_bracket(lost, intent))[-1] == NEXT
+
+
+def test_where_all_came_back_everything_passed_is_looked_at() -> None:
+    found = find_bracket(captured("answered", None, None), lab("overlay")[1])
+    assert ranks(found) == [AT] * 4
+
+
+@pytest.mark.parametrize(
+    ("at", "accused"), [("worker1", "worker1"), ("win1", "win1"), (None, None)]
+)
+def test_of_two_differences_the_one_at_the_loss_is_the_cause(
+    at: str | None, accused: str | None
+) -> None:
+    _, intent, _ = lab("overlay")
+    stray = StateDifference(
+        *("nftables", "table ip mine", "no such table", "drop", "nft list", "nft delete")
+    )
+    bracket = Bracket("lost", 0, frozenset({at}), before=PLACES) if at else None
+    asked: list[tuple[str, ...]] = []
+
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        asked.append(tuple(places))
+        return {name: [stray] for name in ("worker1", "win1") if name in places}
+
+    found = explain(
+        [CELL],
+        (),
+        intent,
+        lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+        lambda scope: {name: one for name, one in whole(intent).items() if name in scope},
+        lambda _: (),
+        compare,
+        lambda _: bracket,
+    )
+    assert (found.finding.node if found.finding else None) == accused
+    if accused is None:
+        assert {one.node for one in found.elsewhere} == {"worker1", "win1"}
+    else:
+        assert asked == [(accused,)]
