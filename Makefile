@@ -28,7 +28,7 @@ override LAB := .venv/bin/lab
 override LABEL := "$${NAME:-$$SCENARIO}"
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt explain-drill lint bench size wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -131,6 +131,9 @@ reference: develop ## write docs/reference from the code
 
 man: develop ## a manual page for each command into build/man
 	@.venv/bin/python tools/man.py
+
+pictures: develop ## draw the pictures of the README; needs chromium
+	@.venv/bin/python tools/pictures.py
 
 docs: develop ## the site of docs/ into build/site, strictly
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet

@@ -44,7 +44,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
             return found[0]
         target = (source.parent / path).resolve()
         target = in_site.get(target, target)
-        if target.suffix != ".md" or not target.is_relative_to(DOCS):
+        if target.suffix not in {".md", ".png", ".svg"} or not target.is_relative_to(DOCS):
             return text if text.startswith("`") else f"{text} (`{target.relative_to(ROOT)}`)"
         return f"[{text}]({os.path.relpath(target, (DOCS / name).parent)}{anchor})"
 

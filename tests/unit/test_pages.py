@@ -86,6 +86,9 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "tutorial/first-lab.html").exists()
+    shown = re.findall(r'src="([\w/.]+svg)"', (tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert shown
+    assert all((tmp_path / name).exists() for name in shown)
 
 
 def test_readme_is_short_and_its_first_screen_fits_80_by_24() -> None:
@@ -113,3 +116,14 @@ def test_every_path_in_contributing_exists() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for path in re.findall(r"`((?:lab|tests|docs|tools|scenarios|images)/[\w./-]*)`", text):
         assert (ROOT / path).exists(), path
+
+
+def test_pictures_of_the_readme_are_those_that_the_script_draws() -> None:
+    drawn = {"terminal.svg", "report.png"}
+    script = (ROOT / "tools/pictures.py").read_text(encoding="utf-8")
+    assert all(name in script for name in drawn)
+    assert {path.name for path in (ROOT / "docs/pictures").iterdir()} == drawn
+    shown = re.findall(r"\(docs/pictures/([\w.]+)\)", README.read_text(encoding="utf-8"))
+    assert set(shown) == drawn
+    terminal = (ROOT / "docs/pictures/terminal.svg").read_text(encoding="utf-8")
+    assert "http" not in terminal.replace("http://www.w3.org/2000/svg", "")
