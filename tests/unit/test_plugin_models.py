@@ -1,0 +1,63 @@
+"""What `tools/plugin.py` begins is a plug-in of its own name."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+import plugin
+
+ROOT = Path(__file__).parents[2]
+
+
+def loaded(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("kind", "constant", "key"),
+    [("fault", "FAULT", "name"), ("family", "FAMILY", "name"), ("topology", "TOPOLOGY", "kind")],
+)
+def test_copy_is_a_plug_in_of_the_new_name(
+    kind: str, constant: str, key: str, tmp_path: Path
+) -> None:
+    made = plugin.begin(kind, "cable-cut", tmp_path)
+    assert made == tmp_path / Path(plugin.MODELS[kind]).with_name("cable_cut.py")
+    assert getattr(getattr(loaded(made), constant), key) == "cable-cut"
+    with pytest.raises(FileExistsError):
+        plugin.begin(kind, "cable-cut", tmp_path)
+
+
+def test_image_is_a_folder_and_a_command_a_file(tmp_path: Path) -> None:
+    assert (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").is_file()
+    assert plugin.begin("command", "cable-cut", tmp_path).name == "cable_cut.py"
+
+
+@pytest.mark.parametrize("name", ["Cable", "../cut", "cable_cut", "cut-", ""])
+def test_what_is_no_name_is_refused_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a name"):
+        plugin.begin("fault", name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_contributing_names_the_script_and_every_kind_has_a_model() -> None:
+    listed = subprocess.run(
+        [sys.executable, ROOT / "tools/plugin.py", "--list"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [line.split()[0] for line in listed.stdout.splitlines()] == [*plugin.MODELS]
+    assert all((ROOT / model).exists() for model in plugin.MODELS.values())
+    assert "tools/plugin.py" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
