@@ -61,7 +61,8 @@ def lab(state: Path, *words: str) -> Took:
         check=False,
     )
     if done.returncode:
-        sys.exit(f"lab {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
+        said = f"{done.stderr}{done.stdout}"
+        sys.exit(f"lab {' '.join(words)} ended with {done.returncode}:\n{said}")
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Took(seconds, used, done.stderr + done.stdout)
@@ -133,10 +134,14 @@ def main() -> None:
         state = Path(directory)
         lab(state, "up", "overlay", "--provider", "nspawn", "--only", "linux")  # what is made once
         lab(state, "down", "overlay")
-        for name, text in CLUSTERS.items():
-            scenario = state / "bench.yaml"
-            scenario.write_text(text, encoding="utf-8")
-            measure(name, scenario, state)
+        try:
+            for name, text in CLUSTERS.items():
+                scenario = state / "bench.yaml"
+                scenario.write_text(text, encoding="utf-8")
+                measure(name, scenario, state)
+        finally:
+            if (state / "labs" / "bench").exists():
+                lab(state, "down", "bench")
 
 
 if __name__ == "__main__":
