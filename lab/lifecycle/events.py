@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from lab._deadline import Deadline
 from lab.lifecycle.names import unknown_lab
 from lab.state.rows import FaultRow, LabRow, RunRow
 from lab.state.store import Store
@@ -46,11 +48,10 @@ def read(store: Store, lab: str | None = None) -> tuple[LabEvent, ...]:
 def follow(store: Store, lab: str | None = None) -> Iterator[LabEvent]:
     """The same, and then what happens from now on, without end."""
     seen: tuple[LabEvent, ...] = ()
-    while True:
+    for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         now = read(store, lab)
         yield from since(seen, now, time.time())
         seen = now
-        time.sleep(_EVERY_SECONDS)
 
 
 def since(before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float) -> Iterator[LabEvent]:

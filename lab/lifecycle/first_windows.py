@@ -31,7 +31,7 @@ _LINES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class WindowsCheck:
     """One of them."""
 
     number: int
@@ -48,7 +48,7 @@ class Check:
 
 
 CHECKS = tuple(
-    Check(**one)
+    WindowsCheck(**one)
     for one in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 )
 
@@ -57,7 +57,7 @@ CHECKS = tuple(
 class Answer:
     """What one of them has said."""
 
-    check: Check
+    check: WindowsCheck
     of: str
     """The node, or the image."""
     said: str
@@ -99,7 +99,7 @@ def _kept(image: GoldenImage) -> str:
     return "none"
 
 
-def _asked(check: Check, lab: OpenLab, node: str) -> Answer:
+def _asked(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
     try:
         machine = lab.provider.machine(lab.handle, lab.intent, node)
         done = machine.run(encoded_command(check.command), Deadline(_SECONDS))
@@ -109,7 +109,7 @@ def _asked(check: Check, lab: OpenLab, node: str) -> Answer:
     return _judged(check, node, said, why="it said nothing")
 
 
-def _judged(check: Check, of: str, said: str, why: str) -> Answer:
+def _judged(check: WindowsCheck, of: str, said: str, why: str) -> Answer:
     text = mask("\n".join(said.splitlines()[-_LINES:]).strip())
     if not text:
         return Answer(check, of, why, "not run")
@@ -122,7 +122,7 @@ def _judged(check: Check, of: str, said: str, why: str) -> Answer:
     return Answer(check, of, text, "as expected" if right else "differs")
 
 
-def describe(check: Check) -> str:
+def describe(check: WindowsCheck) -> str:
     """The check as the how-to has it."""
     return (
         f"### {check.number}. {check.title}\n\n```\n{check.command}\n```\n\n"
