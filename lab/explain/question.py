@@ -17,7 +17,7 @@ from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect, judge
-from lab.matrix.run import Send, probe, retry_order
+from lab.matrix.run import Send, group, probe, retry_order
 from lab.matrix.verdict import GREEN, CellResult, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
@@ -510,7 +510,7 @@ _EACH_CAUSE = 3
 
 
 def with_causes(
-    results: Sequence[CellResult], intent: Intent, look: Look, compare: Compare = lambda _: {}
+    results: Sequence[CellResult], intent: Intent, look: Look
 ) -> tuple[CellResult, ...]:
     """The results, those that failed with what is wrong on their paths where something is.
 
@@ -525,12 +525,10 @@ def with_causes(
         The lab's, bound to what is known at run time only.
     look
         Looks at machines.
-    compare
-        Compares the state of those with how the lab makes it, on whose paths nothing is found.
 
     """
     found = list(results)
-    failed = [at for at, one in enumerate(found) if one.verdict not in {*GREEN, "probe-error"}]
+    failed = _failed(found)
     if not failed:
         return tuple(results)
     try:
@@ -538,17 +536,81 @@ def with_causes(
     except LabError:
         return tuple(results)
     explainer = Explainer(intent, seen)
-    unexplained: dict[int, Sequence[Path]] = {}
     for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
         works = found[at].expectation.works
-        flow = flow_of(found[at].cell)
-        if findings := explainer.explain(flow, works=works).findings:
+        if findings := explainer.explain(flow_of(found[at].cell), works=works).findings:
             found[at] = replace(found[at], finding=findings[0])
-        else:
-            unexplained[at] = walk(intent, flow)
-    every = _places(chain(*unexplained.values()))
-    compared = _compared(compare, every) if unexplained else {}
-    for at, paths in unexplained.items():
-        if explained := _deviating(paths, compared):
-            found[at] = replace(found[at], finding=explained.findings[0])
     return tuple(found)
+
+
+def _failed(results: Sequence[CellResult]) -> list[int]:
+    """Those without a cause."""
+    return [
+        at
+        for at, one in enumerate(results)
+        if one.verdict not in {*GREEN, "probe-error"} and one.finding is None
+    ]
+
+
+FOLLOW_SECONDS = 4.0
+"""For all failures of a run together; the last one that is followed may take one more."""
+
+
+def with_places(
+    results: Sequence[CellResult],
+    intent: Intent,
+    compare: Compare,
+    follow: Follow,
+    clock: Callable[[], float],
+) -> tuple[CellResult, ...]:
+    """The results, failures without a cause with what is not as made where they are lost.
+
+    One cell after another is followed, while there is time. What is the cause of one is the cause
+    of all of its protocol that pass it; where nothing differs, those between the same nodes get the
+    two points between which they are lost.
+    """
+    found = list(results)
+    failed = _failed(found)
+    if not failed:
+        return tuple(results)
+    order = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
+    paths = {at: walk(intent, flow_of(found[at].cell)) for at in order}
+    compared = _compared(compare, _places(chain(*paths.values())))
+    ends = clock() + FOLLOW_SECONDS
+    for first in order:
+        if clock() > ends:
+            break
+        cell = found[first].cell
+        bracket = follow(cell) if found[first].finding is None else None
+        if bracket is None:
+            continue
+        path = paths[first][bracket.way]
+        causes = [one for one in deviations(path, compared) if bracket.allows(one)]
+        cause = min(causes, key=bracket.rank) if causes else _lost_at(path, bracket)
+        for at, ways in paths.items():
+            other = found[at].cell
+            hops = chain(*(enumerate(way.hops) for way in ways))
+            number = next((number for number, hop in hops if hop.place == cause.place), -1)
+            alike = number >= 0 if causes else group(other) == group(cell)
+            alike = alike and other.protocol == cell.protocol
+            if found[at].finding is None and (alike or at == first):
+                found[at] = replace(found[at], finding=replace(cause, hop=number))
+    return tuple(found)
+
+
+def _lost_at(path: Path, bracket: Bracket) -> Finding:
+    """Where nothing that is known differs, the two points."""
+    number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
+    hop = path.hops[number]
+    return Finding(
+        "lost-here",
+        "",
+        hop.machine,
+        "packets",
+        "an answer as expected",
+        bracket.sentence,
+        "lab capture",
+        "see the logs of the machines there",
+        hop.place,
+        number,
+    )

@@ -25,7 +25,8 @@ class Finding:
 
     kind: str
     """A kind of one of the checks in :mod:`lab.explain.checks`, or one of the explainer's own:
-    ``"lost-between"``, ``"machine-silent"``, ``"intent-ends"``, ``"not-as-made"``."""
+    ``"lost-between"``, ``"lost-here"``, ``"machine-silent"``, ``"intent-ends"``,
+    ``"not-as-made"``."""
     fault: str
     """The catalogue's name for it; empty where it has none."""
     node: str

@@ -17,8 +17,11 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, PreflightError, UsageError
 from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
+from lab.explain.bracket import Bracket, find_bracket
+from lab.explain.capture.probe import follow_loss
 from lab.explain.comparison import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS, Compare, Look, with_causes
+from lab.explain.question import LOOK_SECONDS, Look, with_causes, with_places
+from lab.facts.difference import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
@@ -206,6 +209,8 @@ Progress = Callable[[int, int], None]
 """Told how many of how many probes of a pass have ended."""
 
 
+_FOLLOWED = 0.6
+"""Seconds for one exchange that is followed: a second packet would show nothing new."""
 _FIRST_BATCH = 64
 """Cells that are asked first where a red one ends the run; each batch doubles what was asked."""
 _ON_CLUSTER = replace(PACE, settle=60.0)
@@ -282,11 +287,13 @@ class LabSession:
                 results = self._judge(chosen, self._send(progress, intent, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # silence of a lab that died meanwhile says nothing
-                results = with_causes(results, intent, self._look(intent), self._compare(intent))
+                results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
+        if self.cluster is None:
+            results = self._placed(results, intent)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
@@ -377,11 +384,23 @@ class LabSession:
         lab = self.lab
         return lambda asked: lab.provider.observe(lab.handle, intent, asked, Deadline(LOOK_SECONDS))
 
-    def _compare(self, intent: Intent) -> Compare:
+    def _placed(self, results: tuple[CellResult, ...], intent: Intent) -> tuple[CellResult, ...]:
+        """With where the failures without a cause are lost; as they are, if it cannot be seen."""
         lab = self.lab
-        return lambda places: lab.provider.deviations(
-            lab.handle, intent, places, Deadline(LOOK_SECONDS)
-        )
+
+        def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+            return lab.provider.deviations(lab.handle, intent, places, Deadline(LOOK_SECONDS))
+
+        def follow(cell: Cell) -> Bracket | None:
+            try:
+                captured = follow_loss(
+                    *(lab.provider, lab.handle, intent, cell, lab.limits), timeout=_FOLLOWED
+                )
+            except LabError:
+                return None
+            return find_bracket(captured, intent) if captured else None
+
+        return with_places(results, intent, compare, follow, time.monotonic)
 
     def _as_run(
         self, results: tuple[CellResult, ...], started: datetime, seconds: float

@@ -9,10 +9,13 @@ import pytest
 from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
-from lab.explain.question import flow_of, with_causes
+from lab.explain.bracket import Bracket
+from lab.explain.question import flow_of, with_causes, with_places
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
+from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
+from lab.matrix.run import group
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
 from lab.topology.walk import walk
@@ -77,19 +80,33 @@ def test_a_lab_that_cannot_be_looked_at_leaves_the_results_as_they_are() -> None
     assert with_causes(there, intent, look) == tuple(there)
 
 
-def test_what_is_not_as_made_is_the_cause_where_the_checks_find_none() -> None:
+STRAY = StateDifference(
+    *("nftables", "table ip mine", "no such table", "chain c", "nft list", "nft delete")
+)
+
+
+def placed(
+    there: Sequence[CellResult],
+    compare: Mapping[str, Sequence[StateDifference]],
+    bracket: Bracket | None,
+    seconds: float = 0.0,
+) -> tuple[Sequence[CellResult], list[Cell]]:
+    """The results, and what was followed; each takes so long."""
     _, intent, _ = lab("overlay")
-    stray = StateDifference(
-        *("nftables", "table ip mine", "no such table", "chain c", "nft list", "nft delete")
-    )
-    asked: list[Sequence[str]] = []
+    followed: list[Cell] = []
 
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-        asked.append(places)
-        return {"worker1": [stray]}
+    def follow(cell: Cell) -> Bracket | None:
+        followed.append(cell)
+        return bracket
 
-    found = with_causes(results("worker1"), intent, Looker(whole(intent)), compare)
-    assert len(asked) == 1
+    clock = lambda: len(followed) * seconds  # noqa: E731
+    return with_places(there, intent, lambda _: compare, follow, clock), followed
+
+
+def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pass_it() -> None:
+    at = Bracket("lost", 0, frozenset({"worker1"}))
+    found, followed = placed(results("worker1"), {"worker1": [STRAY], "win1": [STRAY]}, at)
+    assert [one.protocol for one in followed] == ["tcp", "udp"]
     for one in found:
         assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
         if one.finding:
@@ -97,7 +114,28 @@ def test_what_is_not_as_made_is_the_cause_where_the_checks_find_none() -> None:
             assert one.finding.mends == "nft delete"
 
 
-def test_what_is_not_as_made_behind_any_backend_of_a_service_is_the_cause() -> None:
+def test_without_a_place_nothing_is_accused() -> None:
+    there = results("worker1")
+    assert placed(there, {"worker1": [STRAY]}, None)[0] == tuple(there)
+
+
+def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points() -> None:
+    at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
+    there = results("worker1")
+    found, followed = placed(there, {"win1": [STRAY]}, at)
+    failed = [one for one in found if one.verdict == "fail"]
+    assert {one.finding and one.finding.observed for one in failed} == {"last seen at cni0"}
+    ends = {(*group(one.cell), one.cell.protocol) for one in failed}
+    assert len(followed) == len(ends)
+
+
+def test_no_more_are_followed_than_there_is_time_for() -> None:
+    at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
+    _, followed = placed(results("worker1"), {}, at, seconds=2.5)
+    assert len(followed) == 2
+
+
+def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
     _, intent, matrix = lab("overlay")
     cell, paths = next(
         (cell, paths)
@@ -108,19 +146,19 @@ def test_what_is_not_as_made_behind_any_backend_of_a_service_is_the_cause() -> N
     )
     first = {hop.place for hop in paths[0].hops}
     backend = next(hop.place for hop in paths[-1].hops if hop.place not in first)
-    stray = StateDifference("setting", "ttl", "64", "1", "sysctl", "sysctl -w")
     failed = CellResult(cell, expect(cell, ()), "fail", "", (OUTCOME,), False, "")
-    compare = {backend: [stray]}
-    (found,) = with_causes([failed], intent, Looker(whole(intent)), lambda _: compare)
-    assert found.finding is not None
-    assert found.finding.place == backend
+    at = Bracket("lost", len(paths) - 1, frozenset({backend}))
+    ((one,), _) = placed([failed], {backend: [STRAY]}, at)
+    assert one.finding is not None
+    assert one.finding.place == backend
 
 
-def test_a_lab_that_cannot_be_compared_leaves_the_results_as_they_are() -> None:
+def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
     _, intent, _ = lab("overlay")
 
     def compare(_: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
         raise BrokenError("comparing", "the holder is gone")
 
-    there = results("worker1")
-    assert with_causes(there, intent, Looker(whole(intent)), compare) == tuple(there)
+    at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
+    found = with_places(results("worker1"), intent, compare, lambda _: at, lambda: 0.0)
+    assert {one.finding.kind for one in found if one.finding} == {"lost-here"}
