@@ -281,9 +281,11 @@ Cidr = Annotated[IPv4Network, *annotate(cidr, CIDR, "10.244.0.0/16")]
 Address = Annotated[IPv4Address, *annotate(address, ADDRESS, "10.96.0.10")]
 Version = Annotated[str, *annotate(version, VERSION, SUPPORTED[-1], enum=[*reversed(SUPPORTED)])]
 Mac = Annotated[str, *annotate(mac, MAC, "0a:58:0a:09:b0:02")]
-Memory = Annotated[int, *annotate(memory, MEMORY, "2GiB", "4096MiB"), _written("{}MiB".format)]
+Memory = Annotated[
+    int, *annotate(memory, MEMORY, "2GiB", "4096MiB"), _written(lambda mib: f"{mib}MiB")
+]
 """In MiB."""
-Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _written("{}GiB".format)]
+Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _written(lambda gib: f"{gib}GiB")]
 """In GiB."""
 Ports = Annotated[
     tuple[int, int],
