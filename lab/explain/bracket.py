@@ -32,6 +32,8 @@ class Bracket:
     """Where it would have come to next: whoever is silent there is asked for an address first."""
     before: tuple[str, ...] = ()
     """What was passed unharmed, the last first."""
+    silent: bool = False
+    """Whether somebody was asked for a MAC in vain."""
 
     def rank(self, finding: Finding) -> int:
         """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it."""
@@ -49,6 +51,8 @@ class Bracket:
     def allows(self, finding: Finding) -> bool:
         """Whether the loss can be due to it, as far as the packets show."""
         rank = self.rank(finding)
+        if finding.kind == DEVIATION and "/arp_" in finding.object and not self.silent:
+            return False  # it decides who answers such a question
         if finding.kind != DEVIATION or rank in {AT, NEXT}:
             return True
         said = f"{finding.object} {finding.intended} {finding.observed}"
@@ -81,6 +85,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         at,
         frozenset({*following, *_owners(intent, asked)}) - at,
         tuple(place for place in before if place not in at),
+        bool(asked),
     )
 
 

@@ -374,7 +374,8 @@ def _with_deviations(
 
 def _order(finding: Finding, bracket: Bracket) -> tuple[bool, int, bool]:
     """What only follows last; the nearest first, and of one place what the checks know."""
-    follows = finding.kind in LEARNED | COUNTED
+    dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
+    follows = dark or finding.kind in LEARNED | COUNTED
     return follows, bracket.rank(finding), finding.kind == DEVIATION
 
 

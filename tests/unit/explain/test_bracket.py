@@ -12,7 +12,7 @@ from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Conclusion, Kind, Row, Trace
-from lab.explain.question import explain
+from lab.explain.question import _order, explain
 from lab.facts.difference import StateDifference
 from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect
@@ -81,6 +81,14 @@ def test_who_does_not_say_its_mac_is_looked_at() -> None:
     assert ranks(find_bracket(lost, intent))[-1] == NEXT
 
 
+def test_a_setting_of_arp_is_accused_only_where_somebody_did_not_answer() -> None:
+    intent, arp = lab("overlay")[1], differs("win1", "setting net/ipv4/conf/all/arp_filter", "1")
+    heard = find_bracket(captured("question-lost", THERE[1], THERE[2]), intent)
+    silent = find_bracket(captured("question-lost", THERE[1], THERE[2], asked="192.0.2.1"), intent)
+    assert not heard.allows(arp)
+    assert silent.allows(arp)
+
+
 def test_where_all_came_back_everything_passed_is_looked_at() -> None:
     found = find_bracket(captured("answered", None, None), lab("overlay")[1])
     assert ranks(found) == [AT] * 4
@@ -118,3 +126,10 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         assert {one.node for one in found.elsewhere} == {"worker1", "win1"}
     else:
         assert asked == [(accused,)]
+
+
+def test_a_card_without_its_other_end_comes_after_that_end() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker1-p1"}), frozenset({"worker1"}))
+    dark = differs("worker1-p1", "eth0 carrier", "no carrier: its other end is down or missing")
+    down = replace(differs("worker1", "veth1 up", "not up"), kind="link-down")
+    assert sorted([dark, down], key=lambda one: _order(one, bracket)) == [down, dark]
