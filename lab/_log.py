@@ -13,11 +13,11 @@ from pathlib import Path
 from lab._errors import first_line
 
 _CONTROL = re.compile(
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]"
     r"|\r(?!\n)"
 )
-"""What moves a terminal's cursor, paints, hides or turns round what stands beside it: words of
-servers and names of files may have it."""
+"""What moves a terminal's cursor, paints, hides or turns round what stands beside it, and what
+XML cannot hold: words of servers and names of files may have it."""
 
 
 def clean(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from unit.reports.made_runs import made_run
@@ -48,6 +49,12 @@ def test_words_of_strangers_do_not_paint_the_terminal(capsys: pytest.CaptureFixt
 )
 def test_what_hides_or_turns_words_round_is_shown_by_its_number(mark: str, shown: str) -> None:
     assert clean(f"a{mark}b \u00e4\u65e5") == f"a{shown}b \u00e4\u65e5"
+
+
+def test_what_is_clean_can_stand_in_a_junit_file() -> None:
+    said = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF)
+    told = ET.tostring(ET.Element("error", {"message": clean(said)}), encoding="unicode")
+    assert "\\ufffe\\uffff" in ET.fromstring(told).attrib["message"]
 
 
 # SECURITY.md: Control characters do not reach the terminal.
