@@ -11,6 +11,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from io import BufferedReader
 from pathlib import Path
 from posixpath import normpath
 from typing import IO, Annotated, TypeVar
@@ -252,7 +253,7 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
     machines, or its content is not what its digests say.
     """
     where = f"image archive '{path}'"
-    with guarded(f"reading {where}"), path.open("rb") as file:
+    with guarded(f"reading {where}"), _ShortReads(path.open("rb", buffering=0)) as file:
         try:
             archive = _Archive(file, where)
             if _OCI_FILE in archive.members:
@@ -264,6 +265,19 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
         except (tarfile.TarError, OverflowError) as error:
             raise _broken(where, f"the tar file is damaged or cut short ({error})") from error
     raise _broken(where, f"it has neither '{_OCI_FILE}' nor '{_DOCKER_FILE}': not an image")
+
+
+class _ShortReads(BufferedReader):
+    """A file that is not read in pieces larger than any document of an image.
+
+    tarfile reads an extended header as a whole, whatever size the file claims for it.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read so many bytes. Raises TarError if that is more than any document has."""
+        if size is not None and size > LARGEST + 1:
+            raise tarfile.TarError(f"it has a header of {size:,} bytes")
+        return super().read(size)
 
 
 class _Archive:

@@ -242,6 +242,12 @@ def test_words_of_an_image_that_would_break_the_bundle_are_refused(store, source
     assert words in refused(store, source)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_claims_to_be_huge_is_not_read(store, source, kind):
+    (source / "images" / "one.tar").write_bytes(header("x", 1 << 60, kind) + bytes(1024))
+    assert "it has a header of 1,152,921,504,606,846,976 bytes" in refused(store, source)
+
+
 def test_a_document_that_claims_to_be_huge_is_not_read(store, source):
     image = parts.Image(NAME)
     member = f"blobs/sha256/{parts.sha256(image.manifest)}"
