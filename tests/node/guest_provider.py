@@ -11,8 +11,10 @@ from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import LabError
+from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.lifecycle.session import OpenLab
+from lab.providers.capture import Taken, Tap
 from lab.providers.node.control import NodeMachine
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
@@ -71,6 +73,20 @@ class GuestProvider:
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
         return self._fleet.probe_all(intent, probes, settings, progress)
+
+    def capture(
+        self,
+        _lab: LabHandle,
+        intent: Intent,
+        taps: Sequence[Tap],
+        limit: int,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[Taken, ...]:
+        return self._fleet.capture(intent, taps, limit, during, deadline)
+
+    def deviations(self, *_asked: object) -> Mapping[str, Sequence[StateDifference]]:
+        return {}
 
     def logs(
         self, _lab: LabHandle, _intent: Intent, _asked: Collection[str], _deadline: Deadline

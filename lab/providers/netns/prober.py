@@ -85,9 +85,9 @@ _PORTS_TRIED = 8
 """Of a source, before the kernel is left to choose one: somebody else may have some."""
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Shortage of descriptors, memory or kernel queues: says nothing of the network."""
-_REFUSALS, _FEWEST = 3, 16
-"""A queue that takes none of a probe's packets so often is the source's own and full: the others
-go on, so many at once."""
+_REFUSALS, _FEWEST = 8, 16
+"""A queue that refuses a probe's packets this often is its source's own and full: the probe fails,
+and others go on, at least this many at once. A queue that many probes share drains between."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -328,7 +328,7 @@ class _Loop:
     def _fail(self, flight: InFlight, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in _SHORT and self._try_later(flight, error):
             self._end(flight)
-            self._queue.appendleft(flight.probe)
+            self._queue.append(flight.probe)
             return
         flight.status, flight.detail = describe_failure(error, flight.phase, self._timeout)
         if flight.sock is not None and flight.probe.protocol == "tcp":

@@ -557,7 +557,9 @@ def test_a_night_is_not_written_where_another_user_may_put_links(
     output.mkdir()
     if whose != "a stranger's":
         output.chmod(0o777 if whose == "everyone's" else 0o1777)
-        words = f"everyone may write '{output}'" if whose == "everyone's" else "is for everyone"
+        words = (
+            f"everyone may write '{output}'" if whose == "everyone's" else "is shared by all users"
+        )
     elif os.geteuid() == 0:
         os.chown(output, 65534, 65534)
         words = f"'{output}' belongs to "

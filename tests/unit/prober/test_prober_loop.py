@@ -126,9 +126,31 @@ def test_a_shortage_is_waited_out_while_others_are_under_way(
     assert [outcomes[key].status for key in range(4)] == ["ok"] * 4
 
 
-def test_a_shortage_that_nobody_can_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    outcomes = probed(monkeypatch, count=4, shortage=errno.ENOBUFS, times=99)
-    assert [outcomes[key].status for key in range(4)] == ["ok", "ok", "ok", "error"]
+@pytest.mark.parametrize(
+    ("shortage", "status"), [(errno.EMFILE, "error"), (errno.ENOBUFS, "timeout")]
+)
+def test_a_shortage_that_nobody_can_end_is_an_error_but_a_full_queue_loses_packets(
+    monkeypatch: pytest.MonkeyPatch, shortage: int, status: str
+) -> None:
+    outcomes = probed(monkeypatch, count=4, shortage=shortage, times=99)
+    assert [outcomes[key].status for key in range(4)] == ["ok", "ok", "ok", status]
+
+
+def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as probes ahead of it in the line have not been asked, it is asked after them."""
+    sent: list[int] = []
+
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
+        open_(flight, socket.SOCK_DGRAM)
+        if flight.probe.key == 5 and len(sent) < 40:
+            raise OSError(errno.ENOBUFS, "full")
+        sent.append(flight.probe.key)
+        yield EPOLLOUT
+
+    monkeypatch.setattr(prober, "exchange_steps", steps)
+    probes = [Probe(key, "a", "udp", "small", "127.0.0.1", 9, 1500) for key in range(60)]
+    outcomes = prober.probe(lambda _: None, probes, ProbeSettings(5.0, 8), lambda _: None)
+    assert {one.status for one in outcomes.values()} == {"ok"}
 
 
 def test_another_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +226,7 @@ def test_the_kernel_chooses_where_too_many_are_taken(monkeypatch: pytest.MonkeyP
 def test_a_bind_that_fails_otherwise_is_the_probes_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(socket.socket):
         def bind(self, _address: object) -> None:  # type: ignore[override]
-            raise OSError(errno.ENOBUFS, "short")
+            raise OSError(errno.EMFILE, "short")
 
     monkeypatch.setattr(prober.socket, "socket", Refusing)
     probes = [Probe(0, "a", "tcp", "small", "127.0.0.1", 9, 1500)]
