@@ -235,7 +235,7 @@ def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_bac
     wait_for_rules(node, "worker2", bound)
     start_again(node)
     (said,) = different(node, "worker2", bound)
-    assert "worker2: Services: none of them is: kube-proxy has chains for them, and" in said
+    assert "worker2: Services: none of them: kube-proxy has chains for them, but" in said
     assert "root/etc/protocols; fix: pkill -x kube-proxy" in said
     node.stop()
     node.start_again()

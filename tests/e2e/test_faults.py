@@ -94,7 +94,7 @@ def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab: Lab) -> Non
 def test_name_taken_by_another_scenario_is_refused(lab: Lab) -> None:
     lab.run("up", "overlay", "--name", "mine")
     done = lab.run("up", "hard-way", "--name", "mine", code=2)
-    assert "taken by scenario 'overlay'" in done.stderr
+    assert "was made from scenario 'overlay'" in done.stderr
     assert "lab down mine" in done.stderr
 
 
