@@ -131,7 +131,7 @@ def show(name: str, as_json: bool) -> None:
     show_default=True,
     help="Licence of the medium: evaluation media take no product key.",
 )
-@click.option("--clone", is_flag=True, help="Name of a clone of the image.")
+@click.option("--clone", is_flag=True, help="Print that of a clone instead.")
 def answer_file(
     name: str,
     firmware: Firmware | None,

@@ -1,4 +1,4 @@
-"""The objects of a cluster's API: asked for, watched, made and removed; commands in its pods.
+"""The objects of a cluster's API: asked for, watched, made and removed.
 
 Python's own time-outs are for each piece that comes; a server, or a proxy before it, that
 sends one byte now and then would be waited for without end.
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import SplitResult, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
+from lab.cluster import pod_exec
 from lab.remote.shell import UnreachableError
-from lab.remote.transport import TimedConnection
 
 if TYPE_CHECKING:
     from kubernetes import client
@@ -81,16 +81,6 @@ class ObjectList:
 
     version: str
     objects: dict[str, Object]
-
-
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """A command that has ended."""
-
-    code: int
-    """126 where the container could not start it."""
-    stdout: str
-    stderr: str
 
 
 class Api:
@@ -381,7 +371,7 @@ class Api:
         command: Sequence[str],
         deadline: Deadline,
         stdin: bytes = b"",
-    ) -> ExecResult:
+    ) -> pod_exec.ExecResult:
         """Run a command in a container, its standard input ``stdin`` and then at its end.
 
         Its connection is gone at the deadline. The end of standard input needs version 5 of the
@@ -396,7 +386,7 @@ class Api:
         doing = f"running '{command[0]}' in pod '{pod}'"
         place = f"{namespaced('pods', namespace)}/{pod}"
         try:
-            return _run(self.client, place, container, command, stdin, deadline)
+            return pod_exec.run(self.client, place, container, command, stdin, deadline)
         except UnreachableError as error:
             said = error.happened
         except (OSError, WebSocketException) as error:
@@ -559,111 +549,3 @@ def _story(error: BaseException) -> str:
         return "no answer in time"
     text = str(error).rpartition(">: ")[2].strip() or type(error).__name__
     return f"{type(error).__name__}: {text}"
-
-
-_STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
-"""Channels of a command; a message on the last tells that the channel it names is at its end."""
-_NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
-"""Of the API server's own words, since 1.30 sent on the channel of the command's status."""
-_V5 = "v5.channel.k8s.io"
-_CHUNK = 16_384
-"""Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
-
-
-def _run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
-    connected: client.ApiClient,
-    path: str,
-    container: str,
-    command: Sequence[str],
-    stdin: bytes,
-    deadline: Deadline,
-) -> ExecResult:
-    """Run a command over the API's WebSocket; its connection is gone at the end either way.
-
-    Raises UnreachableError when nobody answers there; OSError, WebSocketException when the
-    connection ends before the command: it is given up, or refused, or cut.
-    """
-    from websocket import ABNF, WebSocket  # noqa: PLC0415  comes with the client, an extra
-
-    said = {channel: bytearray() for channel in (_STDOUT, _STDERR, _STATUS)}
-    url, headers = _exec_address(connected, path, container, command, stdin=bool(stdin))
-    with _connection(connected, url, deadline) as line:
-        talk: Any = WebSocket(skip_utf8_validation=True)  # half of it has no types
-        talk.connect(
-            urlunsplit(url), socket=line, header=headers, subprotocols=[_V5], redirect_limit=0
-        )
-        for start in range(0, len(stdin), _CHUNK):
-            talk.send_binary(bytes([_STDIN]) + stdin[start : start + _CHUNK])
-        if stdin:
-            talk.send_binary(bytes([_END, _STDIN]))
-        kind, content = talk.recv_data()
-        while kind != ABNF.OPCODE_CLOSE:
-            if content and content[0] in said:
-                said[content[0]] += content[1:]
-            kind, content = talk.recv_data()
-        code, why = _status(bytes(said[_STATUS]))
-    out, err = (said[channel].decode(errors="replace") for channel in (_STDOUT, _STDERR))
-    return ExecResult(code, out, err + why)
-
-
-def _connection(
-    connected: client.ApiClient, url: SplitResult, deadline: Deadline
-) -> TimedConnection:
-    """Our own connection: the client's has no time-out, and asks the environment for proxies."""
-    import ssl  # noqa: PLC0415  slow
-
-    config, tls = connected.configuration, None
-    if url.scheme == "wss":
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if not config.verify_ssl:
-            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        elif config.ssl_ca_cert:
-            tls.load_verify_locations(config.ssl_ca_cert)
-        else:
-            tls.load_default_certs()
-        if config.cert_file:
-            tls.load_cert_chain(config.cert_file, config.key_file)
-    host, port = url.hostname or "", url.port or (443 if tls else 80)
-    doing = f"connecting to the API server at {host}:{port}"
-    return TimedConnection(doing, host, port, deadline, tls, config.tls_server_name)
-
-
-def _exec_address(
-    connected: client.ApiClient, path: str, container: str, command: Sequence[str], *, stdin: bool
-) -> tuple[SplitResult, list[str]]:
-    """The address, and the header that lets us in."""
-    asked = [
-        ("container", container),
-        *(("command", word) for word in command),
-        ("stdin", str(stdin).lower()),
-        ("stdout", "true"),
-        ("stderr", "true"),
-        ("tty", "false"),
-    ]
-    _, url, headers, *_ = connected.param_serialize(
-        "GET", f"{path}/exec", query_params=asked, auth_settings=["BearerToken"]
-    )
-    found = urlsplit(url)
-    let_in = [f"authorization: {headers[key]}" for key in headers if key == "authorization"]
-    return found._replace(scheme={"http": "ws", "https": "wss"}[found.scheme]), let_in
-
-
-def _status(said: bytes) -> tuple[int, str]:
-    """The command's own code; one that could not be started has that of a shell, and why.
-
-    Raises ConnectionError when nothing was said, or that its kubelet was not reached: then nobody
-    knows how the command ended, or whether.
-    """
-    try:
-        status = json.loads(said)
-        if status["status"] == "Success":
-            return 0, ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ConnectionError(0, "the connection ended before the command did") from None
-    try:
-        return int(status["details"]["causes"][0]["message"]), ""
-    except (KeyError, TypeError, ValueError, IndexError):
-        why = str(status.get("message") or "")
-    if any(sign in why for sign in _NOT_REACHED):
-        raise ConnectionError(0, why)
-    return 126, why

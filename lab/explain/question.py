@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import AT, Bracket
@@ -17,20 +17,13 @@ from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect, judge
-from lab.matrix.run import Send, group, probe, retry_order
-from lab.matrix.verdict import GREEN, CellResult, Verdict
+from lab.matrix.run import Send, probe
+from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Hop, Path
 from lab.topology.walk import walk
-
-MOST_CELLS = 48
-"""Of a run's failures so many are walked to learn which machines they have in common."""
-MOST_MACHINES = 16
-"""So many of them are looked at; one takes a few hundredths of a second, over SSH a second."""
-_EACH = 2
-"""Failures of each (source node, target node, family) that come before any other."""
 
 
 def flow_of(cell: Cell) -> Flow:
@@ -43,7 +36,7 @@ def flow_of(cell: Cell) -> Flow:
 def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
     """The machines on the paths, in the Intent's order, and which of their pods are, too."""
     places = {hop.place for path in paths for hop in path.hops}
-    passed = {hop.machine for path in paths for hop in path.hops} | _central(intent)
+    passed = {hop.machine for path in paths for hop in path.hops} | central_machines(intent)
     return {
         machine.name: tuple(pod.name for pod in machine.pods if pod.name in places)
         for machine in intent.everything()
@@ -51,19 +44,10 @@ def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]
     }
 
 
-def _central(intent: Intent) -> set[str]:
+def central_machines(intent: Intent) -> set[str]:
     """The machines that every path hangs on: with a logical network's databases, or an API."""
     plane = intent.control_plane()
     return {name for name in (intent.logical and intent.logical.central, plane) if name}
-
-
-def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
-    """What to look at for many failed cells at once: where most of them pass."""
-    chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
-    paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
-    passes = Counter(name for path in paths for name in path.machines)
-    most = {name for name, _ in passes.most_common(MOST_MACHINES)} | _central(intent)
-    return {name: pods for name, pods in asked(intent, paths).items() if name in most}
 
 
 FEWEST = 3
@@ -356,14 +340,14 @@ def _with_deviations(
     Without a bracket nothing is accused that is not as made.
     """
     if bracket is None:
-        found = _deviating(paths, _compared(compare, _places(paths)))
+        found = _deviating(paths, compare_places(compare, places_of(paths)))
         return explained, [replace(one, hop=-1) for one in found.findings] if found else ()
     path = paths[bracket.way]
-    everywhere = _places([path])
+    everywhere = places_of([path])
     here = [place for place in everywhere if place in bracket.at | bracket.next]
     others: list[Finding] = []
     for places in (here, [place for place in everywhere if place not in here]):
-        differs = deviations(path, _compared(compare, places)) if places else ()
+        differs = deviations(path, compare_places(compare, places)) if places else ()
         causes = [one for one in differs if bracket.allows(one)]
         others += (replace(one, hop=-1) for one in differs if one not in causes)
         if causes:
@@ -379,7 +363,7 @@ def _order(finding: Finding, bracket: Bracket) -> tuple[bool, int, bool]:
     return follows, bracket.rank(finding), finding.kind == DEVIATION
 
 
-def _places(paths: Iterable[Path]) -> list[str]:
+def places_of(paths: Iterable[Path]) -> list[str]:
     """The places that most of the paths pass."""
     passes = Counter(
         place for path in paths for place in dict.fromkeys(hop.place for hop in path.hops)
@@ -387,7 +371,9 @@ def _places(paths: Iterable[Path]) -> list[str]:
     return [place for place, _ in passes.most_common(MOST_PLACES)]
 
 
-def _compared(compare: Compare, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+def compare_places(
+    compare: Compare, places: Sequence[str]
+) -> Mapping[str, Sequence[StateDifference]]:
     """The deviations of the places; none where they cannot be compared."""
     try:
         return compare(places)
@@ -502,116 +488,4 @@ def _is(one: Endpoint, name: str) -> bool:
     plain = one.name.rstrip(".")
     return name.lower().rstrip(".") == plain or (
         host in {plain, one.address} and port in {"", str(one.port)} and one.kind != "nodeport"
-    )
-
-
-MOST_CAUSES = 20_000
-"""So many failures are walked, the most telling first; a thousand take about a second."""
-_EACH_CAUSE = 3
-
-
-def with_causes(
-    results: Sequence[CellResult], intent: Intent, look: Look
-) -> tuple[CellResult, ...]:
-    """The results, those that failed with what is wrong on their paths where something is.
-
-    One look at the machines that most failures pass serves them all; there is none where nothing
-    failed. A lab that cannot be looked at leaves the results as they are.
-
-    Parameters
-    ----------
-    results
-        Of one run, the lab being as it was.
-    intent
-        The lab's, bound to what is known at run time only.
-    look
-        Looks at machines.
-
-    """
-    found = list(results)
-    failed = _failed(found)
-    if not failed:
-        return tuple(results)
-    try:
-        seen = look(of_failures(intent, [found[at].cell for at in failed]))
-    except LabError:
-        return tuple(results)
-    explainer = Explainer(intent, seen)
-    for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
-        works = found[at].expectation.works
-        if findings := explainer.explain(flow_of(found[at].cell), works=works).findings:
-            found[at] = replace(found[at], finding=findings[0])
-    return tuple(found)
-
-
-def _failed(results: Sequence[CellResult]) -> list[int]:
-    """Those without a cause."""
-    return [
-        at
-        for at, one in enumerate(results)
-        if one.verdict not in {*GREEN, "probe-error"} and one.finding is None
-    ]
-
-
-FOLLOW_SECONDS = 4.0
-"""For all failures of a run together; the last one that is followed may take one more."""
-
-
-def with_places(
-    results: Sequence[CellResult],
-    intent: Intent,
-    compare: Compare,
-    follow: Follow,
-    clock: Callable[[], float],
-) -> tuple[CellResult, ...]:
-    """The results, failures without a cause with what is not as made where they are lost.
-
-    One cell after another is followed, while there is time. What is the cause of one is the cause
-    of all of its protocol that pass it; where nothing differs, those between the same nodes get the
-    two points between which they are lost.
-    """
-    found = list(results)
-    failed = _failed(found)
-    if not failed:
-        return tuple(results)
-    order = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
-    paths = {at: walk(intent, flow_of(found[at].cell)) for at in order}
-    compared = _compared(compare, _places(chain(*paths.values())))
-    ends = clock() + FOLLOW_SECONDS
-    for first in order:
-        if clock() > ends:
-            break
-        cell = found[first].cell
-        bracket = follow(cell) if found[first].finding is None else None
-        if bracket is None:
-            continue
-        path = paths[first][bracket.way]
-        causes = [one for one in deviations(path, compared) if bracket.allows(one)]
-        cause = min(causes, key=bracket.rank) if causes else _lost_at(path, bracket)
-        for at, ways in paths.items():
-            other = found[at].cell
-            hops = chain(*(enumerate(way.hops) for way in ways))
-            number = next((number for number, hop in hops if hop.place == cause.place), -1)
-            alike = number >= 0 if causes else group(other) == group(cell)
-            alike = alike and other.protocol == cell.protocol
-            if found[at].finding is None and (alike or at == first):
-                found[at] = replace(found[at], finding=replace(cause, hop=number))
-    return tuple(found)
-
-
-def _lost_at(path: Path, bracket: Bracket) -> Finding:
-    """Where nothing that is known differs, the two points."""
-    number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
-    hop = path.hops[number]
-    return Finding(
-        "lost-here",
-        "",
-        hop.machine,
-        "packets",
-        "an answer as expected",
-        bracket.sentence,
-        "lab capture",
-        "see the logs of the machines there",
-        hop.place,
-        number,
     )

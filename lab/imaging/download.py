@@ -316,8 +316,8 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
             raise BrokenError(
                 doing,
                 f"{answer.message}; {after:,} bytes are there",
-                "repeat the command: it continues from there; 'mirrors' in the inventory can name"
-                " another server",
+                "repeat the command: it continues from there; 'mirrors' in the inventory can name "
+                "another server",
             )
         time.sleep(min(tries, 1))
     part.touch()  # curl writes nothing for an empty file

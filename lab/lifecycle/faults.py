@@ -301,7 +301,7 @@ def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str)
         raise PreflightError(
             doing,
             f"'{fault.asks}' fails on '{node}': {done.stderr.strip() or f'exit code {done.code}'}",
-            "use use another fault, or a kernel and tools that have it; nothing was changed",
+            "use another fault, or a kernel and tools that have it; nothing was changed",
         )
 
 

@@ -147,7 +147,7 @@ def gc(
                 failed.append(f"lab '{item.lab}': {error}")
     if failed:
         raise BrokenError(
-            ("removing what is no longer needed"), "; ".join(failed), "lab gc --yes, again"
+            "removing what is no longer needed", "; ".join(failed), "lab gc --yes, again"
         )
     return GcResult(not request.yes, found, tuple(removed), tuple(left))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
@@ -27,13 +27,14 @@ def read(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
 def follow(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
     """The same, and then what is added to them, as long as the lab runs."""
     seen: dict[str, bytes] = {}
-    while opened.provider.liveness(opened.handle, opened.intent).state == "running":
+    for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
+        if opened.provider.liveness(opened.handle, opened.intent).state != "running":
+            return
         for piece in read(opened, machines):
             before = seen.get(piece.path, b"")
             seen[piece.path] = piece.content
             if new := added(before, piece.content):
                 yield replace(piece, content=new)
-        time.sleep(_EVERY_SECONDS)
 
 
 def added(before: bytes, now: bytes) -> bytes:

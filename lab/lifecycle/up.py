@@ -268,8 +268,8 @@ def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iter
         by = "by SIGTERM" if isinstance(stop, Terminated) else "from the keyboard"
         store.set_status(request.name, "interrupted", f"stopped {by}")
         say(
-            f"stopped {by}: '{request.command}' continues, 'lab down {request.name}' removes what"
-            " there is"
+            f"stopped {by}: '{request.command}' continues, 'lab down {request.name}' removes what "
+            "there is"
         )
         raise
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
@@ -19,6 +18,7 @@ from lab.matrix.run import run
 from lab.matrix.verdict import GREEN, CellResult
 from lab.providers.provider import Machine, Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed
+from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os
 from lab.suites.session import LabSession, SuiteLab
 from lab.topology.intent import Intent
@@ -135,11 +135,10 @@ class HeldLab:
     def _known(self, kind: str, name: str, known: Mapping[str, object]) -> str:
         if name in known:
             return name
-        near = get_close_matches(name, known, n=1)
         raise UsageError(
             f"looking for {kind} '{name}' in lab '{self.name}'",
             "there is none",
-            f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}",
+            did_you_mean(name, known, f"one of {', '.join(known)}"),
         )
 
 

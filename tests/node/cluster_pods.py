@@ -9,8 +9,8 @@ from pathlib import Path
 from node_lab import NodeLab
 
 from lab._deadline import Deadline
-from lab.cluster.api import ExecResult
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
+from lab.cluster.pod_exec import ExecResult
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.responder_config import configuration
 from lab.providers.node.control import NodeControl, build_archive

@@ -139,8 +139,8 @@ class Flannel(Addon):
             for route in machine.routes:
                 if route.asked and ip_network(route.destination).overlaps(pods):
                     return (
-                        f"node '{machine.name}' asks for a route to {route.destination}, which is"
-                        " in the pod range, and flannel sets those routes itself"
+                        f"node '{machine.name}' asks for a route to {route.destination}, which is "
+                        "in the pod range, and flannel sets those routes itself"
                     )
         return ""
 

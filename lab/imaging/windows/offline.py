@@ -158,7 +158,7 @@ def _decode(content: bytes) -> str:
 
 
 def _copy(disk: Path, offset: int, size: int, target: Path, doing: str) -> None:
-    """Copy bytes of a disk in qcow2, as its guest sees it, into a file without holes' content."""
+    """Copy bytes of a disk in qcow2, as its guest sees it, into a sparse raw file."""
     name = str(disk).replace(",", ",,")
     options = f"driver=raw,offset={offset},size={size},file.driver=qcow2"
     where = f"{options},file.file.driver=file,file.file.filename={name}"

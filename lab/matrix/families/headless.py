@@ -53,8 +53,8 @@ FAMILY = CellFamily(
     ends=_ends,
     works=rule(
         "K8S-HEADLESS",
-        "the name of a headless Service resolves to the addresses of its ready pods, and each pod"
-        " has a name in it",
+        "the name of a headless Service resolves to the addresses of its ready pods, and each pod "
+        "has a name in it",
         DNS,
     ),
 )

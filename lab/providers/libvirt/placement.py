@@ -248,8 +248,8 @@ def _allowed(machine: MachineIntent, hosts: Sequence[Capacity]) -> tuple[str, ..
         tags = sorted(set().union(*(host.tags for host in hosts)))
         raise UsageError(
             f"placing machine '{machine.name}'",
-            f"the scenario places it on hypervisor '{wanted}', but the inventory has no such name"
-            " or tag",
+            f"the scenario places it on hypervisor '{wanted}', but the inventory has no such name "
+            "or tag",
             f"one of the hypervisors {', '.join(names)}"
             + (f" or of the tags {', '.join(tags)}" if tags else ""),
         )

@@ -12,7 +12,8 @@ from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfi
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.api import Api, ExecResult, LostError, RefusedError, time, wait_for
+from lab.cluster.api import Api, LostError, RefusedError, time, wait_for
+from lab.cluster.pod_exec import ExecResult
 
 pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

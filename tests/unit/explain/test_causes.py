@@ -10,7 +10,8 @@ from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
-from lab.explain.question import flow_of, with_causes, with_places
+from lab.explain.causes import with_causes, with_places
+from lab.explain.question import flow_of
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell

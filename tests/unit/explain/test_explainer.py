@@ -12,10 +12,11 @@ from seen_machines import lab, neighbour, whole
 
 import lab as lab_package
 from lab._errors import BrokenError
+from lab.explain.causes import of_failures
 from lab.explain.check import kinds
 from lab.explain.explainer import Explainer
 from lab.explain.faults import registry
-from lab.explain.question import asked, flow_of, of_failures
+from lab.explain.question import asked, flow_of
 from lab.facts.node import NodeFacts, Unit
 from lab.facts.translations import Barrier
 from lab.matrix.cell import Cell

@@ -10,7 +10,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.cluster.api import ExecResult
+from lab.cluster.pod_exec import ExecResult
 from lab.providers.node.exec_probes import (
     END_MARK,
     ONE_ADDRESS,

@@ -1,0 +1,159 @@
+"""The causes of a whole run's failures: what is wrong on their paths, or where they are lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from lab._errors import LabError
+from lab.explain.bracket import Bracket
+from lab.explain.explainer import Explainer
+from lab.explain.question import (
+    Compare,
+    Follow,
+    Look,
+    asked,
+    central_machines,
+    compare_places,
+    deviations,
+    flow_of,
+    places_of,
+)
+from lab.facts.difference import StateDifference
+from lab.matrix.cell import Cell
+from lab.matrix.finding import Finding
+from lab.matrix.run import group, retry_order
+from lab.matrix.verdict import GREEN, CellResult
+from lab.topology.intent import Intent
+from lab.topology.path import Path
+from lab.topology.walk import walk
+
+MOST_CELLS = 48
+"""Of a run's failures so many are walked to learn which machines they have in common."""
+MOST_MACHINES = 16
+"""So many of them are looked at; one takes a few hundredths of a second, over SSH a second."""
+_EACH = 2
+"""Failures of each (source node, target node, family) that come before any other."""
+MOST_CAUSES = 20_000
+"""So many failures are walked, the most telling first; a thousand take about a second."""
+_EACH_CAUSE = 3
+
+
+def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
+    """What to look at for many failed cells at once: where most of them pass."""
+    chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
+    paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
+    passes = Counter(name for path in paths for name in path.machines)
+    most = {name for name, _ in passes.most_common(MOST_MACHINES)} | central_machines(intent)
+    return {name: pods for name, pods in asked(intent, paths).items() if name in most}
+
+
+def with_causes(
+    results: Sequence[CellResult], intent: Intent, look: Look
+) -> tuple[CellResult, ...]:
+    """The results, those that failed with what is wrong on their paths where something is.
+
+    One look at the machines that most failures pass serves them all; there is none where nothing
+    failed. A lab that cannot be looked at leaves the results as they are.
+
+    Parameters
+    ----------
+    results
+        Of one run, the lab being as it was.
+    intent
+        The lab's, bound to what is known at run time only.
+    look
+        Looks at machines.
+
+    """
+    found = list(results)
+    failed = _failed(found)
+    if not failed:
+        return tuple(results)
+    try:
+        seen = look(of_failures(intent, [found[at].cell for at in failed]))
+    except LabError:
+        return tuple(results)
+    explainer = Explainer(intent, seen)
+    for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
+        works = found[at].expectation.works
+        if findings := explainer.explain(flow_of(found[at].cell), works=works).findings:
+            found[at] = replace(found[at], finding=findings[0])
+    return tuple(found)
+
+
+def _failed(results: Sequence[CellResult]) -> list[int]:
+    """Those without a cause."""
+    return [
+        at
+        for at, one in enumerate(results)
+        if one.verdict not in {*GREEN, "probe-error"} and one.finding is None
+    ]
+
+
+FOLLOW_SECONDS = 4.0
+"""For all failures of a run together; the last one that is followed may take one more."""
+
+
+def with_places(
+    results: Sequence[CellResult],
+    intent: Intent,
+    compare: Compare,
+    follow: Follow,
+    clock: Callable[[], float],
+) -> tuple[CellResult, ...]:
+    """The results, failures without a cause with what is not as made where they are lost.
+
+    One cell after another is followed, while there is time. What is the cause of one is the cause
+    of all of its protocol that pass it; where nothing differs, those between the same nodes get the
+    two points between which they are lost.
+    """
+    found = list(results)
+    failed = _failed(found)
+    if not failed:
+        return tuple(results)
+    order = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
+    paths = {at: walk(intent, flow_of(found[at].cell)) for at in order}
+    compared: Mapping[str, Sequence[StateDifference]] | None = None
+    ends = clock() + FOLLOW_SECONDS
+    for first in order:
+        if clock() > ends:
+            break
+        cell = found[first].cell
+        bracket = follow(cell) if found[first].finding is None else None
+        if bracket is None:
+            continue
+        if compared is None:
+            compared = compare_places(compare, places_of(chain(*paths.values())))
+        path = paths[first][bracket.way]
+        causes = [one for one in deviations(path, compared) if bracket.allows(one)]
+        cause = min(causes, key=bracket.rank) if causes else _lost_at(path, bracket)
+        for at, ways in paths.items():
+            other = found[at].cell
+            hops = chain(*(enumerate(way.hops) for way in ways))
+            number = next((number for number, hop in hops if hop.place == cause.place), -1)
+            alike = number >= 0 if causes else group(other) == group(cell)
+            alike = alike and other.protocol == cell.protocol
+            if found[at].finding is None and (alike or at == first):
+                found[at] = replace(found[at], finding=replace(cause, hop=number))
+    return tuple(found)
+
+
+def _lost_at(path: Path, bracket: Bracket) -> Finding:
+    """Where nothing that is known differs, the two points."""
+    number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
+    hop = path.hops[number]
+    return Finding(
+        "lost-here",
+        "",
+        hop.machine,
+        "packets",
+        "an answer as expected",
+        bracket.sentence,
+        "lab capture",
+        "see the logs of the machines there",
+        hop.place,
+        number,
+    )

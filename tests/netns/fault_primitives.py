@@ -1,0 +1,392 @@
+"""Single faults, each one thing done to one place of a lab on namespaces, drawn at random."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lab._deadline import Deadline
+from lab.lifecycle.session import OpenLab
+from lab.topology.intent import MachineIntent, Pod
+from lab.topology.routing import bare
+
+RESTART = "restart what answers"
+"""Undoes what was done to a socket: no command can."""
+
+
+@dataclass(frozen=True)
+class RandomFault:
+    """One thing done to one place, how it is undone, and what names it."""
+
+    place: str
+    machine: str
+    names: tuple[str, ...]
+    """Parts of the object's name, as any tool prints it; one of them must be said."""
+    do: str
+    undo: str
+    later: bool = False
+    """Whether packets go on, changed, and are lost elsewhere."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.do}"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A random place of a lab; ``pod`` is None for the machine itself."""
+
+    opened: OpenLab
+    rng: random.Random
+    machine: MachineIntent
+    pod: Pod | None
+
+    @property
+    def place(self) -> str:
+        return self.pod.name if self.pod else self.machine.name
+
+    def fault(self, names: str, do: str, undo: str, *, later: bool = False) -> RandomFault:
+        """``names``: alternatives, with | between."""
+        return RandomFault(self.place, self.machine.name, tuple(names.split("|")), do, undo, later)
+
+    def read(self, command: str) -> str:
+        machine = self.opened.provider.machine(self.opened.handle, self.opened.intent, self.place)
+        return machine.run(("sh", "-c", command), Deadline(30)).stdout
+
+    def other_pod(self) -> Pod:
+        pods = [one for each in self.opened.intent.machines for one in each.pods]
+        return self.rng.choice([one for one in pods if one != self.pod])
+
+
+Make = Callable[[Site], RandomFault | None]
+
+
+def _saved(site: Site, path: str) -> str:
+    return f"/run/saved-{site.place}-{path.replace('/', '-')}"
+
+
+def _table(site: Site) -> RandomFault:
+    rng = site.rng
+    name = f"{rng.choice(('site', 'audit', 'zone'))}{rng.randrange(100)}"
+    family = rng.choice(("ip", "inet"))
+    hooks = ("input", "output") if site.pod else ("prerouting", "input", "forward", "postrouting")
+    hook, verdict = rng.choice(hooks), rng.choice(("drop", "reject"))
+    if hook in {"prerouting", "postrouting"}:
+        verdict = "drop"
+    rules = (
+        f"meta l4proto {rng.choice(('tcp', 'udp'))} {verdict}",
+        f"{rng.choice(('tcp', 'udp'))} dport {{ 53, 8080, 4789 }} {verdict}",
+        f"ip length > {rng.choice((100, 500))} drop",
+        f"ip saddr @peers {verdict}",
+        f"ip daddr {bare(site.other_pod().address)} {verdict}",
+        "meta l4proto vmap { tcp : drop, udp : drop }",
+        "ct state new drop",
+        "ct state established drop",
+        "@th,16,16 8080 drop",
+        "fib daddr type local drop",
+        "meta length 100-70000 drop",
+        "tcp flags syn / syn,ack drop",
+        "",  # the chain's policy drops all
+    )
+    rule = rng.choice(rules)
+    policy = "accept" if rule else "drop"
+    script = (
+        f"table {family} {name} {{ set peers {{ type ipv4_addr; flags interval; "
+        f"elements = {{ 10.0.0.0/8, 192.168.0.0/16 }}; }}; chain c {{ type filter hook {hook} "
+        f"priority {rng.choice((-310, -150, -5, 0, 50))}; policy {policy}; {rule}; }}; }}"
+    )
+    return site.fault(f"{family} {name}", f"nft '{script}'", f"nft delete table {family} {name}")
+
+
+def _changing_table(site: Site) -> RandomFault:
+    """A table that does not drop: the packets go on, changed."""
+    rng, name = site.rng, f"nat{site.rng.randrange(100)}"
+    inside = "output" if site.pod else "prerouting"
+    hook, rule = rng.choice(
+        (
+            ("nat hook postrouting priority 90", "masquerade"),
+            ("nat hook postrouting priority 90", f"snat to {bare(site.other_pod().address)}"),
+            ("nat hook postrouting priority 90", "snat to 192.0.2.77"),
+            (f"nat hook {inside} priority -110", "tcp dport 8080 dnat to 192.0.2.78"),
+            (f"nat hook {inside} priority -110", "udp dport { 53, 8080 } redirect to :9"),
+            (f"filter hook {inside} priority -300", "meta l4proto { tcp, udp } notrack"),
+            ("filter hook postrouting priority 300", "ip ttl set 1"),
+            ("filter hook postrouting priority 300", "tcp flags syn tcp option maxseg set 8"),
+        )
+    )
+    script = f"table ip {name} {{ chain c {{ type {hook}; {rule}; }}; }}"
+    return site.fault(f"ip {name}", f"nft '{script}'", f"nft delete table ip {name}", later=True)
+
+
+def _own_rule(site: Site) -> RandomFault | None:
+    """Something done to a rule of the lab's own."""
+    chains: list[tuple[str, str, str, str]] = []
+    table = chain = ""
+    for line in site.read("nft -a list ruleset").splitlines():
+        if found := re.match(r"table (\S+ \S+) \{", line):
+            table = found[1]
+        elif found := re.match(r"\tchain (\S+) \{", line):
+            chain = found[1]
+        elif chain and (found := re.match(r"\t\t(.+) # handle (\d+)$", line)):
+            chains.append((table, chain, found[1], found[2]))
+        elif line == "\t}":
+            chain = ""
+    if not chains:
+        return None
+    table, chain, rule, handle = site.rng.choice(chains)
+    at = f"{table} {chain}"
+    what = site.rng.choice(("delete", "drop", "change", "last"))
+    quoted = rule.replace("'", "'\\''")
+    changed = re.sub(r"(accept|return|masquerade.*|dnat .*|(?:goto|jump) \S+)$", "drop", quoted)
+    do = {
+        "delete": f"nft delete rule {at} handle {handle}",
+        "drop": f"nft insert rule {at} meta l4proto {site.rng.choice(('tcp', 'udp'))} drop",
+        "change": f"nft replace rule {at} handle {handle} '{changed}'",
+        "last": f"nft add rule {at} '{quoted}' && nft delete rule {at} handle {handle}",
+    }[what]
+    saved = _saved(site, "nft")
+    names = {chain, *re.findall(r"\d+\.\d+\.\d+\.\d+", rule)}
+    names |= {*re.findall(r"(?:goto|jump) (\S+)", rule)}
+    return site.fault(
+        "|".join(names),
+        f"nft list ruleset > {saved}; {do}",
+        f"(echo flush ruleset; cat {saved}) | nft -f -",
+        later=True,
+    )
+
+
+def _policy_route(site: Site) -> RandomFault:
+    table, rng = site.rng.randrange(70, 90), site.rng
+    kind = rng.choice(("blackhole", "unreachable", "prohibit"))
+    own = f"from {bare(site.pod.address)}" if site.pod else "from 10.0.0.0/8"
+    select = rng.choice(
+        ("from all", "from all ipproto udp", "from all ipproto tcp", own, "from all fwmark 0x77",
+         "from all dport 8080", "from all sport 8080")
+    )  # fmt: skip
+    hook = "output" if site.pod else "prerouting"
+    marks = (
+        f" && nft 'table ip mark{table} {{ chain c {{ type filter hook {hook} priority -150; "
+        "meta mark set 0x77; }; }'"
+        if "fwmark" in select
+        else ""
+    )
+    unmark = f"; nft delete table ip mark{table}" if marks else ""
+    return site.fault(
+        f"rule {table}|table {table}|mark{table}",
+        f"ip route add {kind} default table {table} && ip rule add {select} priority {table} "
+        f"lookup {table}{marks}",
+        f"ip rule delete priority {table}; ip route flush table {table}{unmark}",
+    )
+
+
+def _route(site: Site) -> RandomFault:
+    target = bare(site.other_pod().address)
+    what = site.rng.choice(("blackhole", "unreachable", "prohibit", "throw"))
+    wide = f"{target}/32" if site.rng.random() < 0.5 else f"{target.rsplit('.', 1)[0]}.0/25"
+    if what == "throw":
+        return site.fault(
+            wide.removesuffix("/32"), f"ip route add {wide} dev lo", f"ip route delete {wide}"
+        )
+    return site.fault(
+        wide.removesuffix("/32"), f"ip route add {what} {wide}", f"ip route delete {what} {wide}"
+    )
+
+
+def _default_route(site: Site) -> RandomFault | None:
+    line = site.read("ip route show default").strip().partition("\n")[0].strip()
+    if not line or site.pod is None:
+        return None
+    return site.fault("default|way out|route to", "ip route delete default", f"ip route add {line}")
+
+
+def _xfrm(site: Site) -> RandomFault:
+    way = site.rng.choice(("in", "out") if site.pod else ("in", "out", "fwd"))
+    what = f"dir {way} src 0.0.0.0/0 dst 0.0.0.0/0 proto {site.rng.choice(('tcp', 'udp'))}"
+    return site.fault(
+        "xfrm policy", f"ip xfrm policy add {what} action block", f"ip xfrm policy delete {what}"
+    )
+
+
+def _setting(site: Site) -> RandomFault:
+    of_pod = (
+        ("ip_default_ttl", "1"), ("ip_local_port_range", "8080 8080"),
+        ("conf/all/arp_ignore", "8"), ("conf/eth0/arp_ignore", "8"),
+        ("conf/eth0/disable_policy", "1"), ("conf/all/rp_filter", "1"),
+        ("neigh/eth0/mcast_solicit", "0"), ("icmp_echo_ignore_all", "1"),
+        ("tcp_rmem", "256 256 256"), ("conf/all/drop_unicast_in_l2_multicast", "1"),
+        ("ipfrag_high_thresh", "0"),
+    )  # fmt: skip
+    of_node = (
+        ("ip_default_ttl", "1"), ("conf/all/rp_filter", "1"), ("conf/all/forwarding", "0"),
+        ("conf/all/route_localnet", "0"), ("icmp_echo_ignore_all", "1"),
+        ("conf/all/arp_ignore", "8"), ("conf/eth0/arp_ignore", "8"), ("conf/eth0/forwarding", "0"),
+        ("conf/all/arp_filter", "1"), ("ipfrag_high_thresh", "0"),
+    )  # fmt: skip
+    key, value = site.rng.choice(of_pod if site.pod else of_node)
+    path = f"/proc/sys/net/ipv4/{key}"
+    saved = _saved(site, key)
+    return site.fault(
+        f"{key.rpartition('/')[2].removesuffix('ing')}|ip_forward",
+        f"cat {path} > {saved} && echo '{value}' > {path}", f"cat {saved} > {path}",
+        later=key == "ip_default_ttl",
+    )  # fmt: skip
+
+
+def _port(site: Site) -> RandomFault | None:
+    if site.pod or site.machine.bridge is None or not site.machine.pods:
+        return None
+    port = site.rng.choice(site.machine.pods).port
+    flag, back = site.rng.choice(
+        (
+            ("isolated on", "isolated off"),
+            ("state 4", "state 3"),
+            ("state 0", "state 3"),
+            ("learning off flood off", "learning on flood on"),
+            ("bcast_flood off", "bcast_flood on"),
+            ("neigh_suppress on", "neigh_suppress off"),
+            ("locked on learning off", "locked off learning on"),
+        )
+    )
+    put = f"ip link set dev {port} type bridge_slave"
+    return site.fault(port, f"{put} {flag}", f"{put} {back}")
+
+
+def _queue(site: Site) -> RandomFault | None:
+    if site.pod is None and not site.machine.pods:
+        return None
+    device = "eth0" if site.pod else site.rng.choice(site.machine.pods).port
+    what = site.rng.choice(
+        ("tbf rate 8bit burst 10 limit 10", "tbf rate 800bit burst 60 limit 100", "bfifo limit 1",
+         "pfifo limit 0")
+    )  # fmt: skip
+    return site.fault(
+        f"queue root of {device}|{device}", f"tc qdisc add dev {device} root {what}",
+        f"tc qdisc delete dev {device} root",
+    )  # fmt: skip
+
+
+def _link(site: Site) -> RandomFault | None:
+    """An attribute of a link."""
+    machine = site.machine
+    devices = ["eth0"] if site.pod else [one.port for one in machine.pods]
+    devices += [] if site.pod or machine.bridge is None else [machine.bridge.name]
+    devices += [] if site.pod or machine.tunnel is None else [machine.tunnel.name]
+    device = site.rng.choice(devices)
+    mtu = site.read(f"cat /sys/class/net/{device}/mtu").strip()
+    mac = site.read(f"cat /sys/class/net/{device}/address").strip()
+    put = f"ip link set dev {device}"
+    do, undo = site.rng.choice(
+        (
+            (f"{put} mtu {site.rng.choice((100, 500, 1000))}", f"{put} mtu {mtu}"),
+            (f"{put} arp off", f"{put} arp on"),
+            (f"{put} address 02:00:00:00:00:77", f"{put} address {mac}"),
+            (f"{put} down", f"{put} up"),
+        )
+    )
+    if do.endswith("down") and device not in {one.port for one in machine.pods}:
+        return None  # its routes would be gone, too
+    return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo)
+
+
+def _tunnel(site: Site) -> RandomFault | None:
+    tunnel = site.machine.tunnel
+    shown = site.read("ip -details link show type vxlan")
+    if (
+        site.pod
+        or tunnel is None
+        or not (found := re.search(r"vxlan id (\d+) .*?dev (\S+)", shown))
+    ):
+        return None
+    put = f"ip link set dev {tunnel.name} type vxlan id {found[1]}"
+    what, back = site.rng.choice((("dev lo", f"dev {found[2]}"), ("ttl 1", "ttl auto")))
+    return site.fault(tunnel.name, f"{put} {what}", f"{put} {back}")
+
+
+def _neighbour(site: Site) -> RandomFault | None:
+    """A wrong and lasting entry for somebody who is asked: the gateway, or a pod of the machine."""
+    if site.pod:
+        found = re.search(r"via (\S+) dev (\S+)", site.read("ip route show default"))
+        if not found:
+            return None
+        address, device = found[1], found[2]
+    else:
+        if site.machine.bridge is None or not site.machine.pods:
+            return None
+        device = site.machine.bridge.name
+        address = bare(site.rng.choice(site.machine.pods).address)
+    at = f"{address} dev {device}"
+    return site.fault(
+        f"neighbour {address}", f"ip neighbour replace {at} lladdr 02:00:00:00:00:99 nud permanent",
+        f"ip neighbour delete {at}", later=True,
+    )  # fmt: skip
+
+
+def _netmask(site: Site) -> RandomFault | None:
+    shown = site.read("ip -4 -oneline address show dev eth0; ip route show default")
+    found = re.search(r"inet (\d+\.\d+\.\d+\.\d+)/(\d+)", shown)
+    way = re.search(r"default .*", shown)
+    if site.pod is None or not found or not way or found[2] == "32":
+        return None
+    wrong = site.rng.choice((8, 12, 30))
+    new, old = f"{found[1]}/{wrong}", f"{found[1]}/{found[2]}"
+    again = f"ip route replace {way[0].strip()} onlink"
+    plain = f"ip route replace {way[0].strip()}"
+    change = "ip address add {} brd + dev eth0; ip address delete {} dev eth0; {}"
+    return site.fault(
+        f"{new}|{old}", change.format(new, old, again),
+        change.format(old, new, plain).replace(" brd +", ""),
+    )  # fmt: skip
+
+
+def _resolver(site: Site) -> RandomFault | None:
+    if site.pod is None or not site.pod.resolver:
+        return None
+    change = site.rng.choice(
+        ("s/nameserver .*/nameserver 192.0.2.9/", "s/ndots:5/ndots:0/", "/search/d",
+         "s/search .*/search example.org/", "/nameserver/d")
+    )  # fmt: skip
+    saved = _saved(site, "resolver")
+    return site.fault(
+        "resolv|DNS server",
+        f"cp /etc/resolv.conf {saved}; sed '{change}' {saved} > /etc/resolv.conf",
+        f"cat {saved} > /etc/resolv.conf",
+    )
+
+
+def _socket(site: Site) -> RandomFault | None:
+    port = site.rng.choice(re.findall(r":(\d+) ", site.read("ss -H -l -n -t")) or [""])
+    if not port:
+        return None
+    kill = f"ss -K state listening sport = :{port}"
+    return site.fault(
+        f":{port}|socket", f"{kill} && ! ss -H -l -n -t | grep -q ':{port} '", RESTART
+    )
+
+
+PRIMITIVES: Sequence[Make] = (
+    *(_table, _table, _table, _changing_table, _changing_table, _own_rule, _own_rule),
+    *(
+        _policy_route,
+        _policy_route,
+        _route,
+        _default_route,
+        _xfrm,
+        _setting,
+        _setting,
+        _port,
+        _port,
+    ),
+    *(_queue, _link, _link, _tunnel, _neighbour, _netmask, _resolver, _socket),
+)
+
+
+def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
+    """One fault at a random place of the lab."""
+    there = [one for one in opened.intent.machines if one.pods]
+    while True:
+        machine = rng.choice(there)
+        pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
+        found = rng.choice(PRIMITIVES)(Site(opened, rng, machine, pod))
+        if found is not None:
+            return found
