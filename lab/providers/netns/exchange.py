@@ -72,6 +72,7 @@ class InFlight:
         "mask",
         "phase",
         "probe",
+        "rounds",
         "sock",
         "sources",
         "status",
@@ -86,6 +87,8 @@ class InFlight:
         self.mask = 0
         """The events that epoll watches; 0 before the socket is registered."""
         self.deadline = 0.0
+        self.rounds = 1
+        """Rounds of datagrams begun; each has the whole timeout."""
         self.began = 0.0
         """When the first packet was sent, by ``perf_counter``; 0 before."""
         self.phase = "start"
@@ -299,6 +302,7 @@ def _echo(flight: InFlight, open_: Open) -> Steps:
     sock = _open_datagrams(flight, open_)
     small = flight.probe.size == "small"
     for place, sent in enumerate(talk.rounds):
+        flight.rounds = place + 1
         _send_all(sock, sent)
         flight.phase = "answer"
         try:

@@ -268,7 +268,10 @@ class _Loop:
 
     def _advance(self, flight: InFlight, *, expired: bool) -> None:
         try:
+            rounds = flight.rounds
             mask = flight.steps.throw(Expired()) if expired else next(flight.steps)
+            if flight.rounds != rounds:
+                self._set_deadline(flight)
             if mask != flight.mask:
                 self._watch(flight, mask)
         except StopIteration:
@@ -297,9 +300,12 @@ class _Loop:
         sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         flight.sock = sock
         self._bind(sock, source)
+        self._set_deadline(flight)
+        return sock
+
+    def _set_deadline(self, flight: InFlight) -> None:
         flight.deadline = self._clock.seconds + self._timeout
         self._deadlines.append((flight.deadline, flight))
-        return sock
 
     def _bind(self, sock: socket.socket, source: str) -> None:
         for port in self._ports.of(source, _PORTS_TRIED):

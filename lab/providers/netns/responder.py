@@ -157,7 +157,8 @@ BYTES_LIMIT = 256 << 20
 BACKLOG = 4_096
 """The kernel's own bound (somaxconn) on kernels since 5.4."""
 UDP_BUFFER_BYTES = 4 << 20
-"""Receive buffer asked for, so that a burst at one endpoint is not lost. Root gets it whole."""
+"""Buffers asked for, so that neither a burst at one endpoint nor the answers to it are lost. Root
+gets them whole."""
 
 _CHUNK = 65_536
 _SMALL = 16_384
@@ -420,7 +421,9 @@ NETNS_DIRECTORY = "/run/netns"
 DNS_PORT = 53
 _DATAGRAM = socket.SOCK_DGRAM
 _MORE_DESCRIPTORS = 2 * CONNECTIONS_LIMIT
-_SO_RCVBUFFORCE = 33
+_BUFFERS = ((33, socket.SO_RCVBUF), (32, socket.SO_SNDBUF))
+"""SO_RCVBUFFORCE and SO_SNDBUFFORCE of asm-generic/socket.h, each with the option of a plain
+user, who gets as much as the machine's rmem_max and wmem_max allow."""
 _DEFER_SECONDS = 5
 """The kernel withholds a silent client this long; its timers round it up."""
 
@@ -524,10 +527,11 @@ def _stream(endpoint: AnsweringNamespace, port: int) -> socket.socket:
 def _datagrams(endpoint: AnsweringNamespace, port: int) -> socket.socket:
     sock = _bound(endpoint, socket.SOCK_DGRAM, port)
     sock.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, UDP_BUFFER_BYTES)
-    except PermissionError:  # a plain user's holder: as much as the machine's rmem_max allows
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UDP_BUFFER_BYTES)
+    for forced, allowed in _BUFFERS:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, UDP_BUFFER_BYTES)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, allowed, UDP_BUFFER_BYTES)
     return sock
 
 

@@ -153,6 +153,25 @@ def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch: pytest.MonkeyP
     assert {one.status for one in outcomes.values()} == {"ok"}
 
 
+def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy answers the first late; the second is not lost for that."""
+    now = 0.0
+
+    def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
+        nonlocal now
+        open_(flight, socket.SOCK_DGRAM)
+        for flight.rounds in (1, 2):
+            for _ in range(14):
+                now += 0.05
+                yield EPOLLOUT
+
+    monkeypatch.setattr(prober, "monotonic", lambda: now)
+    monkeypatch.setattr(prober, "exchange_steps", steps)
+    probes = [Probe(0, "a", "udp", "large", "127.0.0.1", 9, 1500)]
+    outcomes = prober.probe(lambda _: None, probes, ProbeSettings(1.0, 8), lambda _: None)
+    assert outcomes[0].status == "ok"
+
+
 def test_another_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = probed(monkeypatch, count=4, shortage=errno.ECONNREFUSED, times=1)
     assert outcomes[3].status == "refused"
