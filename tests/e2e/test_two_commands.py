@@ -7,33 +7,37 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
 
 from lab.scenario.loader import shipped
 
-MOST_FLAKY = {"ovn": 3}
-"""Open vSwitch in user space loses a datagram when its thread does not run for a moment, as on a
-machine that runs other tests too; a cell that a second attempt shows to work is flaky then."""
-
 
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
+    """A datagram may be lost while the machine is busy with other tests, but not twice."""
     lab.run("up", scenario)
-    done = lab.run("test", scenario, "--json", code=None)
-    result = json.loads(done.stdout)
+    result = tested(lab, scenario)
+    if result["counts"]["verdicts"]["flaky"]:
+        result = tested(lab, scenario)
     expected = {"pass", "known-limit"}
-    others = [cell for cell in result["cells"] if cell["verdict"] not in expected]
-    flaky = [cell for cell in others if cell["verdict"] == "flaky"]
-    assert others == flaky[: MOST_FLAKY.get(scenario, 0)]
-    assert done.returncode == (1 if flaky else 0), done.stderr
-    assert set(result["counts"]["verdicts"]) >= {"pass", "known-limit"}
-    assert result["counts"]["verdicts"]["pass"] > 500
-    assert result["counts"]["verdicts"]["known-limit"] > 0
-    assert sum(result["counts"]["verdicts"].values()) == len(result["cells"])
+    assert [cell for cell in result["cells"] if cell["verdict"] not in expected] == []
+    verdicts = result["counts"]["verdicts"]
+    assert verdicts["pass"] > 500
+    assert verdicts["known-limit"] > 0
+    assert sum(verdicts.values()) == len(result["cells"])
     lab.run("down", scenario)
     assert_nothing_is_left(lab.state)
+
+
+def tested(lab: Lab, scenario: str) -> dict[str, Any]:
+    """The result of a run; flaky cells, and only those, make it exit with 1."""
+    done = lab.run("test", scenario, "--json", code=None)
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (1 if result["counts"]["verdicts"]["flaky"] else 0), done.stderr
+    return result
 
 
 def test_first_line_names_the_provider_and_what_is_emulated(lab: Lab) -> None:
