@@ -73,6 +73,7 @@ class Node:
     medium: str = "D:\\"
     has_address: bool = True
     clock_off: timedelta = timedelta(0)
+    evaluation: int | None = None
     there: set[str] = field(default_factory=set)
     """Files, by their paths."""
     texts: dict[str, str] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class Node:
             "revision": self.revision,
             "computer": "WIN1",
             "clock": f"{datetime.now(UTC) + self.clock_off:%Y-%m-%dT%H:%M:%SZ}",
+            "evaluation": self.evaluation,
             "address": self.has_address,
             "medium": self.medium,
             "there": [path for path in given["paths"] if self._is_there(path)],

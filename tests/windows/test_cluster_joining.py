@@ -226,6 +226,25 @@ def test_node_that_is_not_ready_to_begin_says_what_is_missing(
     assert node.changed == []
 
 
+@pytest.mark.parametrize(
+    ("minutes", "said"),
+    [
+        (2 * 24 * 60 + 59, "win1: its evaluation of Windows ends in 48 hours"),
+        (0, "win1: its evaluation of Windows has ended"),
+        (10 * 24 * 60, ""),
+        (None, ""),
+    ],
+)
+def test_an_evaluation_that_ends_soon_is_warned_of(
+    minutes: int | None, said: str, node: Node, short_way: Way, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node.evaluation = minutes
+    through(short_way())
+    heard = capsys.readouterr().err
+    assert said in heard
+    assert ("evaluation" in heard) == bool(said)
+
+
 def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
     node: Node, way: Way
 ) -> None:

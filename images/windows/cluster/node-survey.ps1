@@ -1,6 +1,7 @@
 # Says what the node is, and what of an earlier life is on it; changes nothing.
 # Facts: build, revision, computer, address (whether it has it), medium (its root), there (which of
-# the paths), networks (of HNS), registered (services of a node).
+# the paths), networks (of HNS), registered (services of a node), evaluation (minutes that are left
+# of it; null where Windows is no evaluation, or does not say).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -18,6 +19,21 @@ $shape = @{
 
 $current = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
 
+# Microsoft's reference, class SoftwareLicensingProduct: GracePeriodRemaining is in minutes.
+function Get-EvaluationMinutes {
+    [OutputType([object])]
+    param([Parameter(Mandatory)] [string]$Edition)
+    if ($Edition -notlike '*Eval') { return $null }
+    $query = @{
+        ClassName = 'SoftwareLicensingProduct'
+        Filter = "Name LIKE 'Windows%' AND PartialProductKey IS NOT NULL"
+        ErrorAction = 'SilentlyContinue'
+    }
+    $licence = @(Get-CimInstance @query)
+    if ($licence.Count -eq 0) { return $null }
+    return [long]$licence[0].GracePeriodRemaining
+}
+
 exit (Invoke-Step -Name 'node-survey' -Settings $Settings -Shape $shape -Body {
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         $read = Get-ItemProperty -LiteralPath $current
@@ -29,6 +45,7 @@ exit (Invoke-Step -Name 'node-survey' -Settings $Settings -Shape $shape -Body {
             revision = [int]$read.UBR
             computer = [string]$env:COMPUTERNAME
             clock = (Get-Date).ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ')
+            evaluation = Get-EvaluationMinutes -Edition ([string]$read.EditionID)
             address = [bool](Get-AddressIndex -Address $Given.address)
             medium = Find-Medium -Label $Given.label
             there = @($Given.paths | Where-Object -FilterScript { Test-Path -LiteralPath $_ })

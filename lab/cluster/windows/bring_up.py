@@ -18,6 +18,7 @@ from lab.cluster.windows import paths, steps
 from lab.cluster.windows.join_checks import (
     WindowsObserved,
     check_source_vip,
+    evaluation_ending,
     leftovers,
     network_prefixes,
     seconds_off,
@@ -277,6 +278,8 @@ class WindowsBringUp:
                 doing, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
             )
         say(f"{name}: Windows build {self.seen}")
+        if warning := evaluation_ending(facts.get("evaluation")):
+            say(f"{name}: {warning}")
 
     def _earlier_life(self) -> None:
         """Clean up after a node that was deleted, or whose way in was cut off."""

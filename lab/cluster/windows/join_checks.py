@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from lab._errors import BrokenError
+from lab._log import quantity
 from lab.cluster import rules
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
@@ -181,6 +182,25 @@ def seconds_off(clock: str, earliest: float, latest: float) -> int:
     moment = datetime.fromisoformat(clock).timestamp()
     off = max(earliest - moment, moment - latest)
     return int(off) if off > CLOCK_SECONDS else 0
+
+
+EVALUATION_DAYS = 3
+"""An evaluation that has fewer days left is worth a word. One that is not activated lasts 10 days
+(Microsoft Evaluation Center); after that WLMS shuts Windows down every hour."""
+
+
+def evaluation_ending(minutes: int | None) -> str:
+    """The warning for an evaluation with this many minutes left; empty if there is time. Pure.
+
+    ``minutes`` is None where Windows is no evaluation, or does not say.
+    """
+    if minutes is None or minutes >= EVALUATION_DAYS * 24 * 60:
+        return ""
+    left = f"ends in {quantity(minutes // 60, 'hour')}" if minutes > 0 else "has ended"
+    return (
+        f"its evaluation of Windows {left}; after that it shuts down every hour: "
+        "'lab down' and 'lab up' make a clone with an evaluation of its own"
+    )
 
 
 def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
