@@ -39,6 +39,7 @@ def command(
     Machines are network namespaces on this machine, unless the inventory has hypervisors: see
     "lab inventory --help".
     """
+    from lab.cli.plan import step_lines
     from lab.lifecycle import api
 
     prepared = api.prepare(api.LabRequest(scenario, name, provider, only, rules_off, pods))
@@ -49,8 +50,9 @@ def command(
         decisions = api.preview(prepared)
         if as_json:
             echo_json(decisions)
-        for decision in () if as_json else decisions:
-            echo(f"{decision.step}: {decision.action}, {decision.why}")
+        else:
+            for line in step_lines(decisions):
+                echo(line)
         return
     result = api.bring_up(prepared, say)
     if as_json:

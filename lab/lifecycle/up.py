@@ -274,7 +274,7 @@ def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iter
         raise
 
 
-NOT_DONE = "not done yet"
+NOT_DONE = "new"
 """Why a step runs for the first time."""
 
 
@@ -306,9 +306,9 @@ def decide(
         if not reason and name == liveness.again_from:
             reason = f"the lab is {liveness.state}: {liveness.detail}"
         own = reason or _reason(steps_done.get(name), wanted_digest)
-        decisions.append(Decision(name, "run" if own else "skip", own or "done, nothing changed"))
+        decisions.append(Decision(name, "run" if own else "skip", own or "unchanged"))
         if own and not reason:
-            reason = f"depends on step '{name}', which runs"
+            reason = f"follows '{name}'"
     return decisions
 
 

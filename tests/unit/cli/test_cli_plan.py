@@ -20,10 +20,10 @@ def test_a_reason_of_many_lines_is_told_once() -> None:
 
 
 def test_a_reason_of_one_line_is_told_of_every_step() -> None:
-    decisions = [Decision(step, "run", "not done yet") for step in ("holder", "ready")]
+    decisions = [Decision(step, "run", "new") for step in ("holder", "ready")]
     assert list(step_lines(decisions)) == [
-        "  holder  run   not done yet",
-        "  ready   run   not done yet",
+        "  holder  run   new",
+        "  ready   run   new",
     ]
 
 

@@ -15,21 +15,21 @@ ALL = {"holder": "1", "network": "2", "services": "3"}
 @pytest.mark.parametrize(
     ("done", "liveness", "actions", "whys"),
     [
-        pytest.param(ALL, RUNNING, "skip skip skip", {"holder": "nothing changed"}, id="all-done"),
-        pytest.param({}, ABSENT, "run run run", {"holder": "not done yet"}, id="new"),
-        pytest.param({}, RUNNING, "run run run", {"holder": "not done yet"}, id="killed-in-first"),
+        pytest.param(ALL, RUNNING, "skip skip skip", {"holder": "unchanged"}, id="all-done"),
+        pytest.param({}, ABSENT, "run run run", {"holder": "new"}, id="new"),
+        pytest.param({}, RUNNING, "run run run", {"holder": "new"}, id="killed-in-first"),
         pytest.param(
             {"holder": "1"},
             RUNNING,
             "skip run run",
-            {"network": "not done yet", "services": "depends on step 'network'"},
+            {"network": "new", "services": "follows 'network'"},
             id="killed-in-second",
         ),
         pytest.param(
             {**ALL, "network": "old"},
             RUNNING,
             "skip run run",
-            {"network": "has changed", "services": "depends on step 'network', which runs"},
+            {"network": "has changed", "services": "follows 'network'"},
             id="second-changed",
         ),
         pytest.param(
