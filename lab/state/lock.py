@@ -125,7 +125,7 @@ def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str
                 say(f"waiting for {found!r}")
         return found
 
-    doing = f"locking the lab '{path.parent.name}' for '{own.command}'"
+    doing = f"locking '{path.parent.name}' for '{own.command}'"
     deadline = Deadline(max(wait, GRACE_SECONDS))
     try:
         taken = deadline.wait(doing, look, until=lambda found: isinstance(found, int), every=0.02)
@@ -145,7 +145,7 @@ def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
     directory = path.parent
     held = False
     make_private(directory.parent)
-    with guarded_files(f"locking the lab '{directory.name}'"):
+    with guarded_files(f"locking '{directory.name}'"):
         with suppress(FileExistsError):
             directory.mkdir(mode=PRIVATE)
         try:

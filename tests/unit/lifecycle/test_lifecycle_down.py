@@ -193,6 +193,6 @@ def test_a_lock_that_is_a_link_is_not_followed(desk: Desk, victim: Path) -> None
     lock = desk.store.lab_directory("overlay") / "lock"
     lock.unlink()
     lock.symlink_to(victim / "made")
-    with pytest.raises(StateError, match="locking the lab 'overlay'"):
+    with pytest.raises(StateError, match="locking 'overlay'"):
         desk.down()
     assert not (victim / "made").exists()
