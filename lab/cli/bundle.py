@@ -1,4 +1,4 @@
-"""``lab bundle``: what clusters are made from, fetched once, looked at and collected."""
+"""``lab bundle``: create, list, show, verify and collect the bundles that clusters need."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lab.scenario.terms import Os
 def command() -> None:
     """Keep the Kubernetes programs and container images that clusters are made from.
 
-    A bundle is made once for all labs, and named by the digest of all that is in it. Labs on real
-    machines come up from it with no internet.
+    A bundle is created once for all labs, and named by the digest of its contents. Labs on real
+    machines come up from it without internet access.
     """
 
 
@@ -53,10 +53,10 @@ def command() -> None:
 def create(
     kubernetes: str | None, source: Path | None, systems: tuple[Os, ...], add_ons: tuple[str, ...]
 ) -> None:
-    """Make a bundle, and print its digest.
+    """Create a bundle, and print its digest.
 
-    Downloads are checked against upstream's checksums, and an interrupted one goes on where it
-    stopped. Mirrors and proxies of the inventory hold for release addresses and registries.
+    Downloads are checked against upstream's checksums, and an interrupted download resumes. The
+    inventory's mirrors and proxies are used for releases and registries.
     """
     from lab.lifecycle import images
 
@@ -67,7 +67,7 @@ def create(
 @command.command("list")
 @json_option()
 def list_bundles(as_json: bool) -> None:
-    """List every bundle of this machine."""
+    """List every bundle on this machine."""
     from lab.lifecycle.images import store
 
     found = store().list()
@@ -90,8 +90,8 @@ def list_bundles(as_json: bool) -> None:
 def show(digest: str | None, as_json: bool) -> None:
     """Show the versions, programs and images of a bundle.
 
-    DIGEST is what 'lab bundle list' prints, or its beginning; it may be left out where there is
-    one bundle only.
+    DIGEST is a digest from 'lab bundle list', or a prefix of one; it may be omitted if there is
+    only one bundle.
     """
     from lab.lifecycle import images
 
@@ -117,9 +117,9 @@ def show(digest: str | None, as_json: bool) -> None:
 @command.command("verify")
 @click.argument("digest", required=False)
 def verify(digest: str | None) -> None:
-    """Read every byte of a bundle, or of all, and see that it is what it must be.
+    """Verify the digest of every file of one bundle, or of all bundles.
 
-    So are the media that labs have made from it.
+    The media that labs have made from them are verified too.
     """
     from lab.lifecycle import images
 
@@ -132,7 +132,7 @@ def verify(digest: str | None) -> None:
 def gc(yes: bool, as_json: bool) -> None:
     """Remove superseded and damaged bundles, and interrupted downloads.
 
-    The newest bundle of each Kubernetes minor stays, and what your labs were made from.
+    The newest bundle of each Kubernetes minor version and the bundles that your labs use are kept.
     """
     from lab.lifecycle import images
 

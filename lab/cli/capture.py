@@ -1,4 +1,4 @@
-"""``lab capture``: one probe's packets at every hop."""
+"""``lab capture``: the packets of one probe at every hop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from lab.cli.output import echo, echo_json
 
 
 class _Seconds(click.FloatRange):
-    """A range that "nan" is outside of: every comparison with it is false."""
+    """A range of numbers that excludes "nan", which click's own range accepts."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Refuse what is in no range, as click does."""
+        """Convert the value; fail like click for "nan"."""
         found = super().convert(value, param, ctx)
         assert isinstance(found, float)
         if math.isnan(found):
@@ -74,20 +74,20 @@ def command(
 ) -> int:
     """Probe DST from SRC once, and show at which hop the packet was last seen.
 
-    Packets are taken down at every device on the way there and back: a pcapng file for each, and
-    one with all of them, for tshark and Wireshark. SRC and DST are called as in the matrix; one
-    word alone is the id of a cell:
+    Packets are captured at every device on the way there and back: a pcapng file for each device,
+    and one with all of them, for tshark and Wireshark. SRC and DST are names as in the matrix; a
+    single argument is the id of a cell:
 
     \b
       lab capture overlay worker1-p1 win1-p1
       lab capture overlay client win1:to-worker1-p1 --protocol udp
       lab capture overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
-    Of several cells the first that is not as expected is shown. In the files the probe's packets
-    have a comment: tshark -r FILE -Y frame.comment
+    If several cells match, the first that is not as expected is shown. The probe's packets are
+    commented in the files: tshark -r FILE -Y frame.comment
 
-    The exit code is 0 where what was expected came of it, else 1.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    The exit code is 0 if the outcome is as expected, else 1.
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.capture import CaptureRequest, capture_cell, keep, made_empty
     from lab.lifecycle.interruption import terminable

@@ -1,4 +1,4 @@
-"""A command that has subcommands: how it lists them, and what it says to one that is not there."""
+"""A click group that lists its subcommands in whole sentences and suggests the nearest name."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import ClassVar
 import click
 
 _WHOLE = 1000
-"""More characters than a sentence has."""
+"""Longer than any summary, in characters."""
 
 
 class Commands(click.Group):
-    """A group that shows whole sentences, and names the command that is meant or the nearest."""
+    """A group that shows whole summaries and, for an unknown command, suggests one."""
 
     groups: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Names and summaries of commands by their heading; empty for one heading and their help."""
+    """Heading to the names and summaries of its commands; if empty, one heading and their help."""
     elsewhere: Mapping[str, str] = {}
-    """Words of other tools, and the command that is meant."""
+    """Command names of other tools to the command of this group that does the same."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List every subcommand with the whole of its sentence, over several lines if need be."""
+        """List every subcommand with its whole summary, wrapped over several lines."""
         groups = self.groups or {
             "Commands": {
                 name: found.get_short_help_str(limit=_WHOLE)
@@ -36,7 +36,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or say which one is nearest; refuse empty words for it."""
+        """Find the subcommand or suggest the nearest one; refuse empty arguments."""
         try:
             name, found, rest = super().resolve_command(ctx, args)
         except click.UsageError:
@@ -56,21 +56,21 @@ class Commands(click.Group):
 def _refuse_empty(
     command: click.Command, ctx: click.Context, name: str | None, args: Sequence[str]
 ) -> None:
-    """Refuse ``--node ''``: a name that a script has lost is not the same as none.
+    """Refuse ``--node ''``: an unset variable of a script must not mean the default.
 
-    Looked for before click makes values of words: of an empty path it makes ".". Words that are
-    passed on, as those of a command for a pod, may be empty.
+    Checked before click converts values: it turns an empty path into ".". Arguments that are
+    passed on to another command may be empty.
 
     Raises
     ------
     click.BadParameter
-        If an option or an argument of the command is an empty word.
+        If an option or an argument of the command is an empty string.
 
     """
     own = click.Context(command, ctx, name, **command.context_settings)
     try:
         given, _, order = command.make_parser(own).parse_args(list(args))
-    except click.UsageError:  # said when the command parses them itself
+    except click.UsageError:  # reported when the command itself parses them
         return
     for param in order:
         if given.get(param.name or "") == "":

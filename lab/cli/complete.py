@@ -1,4 +1,4 @@
-"""Shell completion: its script, and what the shell offers for an argument."""
+"""Shell completion: the script, and the candidates for each argument."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 MOST_CELLS = 20_000
-"""Of more cells none is offered before family and source are typed."""
+"""Above this many cells, none is offered before family and source are typed."""
 
 
 def scenarios(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Shipped scenarios, and files: a path is the shell's own business."""
+    """Shipped scenarios; the shell itself completes paths."""
     from lab.scenario.loader import shipped
 
     return _beginning(shipped(), begun)
 
 
 def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Labs of this state directory, up or with reports left."""
+    """Labs of this state directory, including those that are down but have reports."""
     from lab.lifecycle.names import is_name
     from lab.state.directory import state_directory
 
@@ -42,7 +42,7 @@ def labs(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
 
 
 def labs_and_scenarios(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Both."""
+    """Labs and shipped scenarios."""
     return _beginning((*labs(ctx, param, begun), *scenarios(ctx, param, begun)), begun)
 
 
@@ -61,26 +61,26 @@ def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 
 
 def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Everything that machines can come from."""
+    """Every provider."""
     from lab.lifecycle.providers import Providers
 
     return _beginning(Providers(), begun)
 
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Everything that 'lab fault' can break."""
+    """Every fault of 'lab fault'."""
     from lab.explain.faults.registry import faults
 
     return _beginning(faults(), begun)
 
 
 def fault_nodes(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Machines of the lab that the fault can be put in."""
+    """Machines of the lab that can have the fault."""
     return _beginning((site.node for site in _sites(ctx)), begun)
 
 
 def fault_peers(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """The other ends that the fault can have, from the machine where one is named."""
+    """Peers that the fault can have; only those of ``--node`` if it is given."""
     node = _typed(ctx, "node")
     sites = (site for site in _sites(ctx) if node in {"", site.node})
     return _beginning((peer for site in sites for peer in site.peers), begun)
@@ -93,7 +93,7 @@ def machines(ctx: click.Context, _param: click.Parameter, begun: str) -> list[st
 
 
 def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Machines of the lab, and pods on them."""
+    """Machines of the lab and their pods."""
     opened = _opened(ctx)
     found = opened.intent.machines if opened else ()
     pods = [pod.name for one in found for pod in one.pods]
@@ -101,14 +101,14 @@ def places(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]
 
 
 def sources(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-    """Whoever asks in the lab's matrix; with a slash, its cells."""
+    """Sources of the lab's matrix; cell ids once a slash is typed."""
     if "/" in begun:
         return cells(ctx, param, begun)
     return _beginning((end.name for grid in _grids(ctx) for end in grid.sources), begun)
 
 
 def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Whatever the source asks in the lab's matrix."""
+    """Targets that the typed source has in the lab's matrix."""
     return _beginning(
         (
             target.path(end).target.name
@@ -123,7 +123,7 @@ def targets(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 
 
 def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Ids of the lab's cells: of a large matrix, once family and source are there."""
+    """Ids of the lab's cells; of a large matrix only once family and source are typed."""
     family, _, rest = begun.partition("/")
     grids = [one for one in _grids(ctx) if one.family.startswith(family)]
     if "/" not in rest and sum(grid.size for grid in grids) > MOST_CELLS:
@@ -144,14 +144,14 @@ def cells(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
 
 
 def _beginning(names: Iterable[str], begun: str) -> list[str]:
-    """Each of the names once, those that begin so."""
+    """The names that start with ``begun``, without duplicates."""
     return [name for name in dict.fromkeys(names) if name.startswith(begun)]
 
 
 def _typed(ctx: click.Context, name: str) -> str:
-    """What stands before the word for an argument or an option; empty where nothing does.
+    """The value typed for an argument or an option; empty if there is none.
 
-    Behind an option without its value click takes no arguments in, and leaves them.
+    After an option that still lacks its value, click leaves the arguments in ``ctx.args``.
     """
     if found := ctx.params.get(name):
         return str(found)
@@ -160,7 +160,7 @@ def _typed(ctx: click.Context, name: str) -> str:
 
 
 def _opened(ctx: click.Context) -> OpenLab | None:
-    """The lab that has been typed; None where there is none, or it cannot be read."""
+    """The lab that has been typed; None if there is none or it cannot be read."""
     from lab.lifecycle.api import lab_name, open_any
 
     try:
@@ -184,7 +184,7 @@ def _grids(ctx: click.Context) -> tuple[Grid, ...]:
 
 
 def _sites(ctx: click.Context) -> tuple[FaultSite, ...]:
-    """Where the fault that has been typed can be done, in what the lab is planned to have."""
+    """Where the planned lab can have the fault that has been typed."""
     from lab.explain.faults import registry
 
     fault, opened = registry.faults().get(_typed(ctx, "fault")), _opened(ctx)

@@ -18,9 +18,9 @@ from lab.state.stamps import in_order, stamp
 EXIT_CODE = 70
 """``EX_SOFTWARE`` of sysexits.h: an internal software error."""
 LOGS = "defects"
-"""In the state directory."""
+"""Directory of the logs, in the state directory."""
 KEPT = 20
-"""Logs; older ones make room."""
+"""Number of logs kept; older ones are removed."""
 
 
 def report(error: Exception) -> None:
@@ -29,7 +29,7 @@ def report(error: Exception) -> None:
 
 
 def report_import(error: Exception) -> None:
-    """The same of a part of the installation that cannot be imported."""
+    """Report that a part of the installation cannot be imported."""
     _tell("lab cannot start", error, "; install it again")
 
 
@@ -48,7 +48,7 @@ def _shortened(text: str, longest: int = 300) -> str:
 
 
 def _log(trace: str) -> Path | None:
-    """The file that the traceback was written to, with mode 0600; None where that cannot be."""
+    """Write the traceback to a file with mode 0600; return its path, or None if that fails."""
     head = f"command: {sys.argv!r}\npython:  {sys.version}\n\n"
     content = (head + trace).encode(errors="backslashreplace")
     try:
@@ -68,7 +68,7 @@ def _log(trace: str) -> Path | None:
 
 
 def _write(directory: Path, content: bytes, others: Iterable[str] = ()) -> Path:
-    """A new file of that content, whose name sorts behind those of the others."""
+    """Write a new file whose name sorts after ``others``."""
     begin = in_order(stamp(time.time()), (name.removeprefix("lab-") for name in others))
     number, name = tempfile.mkstemp(".log", f"lab-{begin}-", directory)
     with os.fdopen(number, "wb") as file:

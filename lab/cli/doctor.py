@@ -1,4 +1,4 @@
-"""``lab doctor``: check whether labs can run here, and what to repair."""
+"""``lab doctor``: check whether labs can run here, and say what to fix."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ REFUSED = PreflightError.exit_code
 def command(provider: str | None, as_json: bool) -> int:
     """Check this machine and every hypervisor, and say how to fix what is wrong.
 
-    On each hypervisor a tiny guest is started and gone a moment later; nothing else is made.
-    The exit code is 4 if labs cannot be had.
+    On each hypervisor a tiny guest is started and removed again; nothing else is created.
+    The exit code is 4 if labs cannot run.
     """
     from lab.inventory import loader
     from lab.lifecycle.providers import examine

@@ -1,4 +1,4 @@
-"""``lab down`` and ``lab suspend``: take a lab away, or save it to disk."""
+"""``lab down`` and ``lab suspend``: take a lab down, or save it to disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.cli.output import echo, echo_json
 def down_command(name: str, as_json: bool) -> None:
     """Take LAB down; only the reports of its runs remain.
 
-    It is found by the marks its objects carry, also when the state file is gone.
+    Its objects are found by their ownership marks, so this works without the state file.
     """
     from lab.lifecycle import api
 
@@ -36,7 +36,7 @@ def down_command(name: str, as_json: bool) -> None:
 def suspend_command(name: str, as_json: bool) -> None:
     """Save the memory of LAB's machines to disk and stop them; 'lab up' resumes them.
 
-    They take no processor and no memory meanwhile, and are back in seconds.
+    Suspended machines use no CPU and no memory, and resume in seconds.
     """
     from lab.lifecycle import api
 

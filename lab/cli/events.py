@@ -19,8 +19,8 @@ from lab.cli.output import echo, echo_raw
 def command(name: str | None, follow: bool, as_json: bool) -> None:
     """Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.
 
-    They are read from the journal, which has no history: of a lab's state and of its faults it
-    knows what is now. With "--follow" every change is seen as it comes; Ctrl-C ends it.
+    Events are read from the journal, which keeps no history: it has only the current state and
+    faults of a lab. "--follow" prints every change as it happens, until Ctrl-C.
     """
     from lab.lifecycle import events
     from lab.lifecycle.api import opened_store
@@ -32,4 +32,4 @@ def command(name: str | None, follow: bool, as_json: bool) -> None:
             else:
                 moment = datetime.fromtimestamp(one.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
                 echo(f"{moment}  {one.lab}  {one.kind:<7}  {one.what}")
-            echo_raw("")  # now, and not when the buffer is full
+            echo_raw("")  # flushes standard output

@@ -31,8 +31,8 @@ def command(
 ) -> int:
     """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
-    SRC and DST are called as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
-    (NODE:to-POD), a DNS name as it is asked; one word alone is the id of a cell:
+    SRC and DST are names as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
+    (NODE:to-POD), a DNS name as queried; a single argument is the id of a cell:
 
     \b
       lab explain overlay worker1-p1 win1-p1            pod to pod
@@ -40,8 +40,8 @@ def command(
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
-    The exit code is 0 where it does what is expected and nothing is wrong on its path, else 1.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    The exit code is 0 if the outcome is as expected and nothing on the path is wrong, else 1.
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.explain import ExplainQuestion, explain_cell
     from lab.reports.explanation import to_json, to_text

@@ -65,8 +65,8 @@ def fault_command(
       lab fault overlay slow-link 100mbit
       lab fault overlay --random 7
 
-    What there is to break follows from the lab: "lab fault --list LAB" names the machines for each.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    Which faults are possible depends on the lab: "lab fault --list LAB" names the machines.
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
 
     if listing:
@@ -93,7 +93,7 @@ def fault_command(
     if as_json:
         echo(json.dumps({"fault": row.name, "node": row.node, "peer": row.peer}))
         return
-    if fault is None:  # whoever asks for chance wants to find it
+    if fault is None:  # the user wants to find a random fault: do not name it
         echo(
             f"fault number {seed} is in lab '{name}'; 'lab test {name}' shows it, "
             f"'lab status {name}' names it, 'lab heal {name}' takes it out"
@@ -145,8 +145,8 @@ def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
 def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bool) -> None:
     """Remove every fault that 'lab fault' has put into LAB, or FAULT alone.
 
-    It ends when daemons (BIRD, keepalived) have learned again what they lost meanwhile; where other
-    faults stay in, at once.
+    The command waits until daemons (BIRD, keepalived) have converged again, unless other faults
+    remain.
     """
     from lab.lifecycle import api
     from lab.lifecycle.faults import FaultRequest, heal, words

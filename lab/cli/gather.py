@@ -1,4 +1,4 @@
-"""``lab gather``: all that is known of a lab, in one archive."""
+"""``lab gather``: everything known about a lab, in one archive."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from lab.cli.output import echo
 def command(name: str, output: Path | None) -> None:
     """Gather evidence of LAB, up, half up or broken, into one archive, and print its path.
 
-    It has the scenario, plan, intent and journal, the last run's results, and what machines,
-    consoles and networks show now. Secrets are taken out; look at it all the same before you
-    give it away.
+    The archive has the scenario, plan, intent and journal, the last run's results, and the current
+    state of machines, consoles and networks. Secrets are removed; still, check it before you
+    share it.
     """
     from lab.lifecycle.api import open_any
     from lab.lifecycle.evidence import gather

@@ -1,4 +1,4 @@
-"""``lab gc``: collect what nobody needs any more."""
+"""``lab gc``: remove what is no longer needed."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def command(
 ) -> None:
     """Remove what killed commands left behind, old runs and nights, and forgotten labs.
 
-    Labs that are up go with --older-than alone. Safe to run from cron: a lab that another command
-    is working on is left alone. Other users' labs are left alone, unless --all-users is given;
-    their files are never touched.
+    Labs that are up are removed only with --older-than. Safe to run from cron: a lab that another
+    command is working on is left alone. Other users' labs are left alone, unless --all-users is
+    given; their files are never touched.
     """
     from lab.lifecycle import api
 
@@ -75,7 +75,7 @@ def command(
 
 
 def _tell(dry_run: bool, labs: int, objects: int, old: list[str]) -> None:
-    """Say in one line what is gone, or would be."""
+    """Say in one line what was removed, or would be."""
     if dry_run and (labs or old):
         listed = [quantity(labs, "lab")] * bool(labs) + old
         echo(f"would remove {', '.join(listed)}; 'lab gc --yes' does it")

@@ -11,7 +11,7 @@ from lab.cli.options import only_option
 from lab.cli.output import echo, write_file
 
 FORMATS = ("mermaid", "dot", "d2", "svg")
-"""As :mod:`lab.reports.graph` has them, which is not imported for ``--help``."""
+"""The formats of :mod:`lab.reports.graph`, which is not imported for ``--help``."""
 
 
 @click.command("graph")
@@ -24,12 +24,12 @@ FORMATS = ("mermaid", "dot", "d2", "svg")
 def command(scenario: str, format: str, output: Path | None, only: str | None) -> None:  # noqa: A002  the option's word
     """Draw the topology of SCENARIO, or of LAB as it was brought up.
 
-    GitHub and GitLab show Mermaid in Markdown; DOT is Graphviz's; SVG needs no other program.
+    GitHub and GitLab render Mermaid in Markdown; DOT is for Graphviz; SVG needs no other program.
 
     \b
       lab graph overlay --format svg -o overlay.svg
       lab graph overlay --format dot | dot -Tpng > overlay.png
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.reports.graph import draw, graph_of
     from lab.reports.picture import picture_of

@@ -1,4 +1,4 @@
-"""``lab image``: golden images, built, listed, looked at and collected."""
+"""``lab image``: build, list, show and collect golden images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command() -> None:
     """Build and keep the disks that real machines are cloned from.
 
-    An image is built once for all labs, and named by the digest of all that goes into it.
+    An image is built once for all labs, and named by the digest of its inputs.
     """
 
 
@@ -57,13 +57,12 @@ def build(
     firmware: Firmware | None,
     as_json: bool,
 ) -> None:
-    """Build images that are not there, and print where their disks are.
+    """Build images that do not exist yet, and print the paths of their disks.
 
-    Where media are is remembered, and the firmware: later commands, 'lab up' among them, need not
-    be told again. The inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows]
-    say the former, too; an option that says otherwise is refused. An installation of Windows lives
-    on when this command is stopped: the same command goes on with it, and 'lab image gc --yes'
-    removes it.
+    The paths of media and the firmware are remembered for later commands such as 'lab up'. The
+    inventory's [images.NAME], [images.virtio-win] and [images.openssh-windows] give paths of media,
+    too; an option that contradicts them is refused. If this command is stopped, an installation of
+    Windows continues: the same command resumes it, and 'lab image gc --yes' removes it.
     """
     from lab.lifecycle import images
 
@@ -99,7 +98,7 @@ def list_images(as_json: bool) -> None:
 @click.argument("name", shell_complete=images)
 @json_option("Print JSON, with every package.")
 def show(name: str, as_json: bool) -> None:
-    """Show how a built image boots, who logs in, what is in it."""
+    """Show how a built image boots, which user logs in, and its packages."""
     from lab.lifecycle.images import image_store
 
     facts = image_store().show(name)
@@ -140,7 +139,7 @@ def answer_file(
     channel: Channel,
     clone: bool,
 ) -> None:
-    """Print what Windows' setup is told, without its secrets."""
+    """Print the answer file of Windows Setup, without its secrets."""
     from lab.imaging.windows.answer import clone_preview, install_preview
     from lab.lifecycle import images
 
@@ -165,9 +164,9 @@ def answer_file(
 def check_windows(name: str, lab: str | None, output: Path | None) -> int:
     """Run the checks of a first real Windows, and write one file to send.
 
-    They are those of docs/how-to/first-windows.md: of IMAGE its disk and the log of its build, of
-    LAB, if one is named, its Windows nodes. Secrets are taken out; look at it all the same before
-    you give it away. The exit code is 1 where anything differs.
+    The checks are those of docs/how-to/first-windows.md: the disk and build log of IMAGE, and the
+    Windows nodes of LAB if one is named. Secrets are removed; still, check the file before you
+    share it. The exit code is 1 if anything differs.
     """
     from lab.lifecycle import images
     from lab.lifecycle.api import open_any
@@ -189,12 +188,10 @@ def check_windows(name: str, lab: str | None, output: Path | None) -> int:
 @click.option("--yes", is_flag=True, help="Remove; without it, only say what would be removed.")
 @json_option()
 def gc(yes: bool, as_json: bool) -> None:
-    """Remove images of older recipes, and what was interrupted.
+    """Remove images of older recipes, and interrupted builds and downloads.
 
-    Interrupted are builds and downloads that nobody waits for; what such a build has left on
-    hypervisors goes, too.
-
-    On hypervisors, copies go that no recipe leads to any more; what a machine is cloned from stays.
+    What an interrupted build left on hypervisors is removed, too, and so are copies there that no
+    recipe uses any more. A disk that a machine is cloned from is kept.
     """
     from lab.lifecycle import images
 
@@ -226,7 +223,7 @@ def gc(yes: bool, as_json: bool) -> None:
 def inspect(iso: Path, as_json: bool) -> None:
     """Show what Microsoft's installation ISO holds, and which images can be built from it.
 
-    Nothing is taken out of it, and nothing is made.
+    Nothing is extracted or built.
     """
     from lab.imaging import recipes
     from lab.imaging.windows.medium import read, uses

@@ -25,8 +25,8 @@ _FILE = click.argument("file", required=False, type=click.Path(path_type=Path))
 def command() -> None:
     """Check or show the inventory: hypervisors, images, mirrors, secrets.
 
-    Without FILE it is the file that $HYBRIDLAB_INVENTORY names, or lab.toml in this directory,
-    or lab.toml in ~/.config/hybridlab. Without any, labs run in network namespaces.
+    The default FILE is the one that $HYBRIDLAB_INVENTORY names, or lab.toml in this directory,
+    or lab.toml in ~/.config/hybridlab. Without an inventory, labs run in network namespaces.
     """
 
 
@@ -36,7 +36,7 @@ def command() -> None:
 def check(file: Path | None, as_json: bool) -> int:
     """Check an inventory file; print every error with its key.
 
-    Nothing is connected to: "lab doctor" does that.
+    No hypervisor is contacted: "lab doctor" does that.
     """
     from lab.inventory import loader
     from lab.scenario.findings import lines
@@ -63,9 +63,9 @@ def check(file: Path | None, as_json: bool) -> int:
 @_FILE
 @json_option()
 def show(file: Path | None, as_json: bool) -> None:
-    """Show what an inventory means, its defaults filled in.
+    """Show an inventory with its defaults filled in.
 
-    Of a secret it says where it is read from, never what it is.
+    For a secret, only its source is shown, never its value.
     """
     from lab.inventory import loader
     from lab.inventory.inventory import account, plain
@@ -81,7 +81,7 @@ def show(file: Path | None, as_json: bool) -> None:
 
 @command.command("example")
 def example() -> None:
-    """Print an inventory with every key, commented, to begin with."""
+    """Print a sample inventory with every key, commented."""
     from lab.inventory import loader
 
     echo(loader.example(), nl=False)

@@ -1,4 +1,4 @@
-"""``lab logs``: what programs on a lab's machines have logged."""
+"""``lab logs``: the logs of programs on a lab's machines."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _FOLLOW = ("journalctl", "--follow", "--lines=50")
 def command(name: str, machine: str | None, follow: bool) -> int:
     """Print what programs on LAB, or on one MACHINE of it, have logged.
 
-    On namespaces these are the logs of its daemons (BIRD, keepalived, HAProxy, OVN), whole. Of
-    real machines it is the end of their journal and, on a cluster, of its programs and pods. There
-    "--follow" takes a MACHINE, and prints its journal. 'lab gather' has all of them in a file.
+    On namespaces these are the whole logs of daemons (BIRD, keepalived, HAProxy, OVN). On real
+    machines they are the end of each journal and, with a cluster, the end of the logs of its
+    programs and pods; there "--follow" needs a MACHINE, and prints its journal. 'lab gather' writes
+    all logs to a file.
     """
     from lab.lifecycle import logs
     from lab.lifecycle.access import machine_name
@@ -51,7 +52,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
                 echo(f"==> {piece.path} <==")
                 shown = piece.path
             echo(piece.content.decode(errors="replace"), nl=False)
-            echo_raw("")  # now, and not when the buffer is full
+            echo_raw("")  # flushes standard output
         if not shown:
             say(f"nothing is logged there: no program of {machine or 'its machines'} has a log")
     return 0

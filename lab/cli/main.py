@@ -172,7 +172,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
 }
-"""Subcommands as ``lab --help`` groups them: where each is in this package, and its summary."""
+"""Subcommands as ``lab --help`` groups them: module and attribute in this package, and summary."""
 COMMANDS = {name: found for group in GROUPS.values() for name, found in group.items()}
 
 ELSEWHERE = {
@@ -230,24 +230,24 @@ ELSEWHERE = {
     "config": "inventory",
     "hosts": "inventory",
 }
-"""What other tools call it, and the command that is meant."""
+"""Command names of other tools, and the command of ``lab`` that does the same."""
 
 INTERRUPTED = 130
-"""128 and the number of SIGINT, as shells have it."""
+"""128 plus the number of SIGINT, as in shells."""
 TERMINATED = 143
-"""128 and the number of SIGTERM."""
+"""128 plus the number of SIGTERM."""
 _NO_MORE = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG})
-"""What a write to a pipe without a reader, a full disk or a lost terminal ends with."""
+"""Error numbers of a write to a pipe without a reader, a full disk or a lost terminal."""
 
 _OWNERS, _OTHERS_MAY_WRITE = 0o700, 0o022
-"""Whatever the caller's umask: the user may use what ``lab`` writes, and no one else may write it.
-Some CI runners have umask 000, and directories that everyone may write are refused."""
+"""Permissions that override the caller's umask: the user may use what ``lab`` writes, and no one
+else may write it. Some CI runners have umask 000, and world-writable directories are refused."""
 _SHOWN = 60
 """Characters shown of a name that is too long for a file."""
 
 
 class Lazy(Commands):
-    """A group whose commands are imported when they are asked for."""
+    """A group that imports a command only when it is used."""
 
     groups: ClassVar[Mapping[str, Mapping[str, str]]] = {
         heading: {name: summary for name, (_, summary) in group.items()}
@@ -261,7 +261,7 @@ class Lazy(Commands):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one subcommand; None if there is none of that name."""
+        """Import and return one subcommand; None if the name is unknown."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -274,7 +274,7 @@ class Lazy(Commands):
         """Run the subcommand; a closed standard output is not an error.
 
         The reader may close the pipe at any time (``lab list | head``). Click would exit
-        with 1, which says that cells failed.
+        with 1, which means that cells failed.
         """
         result: object = 0
         try:
@@ -293,7 +293,8 @@ class Lazy(Commands):
                 ) from error
             if error.filename is not None or error.errno not in _NO_MORE:
                 raise
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is buffered
+            # discard buffered output
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             if isinstance(error, BrokenPipeError):
                 return result
             raise BrokenError(
@@ -312,13 +313,13 @@ def command() -> None:
       lab test overlay    run its connectivity matrix
       lab down overlay    take it down; nothing is left
 
-    Results go to standard output, the story to standard error.
+    Results go to standard output, progress messages to standard error.
 
     \b
-    Exit codes: 0 all is well; 1 cells failed; 2 wrong usage or configuration;
+    Exit codes: 0 success; 1 cells failed; 2 wrong usage or configuration;
     3 the lab is broken; 4 this machine cannot do what is asked;
-    70 a defect of lab itself, with a log that has its traceback.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    70 a bug in lab itself, with a log that has its traceback.
+    """  # noqa: D301  \b tells click not to rewrap
 
 
 def _is_directory_deleted() -> bool:
@@ -330,7 +331,7 @@ def _is_directory_deleted() -> bool:
 
 
 _beside: list[int] = []
-"""The exit code of each defect of :func:`report_beside`."""
+"""The exit code of each defect that :func:`report_beside` has reported."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -351,13 +352,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(readable(told.getvalue().rstrip()))
         leave_cause(readable(error.format_message()))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:  # before click listens
+    except KeyboardInterrupt:  # before click handles it
         sys.exit(INTERRUPTED)
-    except click.Abort as stop:  # what click makes of a KeyboardInterrupt
+    except click.Abort as stop:  # click raises it for a KeyboardInterrupt
         say("interrupted")
         plain = type(stop.__cause__) in {KeyboardInterrupt, EOFError}
         sys.exit(INTERRUPTED if plain else TERMINATED)
-    except Exception as error:  # noqa: BLE001  all that nobody foresaw
+    except Exception as error:  # noqa: BLE001  a bug
         from lab.cli import defect
 
         defect.report(error)
@@ -366,10 +367,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def report_beside(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
-    """Leave a log, and no traceback, of what fails where no caller hears of it.
+    """Log an exception in a thread, in a finaliser or at exit, instead of printing its traceback.
 
-    That is in a thread, in a finaliser or at exit. A command that ends well beside it ends with
-    the code of a defect; at exit the code is given already.
+    A command that otherwise succeeds exits with the code of a defect; at exit it is too late
+    for that.
     """
     from lab.cli import defect
 
@@ -379,14 +380,14 @@ def report_beside(failed: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> 
 
 
 def _print_every_name() -> None:
-    """Show what a stream's encoding has not by its number: files are named as they like."""
+    """Escape characters that the encoding of a stream lacks: file names may have any."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _replace_closed_streams() -> None:
-    """A stream that the caller closed (``>&-``) takes everything and shows nothing."""
+    """Replace a stream that the caller closed (``>&-``) by the null device."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  for good
     if sys.stderr is None:

@@ -1,4 +1,4 @@
-"""``lab new``: a scenario to begin with."""
+"""``lab new``: write a scenario to start from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.cli.complete import topologies
 from lab.cli.output import echo, write_file
 
 _MOST = 100
-"""Nodes of each system; with more, their network in the draft would be too small."""
+"""Nodes of each operating system; the draft's network has no room for more."""
 
 
 @click.command("new")
@@ -47,8 +47,8 @@ def command(name: str, topology: str, linux: int, windows: int, output: Path | N
       lab new mine --topology host-gateway --linux 3 --windows 1
       lab run mine.yaml
 
-    A file that is there is left as it is.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    An existing file is not overwritten.
+    """  # noqa: D301  \b tells click not to rewrap
     from lab._errors import UsageError
     from lab.lifecycle.draft import draft
 

@@ -1,4 +1,4 @@
-"""``lab nightly``: every scenario, one night."""
+"""``lab nightly``: bring up, test and take down every scenario."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def command(
 ) -> int:
     """Bring up, test and take down each SCENARIO; all shipped ones by default.
 
-    A failure of any kind ends its scenario and not the night. The directory has one JUnit file
-    over all, an index of every report, the evidence of what failed, and the difference to the
-    latest night that tested the same scenario to its end, cell by cell.
+    A failure of any kind ends its scenario but not the night. The directory has one JUnit file
+    for all scenarios, an index of every report, the evidence of each failure, and the differences,
+    cell by cell, from the latest night that finished testing the same scenario.
 
     Exit codes: 0 all is as expected; 1 cells failed; 3 a lab broke, was refused or had
-    no cells; 4 the embedded provider, and nobody asked for it. A scenario that the provider can
-    never have is named as refused, and changes none of them, unless there is no other.
+    no cells; 4 the embedded provider would be used without --provider. A scenario that the provider
+    can never run is reported as refused and does not change the exit code, unless all are.
     """
     from lab.lifecycle import night_report, nightly
     from lab.lifecycle.names import parse_age

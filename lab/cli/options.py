@@ -57,7 +57,7 @@ def json_option(help: str = "Print JSON.") -> Callable[[_Command], _Command]:  #
 
 
 def lab_argument(*, required: bool = True) -> Callable[[_Command], _Command]:
-    """Give a command the argument; its function gets the lab's name as ``name``."""
+    """Give a command the argument LAB; its function gets the lab's name as ``name``."""
     return click.argument(
         "name",
         metavar="LAB" if required else "[LAB]",

@@ -1,4 +1,4 @@
-"""What commands print and write: results on standard output, and files that the user named."""
+"""Output of commands: results on standard output, and files that the user names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lab._log import clean, table_lines
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:
-    """Print a result. Control characters in it are shown as numbers.
+    """Print a result, with control characters escaped.
 
-    Files, machines and servers of others are quoted in results; what they say must not paint the
+    Results quote files, machines and servers that are not trusted; their text must not colour the
     terminal, move its cursor or set its clipboard.
     """
     click.echo(clean(str(result)), nl=nl)
@@ -40,7 +40,7 @@ def echo_table(*rows: Sequence[str]) -> None:
 
 
 def echo_raw(content: str | bytes) -> None:
-    """Print text or bytes as they are: a picture, or what a machine's console has said."""
+    """Print text or bytes unchanged, such as a picture or a console log, and flush."""
     click.echo(content, nl=False)
 
 
@@ -50,7 +50,7 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
     Raises
     ------
     UsageError
-        When it cannot be written, or a file or a link there is another user's.
+        If it cannot be written, or an existing file or link there belongs to another user.
 
     """
     from lab.state.files import open_output

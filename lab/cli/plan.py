@@ -1,4 +1,4 @@
-"""``lab plan``: what would happen, why, and what it would cost."""
+"""``lab plan``: what ``lab up`` would do, why, and what it would cost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(
 ) -> None:
     """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made.
 
-    Exit code 4 where it would be refused here, after the plan is printed.
+    The exit code is 4, after the plan is printed, if "lab up" would be refused here.
     """
     from lab.lifecycle import api
     from lab.matrix.cells import product
@@ -80,7 +80,7 @@ def command(
 
 
 def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """Print what each step would do and why; a long reason once."""
+    """One line for each step: what it would do and why; a repeated reason is shortened."""
     wide = max(len(decision.step) for decision in decisions)
     told = ""
     for decision in decisions:
@@ -90,13 +90,13 @@ def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
 
 
 def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
-    """What the scenario's own hypervisors are, and how large a packet is on each level."""
+    """Lines with the scenario's hypervisors and the MTU at each level."""
     if not plan.hypervisors:
         return
     if intent.hypervisors:
         listed = ", ".join(f"{one.name} {one.address}" for one in plan.hypervisors)
         between = f"{plan.hypervisor_mtu} between hypervisors, "
-    else:  # real ones, whose addresses and MTU the scenario does not know
+    else:  # real hypervisors: the scenario does not have their addresses and MTU
         listed, between = "those of the inventory, in order", ""
     yield f"\nhypervisors: {listed}"
     yield f"MTU: {between}{plan.node_mtu} between nodes, {intent.pod_mtu} of pods"

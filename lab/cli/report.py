@@ -21,7 +21,7 @@ from lab.cli.output import echo, echo_json
 def report_command(name: str, run: str | None, as_json: bool) -> None:
     """Print the path of a run's HTML report: the last run's, or that of RUN.
 
-    RUN is a run's id. Reports stay after the lab is down.
+    RUN is a run's id. Reports are kept after the lab is down.
     """
     from lab.lifecycle import api
     from lab.reports.result import expanded_text
@@ -70,8 +70,8 @@ def diff_command(before: str, after: str, as_json: bool) -> int:
       lab diff overlay~1 overlay            what the last run changed
       lab diff overlay nightly-overlay      namespaces, and real machines
 
-    Exit codes: 1 cells that were as expected are not any more; 0 there are none of those.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    Exit codes: 1 some cells that were as expected no longer are; 0 there are none.
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle.runs import find_run
     from lab.reports.difference import compare, comparison_json, plain_lines
     from lab.state.directory import state_directory

@@ -1,4 +1,4 @@
-"""``lab repro``: one cell of a run, again, in the smallest lab that has it."""
+"""``lab repro``: test one cell of a run again, in the smallest lab that has it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ def command(
 ) -> int:
     """Bring up the smallest lab that has CELL of RUN, and test that one cell in it.
 
-    RUN is a result.json, its directory, the id of a run that is kept, or a lab for its last run;
-    CELL is a cell's id as the report has it. Addresses, MACs and pod ranges are those of the run.
-    A lab in which the cell is as expected is taken down; one in which it is not stays up to be
-    looked at.
+    RUN is a result.json, its directory, the id of a kept run, or a lab for its last run; CELL is
+    a cell's id as in the report. Addresses, MACs and pod ranges are those of the run. The lab is
+    taken down if the cell is as expected; otherwise it stays up for you to look at.
 
-    Exit codes: 1 the cell is not as expected here; 0 it is.
+    Exit codes: 0 the cell is as expected here; 1 it is not.
     """
     from lab.lifecycle import api, runs
     from lab.lifecycle.runs import find_run

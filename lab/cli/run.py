@@ -1,4 +1,4 @@
-"""``lab run``: a lab for one test: up, test and down in one process."""
+"""``lab run``: bring a lab up, test it and take it down, in one process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lab.providers.provider import Pods
 
 _SKIP = 125
-"""Tells ``git bisect run`` that this commit can be judged neither good nor bad."""
+"""Exit code that tells ``git bisect run`` to skip this commit."""
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -41,17 +41,17 @@ def command(
 ) -> int:
     """Bring SCENARIO up, run its connectivity matrix, and take the lab down again.
 
-    pytest's own options choose cells, as in "lab test". The report stays: "lab report LAB".
-    The lab is taken down however the run ends, also on Ctrl-C, unless --keep is given.
+    pytest's own options choose cells, as in "lab test". The report is kept: "lab report LAB".
+    The lab is taken down however the run ends, including on Ctrl-C, unless --keep is given.
 
     \b
       lab run overlay
       lab run overlay -k "win1 and tcp" --keep
       git bisect run lab run mine.yaml --bisect
 
-    The exit code is that of "lab test", or of "lab up" where the lab does not come up. With
+    The exit code is that of "lab test", or of "lab up" if the lab does not come up. With
     --bisect it is 0 for a green matrix, 1 for a red one, and 125 for anything else.
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.interruption import terminable
 

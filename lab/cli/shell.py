@@ -1,4 +1,4 @@
-"""``lab shell`` and ``lab exec``: a shell, or one command, on a machine or in a pod."""
+"""``lab shell`` and ``lab exec``: a shell or one command on a machine or in a pod."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def shell_command(name: str, machine: str) -> int:
 
 
 _OWN = 2
-"""Words before the command: the lab, and the node or pod."""
+"""Arguments before the command: the lab, and the node or pod."""
 
 
 class Exec(click.Command):
-    """Everything from the command's own name on is the command's, with ``--`` and without."""
+    """Passes on everything from the name of CMD on, with or without ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the ``--`` before the command where the caller left it out."""
+        """Insert ``--`` before the command if the caller omitted it."""
         plain = [at for at, word in enumerate(args) if not word.startswith("-")]
         if len(plain) > _OWN and "--" not in args[: plain[_OWN]]:
             args = [*args[: plain[_OWN]], "--", *args[plain[_OWN] :]]
@@ -56,7 +56,7 @@ def exec_command(name: str, machine: str, words: tuple[str, ...], print_only: bo
 
     \b
       lab exec overlay win1-p1 -- curl -s http://to-worker1-p1/
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle.api import open_any
 
     opened = open_any(name)

@@ -1,4 +1,4 @@
-"""``lab show`` and ``lab schema``: what a scenario becomes, and what a scenario file may have."""
+"""``lab show`` and ``lab schema``: the Intent of a scenario, and the schema of scenario files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def show_command(
 ) -> None:
     """Print the Intent of SCENARIO, or with --commands the script that makes it.
 
-    With NODE, print the part of one machine: its own network and its pods. The script needs
-    nothing but root, ip and nft, and ends with the line that takes everything away again.
+    With NODE, print only the part of that machine: its own network and its pods. The script needs
+    only root, ip and nft; its last line removes everything again.
     """
     if as_commands and as_json:
         raise UsageError(

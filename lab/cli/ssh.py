@@ -28,7 +28,7 @@ def ssh_command(name: str, machine: str, words: tuple[str, ...]) -> int:
     \b
       lab ssh overlay worker1
       lab ssh overlay worker1 -- journalctl -b
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle.access import log_in
     from lab.lifecycle.api import open_any
 
@@ -42,12 +42,12 @@ def ssh_command(name: str, machine: str, words: tuple[str, ...]) -> int:
 def ssh_config(name: str) -> None:
     """Print ssh's configuration for the machines of LAB, each called LAB-MACHINE.
 
-    It is written into the lab's directory too, beside the host keys, and goes with the lab:
+    It is also written into the lab's directory, beside the host keys, and removed with the lab:
 
     \b
       lab ssh-config overlay > overlay.ssh
       ssh -F overlay.ssh overlay-worker1
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle.access import write_ssh_files
     from lab.lifecycle.api import open_any
 
@@ -63,12 +63,12 @@ def ssh_config(name: str) -> None:
 def ansible_inventory(name: str) -> None:
     """Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.
 
-    Ansible logs in with the SSH configuration of "lab ssh-config", which this writes too:
+    Ansible logs in with the SSH configuration of "lab ssh-config", which this command writes too:
 
     \b
       lab ansible-inventory overlay > overlay.yaml
       ansible -i overlay.yaml worker -m ping
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from ruamel.yaml import YAML
 
     from lab.lifecycle.access import ansible
@@ -96,7 +96,7 @@ def kubeconfig_command(name: str, output: Path | None) -> None:
     \b
       lab kubeconfig overlay -o overlay.conf
       kubectl --kubeconfig overlay.conf get nodes
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.cluster.credentials import kubeconfig_text
     from lab.lifecycle import access
     from lab.lifecycle.api import open_any

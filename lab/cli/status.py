@@ -1,4 +1,4 @@
-"""``lab status``: how one lab is."""
+"""``lab status``: the state of one lab."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 STRATEGIES = ("full", "node-pairs", "os-pairs")
-"""As :mod:`lab.matrix.sampling` has them, which is not imported for ``--help``."""
+"""The strategies of :mod:`lab.matrix.sampling`, which is not imported for ``--help``."""
 
 _KEPT_BYTES = 1 << 20
-"""For the files of a run of no cells, and pytest's cache."""
+"""Bytes for the files of a run without cells, and pytest's cache."""
 
 
 class Keeper:
-    """Gives the pytest plugin the lab that is open already, and takes the run over from it."""
+    """Gives the pytest plugin the open lab, and keeps the run that it records."""
 
     def __init__(self, opened: OpenLab) -> None:
         import pytest
@@ -43,27 +43,27 @@ class Keeper:
         self.directory: Path | None = None
         self.stopped: BaseException | None = None
         self.usage = True
-        """True if pytest has not got beyond reading its options."""
+        """True until pytest has parsed its options."""
 
     def pytest_cmdline_main(self) -> None:
-        """Take note that pytest has understood its options."""
+        """Record that pytest has parsed its options."""
         self.usage = False
 
     def pytest_lab_open(self) -> OpenLab:
-        """Open no lab twice."""
+        """Return the open lab, so that it is not opened twice."""
         return self.opened
 
     def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
-        """Keep what was found and where it is stored."""
+        """Keep the run and its directory."""
         self.run, self.directory = run, directory
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Keep what stopped pytest, which ends as if it were wrong usage."""
+        """Keep the interrupt: pytest would exit with 2, the code of wrong usage."""
         if isinstance(excinfo.value, KeyboardInterrupt):
             self.stopped = excinfo.value
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Let what nobody has caught out of pytest, which would print its traceback and go on."""
+        """Re-raise an uncaught exception; pytest would print its traceback and continue."""
         raise excinfo.value
 
 
@@ -105,32 +105,32 @@ def command(
 ) -> int:
     """Run the connectivity matrix of LAB, every cell a pytest item.
 
-    pytest's own options choose cells and are passed on:
+    pytest's own options are passed on and choose cells:
 
     \b
       lab test overlay -k "win1 and tcp"
       lab test overlay -m "nodeport and large"
       lab test overlay --lf
 
-    Of more than 50,000 cells a sample is asked, the same every time. "--sample os-pairs" asks
-    each kind of cell a few times; "--sample node-pairs", the usual one, asks in every family
-    each node from each node, and every pod. Every cell is asked with "--full" or "--sample full".
-    Reports say what was reached.
+    If there are more than 50,000 cells, a sample is probed, the same every time. "--sample
+    node-pairs", the default, probes every pair of nodes in every family, and every pod; "--sample
+    os-pairs" probes each kind of cell a few times. "--full" or "--sample full" probes every cell.
+    Reports say what was covered.
 
-    "--failover" is for labs whose pods have a gateway on one of several machines (upstream-vrrp):
-    after the cells its holder is taken off every network and put back, while pods go on asking;
-    the report has how long they were without an answer, who took over, and whether every route
-    followed. Other commands on the lab wait meanwhile; one that finds the lab as a killed test
-    left it puts the machine back.
+    "--failover" is for labs in which one of several machines holds the pods' gateway
+    (upstream-vrrp): after the cells, the holder is taken off every network and put back while pods
+    keep probing; the report says how long they got no answer, which machine took over, and whether
+    every route followed. Other commands on the lab wait meanwhile; if the test is killed, the next
+    command puts the machine back.
 
     Exit codes: 0 every cell is as expected; 1 cells failed; 2 wrong usage; 3 the lab is broken, or
-    no cell was chosen; 4 this machine cannot do it; 70 a defect of lab itself.
+    no cell was chosen; 4 this machine cannot do it; 70 a bug in lab itself.
 
     The same without this command:
 
     \b
       pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
-    """  # noqa: D301  click's own mark for text that is not to be rewrapped
+    """  # noqa: D301  \b tells click not to rewrap
     import pytest
 
     from lab._errors import UsageError
@@ -146,7 +146,7 @@ def command(
             "'--lab' is pytest's own option, and this command has named a lab already",
             "leave '--lab' out",
         )
-    Path.cwd()  # pytest needs one that is there
+    Path.cwd()  # pytest needs a current directory that exists
     opened = api.open_any(name)
     say(opened.banner)
     directory = opened.handle.directory
@@ -159,14 +159,14 @@ def command(
         try:
             code = pytest.main(
                 [
-                    *("-p", "hybridlab"),  # also where PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
+                    *("-p", "hybridlab"),  # also if PYTEST_DISABLE_PLUGIN_AUTOLOAD is set
                     *("--lab", name, "--pyargs", "lab.suites"),
-                    # rewriting the asserts of the product's own modules takes half a second, and
-                    # pytest-benchmark makes a directory where it is called
+                    # rewriting the asserts of this package takes half a second, and
+                    # pytest-benchmark creates a directory in the current one
                     *(() if own else ("--assert=plain", "-p", "no:benchmark")),
                     *_asking(full, sample, seed),
                     *(("--lab-failover",) if failover else ()),
-                    "--noconftest",  # the suite has none; one that lies here is somebody else's
+                    "--noconftest",  # the suite has none; one in this directory is unrelated
                     *("-c", str(Path(plugin.__file__).with_name("pytest.ini"))),
                     *("-o", f"cache_dir={directory / 'pytest-cache'}"),
                     f"--junitxml={junit}",
@@ -176,7 +176,7 @@ def command(
                 plugins=[keeper],
             )
         except OSError as error:
-            if error.errno in NO_ROOM:  # pytest's own files: which disk it was, it is not set
+            if error.errno in NO_ROOM:  # pytest's own files: the error does not say which disk
                 check_room(directory, _KEPT_BYTES)
             raise
         finally:
@@ -184,13 +184,13 @@ def command(
     if keeper.stopped is not None:
         raise keeper.stopped
     if keeper.run is not None and keeper.directory is not None:
-        with suppress(BrokenPipeError):  # who has read enough changes no verdict
+        with suppress(BrokenPipeError):  # a reader that closes the pipe changes no verdict
             _show(keeper.run, keeper.directory, as_json)
     return UsageError.exit_code if keeper.usage else int(code)
 
 
 def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:
-    """The options of the plugin that choose a sample."""
+    """Options of the plugin that choose a sample."""
     if full and sample not in {None, "full"}:
         raise UsageError(
             f"choosing cells by '--full' and by '--sample {sample}'",
@@ -204,12 +204,12 @@ def _asking(full: bool, sample: str | None, seed: int | None) -> Iterator[str]:
 
 
 def _has_files(selection: tuple[str, ...]) -> bool:
-    """Check whether pytest is given test files of the user's beside the matrix."""
+    """Whether the user gives pytest test files besides the matrix."""
     return any(os.path.exists(word.partition("::")[0]) for word in selection)  # noqa: PTH110  of any length
 
 
 def _lists(selection: tuple[str, ...]) -> bool:
-    """Check whether pytest is asked for its own words, and not for a run."""
+    """Whether pytest is asked to list tests or fixtures, not to run."""
     return any(word.startswith("--co") or word == "--fixtures" for word in selection)
 
 

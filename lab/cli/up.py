@@ -1,4 +1,4 @@
-"""``lab up``: bring a lab up; what is done already stays."""
+"""``lab up``: bring a lab up; steps that are done already are skipped."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ def command(
     """Bring SCENARIO up as a lab.
 
     SCENARIO is the name of a shipped one, the path of a file, or a spec string of Kubeinit's, such
-    as "k8s-libvirt-1-2-2,compute.os=linux". Bringing up a lab that is up
-    does nothing. A changed scenario, or an earlier bring-up that was interrupted, is carried on
-    from where it is.
+    as "k8s-libvirt-1-2-2,compute.os=linux". Bringing up a lab that is up does nothing. If the
+    scenario has changed, or an earlier bring-up was interrupted, only the remaining steps run.
 
     Machines are network namespaces on this machine, unless the inventory has hypervisors: see
     "lab inventory --help".

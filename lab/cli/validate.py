@@ -1,4 +1,4 @@
-"""``lab validate``: every error of every file, at once."""
+"""``lab validate``: report every error of every file at once."""
 
 from __future__ import annotations
 
