@@ -1,10 +1,10 @@
-"""The objects of a cluster's API: asked for, watched, made and removed.
+"""Reads, watches, creates and removes objects through a cluster's API.
 
-Python's own time-outs are for each piece that comes; a server, or a proxy before it, that
-sends one byte now and then would be waited for without end.
+Python's own timeouts apply to each piece of an answer, so a server or proxy that sends one byte
+now and then would be waited for without end; here a timeout covers the whole answer.
 
-One that does not answer raises :class:`LostError`, which ``patiently`` and :func:`wait_for` bear
-until their deadline; one that refuses raises :class:`RefusedError` at once.
+A server that does not answer raises :class:`LostError`, which ``patiently`` and :func:`wait_for`
+tolerate until their deadline; one that refuses raises :class:`RefusedError` at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Object = dict[str, Any]
 Objects = Mapping[str, Object]
 Query = Mapping[str, str]
 Missing = Callable[[Objects], str]
-"""From the objects by name to what is still missing, in words; empty where nothing is."""
+"""Takes the objects by name and returns what is still missing, or an empty text."""
 
 NODES = "/api/v1/nodes"
 JSON, MERGE, APPLY = (
@@ -45,26 +45,26 @@ JSON, MERGE, APPLY = (
     "application/apply-patch+yaml",
 )
 _CALL_SECONDS = 15.0
-"""The longest that one request may take; whoever wants more asks again."""
+"""Upper limit of one request; callers that need longer ask again."""
 _WATCH_SECONDS = 10
-"""After which the server ends a watch by itself; one that is silent for longer is lost."""
+"""The server ends a watch after this time; a watch that stays silent for longer is lost."""
 _AGAIN_SECONDS = 0.25
 _GONE, _NOT_FOUND, _CONFLICT = 410, 404, 409
 _BUSY = frozenset({429, 500, 502, 503, 504})
-"""Of a server that starts, ends, or has lost its etcd."""
+"""Status codes of a server that is starting, stopping, or has lost its etcd."""
 _PLANE_HINT = "check that the control plane runs: 'lab status'"
 _NODE_HINT = "check that the node's kubelet runs: 'lab status'"
 
 
 class LostError(BrokenError):
-    """The API server does not answer, or not now."""
+    """The API server does not answer at the moment."""
 
     def __repr__(self) -> str:
         return self.happened
 
 
 class RefusedError(BrokenError):
-    """The API server says no; ``code`` is HTTP's."""
+    """The API server refuses a request; ``code`` is the HTTP status."""
 
     def __init__(self, doing: str, happened: str, hint: str = "", *, code: int = 0) -> None:
         self.code = code
@@ -72,12 +72,12 @@ class RefusedError(BrokenError):
 
 
 class GoneError(Exception):
-    """A watch's place in history is too old: list again."""
+    """A watch's resource version is too old: list again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectList:
-    """Objects by name, and where in history they were so."""
+    """Objects by name, and the resource version of the list."""
 
     version: str
     objects: dict[str, Object]
@@ -86,8 +86,8 @@ class ObjectList:
 class Api:
     """One API server.
 
-    ``kubeconfig``: the file; its current context is used. ``server``: where the server is reached
-    instead (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
+    ``kubeconfig``: the file; its current context is used. ``server``: another address to reach the
+    server at (``https://127.0.0.1:40123``, a forwarded port). Its certificate must still be that of
     the server in the file.
     """
 
@@ -98,7 +98,7 @@ class Api:
 
     @property
     def server(self) -> str:
-        """Where it is reached, for messages."""
+        """The server's address, for messages."""
         return str(self.client.configuration.host)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Api:
 
     @cached_property
     def client(self) -> client.ApiClient:
-        """The client, whose answers end in time."""
+        """The client; its answers have a timeout."""
         from kubernetes import client, config  # noqa: PLC0415  slow, and an extra
 
         made = client.Configuration()
@@ -122,8 +122,8 @@ class Api:
         if self._server:
             made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
             made.host = self._server
-        made.retries = False  # ours is the patience
-        made.proxy = None  # it is the lab's own network
+        made.retries = False  # retries are this class's business
+        made.proxy = None  # the lab's own network needs none
         connected = client.ApiClient(made)
         connected.rest_client.pool_manager.pool_classes_by_scheme = _timed_pools()
         return connected
@@ -142,9 +142,9 @@ class Api:
         *,
         content: str = JSON,
     ) -> Object:
-        """One request, its answer as an object.
+        """Send one request and return the answer as an object.
 
-        Raises LostError when the server does not answer; RefusedError when it says no.
+        Raises LostError when the server does not answer; RefusedError when it refuses.
         """
         doing = f"asking the API server at {self.server} to {method} {path}"
         seconds = min(_CALL_SECONDS, deadline.left())
@@ -164,7 +164,7 @@ class Api:
         body: Object | None = None,
         content: str = JSON,
     ) -> Iterator[Any]:
-        """The answer, its body not yet read; ``timeouts``: for the connection, and for all."""
+        """The answer with its body unread; ``timeouts``: to connect, and for the whole answer."""
         from kubernetes.client.exceptions import ApiException  # noqa: PLC0415  slow, and an extra
         from urllib3.exceptions import HTTPError  # noqa: PLC0415  the same
 
@@ -192,7 +192,7 @@ class Api:
             raise LostError(doing, _story(error), _PLANE_HINT) from None
 
     def find(self, path: str, deadline: Deadline) -> Object | None:
-        """One object; None if there is none. Raises as :meth:`ask`."""
+        """One object, or None. Raises as :meth:`ask`."""
         try:
             return self.ask("GET", path, deadline)
         except RefusedError as error:
@@ -201,7 +201,7 @@ class Api:
             raise
 
     def listing(self, path: str, deadline: Deadline, query: Query | None = None) -> ObjectList:
-        """Every object of a path, by name. Raises as :meth:`ask`."""
+        """Every object under a path, by name. Raises as :meth:`ask`."""
         found = self.ask("GET", path, deadline, query=query)
         kind = str(found.get("kind", "List")).removesuffix("List")
         try:
@@ -209,7 +209,7 @@ class Api:
                 one["metadata"]["name"]: {"kind": kind, **one} for one in found.get("items") or ()
             }
             return ObjectList(str(found["metadata"]["resourceVersion"]), objects)
-        except (KeyError, TypeError) as error:  # from something in front of it
+        except (KeyError, TypeError) as error:  # answered by a proxy or load balancer
             doing = f"listing {path} of the API server at {self.server}"
             said = f"the answer is not a list: {json.dumps(found)[:80]}"
             raise LostError(doing, said, _PLANE_HINT) from error
@@ -217,12 +217,12 @@ class Api:
     def watch(
         self, path: str, version: str, deadline: Deadline, query: Query | None = None
     ) -> Generator[tuple[str, Object], None, None]:
-        """What happens from ``version`` on: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object.
+        """Events since ``version``: ``ADDED``, ``MODIFIED`` or ``DELETED``, and the object.
 
-        Ends when the server ends it, after some seconds; ``BOOKMARK`` carries a newer version.
-        Whoever leaves it before it ends must close it.
+        The server ends a watch after some seconds; a ``BOOKMARK`` carries a newer version. Callers
+        that leave the generator early must close it.
 
-        Raises GoneError when ``version`` is too old; LostError when the server does not answer, or
+        Raises GoneError when ``version`` is too old; LostError when the server does not answer or
         falls silent.
         """
         doing = f"watching {path} of the API server at {self.server}"
@@ -252,10 +252,10 @@ class Api:
                 yield kind, found
 
     def have(self, path: str, wanted: Object, deadline: Deadline) -> None:
-        """Make an object; one of its name that is there already is taken away first.
+        """Create an object; an existing one of the same name is removed first.
 
-        A pod or a Service cannot be changed into another, and is gone in an instant.
-        Raises as :meth:`ask`, and DeadlineError when the one before does not go.
+        A pod or a Service cannot be changed into another, and its removal takes an instant.
+        Raises as :meth:`ask`, and DeadlineError when the existing one is not removed in time.
         """
         name = wanted["metadata"]["name"]
 
@@ -280,9 +280,9 @@ class Api:
         )
 
     def _is_ours(self, path: str, wanted: Object, deadline: Deadline) -> bool:
-        """Whether what is there has been made by this very call: its answer was lost on the way.
+        """Whether the existing object comes from this very call, whose answer was lost.
 
-        The name is the same; labels tell the run, and nothing else of a run differs.
+        The names are equal; the labels identify the run, and within a run nothing else differs.
         """
         there = self.find(path, deadline)
         if there is None or there["metadata"].get("deletionTimestamp"):
@@ -290,12 +290,12 @@ class Api:
         return bool(there["metadata"].get("labels") == wanted["metadata"].get("labels"))
 
     def apply(self, wanted: Mapping[str, Any], deadline: Deadline) -> None:
-        """Have an object as it is here, whoever else has changed it (server-side apply).
+        """Bring an object to this state, whoever else has changed it (server-side apply).
 
-        A kind or a namespace that is not there yet is waited for.
+        Waits for a kind or a namespace that does not exist yet.
 
-        Raises DeadlineError with the last answer; RefusedError when the API server says no; names
-        the field.
+        Raises DeadlineError with the last answer; RefusedError with the field when the API server
+        refuses.
         """
         doing = f"applying {wanted['kind']} '{wanted['metadata']['name']}'"
         query = {"fieldManager": "hybridlab", "force": "true"}
@@ -312,7 +312,7 @@ class Api:
         self.patiently(doing, put, deadline)
 
     def _path(self, wanted: Mapping[str, Any], deadline: Deadline) -> str:
-        """The path of an object, by what the server says of its kind."""
+        """The path of an object; the server knows the plural of its kind."""
         version, kind, metadata = wanted["apiVersion"], wanted["kind"], wanted["metadata"]
         base = f"/apis/{version}" if "/" in version else f"/api/{version}"
         known = self._resources.get(base) or self.ask("GET", base, deadline)
@@ -325,7 +325,7 @@ class Api:
         raise LostError(f"looking for kind '{kind}'", f"{version} has no kind '{kind}' yet")
 
     def remove(self, path: str, deadline: Deadline) -> bool:
-        """Ask for an object's removal; whether there was one. Raises as :meth:`ask`."""
+        """Request an object's removal and return whether it existed. Raises as :meth:`ask`."""
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if "/namespaces/" in path:
             body["gracePeriodSeconds"] = 0
@@ -338,9 +338,9 @@ class Api:
         return True
 
     def patiently(self, doing: str, ask: Callable[[], T], deadline: Deadline) -> T:
-        """Ask again and again while the server is lost.
+        """Repeat ``ask`` while the server does not answer.
 
-        Raises DeadlineError with what was met last.
+        Raises DeadlineError with the last error.
         """
         met: list[LostError] = []
 
@@ -372,14 +372,12 @@ class Api:
         deadline: Deadline,
         stdin: bytes = b"",
     ) -> pod_exec.ExecResult:
-        """Run a command in a container, its standard input ``stdin`` and then at its end.
+        """Run a command in a container; its standard input is ``stdin``, then end of file.
 
-        Its connection is gone at the deadline. The end of standard input needs version 5 of the
-        protocol (Kubernetes 1.30 and later).
+        End of file on standard input needs version 5 of the protocol (Kubernetes 1.30 and later).
 
         Raises LostError when the API server, or the kubelet behind it, does not take the command;
-        DeadlineError when it has not ended in time; its connection is ended, and what it says is
-        lost.
+        DeadlineError when it has not ended in time: its connection is closed, its output lost.
         """
         from websocket import WebSocketException  # noqa: PLC0415  comes with the client, an extra
 
@@ -412,15 +410,15 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
     query: Query | None = None,
     hint: str = "",
 ) -> Objects:
-    """Watch the objects of a path until nothing is missing, and return them.
+    """Watch the objects under a path until nothing is missing, and return them.
 
-    An API server that is lost for a while is borne; so is one that has forgotten the past.
+    Tolerates an API server that does not answer for a while, or no longer has the watched version.
 
-    Raises DeadlineError with what is missing, and what the API server's last trouble was;
-    RefusedError when the API server says no.
+    Raises DeadlineError with what is missing and the API server's last error; RefusedError when the
+    API server refuses.
     """
     lacking, trouble = "the API server has not been asked yet", ""
-    # A server that ends each watch at once must not be asked as fast as it answers.
+    # A server that ends each watch at once must not be asked again without a pause.
     for _ in deadline.tries(every=_AGAIN_SECONDS):
         try:
             listed = api.listing(path, deadline, query)
@@ -443,7 +441,7 @@ def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
     deadline: Deadline,
     query: Query | None,
 ) -> str:
-    """Apply what happens to the objects until nothing is missing, or the watch ends."""
+    """Apply events to the objects until nothing is missing or the watch ends."""
     watch = api.watch(path, listed.version, deadline, query)
     with suppress(GoneError), closing(watch):
         for kind, found in watch:
@@ -461,11 +459,11 @@ def _follow_watch(  # noqa: PLR0913, PLR0917  the state of one watch
 
 
 _ends: ContextVar[float] = ContextVar("_ends", default=float("inf"))
-"""When the answer that is waited for must be there, on the monotonic clock."""
+"""Deadline of the answer being read, on the monotonic clock."""
 
 
 def _timed_pools() -> dict[str, type[Any]]:
-    """Connection pools for urllib3 whose answers, head and body together, end in time."""
+    """Connection pools for urllib3 that apply one deadline to the whole of an answer."""
     from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  slow, an extra
 
     made = {}
@@ -477,7 +475,7 @@ def _timed_pools() -> dict[str, type[Any]]:
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """An answer that is read until its time is over; TimeoutError then."""
+    """An answer with a deadline; reading after it raises TimeoutError."""
 
     def __init__(self, sock: Any, *arguments: Any, **named: Any) -> None:
         super().__init__(sock, *arguments, **named)
@@ -485,7 +483,7 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedStream(io.RawIOBase):
-    """What comes on a connection, each piece in the time that is left."""
+    """The raw stream of a connection; each read may take the time that is left."""
 
     def __init__(self, raw: io.RawIOBase, connection: Any, ends: float) -> None:
         super().__init__()
@@ -521,7 +519,7 @@ def _refusal(doing: str, code: int, answer: Mapping[str, Any]) -> BrokenError:
 
 
 def _lines(response: Any) -> Iterator[bytes]:
-    """What an answer that goes on says, line by line."""
+    """The lines of a streamed answer."""
     rest = b""
     for chunk in response.stream(65_536, decode_content=True):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -529,7 +527,7 @@ def _lines(response: Any) -> Iterator[bytes]:
 
 
 def _decoded(text: bytes) -> Object:
-    """An object; whatever else is said becomes the message of one."""
+    """The answer as an object; anything that is not JSON becomes its ``message``."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -538,7 +536,7 @@ def _decoded(text: bytes) -> Object:
 
 
 def _story(error: BaseException) -> str:
-    """What happened, without the objects that urllib3 speaks of."""
+    """What happened, without the Python objects that urllib3 puts into its messages."""
     from urllib3.exceptions import TimeoutError as NoAnswer  # noqa: PLC0415  slow, an extra
 
     cause = error.__cause__ or error.__context__ or getattr(error, "reason", None)

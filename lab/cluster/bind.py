@@ -1,8 +1,8 @@
-"""An Intent and what a cluster has made of it, put together. Pure.
+"""Combines an Intent with what a cluster has made of it. Pure.
 
-Pod addresses, MACs and the names of their devices are Kubernetes' to give; they stand in an
-Intent as the plan foresaw them until they are known. What the plan has decided itself must be
-as it was decided: nodes of pods, addresses of Services, pod CIDRs of nodes.
+Kubernetes assigns pod addresses, MACs and device names; until they are known the Intent holds the
+planned ones. What the plan decides itself must match: nodes of pods, addresses of Services,
+pod CIDRs of nodes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lab.topology.machines import route_to
 
 
 def foreseen(intent: Intent) -> Intent:
-    """The Intent for a cluster before its pods are there: their resolver files are the kubelet's.
+    """The Intent for a cluster before its pods exist, with the kubelet's resolver files.
 
-    Enough to name every cell; nothing can be asked by it.
+    It is enough to name every cell, but not to probe any.
     """
     return replace(
         intent,
@@ -51,12 +51,12 @@ def _foreseen(pod: Pod, domain: str) -> Pod:
 
 
 def bind(intent: Intent, observed: ClusterObserved) -> Intent:
-    """The Intent with everything that is known at run time only.
+    """The Intent completed with everything that is known only at run time.
 
-    A MAC or device that nobody has observed becomes empty. The pods behind the cluster's DNS
-    are those that there are; where there are none, the Intent's stays.
+    A MAC or device that was not observed becomes empty. The pods behind the cluster's DNS are the
+    observed ones, or the Intent's if there are none.
 
-    Raises BrokenError naming everything in which the cluster is not as it was decided.
+    Raises BrokenError naming every contradiction between the cluster and the plan.
     """
     complaints = tuple(_disagreements(intent, observed))
     if complaints:
@@ -69,7 +69,7 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
 
 
 def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
-    """The same of what was compared before. KeyError where a probe pod is not among it."""
+    """:func:`bind` without the comparison. Raises KeyError when a probe pod was not observed."""
     known = _Known.of(intent, observed)
     return replace(
         intent,
@@ -81,7 +81,7 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
 
 
 def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
-    """What :func:`bound_as` makes the bound Intent of, again."""
+    """The inverse of :func:`bound_as`: the observation that leads to ``bound``."""
     planned = [pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"]
     pods = [(one.name, pod) for one in bound.machines for pod in one.pods]
     renewed = [(node, pod) for node, pod in pods if pod not in planned]
@@ -183,16 +183,16 @@ def _ports(ports: Collection[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was observed, by what the Intent has in its place."""
+    """What was observed, keyed by what the Intent planned."""
 
     addresses: Mapping[str, str]
     links: Mapping[str, PodLink]
     renewed: Mapping[str, str]
     """Planned address of a pod to its real one."""
     tunnels: Mapping[str, str]
-    """Planned MAC of a tunnel's end to its real one."""
+    """Planned MAC of a tunnel device to its real one."""
     ends: Mapping[str, str]
-    """Planned address of a tunnel's end to its real one, which is of the node's block, too."""
+    """Planned address of a tunnel device to its real one, which lies in the node's block too."""
     dns: tuple[ObservedPod, ...]
 
     @classmethod
@@ -218,7 +218,7 @@ class _Known:
         )
 
     def machine(self, machine: MachineIntent) -> MachineIntent:
-        """The machine with its real pods; what a kernel learns by itself is not foreseen."""
+        """The machine with its real pods, without the neighbours that a kernel learns by itself."""
         tunnel = machine.tunnel
         device = tunnel.name if tunnel else None
         translation = machine.translation
@@ -243,7 +243,7 @@ class _Known:
                 ForwardingEntry(self.tunnels.get(one.mac, one.mac), one.device, one.remote)
                 for one in machine.forwarding
             ),
-            # a Linux node answers for all addresses that lead to its pods, and names none
+            # a Linux node answers ARP for all addresses that it routes to its pods, without entries
             proxies=tuple(
                 ProxyNeighbour(self.renewed.get(one.address, one.address), one.device)
                 for one in machine.proxies
@@ -257,7 +257,7 @@ class _Known:
         )
 
     def _end(self, text: str) -> str:
-        """An address, with prefix length or without: a tunnel's end where it really is."""
+        """The real address for a planned tunnel address, with or without prefix length."""
         address, slash, prefix = text.partition("/")
         return f"{self.ends.get(address, address)}{slash}{prefix}"
 
@@ -291,7 +291,7 @@ class _Known:
         )
 
     def backends(self, planned: Iterable[Backend]) -> tuple[Backend, ...]:
-        """Where the pods really are."""
+        """Backends at the pods' real addresses."""
         return tuple(replace(one, address=self.addresses[one.pod]) for one in planned)
 
     def _service(self, service: ProxiedService) -> ProxiedService:
@@ -314,7 +314,7 @@ def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]
 
 
 def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
-    """A machine's; where its pods are routed, those to them as far as their ports are known."""
+    """A machine's routes; with routed pods, those to pods with a known port."""
     if machine.bridge:
         yield from machine.routes
         return

@@ -1,4 +1,4 @@
-"""One cluster, decided: its nodes, the traits of their machines, and the network below it. Pure."""
+"""One cluster as planned: its nodes, their machines' traits, and the network below it. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from lab.topology.services_node import NAME_SERVER
 
 @dataclass(frozen=True, slots=True)
 class HostTraits:
-    """In what a Linux node differs from a computer of its own; the defaults are a virtual machine.
+    """How a Linux node differs from a whole computer; the defaults describe a virtual machine.
 
-    All nodes of a cluster are alike in this.
+    They are the same for all nodes of a cluster.
     """
 
     shared_kernel: bool = False
-    """Whether the kernel is the host's: its modules, its swap and those settings that every
-    network namespace shares are left as they are."""
+    """Whether the node runs on the host's kernel. The kernel's modules, swap and the settings that
+    all network namespaces share are then left alone.
+    """
     cgroup_v1: bool = False
-    """Whether control groups are of version 1, which a kubelet refuses by default."""
+    """Whether the node has control groups v1, which a kubelet refuses by default."""
     can_lower_oom_score: bool = True
     """Whether a process may make itself less likely to be killed when memory runs out
     (``CAP_SYS_RESOURCE``)."""
@@ -49,9 +50,9 @@ class ClusterNode:
     address: str
     """On the node segment, without prefix."""
     pod_cidr: str | None
-    """None where no kubelet runs."""
+    """None if no kubelet runs on it."""
     version: str
-    """Of its kubelet: a patch version where the bundle has that minor."""
+    """Version of its kubelet: a patch version if the bundle has that minor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,12 @@ class Cluster:
     name: str
     how: How
     version: str
-    """Of the control plane, ``"1.36.1"``."""
+    """Version of the control plane, such as ``"1.36.1"``."""
     topology: str
     endpoint: str
-    """Address of the API that every node uses: the services node's or, of several control planes
-    without one, the router's; there they are balanced."""
+    """The API address that every node uses: the services node's or, with several control planes and
+    no services node, the router's; either one balances the load.
+    """
     domain: str
     pod_cidr: str
     service_cidr: str
@@ -74,14 +76,14 @@ class Cluster:
     pod_mtu: int
     nodes: tuple[ClusterNode, ...]
     networks: tuple[str, ...] = ()
-    """CIDRs of those that nodes have an address in."""
+    """CIDRs of the networks that the nodes have addresses in."""
     name_server: str | None = None
-    """The services node's: who is asked for names that are not the cluster's."""
+    """Address of the services node's name server, which resolves names outside the cluster."""
     host: HostTraits = VIRTUAL_MACHINE
-    """Of the machines that its Linux nodes are."""
+    """Traits of the machines that the Linux nodes run on."""
 
     def control_planes(self) -> tuple[ClusterNode, ...]:
-        """Nodes with an API server, the first one begins."""
+        """Nodes with an API server, the first one leading."""
         return tuple(node for node in self.nodes if node.role == "control-plane")
 
     def workers(self) -> tuple[ClusterNode, ...]:
@@ -94,7 +96,7 @@ def plan_cluster(
 ) -> Cluster:
     """The cluster that an Intent asks for, from a bundle, on machines with these traits.
 
-    Raises PreflightError when the bundle is of another Kubernetes minor than the scenario asks for.
+    Raises PreflightError when the bundle has another Kubernetes minor than the scenario asks for.
     """
     asked = intent.kubernetes
     assert asked is not None, "every topology says what its cluster is"
@@ -150,15 +152,15 @@ def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
 
 
 OWN_TUNNELS = frozenset({"upstream-vrrp"})
-"""Topologies whose nodes are joined by a tunnel that no network add-on makes."""
+"""Topologies whose nodes are joined by a tunnel that no network add-on creates."""
 
 
 def underlay(intent: Intent) -> Intent:
-    """The Intent without all that kubelet, kube-proxy and the network add-on make on a node.
+    """The Intent without everything that the kubelet, kube-proxy and the network add-on create.
 
-    Left are cards with their addresses, the default route, static routes that the scenario asks
-    for, the router's own, and a tunnel that is there without an add-on, with its entries. A card
-    that the add-on's virtual switch takes over is still itself.
+    What remains on a node: interfaces and their addresses, the default route, static routes from
+    the scenario, the router's configuration, and a tunnel that no add-on creates, with its entries.
+    An interface that the add-on's virtual switch will take over is still a plain interface.
     """
     tunnels = intent.topology in OWN_TUNNELS
     return replace(

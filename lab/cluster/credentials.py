@@ -1,4 +1,4 @@
-"""Certificates of a cluster, and kubeconfig files: how users and nodes reach its API."""
+"""A cluster's certificates, and kubeconfig files: how users and nodes reach its API."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 DAYS = 365
-"""As long as kubeadm's own certificates."""
+"""Validity, the same as that of kubeadm's own certificates."""
 AUTHORITY_DAYS = 3650
 _BEFORE = timedelta(hours=1)
-"""Machines' clocks differ."""
+"""Margin for machines whose clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSubject:
-    """Who a certificate is for."""
+    """The subject of a certificate."""
 
     name: str
     groups: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    """Names and addresses that it may be found at; none for one that only asks."""
+    """Server names and addresses; empty for a certificate that only clients use."""
 
 
 def make_authority(name: str) -> Pair:
-    """A new authority, with a key of its own (ECDSA P-256)."""
+    """A new certificate authority with its own key (ECDSA P-256)."""
     from cryptography import x509  # noqa: PLC0415  slow
 
     unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
@@ -60,9 +60,9 @@ def make_authority(name: str) -> Pair:
 
 
 def issue(ca: Pair, subject: CertificateSubject) -> Pair:
-    """A certificate of the authority's for a new key.
+    """A certificate for a new key, signed by ``ca``.
 
-    It is good for asking, and for answering too where the subject has hosts.
+    It is valid for clients, and for servers too if the subject has hosts.
     """
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
@@ -91,7 +91,7 @@ def public_key_pin(certificate: str) -> str:
 
 
 def make_signing_key() -> Pair:
-    """A key and its public half (in the certificate's place): for service accounts' tokens."""
+    """Key pair for service account tokens; the public key takes the certificate's place."""
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  slow
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat  # noqa: PLC0415
 
@@ -106,7 +106,7 @@ def _sign(
     extensions: Mapping[ExtensionType, bool],
     ca: Pair | None,
 ) -> Pair:
-    """A certificate for a new key, with these extensions (critical or not); None signs itself."""
+    """A certificate for a new key with these extensions (critical or not); None self-signs."""
     from cryptography import x509  # noqa: PLC0415  slow
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
@@ -164,17 +164,17 @@ _LISTS = ("clusters", "users", "contexts")
 
 
 class KubeconfigError(ValueError):
-    """A text that is not a kubeconfig, and why."""
+    """A text is not a valid kubeconfig."""
 
 
 def context_name(lab: str) -> str:
-    """What a lab's context, cluster and user are called in a kubeconfig."""
+    """Name of a lab's context, cluster and user in a kubeconfig."""
     return f"{CONTEXT_PREFIX}{lab}"
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One way to one API."""
+    """Server, authority and client certificate for one API."""
 
     name: str
     server: str
@@ -182,7 +182,7 @@ class Access:
     client: Pair
 
     def at(self, server: str) -> Access:
-        """The same through another address."""
+        """The same access through another address."""
         return replace(self, server=server)
 
 
@@ -210,9 +210,9 @@ def kubeconfig_text(access: Access) -> str:
 
 
 def read_kubeconfig(content: str, name: str) -> Access:
-    """The way that a kubeconfig with one cluster and one user leads, under another name.
+    """Parse a kubeconfig with one cluster and one user, and give the access another name.
 
-    Raises KubeconfigError when it has other parts than kubeadm's.
+    Raises KubeconfigError when its structure is not kubeadm's.
     """
     found = _load_kubeconfig(content)
     try:
@@ -233,7 +233,7 @@ def read_kubeconfig(content: str, name: str) -> Access:
 
 
 def is_export(content: str) -> bool:
-    """Whether a text is a lab's own kubeconfig and nothing else: it may be written over."""
+    """Whether a text is a lab's own kubeconfig and nothing else, and may be overwritten."""
     try:
         found = _load_kubeconfig(content)
     except KubeconfigError:
@@ -253,10 +253,10 @@ def _load_kubeconfig(content: str) -> Any:
     from ruamel.yaml.error import MarkedYAMLError  # noqa: PLC0415  slow
 
     try:
-        with warnings.catch_warnings(action="ignore"):  # of anchors, which are the user's own
+        with warnings.catch_warnings(action="ignore"):  # about anchors in the user's file
             found = YAML(typ="safe", pure=True).load(content)
     except Exception as error:
-        # Its constructors raise whatever Python does. Their words may hold the user's secrets.
+        # The YAML constructors raise arbitrary errors, whose messages may hold the user's secrets.
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f", line {mark.line + 1}" if mark else ""
         raise KubeconfigError(f"invalid YAML{where}") from error

@@ -10,11 +10,11 @@ from lab.topology.intent import Intent
 NAMESPACE = "kube-system"
 IMAGE = "registry.k8s.io/coredns/coredns"
 REPLICAS = 2
-"""As kubeadm has it; one where a single Linux node would have both."""
+"""Number of replicas, as kubeadm has it; one if a single Linux node would run both."""
 
 
 def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything of CoreDNS, as kubeadm's add-on has it but for the address and the Corefile."""
+    """All documents of CoreDNS: kubeadm's add-on with the scenario's address and Corefile."""
     return render(
         "coredns.yaml",
         corefile=corefile(cluster.domain, cluster.name_server),
@@ -27,9 +27,9 @@ def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
 def corefile(domain: str, name_server: str | None = None) -> str:
     """CoreDNS' own configuration.
 
-    Other names than the cluster's are the services node's to answer. Where there is none, the lab
-    has no others, and its machines let no pod out to ask for some, so that every other name does
-    not exist, at once. That is a server of its own: beside ``kubernetes``, ``template`` would come
+    The services node resolves names outside the cluster. Without one the lab has no other names and
+    its machines let no pod out to ask for any, so every other name is answered NXDOMAIN at once.
+    That needs a server block of its own: in one block with ``kubernetes``, ``template`` would come
     first, whatever the order here.
     """
     others = f"forward . {name_server}" if name_server else _NO_OTHERS
@@ -59,12 +59,12 @@ _NO_OTHERS = """template ANY ANY {
 
 
 def replicas(cluster: Cluster) -> int:
-    """How many, of the Linux nodes that run pods."""
+    """Number of CoreDNS replicas, limited by the Linux nodes that run pods."""
     able = [node for node in cluster.nodes if node.os == "linux" and node.pod_cidr]
     return min(REPLICAS, len(able))
 
 
 def replicas_of(intent: Intent) -> int:
-    """The same, of the cluster that an Intent asks for."""
+    """The same for the cluster that an Intent asks for."""
     linux = [one.kubelet for one in intent.machines if one.os == "linux" and one.kubelet]
     return min(REPLICAS, len([one for one in linux if one.pod_cidr]))

@@ -1,4 +1,4 @@
-"""Kubernetes' documents as data, and as the YAML text that its programs read."""
+"""Kubernetes documents as data and as the YAML that Kubernetes programs read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXT = "tag:yaml.org,2002:str"
 
 
 def administrator(name: str, namespace: str) -> tuple[Document, ...]:
-    """A namespace, its pods free on their nodes, and an account that may do all in the cluster."""
+    """A namespace whose pods may be privileged, and an account with full rights in the cluster."""
     account = {"name": name, "namespace": namespace}
     group = "rbac.authorization.k8s.io"
     allowed = {"pod-security.kubernetes.io/enforce": "privileged"}
@@ -51,14 +51,14 @@ def render_text(template: str, **values: object) -> str:
 
 @cache
 def _parse(text: str) -> tuple[Document, ...]:
-    """Cached: 20 ms each time, and the steps of a cluster ask for its documents several times."""
+    """Cached: each call takes 20 ms, and several steps of a cluster read the same documents."""
     from ruamel.yaml import YAML  # noqa: PLC0415  slow
 
     return tuple(YAML(typ="safe", pure=True).load_all(text))
 
 
 def to_yaml(documents: Iterable[Document]) -> str:
-    """Several documents as one text: keys in alphabetical order, long texts line by line."""
+    """Several documents as one text: keys in alphabetical order, long strings as block scalars."""
     from ruamel.yaml import YAML  # noqa: PLC0415  slow
 
     yaml = YAML(typ="safe", pure=True)
@@ -79,5 +79,5 @@ def _text(representer: Any, text: str) -> Any:
 
 
 def _never(_value: object) -> bool:
-    """Write shared objects out in full instead of using aliases."""
+    """Never use aliases: write shared objects out in full."""
     return True

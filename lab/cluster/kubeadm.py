@@ -1,10 +1,10 @@
-"""kubeadm's configuration (v1beta4) for a cluster, kube-proxy's, and timeouts of emulated machines.
+"""Configuration of kubeadm (v1beta4) and kube-proxy, and timeouts for emulated machines.
 
-Versions 1.33 to 1.36 read the same form; what differs between them is decided here.
+Versions 1.33 to 1.36 read the same format; the differences between them are decided here.
 
-An emulated processor does a tenth of the work or less: programs that judge each other by the
-clock then take a slow one for a dead one, and what they do every second takes all there is. With
-patience 1 all of Kubernetes' own intervals are as it has them.
+An emulated processor is ten times slower or worse. Programs that monitor each other by timeouts
+then take a slow peer for a dead one, and periodic work eats all of the processor. ``patience``
+multiplies such intervals; at 1 all of them are Kubernetes' defaults.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from lab.scenario.terms import ProxyMode
 from lab.topology.intent import Intent
 
 _LEASE_SECONDS = 40
-"""The kubelet's default of ``nodeLeaseDurationSeconds``; it renews four times in it."""
+"""The kubelet's default of ``nodeLeaseDurationSeconds``; it renews the lease four times in it."""
 _GRACE_SECONDS = 50
 """The controller manager's default of ``node-monitor-grace-period`` since 1.32."""
 _SLOWEST = 4
-"""A dead node must be noticed within minutes, however slow the machines are."""
+"""Limit of the factor: a dead node must be noticed within minutes, however slow machines are."""
 _ETCD_CHECK_SECONDS = 2
-"""kube-apiserver's default for asking etcd whether it is well."""
+"""kube-apiserver's default for its health check of etcd."""
 _LOOK_SECONDS = 3
-"""Three that fail in a row, and nothing more is sent there."""
+"""Interval of HAProxy's health checks; three failures in a row take a server out."""
 _PROBE_SECONDS = 30
-"""Between two probes of a static pod; kubeadm has 1 (readiness) and 10."""
+"""Between two probes of a static pod; kubeadm's own intervals are 1 (readiness) and 10."""
 _LIVENESS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd")
 _READINESS = {"kube-apiserver": 20, "kube-scheduler": 36, "etcd": 36}
-"""Static pods that have this probe, and since which minor for certain: a patch of one that
-is not there makes a pod that is refused."""
+"""Static pods that have this probe, and the minor since which they certainly have it: a patch of
+a probe that does not exist makes an invalid pod.
+"""
 _TIMEOUTS = {
     "controlPlaneComponentHealthCheck": 240,
     "kubeletHealthCheck": 240,
@@ -46,16 +47,16 @@ _TIMEOUTS = {
     "tlsBootstrap": 300,
     "discovery": 300,
 }
-"""kubeadm's own defaults of its timeouts, in seconds."""
+"""kubeadm's default timeouts, in seconds."""
 
 
 def kubeadm_timeouts(patience: int) -> dict[str, str]:
-    """How long kubeadm waits for what."""
+    """Timeouts of kubeadm, multiplied by ``patience``."""
     return {name: f"{seconds * patience}s" for name, seconds in _TIMEOUTS.items()}
 
 
 def etcd_arguments(patience: int) -> dict[str, str]:
-    """Clocks of etcd (100 ms, 1000 ms); it does not write down each request that was slow."""
+    """Intervals of etcd (defaults 100 ms and 1000 ms); it does not log each slow request."""
     if patience == 1:
         return {}
     return {
@@ -66,7 +67,7 @@ def etcd_arguments(patience: int) -> dict[str, str]:
 
 
 def slow_api_server(patience: int) -> dict[str, str]:
-    """How long etcd may take to say that it is well; nothing is spent on who is served first."""
+    """A longer etcd health check; priority and fairness are off to save processor time."""
     if patience == 1:
         return {}
     return {
@@ -77,24 +78,24 @@ def slow_api_server(patience: int) -> dict[str, str]:
 
 
 def slow_controller_manager(patience: int) -> dict[str, str]:
-    """When a node that says nothing is believed dead."""
+    """When a silent node is considered dead."""
     slow = min(patience, _SLOWEST)
     return {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
 
 
 def health_check_seconds(patience: int) -> int:
-    """Seconds between HAProxy's looks at an API server, each of which may take as long."""
+    """Seconds between HAProxy's health checks of an API server, and the timeout of each."""
     return _LOOK_SECONDS * min(patience, _SLOWEST)
 
 
 def slow_kubelet(patience: int) -> dict[str, int]:
-    """How often a node says that it lives."""
+    """How often a node reports that it is alive."""
     slow = min(patience, _SLOWEST)
     return {"nodeLeaseDurationSeconds": _LEASE_SECONDS * slow} if slow > 1 else {}
 
 
 def leader_election(planes: int, patience: int) -> dict[str, str]:
-    """One that is alone needs no election; slow ones must not lose it for being slow."""
+    """A single control plane needs no election; slow ones must not lose it for being slow."""
     if planes == 1:
         return {"leader-elect": "false"}
     if patience == 1:
@@ -107,9 +108,9 @@ def leader_election(planes: int, patience: int) -> dict[str, str]:
 
 
 def static_pod_patches(version: str, patience: int) -> dict[str, str]:
-    """Patches by kubeadm of its static pods, content by file name.
+    """Patches of the static pods for kubeadm, content by file name.
 
-    Its probes are a TLS handshake a second for each program, and etcd asked by most.
+    Each probe is a TLS handshake per second and program, and most of them query etcd.
     """
     if patience == 1:
         return {}
@@ -125,22 +126,22 @@ def static_pod_patches(version: str, patience: int) -> dict[str, str]:
 
 
 PROXY_KUBECONFIG = "/var/lib/kube-proxy/kubeconfig.conf"
-"""Where kubeadm's DaemonSet has it."""
+"""Path of the configuration in kubeadm's DaemonSet."""
 PROXY_TABLES: Mapping[ProxyMode, tuple[str, ...]] = {
     "nftables": ("kube-proxy",),
     "iptables": ("nat", "filter", "mangle"),
 }
-"""Those of nftables that each mode makes on a node."""
+"""nftables tables that each mode creates on a node."""
 
 
 def kube_proxy_config(cluster: Cluster) -> Document:
-    """What every kube-proxy on Linux reads.
+    """The configuration of every kube-proxy on Linux.
 
-    What does not come from the node's own pods is
-    masqueraded, as the Intent says. NodePorts are answered on every network that nodes are on:
-    by itself nftables mode has them on the node's first address alone, where a client on the
-    other network is refused (kube-proxy's reference, ``--nodeport-addresses``). How many
-    connections a kernel tracks is its owner's to say: kube-proxy ends where it may not.
+    Traffic from elsewhere than the node's own pods is masqueraded, as the Intent says. NodePorts
+    are open on every network that nodes have addresses in: by default nftables mode opens them
+    on the node's first address alone, and refuses clients on the other network (kube-proxy's
+    reference, ``--nodeport-addresses``). The conntrack limit is left to the kernel's owner:
+    kube-proxy exits if it may not set it.
     """
     several = {"nodePortAddresses": list(cluster.networks)} if len(cluster.networks) > 1 else {}
     untouched = {"conntrack": {"maxPerCore": 0, "min": 0}} if cluster.host.shared_kernel else {}
@@ -160,15 +161,15 @@ KUBEADM = "kubeadm.k8s.io/v1beta4"
 SOCKET = "unix:///run/containerd/containerd.sock"
 KUBELET = "kubelet.config.k8s.io/v1beta1"
 RESOLVER = "/etc/hybridlab/resolv.conf"
-"""What the kubelet gives to pods that take the node's resolver: the lab has no other names."""
+"""The resolver file that the kubelet gives to pods with the node's DNS; it knows no other names."""
 PATCHES = "/etc/hybridlab/kubeadm-patches"
 NODE_PORTS = (30000, 32767)
-"""kube-apiserver's default range, both ends in it."""
+"""kube-apiserver's default range, both ends included."""
 ETCD = "registry.k8s.io/etcd"
 _IGNORED = ("NumCPU", "Mem")
-"""Preflight errors: processors and memory are the scenario's to decide."""
+"""Preflight errors to ignore: the scenario decides on processors and memory."""
 _OF_THE_KERNEL = "SystemVerification"
-"""Refuses cgroup v1, and a kernel whose configuration is not in the node's own ``/boot``."""
+"""Preflight error for cgroup v1, and for a kernel without its configuration in ``/boot``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +177,13 @@ class Surroundings:
     """What a cluster's configuration depends on besides the cluster itself."""
 
     management: Mapping[str, str]
-    """Each machine's management address: the API is reached by it from outside of the lab."""
+    """Management address of each machine; the API is reached at it from outside the lab."""
     patience: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a node shows to be let in."""
+    """What a node needs to join the cluster."""
 
     token: str
     ca_hash: str
@@ -195,7 +196,7 @@ def api_endpoint(cluster: Cluster) -> str:
 
 
 def api_names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[str, ...]:
-    """Every name and address that the API may be asked by; of the router where it balances."""
+    """Every name and address of the API, for its certificate; the router's too if it balances."""
     planes = {node.name for node in cluster.control_planes()}
     fronts = [
         machine
@@ -210,20 +211,20 @@ def api_names(cluster: Cluster, intent: Intent, around: Surroundings) -> tuple[s
 
 
 def first_service(cluster: Cluster) -> str:
-    """Address of the Service ``kubernetes``: the first of the range."""
+    """Address of the Service ``kubernetes``, the first of the range."""
     return str(ip_network(cluster.service_cidr)[1])
 
 
 def init_documents(
     cluster: Cluster, intent: Intent, manifest: Manifest, around: Surroundings
 ) -> tuple[Document, ...]:
-    """What ``kubeadm init`` reads, on the first control plane."""
+    """The documents for ``kubeadm init`` on the first control plane."""
     first = cluster.control_planes()[0]
     return (
         {
             "apiVersion": KUBEADM,
             "kind": "InitConfiguration",
-            # without one, kubeadm makes a token that lives a day
+            # without one, kubeadm makes a token that is valid for a day
             "bootstrapTokens": [{"ttl": "15m0s", "usages": ["signing", "authentication"]}],
             "nodeRegistration": _registration(cluster, first),
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
@@ -240,7 +241,7 @@ def init_documents(
 def join_documents(
     cluster: Cluster, node: ClusterNode, ticket: Ticket, around: Surroundings
 ) -> tuple[Document, ...]:
-    """What ``kubeadm join`` reads."""
+    """The documents for ``kubeadm join``."""
     document: dict[str, Any] = {
         "apiVersion": KUBEADM,
         "kind": "JoinConfiguration",
@@ -264,10 +265,10 @@ def join_documents(
 
 
 def kubelet_config(cluster: Cluster, patience: int) -> Document:
-    """Every Linux kubelet's configuration.
+    """The configuration of every Linux kubelet.
 
-    No image is ever collected: none could be pulled again. Emulated ones say less often that
-    they live, and are believed dead later. The swap of a host that shares its kernel stays on.
+    Images are never garbage-collected: none could be pulled again. Emulated nodes report less often
+    and are considered dead later. The swap of a host that shares its kernel stays on.
     """
     host: dict[str, Any] = {}
     if cluster.host.shared_kernel:
@@ -296,7 +297,7 @@ def kubelet_config(cluster: Cluster, patience: int) -> Document:
 
 
 def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
-    """What differs from kubeadm's own: nodes' parts of the pod network are the plan's."""
+    """Arguments besides kubeadm's own: the plan assigns the nodes' pod CIDRs."""
     return {
         "allocate-node-cidrs": "false",
         "node-cidr-mask-size": str(_node_prefix(cluster)),
@@ -306,12 +307,12 @@ def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, s
 
 
 def scheduler_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
-    """What differs from kubeadm's own."""
+    """Arguments besides kubeadm's own."""
     return leader_election(len(cluster.control_planes()), patience)
 
 
 def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
-    """What differs from kubeadm's own: a range of NodePorts that holds the plan's."""
+    """Arguments besides kubeadm's own: a NodePort range that contains the plan's ports."""
     return {**_node_port_range(intent), **slow_api_server(patience)}
 
 
@@ -358,7 +359,7 @@ def _cluster_config(
 
 
 def _skipped(cluster: Cluster) -> list[str]:
-    """The lab's own CoreDNS has the scenario's address; OVN's load balancers are the Services."""
+    """Skipped phases: the lab has its own CoreDNS with its own address; OVN implements Services."""
     without = [] if addons()[cluster.topology].kube_proxy else ["addon/kube-proxy"]
     return ["addon/coredns", *without]
 
@@ -377,7 +378,7 @@ def _registration(cluster: Cluster, node: ClusterNode) -> Document:
 
 
 def _node_prefix(cluster: Cluster) -> int:
-    """Prefix length of the nodes' parts; all have the same but those that a scenario names."""
+    """Prefix length of the nodes' pod CIDRs; only a CIDR that the scenario sets may differ."""
     return max(
         (ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr),
         default=24,

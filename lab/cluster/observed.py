@@ -1,4 +1,4 @@
-"""What a cluster reports once the probe pods are there, and the labels they carry. Pure."""
+"""What a cluster reports once the probe pods exist, and the labels they carry. Pure."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from ipaddress import ip_address
 from typing import Any
 
 NAMESPACE = "hybridlab-probe"
-"""Of the probe pods and their Services; one lab a cluster."""
+"""Namespace of the probe pods and their Services; a cluster has one lab."""
 LAB = "hybridlab.io/lab"
 TOKEN = "hybridlab.io/token"  # noqa: S105  a mark, no secret
 POD = "hybridlab.io/pod"
-"""The pod's name, for selectors."""
+"""Label with the pod's name, for selectors."""
 SERVICE = "service.hybridlab.io"
 """``service.hybridlab.io/NAME`` on each pod behind the Service of that name."""
 POD_VARIABLE = "HYBRIDLAB_POD"
 TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  a mark, no secret
-"""Both in the environment of every probe pod's processes: their node's agent finds them by it."""
+"""Environment variables of every probe pod's processes; the node's agent finds pods by them."""
 DNS_NAMESPACE, DNS_SELECTOR = "kube-system", "k8s-app=kube-dns"
-"""Where kubeadm and everybody after it has the cluster's DNS."""
+"""Namespace of the cluster's DNS, as kubeadm sets it and others expect it."""
 
 
 VTEP_ANNOTATION = "flannel.alpha.coreos.com/backend-data"
-"""Where flannel says the MAC of a node's tunnel end: ``{"VNI":4096,"VtepMAC":"..."}``."""
+"""Annotation with the MAC of flannel's tunnel device: ``{"VNI":4096,"VtepMAC":"..."}``."""
 
 TUNNEL_ANNOTATION = "projectcalico.org/IPv4VXLANTunnelAddr"
-"""Where Calico says which address a node's tunnel end has taken."""
+"""Annotation with the address of Calico's tunnel device."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """One pod as the API has it."""
+    """One pod as the API reports it."""
 
     name: str
     node: str | None
@@ -41,34 +41,34 @@ class ObservedPod:
     phase: str
     ready: bool
     trouble: str
-    """Why it is not ready, in words; empty where it is or nothing is said."""
+    """Why it is not ready; empty if it is, or if no reason is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedService:
-    """One Service as the API has it."""
+    """One Service as the API reports it."""
 
     name: str
     address: str
     node_ports: frozenset[int]
-    """Of all its ports; empty without any."""
+    """The node ports of all its ports."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """One node as the API has it."""
+    """One node as the API reports it."""
 
     name: str
     pod_cidr: str | None
     tunnel_mac: str | None
-    """Of flannel's VXLAN device; None where there is none."""
+    """MAC of flannel's VXLAN device; None if there is none."""
     tunnel_address: str | None = None
-    """Of Calico's, which takes one of the node's pod addresses; None where there is none."""
+    """Address of Calico's tunnel device, one of the node's pod addresses; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeVersion:
-    """What one node says of itself."""
+    """The versions that one node reports."""
 
     node: str
     kubelet: str
@@ -81,19 +81,19 @@ class NodeVersion:
 
 @dataclass(frozen=True, slots=True)
 class PodLink:
-    """How a pod is plugged in, as its node's agent sees it."""
+    """How a pod is attached, as the agent on its node sees it."""
 
     pod: str
     mac: str
     port: str
-    """The node's end; empty where it is not known."""
+    """Device at the node's end; empty if unknown."""
     mtu: int
     gateway: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterObserved:
-    """Everything that is known at run time only."""
+    """Everything that is known only at run time."""
 
     pods: tuple[ObservedPod, ...]
     dns: tuple[ObservedPod, ...]
@@ -105,18 +105,18 @@ class ClusterObserved:
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _DEVICE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.@]{0,14}")
-"""Of Linux' names of devices (15 characters), those that agents give."""
+"""Names of Linux network devices (at most 15 characters), of the kind that agents report."""
 
 
 def to_text(observed: ClusterObserved) -> str:
-    """As JSON, for the journal."""
+    """The observation as JSON, for the journal."""
     return json.dumps(asdict(observed))
 
 
 def from_text(text: str) -> ClusterObserved:
-    """What :func:`to_text` wrote: names, addresses and MACs, and nothing else.
+    """Parse the output of :func:`to_text`.
 
-    Raises ValueError where something in it is none of those.
+    Raises ValueError when a value is not a valid name, address or MAC.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  slow, and for few commands
 
@@ -143,7 +143,7 @@ def _check(form: re.Pattern[str], *texts: str | None) -> None:
 
 
 def read_pod(found: Mapping[str, Any]) -> ObservedPod:
-    """A pod of the API's JSON."""
+    """Parse a pod from the API's JSON."""
     status = found.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     return ObservedPod(
@@ -159,7 +159,7 @@ def read_pod(found: Mapping[str, Any]) -> ObservedPod:
 def _troubles(
     status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[str]:
-    """What scheduler, kubelet and containers complain of."""
+    """The problems that scheduler, kubelet and containers report."""
     scheduled = conditions.get("PodScheduled", {})
     if scheduled.get("status") == "False":
         yield f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}"
@@ -175,7 +175,7 @@ def _troubles(
 
 
 def read_service(found: Mapping[str, Any]) -> ObservedService:
-    """A Service of the API's JSON."""
+    """Parse a Service from the API's JSON."""
     spec = found["spec"]
     return ObservedService(
         name=found["metadata"]["name"],
@@ -187,7 +187,7 @@ def read_service(found: Mapping[str, Any]) -> ObservedService:
 
 
 def read_node(found: Mapping[str, Any]) -> ObservedNode:
-    """A node of the API's JSON."""
+    """Parse a node from the API's JSON."""
     metadata = found["metadata"]
     return ObservedNode(
         name=metadata["name"],
@@ -214,7 +214,7 @@ def _vtep(annotations: Mapping[str, str]) -> str | None:
 
 
 def read_version(found: Mapping[str, Any]) -> NodeVersion:
-    """The versions of a node of the API's JSON."""
+    """Parse the versions of a node from the API's JSON."""
     info = (found.get("status") or {}).get("nodeInfo") or {}
     return NodeVersion(
         node=found["metadata"]["name"],
@@ -226,7 +226,7 @@ def read_version(found: Mapping[str, Any]) -> NodeVersion:
 
 
 def ready_endpoints(slices: Iterable[Mapping[str, Any]]) -> dict[str, frozenset[str]]:
-    """Names of the pods that are ready behind each Service, from its EndpointSlices."""
+    """Names of the ready pods behind each Service, from its EndpointSlices."""
     found: dict[str, frozenset[str]] = {}
     for one in slices:
         service = one["metadata"].get("labels", {}).get("kubernetes.io/service-name", "")

@@ -1,4 +1,4 @@
-"""A command in a container, over the WebSocket of the API server's ``exec``."""
+"""Runs a command in a container over the WebSocket of the API server's ``exec``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from kubernetes import client
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _END = 0, 1, 2, 3, 255
-"""Channels of a command; a message on the last tells that the channel it names is at its end."""
+"""Channels of a command; a message on the last one closes the channel that it names."""
 _NOT_REACHED = ("error dialing backend", "unable to upgrade connection")
-"""Of the API server's own words, since 1.30 sent on the channel of the command's status."""
+"""How the API server's own errors begin; since 1.30 they come on the command's status channel."""
 _V5 = "v5.channel.k8s.io"
 _CHUNK = 16_384
-"""Bytes of standard input in one message; a message must pass through a kubelet's buffers."""
+"""Bytes of standard input per message; a message must fit the kubelet's buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """A command that has ended."""
+    """The result of a command that has ended."""
 
     code: int
-    """126 where the container could not start it."""
+    """126 if the container could not start the command."""
     stdout: str
     stderr: str
 
@@ -41,10 +41,10 @@ def run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
     stdin: bytes,
     deadline: Deadline,
 ) -> ExecResult:
-    """Run a command over the API's WebSocket; its connection is gone at the end either way.
+    """Run a command over the API's WebSocket and close the connection in every case.
 
-    Raises UnreachableError when nobody answers there; OSError, WebSocketException when the
-    connection ends before the command: it is given up, or refused, or cut.
+    Raises UnreachableError when nothing answers at the address; OSError or WebSocketException when
+    the connection times out, is refused or breaks before the command ends.
     """
     from websocket import ABNF, WebSocket  # noqa: PLC0415  comes with the client, an extra
 
@@ -72,7 +72,7 @@ def run(  # noqa: PLR0913, PLR0917  one command, where it runs, and until when
 def _connection(
     connected: client.ApiClient, url: SplitResult, deadline: Deadline
 ) -> TimedConnection:
-    """Our own connection: the client's has no time-out, and asks the environment for proxies."""
+    """A separate connection: the client's has no timeout and reads proxies from the environment."""
     import ssl  # noqa: PLC0415  slow
 
     config, tls = connected.configuration, None
@@ -94,7 +94,7 @@ def _connection(
 def _exec_address(
     connected: client.ApiClient, path: str, container: str, command: Sequence[str], *, stdin: bool
 ) -> tuple[SplitResult, list[str]]:
-    """The address, and the header that lets us in."""
+    """The address, and the headers that authenticate the request."""
     asked = [
         ("container", container),
         *(("command", word) for word in command),
@@ -112,10 +112,10 @@ def _exec_address(
 
 
 def _status(said: bytes) -> tuple[int, str]:
-    """The command's own code; one that could not be started has that of a shell, and why.
+    """The command's exit code, or a shell's code for one that could not start, and the reason.
 
-    Raises ConnectionError when nothing was said, or that its kubelet was not reached: then nobody
-    knows how the command ended, or whether.
+    Raises ConnectionError when there is no status or the kubelet was not reached: whether and how
+    the command ended is then unknown.
     """
     try:
         status = json.loads(said)

@@ -1,7 +1,7 @@
-"""What the matrix asks of the API: a namespace, a pod for each probe pod, and the Services. Pure.
+"""What the matrix needs from the API: a namespace, a pod per probe pod, and the Services. Pure.
 
 Names are the Intent's, so that cells and reports are the same on every provider. Each Service
-selects by a label of its own, and so has exactly the backends that the Intent gives it.
+has a selector of its own, and so exactly the backends that the Intent gives it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from lab.topology.intent import HeadlessService, Intent, MachineIntent, ProxiedS
 Object = dict[str, Any]
 
 PORT = 8080
-"""netexec's, for HTTP and UDP; every backend of an Intent has it."""
+"""Port of netexec for HTTP and UDP; every backend of an Intent listens on it."""
 AGNHOST = "/agnhost"
-"""The program in the image, on both systems (its Dockerfile and Dockerfile_windows)."""
+"""Path of the program in the image, on both systems (its Dockerfile and Dockerfile_windows)."""
 HOST_AGNHOST = "%CONTAINER_SANDBOX_MOUNT_POINT%/agnhost"
 """The same in a HostProcess container, which sees the node's own disk."""
 _START_SECONDS = 300
-"""Until netexec must answer inside its own pod; an emulated node is slow."""
+"""Seconds until netexec must answer inside its own pod; an emulated node is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectOwner:
-    """Whose the objects are."""
+    """Who owns the objects."""
 
     lab: str
     token: str
@@ -50,9 +50,9 @@ class Manifests:
 
 
 def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> Manifests:
-    """What an Intent asks for.
+    """The objects that an Intent asks for.
 
-    ``intent``: bound or not: addresses of pods are not asked for, those of Services are. ``owner``:
+    ``intent``: bound or not: the addresses of Services are used, those of pods are not. ``owner``:
     the lab, and the token that all its objects carry. ``images``: full name of the agnhost image
     for each operating system that the Intent has pods of.
     """
@@ -93,7 +93,7 @@ def manifests(intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]) -> M
 
 
 def namespace(owner: ObjectOwner) -> Object:
-    """The namespace; its pods may use the node's disk, as workload checks do."""
+    """The namespace; its pods may use the node's disk because workload checks do."""
     labels = {"pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
@@ -103,7 +103,7 @@ def namespace(owner: ObjectOwner) -> Object:
 
 
 def services(intent: Intent) -> tuple[ProxiedService, ...]:
-    """Every Service that the lab makes: all but the cluster's DNS, in the Intent's order."""
+    """Every Service that the lab creates: all but the cluster's DNS, in the Intent's order."""
     probes = {p.name for machine in intent.machines for p in machine.pods if p.role == "probe"}
     found: dict[str, ProxiedService] = {}
     for machine in intent.machines:
@@ -114,19 +114,19 @@ def services(intent: Intent) -> tuple[ProxiedService, ...]:
 
 
 def backends(intent: Intent) -> dict[str, frozenset[str]]:
-    """The pods behind each Service that the lab makes, by its name; headless ones too."""
+    """Names of the pods behind each Service that the lab creates, headless ones included."""
     found = {service.name: service.backends for service in services(intent)}
     found |= {service.name: service.backends for service in intent.headless}
     return {name: frozenset(one.pod for one in ends) for name, ends in found.items()}
 
 
 def host_pod_name(node: str) -> str:
-    """The pod that answers and asks in the place of a Windows node."""
+    """Name of the pod that sends and answers for a Windows node."""
     return f"host-{node}"
 
 
 def pinned(machine: MachineIntent) -> Object:
-    """The part of a pod's spec that puts it on a node, control planes included."""
+    """The part of a pod's spec that pins it to a node, control planes included."""
     return {
         "nodeSelector": {"kubernetes.io/hostname": machine.name, "kubernetes.io/os": machine.os},
         "tolerations": [
@@ -159,9 +159,9 @@ def _pod(
 
 
 def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
-    """The one container; started when it answers inside its own pod, whatever the network does.
+    """The pod's main container; started once it answers inside its pod, whatever the network does.
 
-    A readiness probe of the kubelet's would take a backend away where a fault is looked for.
+    A kubelet's readiness probe would remove a backend just where a fault is being investigated.
     """
     return {
         "name": "netexec",
@@ -181,7 +181,7 @@ def _netexec(image: str, program: str, owner: ObjectOwner, pod: str) -> Object:
 
 
 def _second(image: str, pod: str) -> Object:
-    """A container that says, whatever it is asked over HTTP, on which port it was asked."""
+    """A container that answers every HTTP request with the port that was asked."""
     said = f"/echo?msg={pod}:{SECOND_POD_PORT}"
     arguments = [f"--http-port={SECOND_POD_PORT}", "--udp-port=-1", f"--http-override={said}"]
     return {
@@ -218,7 +218,7 @@ def _service(service: ProxiedService, owner: ObjectOwner) -> Object:
     if service.affinity is not None:
         spec["sessionAffinity"] = "ClientIP"
         spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": service.affinity}}
-    if service.health_port is not None:  # which load balancers alone have
+    if service.health_port is not None:  # only load balancers have one
         spec["type"] = "LoadBalancer"
         spec["healthCheckNodePort"] = service.health_port
     return _object(service.name, owner, spec)
@@ -248,7 +248,7 @@ def _object(name: str, owner: ObjectOwner, spec: Object) -> Object:
 
 
 def _port(port: ServicePort, protocol: Protocol) -> Object:
-    """One protocol of a port; each has a name of its own, which the API demands of several."""
+    """One protocol of a port; the API requires a distinct name for each when there are several."""
     several = len(port.protocols) > 1
     named = f"{port.name}-{protocol}" if several else port.name
     found: Object = {

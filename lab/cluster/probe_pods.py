@@ -1,4 +1,4 @@
-"""A lab's own pods on its cluster: probe pods and workload checks, made, observed and removed."""
+"""A lab's own pods on its cluster: creates, observes and removes probe pods and workload checks."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ _OWN = f"{_NAMESPACES}/{NAMESPACE}"
 _PODS = namespaced("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
-"""So many of what is missing are named."""
+"""How many missing items a message names."""
 _CONTROLLERS = "check that kube-controller-manager runs"
 
 
 class ProbePods:
-    """What the matrix needs of a cluster beside the cluster itself."""
+    """What the matrix needs from a cluster besides the cluster itself."""
 
     def __init__(
         self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
@@ -75,19 +75,19 @@ class ProbePods:
         self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
     def deploy(self, deadline: Deadline, say: Callable[[str], None] = lambda _: None) -> None:
-        """Have all pods ready and every Service with its backends; what is so already stays.
+        """Create pods and Services and wait until all are ready; keep what already is.
 
-        Leftovers of a run that was killed are taken away first.
+        Leftovers of a run that was killed are removed first.
 
-        Raises DeadlineError naming what is not there, and why; RefusedError when the API server
-        does not take an object; names its field; BrokenError when the namespace is another lab's,
-        or cannot go.
+        Raises DeadlineError with what is missing and why; RefusedError with the field when the API
+        server rejects an object; BrokenError when the namespace belongs to another lab or cannot be
+        removed.
         """
         lab, wanted = self._owner.lab, self._wanted
         self._clear_leftovers(deadline, say)
         self._make(_NAMESPACES, [wanted.namespace], deadline)
         self._make(namespaced("services", NAMESPACE), wanted.services, deadline)
-        self._wait(  # a pod is refused before its service account is there
+        self._wait(  # a pod is refused before its service account exists
             "serviceaccounts",
             lambda there: "" if "default" in there else "there is no service account 'default'",
             f"waiting for namespace '{NAMESPACE}'",
@@ -113,9 +113,9 @@ class ProbePods:
         )
 
     def observe(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> ClusterObserved:
-        """What the API says now; ``links`` is what the nodes' agents say of the pods.
+        """The cluster's state from the API; ``links`` comes from the agents on the nodes.
 
-        Raises DeadlineError when the API server is lost for longer.
+        Raises DeadlineError when the API server stays unreachable.
         """
         of_dns = {"labelSelector": DNS_SELECTOR}
         pods, dns, services, nodes = (
@@ -136,22 +136,22 @@ class ProbePods:
         )
 
     def have_addresses(self, deadline: Deadline) -> bool:
-        """Whether all pods have once been there, and none has gone: ready or not.
+        """Whether every probe pod, ready or not, has an address.
 
-        Raises DeadlineError when the API server is lost for longer.
+        Raises DeadlineError when the API server stays unreachable.
         """
         there = {one.name for one in self.observe(deadline).pods if one.address}
         return all(one["metadata"]["name"] in there for one in self._wanted.pods)
 
     def bound(self, deadline: Deadline, links: Iterable[PodLink] = ()) -> Intent:
-        """The Intent with all that is known at run time only.
+        """The Intent completed with everything that is known only at run time.
 
-        Raises BrokenError when the cluster is not as the Intent has it.
+        Raises BrokenError when the cluster contradicts the Intent.
         """
         return bind(self._intent, self.observe(deadline, links))
 
     def remove(self, deadline: Deadline) -> tuple[str, ...]:
-        """Take everything away and wait until it is gone; what was there. Safe to repeat.
+        """Remove everything, wait until it is gone, and return what there was. Safe to repeat.
 
         Raises DeadlineError naming the finalizers that hold the namespace.
         """
@@ -161,9 +161,9 @@ class ProbePods:
         return (f"namespace {NAMESPACE}",)
 
     def _namespace(self, deadline: Deadline) -> Object | None:
-        """The namespace, if it is there.
+        """The namespace, or None.
 
-        Raises BrokenError when it is not this lab's.
+        Raises BrokenError when it belongs to someone else.
         """
         doing = f"looking for namespace '{NAMESPACE}'"
         there = self._api.patiently(doing, lambda: self._api.find(_OWN, deadline), deadline)
@@ -198,7 +198,7 @@ class ProbePods:
             try:
                 self._api.remove(_OWN, deadline)
             except RefusedError as error:
-                if error.code != 409:  # noqa: PLR2004  it is going already
+                if error.code != 409:  # noqa: PLR2004  it is being deleted already
                     raise
 
         self._api.patiently(doing, remove, deadline)
@@ -210,13 +210,13 @@ class ProbePods:
             raise DeadlineError(doing, "; ".join((error.happened, *self._left())), hint) from None
 
     def _left(self) -> tuple[str, ...]:
-        """What is still in the namespace, and by which finalizers.
+        """What is still in the namespace, and its finalizers.
 
-        Its own conditions do not tell, as long as pods are left (Kubernetes 1.36).
+        The namespace's own conditions do not say so while pods remain (Kubernetes 1.36).
         """
         found: list[tuple[bool, str]] = []
         for kind in ("pods", "services"):
-            with suppress(BrokenError):  # it is said only to help
+            with suppress(BrokenError):  # only improves the message
                 there = self._api.listing(namespaced(kind, NAMESPACE), Deadline(_LOOK_SECONDS))
                 for name, one in there.objects.items():
                     held = ", ".join(one["metadata"].get("finalizers") or ())
@@ -231,7 +231,7 @@ class ProbePods:
         )
 
     def _make(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
-        """Make what is not there as it should be."""
+        """Create each object that is missing or differs."""
         there = self._list(path, deadline, self._marked)
         for one in wanted:
             found = there.get(one["metadata"]["name"])
@@ -243,7 +243,7 @@ class ProbePods:
 
 
 def _is_same(wanted: Object, found: Object) -> bool:
-    """Whether what is there has been made from the same manifest, and is not going."""
+    """Whether the object found was made from the same manifest and is not being deleted."""
     if found["metadata"].get("deletionTimestamp"):
         return False
     return _holds(wanted["metadata"]["labels"], found["metadata"].get("labels") or {}) and (
@@ -252,7 +252,7 @@ def _is_same(wanted: Object, found: Object) -> bool:
 
 
 def _essence(one: Object) -> Object:
-    """What a second look may compare: the rest is filled in by the API server."""
+    """The parts of a manifest that a comparison may use: the API server fills in the rest."""
     spec = one["spec"]
     if one.get("kind") == "Service":
         kept = ("type", "clusterIP", "selector", "sessionAffinity", "sessionAffinityConfig")
@@ -270,7 +270,7 @@ def _holds(wanted: Mapping[str, object], found: Mapping[str, object]) -> bool:
 
 
 def _what_holds(there: Objects) -> str:
-    """Why a namespace is still there: its finalizers, and what its controller says."""
+    """Why a namespace is still there: its finalizers, and what its controller reports."""
     if NAMESPACE not in there:
         return ""
     one = there[NAMESPACE]
@@ -322,7 +322,7 @@ _CLEAN_SECONDS = 15.0
 
 
 class Workloads:
-    """The checks of every node; see :mod:`lab.cluster.workload_checks`."""
+    """The checks that run on every node; see :mod:`lab.cluster.workload_checks`."""
 
     def __init__(
         self, api: Api, intent: Intent, owner: ObjectOwner, images: Mapping[Os, str]
@@ -333,9 +333,9 @@ class Workloads:
         self._images = images
 
     def run(self, deadline: Deadline) -> tuple[WorkloadResult, ...]:
-        """Make every check; the namespace is there already. Leaves nothing. Never raises.
+        """Run every check in the existing namespace and remove its objects. Never raises.
 
-        A node whose pod does not end in time has ``probe-error`` for all its checks.
+        All checks of a node whose pod does not end in time are ``probe-error``.
         """
         values = Values(secrets.token_hex(8), secrets.token_hex(8))
         try:
@@ -353,7 +353,7 @@ class Workloads:
             self._remove()
 
     def _deploy(self, values: Values, deadline: Deadline) -> None:
-        """What a killed run has left holds other values, and is removed first."""
+        """Create the objects; those of a killed run hold other values and are removed first."""
         made = zip(("secrets", "configmaps"), sources(self._owner, values), strict=True)
         pods = (("pods", pod(one, self._owner, self._images)) for one in self._nodes)
         for kind, one in (*made, *pods):
@@ -365,7 +365,7 @@ class Workloads:
             self._api.have(path, one, deadline)
 
     def _await(self, deadline: Deadline) -> dict[str, Object | str]:
-        """Each node's pod when all have ended; where one has not, what it waits for."""
+        """Each node's pod once it has ended, or a text that says what the pod waits for."""
         names = {machine.name: pod_name(machine.name) for machine in self._nodes}
         seen: dict[str, Object] = {}
 
@@ -375,7 +375,7 @@ class Workloads:
             late = [name for name in names.values() if name not in there or not ended(there[name])]
             return ", ".join(late)
 
-        with suppress(BrokenError):  # who is late is looked at below
+        with suppress(BrokenError):  # late pods are looked at below
             wait_for(self._api, _PODS, missing, "waiting for the workload checks", deadline)
         return {node: _ended_or_why(seen.get(name)) for node, name in names.items()}
 
@@ -403,7 +403,7 @@ class Workloads:
         paths = [f"{_PODS}/{pod_name(one.name)}" for one in self._nodes]
         paths += [f"{namespaced(kind, NAMESPACE)}/workload" for kind in ("secrets", "configmaps")]
         for path in paths:
-            with suppress(LabError):  # the namespace goes with all that is in it
+            with suppress(LabError):  # deleting the namespace removes what is left
                 self._api.remove(path, deadline)
 
 
@@ -417,9 +417,9 @@ def _ended_or_why(found: Object | None) -> Object | str:
 
 
 def node_versions(api: Api, deadline: Deadline) -> tuple[NodeVersion, ...]:
-    """What every node says, in the order of names.
+    """The versions that every node reports, in the order of names.
 
-    Raises DeadlineError when the API server is lost for longer.
+    Raises DeadlineError when the API server stays unreachable.
     """
     listed = api.patiently(
         "reading the nodes' versions", lambda: api.listing(NODES, deadline), deadline

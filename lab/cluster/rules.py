@@ -1,12 +1,12 @@
-"""Which versions go together: the data of ``rules.json``, asked by pure functions.
+"""Which versions work together: the data of ``rules.json`` and pure functions that query it.
 
-Where the data comes from: ``minors`` from ``cmd/kubeadm/app/constants/constants.go``,
+Sources of the data: ``minors`` from ``cmd/kubeadm/app/constants/constants.go``,
 ``build/dependencies.yaml`` and ``test/utils/image/manifest.go`` of Kubernetes v1.33.0, v1.34.0,
 v1.35.0 and v1.36.3; ``flags`` and ``gone`` from its ``pkg/features/kube_features.go`` and
 kubelet options and from sig-windows-tools (issue 397: kubelet 1.34 on Windows);
-``oldest-containerd`` is the first that reads the configuration that Linux nodes are given
-(version 3; containerd's ``docs/cri/config.md``), and what SIG Windows builds 1.36 with; ``windows``
-from Microsoft's release notes and Calico's requirements; ``needs`` is the lab's own.
+``oldest-containerd`` is the first that reads the configuration that Linux nodes get
+(version 3; containerd's ``docs/cri/config.md``), and the one that SIG Windows builds 1.36 with;
+``windows`` from Microsoft's release notes and Calico's requirements; ``needs`` is the lab's own.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ class WindowsBuild:
     number: int
     image: str
     family: str
-    """Of container images for it: ``ltsc2022``."""
+    """Tag family of the container images for it, such as ``ltsc2022``."""
     oldest: int
-    """Patch level (the fourth part) that a node must have."""
+    """Lowest patch level (the fourth part of the version) that a node may have."""
     why: str
 
 
 def components(minor: str) -> Mapping[str, str]:
-    """Component and version that upstream puts together with a Kubernetes minor."""
+    """Component and version that upstream combines with a Kubernetes minor."""
     return {**_rules()["every-minor"], **_rules()["minors"][minor]}
 
 
 def add_on(name: str) -> Mapping[str, str]:
-    """Component and version of a network add-on that not every bundle has, such as ``calico``."""
+    """Component and version of a network add-on that only some bundles have, such as ``calico``."""
     found: Mapping[str, str] = _rules()["add-ons"][name]
     return found
 
 
 def add_ons() -> tuple[str, ...]:
-    """All of those."""
+    """Names of the add-ons that only some bundles have."""
     return tuple(_rules()["add-ons"])
 
 
 def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
-    """What that version of a program is given on that system, and other versions are not.
+    """Flags that only some versions of a program get on this system, for this version.
 
-    ``program``: ``"kubelet"`` or ``"kube-proxy"``. ``version``: Kubernetes', minor or patch.
+    ``program``: ``"kubelet"`` or ``"kube-proxy"``. ``version``: that of Kubernetes, minor or patch.
     """
     pause = components(_minor_name(version))["pause"]
     return tuple(
@@ -69,7 +69,7 @@ def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
 
 
 def unknown_flags(program: str, version: str, given: Iterator[str]) -> Iterator[str]:
-    """Why a program of that version does not start with these arguments, a sentence each."""
+    """Why this version of a program does not start with these arguments, one sentence each."""
     gone = {
         one["flag"]: one
         for one in _rules()["gone"]
@@ -85,7 +85,7 @@ def unknown_flags(program: str, version: str, given: Iterator[str]) -> Iterator[
 
 
 def windows_build(version: str) -> WindowsBuild | None:
-    """The release of Windows Server of a build such as ``10.0.20348.2762``, or its third part."""
+    """The Windows Server release of a build: ``10.0.20348.2762``, or its third part alone."""
     parts = version.split(".")
     number = parts[2] if len(parts) > 2 else parts[-1]  # noqa: PLR2004  10.0.BUILD
     found = _rules()["windows"].get(number)
@@ -95,7 +95,7 @@ def windows_build(version: str) -> WindowsBuild | None:
 
 
 def old_windows(version: str) -> str | None:
-    """Why a node with that build of Windows cannot join, a clause; None if it can."""
+    """Why a node with this Windows build cannot join, as a clause; None if it can."""
     build = windows_build(version)
     if build is None:
         known = ", ".join(_rules()["windows"])
@@ -110,9 +110,9 @@ def old_windows(version: str) -> str | None:
 
 
 def windows_image(manifest: Manifest, repository: str, version: str) -> ContainerImage | None:
-    """The image that a Windows of that build can run with process isolation, if there is one.
+    """The image that this Windows build can run with process isolation, or None.
 
-    The build of its base must be the host's; which patch level makes no difference.
+    The image's base must have the host's build number; its patch level makes no difference.
     """
     build = windows_build(version)
     for image in manifest.images:
@@ -125,7 +125,7 @@ def windows_image(manifest: Manifest, repository: str, version: str) -> Containe
 
 
 def skew(control_plane: str, kubelet: str) -> str | None:
-    """Why a kubelet of that version cannot be in the cluster, a clause; None if it can.
+    """Why a kubelet of this version cannot be in the cluster, as a clause; None if it can.
 
     Kubernetes' version skew policy: at most three minors older than the API server, never newer.
     """
@@ -144,7 +144,7 @@ def skew(control_plane: str, kubelet: str) -> str | None:
 
 
 def check_skew(cluster: Cluster) -> None:
-    """Refuse nodes whose kubelets do not go with the control plane.
+    """Refuse nodes whose kubelets do not fit the control plane.
 
     Raises PreflightError with each such node and the rule.
     """
@@ -162,9 +162,9 @@ def check_skew(cluster: Cluster) -> None:
 def missing(
     manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """What the bundle lacks for the nodes of a cluster, in words.
+    """Names of what the bundle lacks for the nodes of a cluster.
 
-    ``builds``: node to build of its Windows, as far as they are known: its images must be for it.
+    ``builds``: the Windows build of each node, as far as known; its images must match it.
     """
     found: dict[str, None] = {}
     for node in cluster.nodes:
@@ -177,9 +177,9 @@ def missing(
 
 
 def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | None = None) -> None:
-    """See that a bundle has all that a cluster needs, before anything is made.
+    """Check, before anything is created, that a bundle has everything a cluster needs.
 
-    Raises PreflightError naming everything that it lacks, and every node of the wrong version.
+    Raises PreflightError naming everything that is missing and every node of the wrong version.
     """
     check_skew(cluster)
     lacking = missing(manifest, cluster, builds)
@@ -192,7 +192,7 @@ def require(manifest: Manifest, cluster: Cluster, builds: Mapping[str, str] | No
 
 
 def _add_on_versions() -> dict[str, str]:
-    """As templates name them."""
+    """Versions of the add-ons, under the names that templates use."""
     return {
         component.replace("-", "_"): version
         for name in add_ons()

@@ -1,7 +1,7 @@
-"""What a pod may expect of its node beside the network: the checks, their objects, their verdicts.
+"""What a pod may expect of its node besides the network: the checks, their objects and verdicts.
 
-Pure. The checks are those that a first Windows node is tried with by hand: Secret and ConfigMap
-as environment, a hostPath, several emptyDirs, metrics of pods and nodes, and nodeSelector.
+Pure. The checks are those that people try by hand on a first Windows node: Secret and ConfigMap
+as environment variables, a hostPath, several emptyDirs, pod and node metrics, and nodeSelector.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _EMPTY = ("one", "two", "three")
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult:
-    """One check on one node, judged."""
+    """The verdict of one check on one node."""
 
     node: str
     check: Check
     verdict: WorkloadVerdict
     detail: str
-    """Why, in one sentence; empty for a plain pass."""
+    """The reason in one sentence; empty for a plain pass."""
 
     @property
     def id(self) -> str:
@@ -53,7 +53,7 @@ class WorkloadResult:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What the Secret and the ConfigMap hold: made up for one run."""
+    """Contents of the Secret and the ConfigMap, random for each run."""
 
     secret: str
     config: str
@@ -89,12 +89,12 @@ def sources(owner: ObjectOwner, values: Values) -> tuple[Object, Object]:
 
 
 def pod_name(node: str) -> str:
-    """The pod of a node that runs the checks."""
+    """Name of the node's pod that runs the checks."""
     return f"workload-{node}"
 
 
 def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) -> Object:
-    """A pod of three containers, each of which tries one thing and ends."""
+    """A pod with three containers, each of which checks one thing and ends."""
     name = pod_name(machine.name)
     image = images[machine.os]
     written = [f"--new_file_{mode}=/{place}/file" for mode, place in _modes()]
@@ -141,7 +141,7 @@ def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) ->
 
 
 def _modes() -> Iterator[tuple[str, str]]:
-    """Each mode of a new file that mounttest knows, and where one is made."""
+    """Each file mode that mounttest can check, and the directory for it."""
     return zip(("0644", "0660", "0666"), _EMPTY, strict=True)
 
 
@@ -167,11 +167,11 @@ def judge(
     values: Values,
     summary: Mapping[str, Any] | str,
 ) -> tuple[WorkloadResult, ...]:
-    """Every check of one node.
+    """Judge every check of one node.
 
-    ``machine``: the node. ``found``: its pod as the API has it, its containers ended. ``log``: what
-    the container ``environment`` has printed. ``values``: what it should have printed. ``summary``:
-    the kubelet's ``/stats/summary``, or why there is none.
+    ``machine``: the node. ``found``: its pod from the API, all containers ended. ``log``: output of
+    the container ``environment``. ``values``: what that output should contain. ``summary``: the
+    kubelet's ``/stats/summary``, or why there is none.
     """
     said: dict[Check, str] = {
         "secret": _environment(found, log, f"s={values.secret}", "Secret"),
@@ -189,12 +189,12 @@ def judge(
 
 
 def unmade(machine: MachineIntent, why: str) -> tuple[WorkloadResult, ...]:
-    """Every check of a node where none could be made."""
+    """A result for every check of a node on which none could run."""
     return tuple(WorkloadResult(machine.name, check, "probe-error", why) for check in CHECKS)
 
 
 def _environment(found: Mapping[str, Any], log: str, word: str, source: str) -> str:
-    """The value itself is never said."""
+    """Judge an environment variable; the reason never contains its value."""
     failed = _exit(found, ENVIRONMENT)
     if failed:
         return failed
@@ -242,6 +242,6 @@ def _node_metrics(summary: Mapping[str, Any] | str) -> str:
 
 
 def _is_measured(one: Mapping[str, Any]) -> bool:
-    """CPU time since its start, and memory in use."""
+    """Whether the metrics hold CPU time since the start and memory in use."""
     cpu, memory = one.get("cpu") or {}, one.get("memory") or {}
     return "usageCoreNanoSeconds" in cpu and "workingSetBytes" in memory
