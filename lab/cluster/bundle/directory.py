@@ -1,4 +1,4 @@
-"""A bundle made from a directory that somebody filled: with an air gap between, or by a build.
+"""Makes a bundle from a directory that the user filled, across an air gap or from a build.
 
 .. code-block:: text
 
@@ -48,7 +48,7 @@ _FOLDERS: Mapping[Os, str] = {"linux": "linux-amd64", "windows": "windows-amd64"
 _PLUGINS = "cni"
 _ELF, _X86_64 = b"\x7fELF\x02", b"\x3e\x00"
 _MACHINE_AT = 18
-"""Of ELF's header, and what follows of PE's: their machine, and where that header is."""
+"""Machine type in the ELF and PE headers, and where a file gives the offset of the PE header."""
 _PE_AT, _PE, _AMD64 = 0x3C, b"PE\0\0", b"\x64\x86"
 _HEAD = 4096
 
@@ -56,12 +56,12 @@ _HEAD = 4096
 def create(
     store: BundleStore, source: Path, systems: Sequence[Os], kubernetes: str | None, say: Say
 ) -> Manifest:
-    """The bundle of a directory.
+    """Make a bundle from a directory.
 
     ``systems``: operating systems to take; empty for those that the directory has. ``kubernetes``:
-    version that it must be of, a minor or a patch; None for any.
+    the minor or patch version it must have; None for any.
 
-    Raises PreflightError naming everything that the directory lacks, or should not have.
+    Raises PreflightError naming everything that the directory lacks or should not have.
     """
     doing = f"making a bundle from '{source}'"
     with guarded(doing):
@@ -132,7 +132,7 @@ def _check_version(own: str, asked: str | None, doing: str) -> None:
 
 
 def _programs(folder: Path) -> dict[str, Path]:
-    """Path of every program by its name, and of whatever else is there."""
+    """Path of every program by name; other files are included, for error messages."""
     found: dict[str, Path] = {}
     for path in _visible(folder):
         if path.name == _PLUGINS and path.is_dir():
@@ -182,7 +182,7 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
 
 
 def _runs(os: Os, path: Path) -> bool:
-    """Whether a file begins as a program of that system for x86-64 does."""
+    """Whether a file begins like an x86-64 program of that system."""
     with guarded(f"reading '{path}'"), path.open("rb") as file:
         head = file.read(_HEAD)
     if os == "linux":

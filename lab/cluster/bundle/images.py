@@ -1,6 +1,6 @@
 """Container images for a bundle: pulled from registries by skopeo, or read from archives.
 
-Manifests, configurations and layers are kept byte for byte, each by its digest.
+Manifests, configurations and layers are stored unchanged, each under its digest.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _INDEXES = frozenset(
 _CONTAINERD_NAME = "io.containerd.image.name"
 _REFERENCE = "org.opencontainers.image.ref.name"
 _ARCHITECTURE = "amd64"
-"""Of every machine of a lab."""
+"""Processor architecture of all machines."""
 _OCI_FILE, _DOCKER_FILE = "index.json", "manifest.json"
 _HUB, _HUBS_REGISTRY = "docker.io", "registry-1.docker.io"
 _COMPRESSED = {"+gzip": b"\x1f\x8b", "+zstd": b"\x28\xb5"}
-"""How files begin that are."""
+"""Magic numbers of compressed files."""
 _MIB = 1 << 20
 _AGAIN = "save or fetch it again, as a docker-archive or an OCI archive"
 
 _Word = Annotated[str, checked(re.compile(r"[A-Za-z0-9_.+/-]{0,127}").fullmatch, "word")]
-"""Media types, and builds of Windows: they become part of the bundle's own manifest."""
+"""Media types and Windows builds: they become part of the bundle's manifest."""
 _Digest = Annotated[str, checked(re.compile(r"sha256:[0-9a-f]{64}").fullmatch, "SHA-256 digest")]
 
 
@@ -70,19 +70,19 @@ class _Document(BaseModel):
 
 
 class Platform(_Document):
-    """What an image runs on; an image's configuration begins as one."""
+    """What an image runs on; an image's configuration begins with these keys."""
 
     os: str
     architecture: str
     os_version: _Word | None = Field(None, alias="os.version")
 
     def of_a_lab(self) -> bool:
-        """Whether machines of labs can run it."""
+        """Whether a lab's machines can run it."""
         return self.os in SYSTEMS and self.architecture == _ARCHITECTURE
 
 
 class Descriptor(_Document):
-    """What one document says of another."""
+    """A reference from one document to another."""
 
     media_type: _Word = Field("", alias="mediaType")
     digest: _Digest
@@ -90,17 +90,17 @@ class Descriptor(_Document):
     platform: Platform | None = None
     annotations: Mapping[str, str] | None = None
     urls: tuple[str, ...] | None = None
-    """Where a layer is had that registries do not keep (Windows' base layers, once)."""
+    """Download addresses of a layer that registries do not store (formerly Windows base layers)."""
 
     @property
     def blob(self) -> Blob:
-        """The same as the bundle's manifest has it."""
+        """The same in the form of the bundle's manifest."""
         return Blob(self.digest.removeprefix("sha256:"), self.size)
 
 
 class _Index(_Document):
     manifests: tuple[Descriptor, ...] | None = None
-    """None where the document is the manifest of one image."""
+    """None if the document is the manifest of a single image."""
 
 
 class _Image(_Document):
@@ -120,7 +120,7 @@ class _DockerImages(RootModel[tuple[_DockerImage, ...]]):
 
 class _Configuration(_Document):
     unpacked: tuple[_Digest, ...] = Field(validation_alias=AliasPath("rootfs", "diff_ids"))
-    """Digests of the layers without compression."""
+    """Digests of the uncompressed layers."""
 
 
 _T = TypeVar("_T", bound=BaseModel)
@@ -138,11 +138,11 @@ def _broken(where: str, problem: str) -> PreflightError:
 
 
 def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[ContainerImage]:
-    """Pull an image for every platform that labs have, by digests once its tag is known.
+    """Pull an image for all wanted platforms, by digest once its tag is resolved.
 
-    Raises PreflightError when the registry does not answer, has no such image or not for those
-    systems, or a document is not what its digest says; BrokenError when its layers do not come;
-    those that came stay for the next try.
+    Raises PreflightError when the registry does not answer, does not have the image for those
+    systems, or sends a document that does not match its digest; BrokenError when layers cannot be
+    downloaded. Layers that are complete stay for the next attempt.
     """
     where = f"image '{wanted.name}'"
     path, _, tag = wanted.name.rpartition(":")
@@ -169,7 +169,7 @@ def pull(web: Web, wanted: Wanted, into: Scratch, say: Say) -> Iterator[Containe
 
 
 def _chosen(top: bytes, wanted: Wanted, where: str) -> tuple[Blob, ...]:
-    """The manifests that a tag leads to, for the systems that are wanted."""
+    """The manifests behind a tag for the systems that are wanted."""
     listed = _parsed(_Index, top, where).manifests
     if listed is None:
         return (_blob(top),)
@@ -210,7 +210,7 @@ def _another(where: str, expected: Blob, found: Blob) -> PreflightError:
 
 
 def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
-    """Fetch a layer that skopeo leaves out: registries may not keep it."""
+    """Fetch a layer that skopeo leaves out because registries may not store it."""
     doing = f"downloading layer {layer.digest}"
     for url in layer.urls or ():
         if url.startswith("https://") and not into.has(layer.blob):
@@ -222,7 +222,7 @@ def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
 
 
 def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) -> ContainerImage:
-    """The image of a manifest that is in the bundle, with its configuration."""
+    """The image of a manifest that is in the bundle already, with its configuration."""
     parts = _parsed(_Image, into.read(manifest), where)
     platform = _parsed(Platform, into.read(parts.config.blob), where)
     if not platform.of_a_lab():
@@ -246,11 +246,11 @@ def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) ->
 def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerImage]:
     """Copy the images of an archive into a bundle.
 
-    ``path``: a docker-archive or an OCI archive, or both in one, without compression. ``source``:
-    where it was had from, in words.
+    ``path``: an uncompressed docker-archive or OCI archive, or both in one. ``source``: where it
+    comes from, as text.
 
-    Raises PreflightError when it is neither, an image in it has no full name or is for other
-    machines, or its content is not what its digests say.
+    Raises PreflightError when it is neither, when an image in it has no full name or is for other
+    machines, or when content does not match its digest.
     """
     where = f"image archive '{path}'"
     with guarded(f"reading {where}"), _ShortReads(path.open("rb", buffering=0)) as file:
@@ -268,23 +268,23 @@ def read_archive(path: Path, source: str, into: Scratch) -> Iterator[ContainerIm
 
 
 class _ShortReads(BufferedReader):
-    """A file that is not read in pieces larger than any document of an image.
+    """A file that refuses reads larger than any document of an image.
 
-    tarfile reads an extended header as a whole, whatever size the file claims for it.
+    tarfile reads an extended header in one piece, whatever size the file claims for it.
     """
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read so many bytes. Raises TarError if that is more than any document has."""
+        """Read ``size`` bytes. Raises TarError if no document is that large."""
         if size is not None and size > LARGEST + 1:
             raise tarfile.TarError(f"it has a header of {size:,} bytes")
         return super().read(size)
 
 
 class _Archive:
-    """Members of a tar file by name; nothing is unpacked by the names that it gives."""
+    """Members of a tar file by name; nothing is unpacked to the paths that it names."""
 
     def __init__(self, file: IO[bytes], where: str) -> None:
-        """Read the headers of an archive that is open."""
+        """Read the headers of an open archive."""
         self.where = where
         if file.read(2) in _COMPRESSED.values():
             raise _broken(where, "it is compressed: unpack it with gunzip or unzstd")
@@ -293,11 +293,11 @@ class _Archive:
             self._tar = tarfile.TarFile(fileobj=file)
             found = _whole(self._tar, os.fstat(file.fileno()).st_size)
             self.members = {normpath(member.name): member for member in found}
-        except ValueError as error:  # what tarfile makes of headers with odd numbers
+        except ValueError as error:  # from tarfile, about headers with bad numbers
             raise tarfile.TarError(str(error)) from error
 
     def document(self, name: str) -> bytes:
-        """A small member, whole."""
+        """Read a small member completely."""
         content = self._open(name).read(LARGEST + 1)
         if len(content) > LARGEST:
             raise _broken(self.where, f"'{cut(name)}' is larger than any document of an image")
@@ -314,7 +314,7 @@ class _Archive:
         return blob
 
     def keep_layer(self, name: str, unpacked: str, into: Scratch) -> Layer:
-        """Copy a layer of a docker-archive, by the digest that it has when it is unpacked."""
+        """Copy a layer of a docker-archive and check the digest of its uncompressed content."""
         begins = self._open(name).read(4)
         compression = next((how for how, magic in _COMPRESSED.items() if begins[:2] == magic), "")
         blob = into.keep(self._open(name), f"copying '{cut(name)}' of {self.where}")
@@ -327,7 +327,7 @@ class _Archive:
         return Layer(f"{_LAYER}{compression}", blob)
 
     def _open(self, name: str) -> IO[bytes]:
-        """The content of a member, which may be a link to another one."""
+        """The content of a member, or of the member that it links to."""
         try:
             content = self._tar.extractfile(self.members[name])
         except (KeyError, RecursionError):
@@ -338,7 +338,7 @@ class _Archive:
 
 
 def _whole(members: Iterable[tarfile.TarInfo], length: int) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive of that many bytes, if they are in it."""
+    """The members of an archive of ``length`` bytes; raises TarError for one that is cut short."""
     for member in members:
         if not 0 <= member.size <= length - member.offset_data:
             raise tarfile.TarError(f"its member '{cut(member.name)}' has {member.size:,} bytes")
@@ -369,9 +369,9 @@ def _small(one: Descriptor, where: str) -> Descriptor:
 
 
 def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
-    """The manifests below a descriptor that are for machines of labs, and are in the archive.
+    """The manifests below a descriptor that are in the archive and for a lab's machines.
 
-    What is named again, by however many indexes, is looked at once.
+    A manifest that several indexes name is read once.
     """
     queue, seen = [top], {top.digest}
     for one in queue:
@@ -392,7 +392,7 @@ def _leaves(archive: _Archive, top: Descriptor) -> Iterator[Descriptor]:
 
 
 def _name(notes: Mapping[str, str], where: str) -> str:
-    """The full name of an image of an index."""
+    """The full name of an image, from the annotations in an index."""
     names = [notes.get(key, "") for key in (_CONTAINERD_NAME, _REFERENCE)]
     for name in names:
         if is_full_name(name):
@@ -406,7 +406,7 @@ def _name(notes: Mapping[str, str], where: str) -> str:
 
 
 def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
-    """The images of a docker-archive, below OCI manifests; layers stay as they are."""
+    """The images of a docker-archive, given OCI manifests; layers stay as they are."""
     listed = _parsed(_DockerImages, archive.document(_DOCKER_FILE), archive.where).root
     if not listed:
         raise _broken(archive.where, f"'{_DOCKER_FILE}' lists no image")
@@ -432,9 +432,9 @@ def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Co
 
 
 def full_name(name: str) -> str | None:
-    """The full name of a familiar one: ``busybox:1`` is ``docker.io/library/busybox:1``.
+    """The full name for a familiar one: ``docker.io/library/busybox:1`` for ``busybox:1``.
 
-    None where it cannot be one.
+    None if the text is not an image name.
     """
     first, slash, _ = name.partition("/")
     if not slash:
@@ -445,7 +445,7 @@ def full_name(name: str) -> str | None:
 
 
 def _manifest(config: Blob, layers: tuple[Layer, ...]) -> bytes:
-    """An OCI manifest in one spelling: the same archive gives the same bundle."""
+    """A canonical OCI manifest: the same archive gives the same bundle."""
 
     def described(media_type: str, blob: Blob) -> dict[str, object]:
         return {"mediaType": media_type, "digest": f"sha256:{blob.sha256}", "size": blob.size}

@@ -1,4 +1,4 @@
-"""What a bundle holds: its ``manifest.json``, and the catalogue of what upstream releases. Pure."""
+"""A bundle's ``manifest.json``, and the catalogue of upstream's releases. Pure."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ KUBERNETES = "kubernetes"
 """The component whose version is the bundle's own."""
 FILE = "manifest.json"
 SHORT = 12
-"""Hex digits of a digest in a directory's name, and in messages."""
+"""Hex digits of the digest in directory names and messages."""
 PATCH = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,6}")
 _PATH = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
     rf"(?=[^/]*[.:]|localhost/)[a-zA-Z0-9.-]+(?::\d+)?/{_PATH}(?:/{_PATH})*:\w[\w.-]{{0,127}}"
 )
-"""The grammar of distribution/reference, with a registry and a tag and without a digest."""
+"""The grammar of distribution/reference, with registry and tag required and digests excluded."""
 
 
 def is_full_name(name: str) -> bool:
-    """Whether an image's name says registry, path and tag: ``registry.k8s.io/pause:3.10.2``."""
+    """Whether an image's name has registry, path and tag: ``registry.k8s.io/pause:3.10.2``."""
     return _IMAGE.fullmatch(name) is not None
 
 
 def is_program_name(name: str) -> bool:
-    """Whether a program may be called so: ``cni/bridge``. On a medium names have 64 characters."""
+    """Whether a text is a program name such as ``cni/bridge``; a medium allows 64 characters."""
     return re.fullmatch(r"(cni/)?[A-Za-z0-9][A-Za-z0-9._-]{0,59}", name) is not None
 
 
 def checked(holds: Callable[[str], object], what: str) -> AfterValidator:
-    """Refuse a text that is none: for ``Annotated[str, checked(..., "version")]``."""
+    """A validator that refuses other texts: ``Annotated[str, checked(..., "version")]``."""
 
     def check(value: str) -> str:
         if not holds(value):
@@ -65,7 +65,7 @@ _Text = Annotated[str, checked(str.isprintable, "printable text")]
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes in the bundle, below ``blobs/sha256``."""
+    """Bytes in the bundle, stored below ``blobs/sha256``."""
 
     sha256: _Sha256
     size: Annotated[int, Field(ge=0)]
@@ -73,15 +73,15 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One executable of one operating system (amd64)."""
+    """One executable for one operating system (amd64)."""
 
     name: _Program
-    """As it is called: ``"kubelet"``, ``"cni/bridge"``, ``"kubelet.exe"``."""
+    """Name of its file: ``"kubelet"``, ``"cni/bridge"``, ``"kubelet.exe"``."""
     component: _Text
     os: Os
     blob: Blob
     source: _Text
-    """Where it was had from: an address, or the words of who built it."""
+    """Where it comes from: an address, or what the builder wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +94,29 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class ContainerImage:
-    """One container image for one platform; an image for several has several of these."""
+    """One container image for one platform; a multi-platform image becomes several of these."""
 
     name: _Image
-    """In full: ``"registry.k8s.io/pause:3.10.2"``."""
+    """The full name: ``"registry.k8s.io/pause:3.10.2"``."""
     os: Os
     os_version: _Text | None
-    """Of a Windows image: the build it was made for, ``"10.0.20348.2762"``."""
+    """The Windows build it was made for, ``"10.0.20348.2762"``; None for Linux."""
     manifest: Blob
     config: Blob
     layers: tuple[Layer, ...]
     source: _Text
 
     def blobs(self) -> tuple[Blob, ...]:
-        """Its manifest, its configuration and its layers."""
+        """Its manifest, configuration and layers."""
         return (self.manifest, self.config, *(layer.blob for layer in self.layers))
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A whole bundle."""
+    """The content of a whole bundle."""
 
     versions: tuple[tuple[Component, Version], ...]
-    """Component and version, in the order of names: ``("kubernetes", "1.36.1")``."""
+    """Component and version, sorted by name: ``("kubernetes", "1.36.1")``."""
     programs: tuple[Program, ...]
     images: tuple[ContainerImage, ...]
 
@@ -127,12 +127,12 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Hex SHA-256 of ``manifest.json``: the bundle's own."""
+        """Hex SHA-256 of ``manifest.json``, which identifies the bundle."""
         return sha256(self.encoded()).hexdigest()
 
     @property
     def short(self) -> str:
-        """The beginning of the digest, which the bundle's directory is called by."""
+        """The first digits of the digest, the name of the bundle's directory."""
         return self.digest[:SHORT]
 
     def version(self, component: str) -> str:
@@ -140,14 +140,14 @@ class Manifest:
         return dict(self.versions)[component]
 
     def program(self, name: str, os: Os) -> Program:
-        """The program of that name; KeyError if the bundle has none."""
+        """The program of this name; KeyError if the bundle has none."""
         for program in self.programs:
             if (program.name, program.os) == (name, os):
                 return program
         raise KeyError(f"{name} ({os})")
 
     def image(self, repository: str, os: Os = "linux") -> ContainerImage:
-        """The image whose name begins with ``repository`` and goes on with a tag.
+        """The image whose name is ``repository`` with any tag.
 
         KeyError if the bundle has none.
         """
@@ -161,14 +161,14 @@ class Manifest:
         return frozenset(one.os for one in self.programs)
 
     def blobs(self) -> Iterator[Blob]:
-        """Every blob, some of them more than once."""
+        """Every blob; a shared one comes several times."""
         for program in self.programs:
             yield program.blob
         for image in self.images:
             yield from image.blobs()
 
     def ordered(self) -> Manifest:
-        """The same with everything in its one order."""
+        """The same manifest in canonical order."""
         return Manifest(
             tuple(sorted(self.versions)),
             tuple(sorted(self.programs, key=lambda one: (one.os, one.name))),
@@ -182,11 +182,11 @@ class Manifest:
 
 
 def decode(content: bytes, where: str) -> Manifest:
-    """The manifest in a file, if the lab wrote it.
+    """Parse a ``manifest.json`` that the lab wrote.
 
     ``where``: the file, for messages.
 
-    Raises PreflightError with what is wrong with it, and at which place of the file.
+    Raises PreflightError with the first problem and its place in the file.
     """
     try:
         found = TypeAdapter(Manifest).validate_json(content, strict=True)
@@ -208,7 +208,7 @@ def decode(content: bytes, where: str) -> Manifest:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first thing that is wrong with a document, with its place: a clause."""
+    """The first problem of a document and its place, as a clause."""
     first = error.errors(include_url=False)[0]
     place = ascii(".".join(cut(str(part)) for part in first["loc"]) or "the file")[1:-1]
     message = first["msg"].removeprefix("Value error, ")
@@ -230,35 +230,36 @@ SYSTEMS: tuple[Os, ...] = ("linux", "windows")
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file that upstream has released: a program, or an archive of some."""
+    """One file of an upstream release: a program or an archive of programs."""
 
     component: str
     os: Os
     url: str
     sums: str | None
     release: str | None
-    """Where GitHub says the digests of a release's files, for those without a list."""
+    """GitHub API address with the digests of the release's files, for files without a checksum
+    list."""
     members: tuple[tuple[str, str], ...]
-    """Of an archive: member and program; empty where the file is the program."""
+    """Member and program for each file in an archive; empty if the file is the program."""
     program: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One container image to be pulled."""
+    """One container image to pull."""
 
     name: str
     systems: tuple[Os, ...]
 
 
 def newest_patch(minor: str) -> str:
-    """Address that says the newest patch version of a minor, ``v1.36.1``."""
+    """Address of a file with the newest patch version of a minor, ``v1.36.1``."""
     address: str = _catalogue()["newest-patch"]
     return address.format(minor=minor)
 
 
 def wanted_assets(versions: Mapping[str, str], systems: Sequence[Os]) -> Iterator[Asset]:
-    """Every file to fetch for a bundle of these versions."""
+    """Every file to download for a bundle of these versions."""
     for one in _catalogue()["programs"]:
         if one["os"] not in systems:
             continue
@@ -281,7 +282,7 @@ def wanted_assets(versions: Mapping[str, str], systems: Sequence[Os]) -> Iterato
 def wanted_images(
     versions: Mapping[str, str], systems: Sequence[Os], add_ons: Collection[str] = ()
 ) -> Iterator[Wanted]:
-    """Every image to pull for a bundle of these versions, and of network add-ons by their names."""
+    """Every image to pull for a bundle of these versions and network add-ons."""
     for one in _catalogue()["images"]:
         if one.get("add-on", "") not in {"", *add_ons}:
             continue
@@ -292,9 +293,9 @@ def wanted_images(
 
 
 def component_of(program: str) -> str | None:
-    """The component that a program belongs to, ``cni/bridge.exe`` or ``kubelet``; None if none.
+    """The component of a program such as ``cni/bridge.exe`` or ``kubelet``; None if unknown.
 
-    A CNI plugin that is not known by name is one of the common ones.
+    An unknown CNI plugin counts as one of the common plugins.
     """
     bare = program.removesuffix(".exe")
     for component, programs in _catalogue()["components"].items():
@@ -304,7 +305,7 @@ def component_of(program: str) -> str | None:
 
 
 def at_least(os: Os) -> tuple[str, ...]:
-    """Programs without which no node of that system can be."""
+    """Programs that every node of this system needs."""
     return tuple(_catalogue()["at-least"][os])
 
 

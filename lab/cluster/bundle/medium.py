@@ -1,4 +1,4 @@
-"""The bundle medium: a read-only ISO with what the guests of one operating system need.
+"""The bundle medium: a read-only ISO with what guests of one operating system need.
 
 .. code-block:: text
 
@@ -31,25 +31,25 @@ from lab.state.lock import lab_lock
 
 LABEL = "HYBRIDBUNDLE"
 _LAYOUT = 1
-"""Goes up with every change of what is on the medium, or how."""
+"""Increase it with every change to the content or format of the medium."""
 _WAIT = 1800.0
 _LONGEST = 60
-"""Characters of an archive's name; Joliet's names have 64 with the ending."""
+"""Characters of an archive's name; with its extension it must fit Joliet's 64."""
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _HEADERS = 1 << 20
-"""Bytes of an ISO beside its files, at most."""
+"""Upper limit of the bytes that an ISO takes besides its files."""
 
 
 def program_path(name: str) -> str:
-    """Where a program is on the medium: ``bin/kubelet``, ``cni/bridge``."""
+    """Path of a program on the medium: ``bin/kubelet``, ``cni/bridge``."""
     return name if name.startswith("cni/") else f"bin/{name}"
 
 
 def image_path(name: str) -> str:
-    """Where an image's archive is on the medium: ``images/registry.k8s.io_pause_3.10.2.tar``.
+    """Path of an image's archive: ``images/registry.k8s.io_pause_3.10.2.tar``.
 
-    A name that is too long for Joliet loses its middle to a hash.
+    A hash replaces the middle of a name that is too long for Joliet.
     """
     plain = name.replace("/", "_").replace(":", "_")
     if len(plain) > _LONGEST:
@@ -58,7 +58,7 @@ def image_path(name: str) -> str:
 
 
 def identity(manifest: Manifest, system: Os) -> str:
-    """Hex SHA-256 of all that decides what is on the medium."""
+    """Hex SHA-256 of everything that decides the medium's content."""
     parts = (LABEL, str(_LAYOUT), system, manifest.digest)
     return sha256("\n".join(parts).encode()).hexdigest()
 
@@ -66,12 +66,12 @@ def identity(manifest: Manifest, system: Os) -> str:
 def medium(
     store: BundleStore, manifest: Manifest, system: Os, say: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """The medium for guests of an operating system, made if it is not there.
+    """The medium for guests of an operating system; created if it does not exist.
 
-    It is beside the bundle, named by what decides its content, and goes with the bundle.
+    It lies beside the bundle, is named after :func:`identity`, and is removed with the bundle.
 
-    Raises PreflightError when there is no room for it, pycdlib is not installed, or the bundle is
-    damaged.
+    Raises PreflightError when the disk has no room for it, pycdlib is not installed, or the bundle
+    is damaged.
     """
     path = _path(store, manifest, system)
     if path.is_file():
@@ -89,7 +89,7 @@ def medium(
 
 
 def unpack(store: BundleStore, manifest: Manifest, system: Os, into: Path) -> None:
-    """Write what would be on the medium into a new directory.
+    """Write the medium's content into a new directory.
 
     Raises OSError when it cannot be written.
     """
@@ -103,11 +103,11 @@ def unpack(store: BundleStore, manifest: Manifest, system: Os, into: Path) -> No
 
 
 def check(store: BundleStore, manifest: Manifest, system: Os) -> None:
-    """See that a medium is there, or that what it would be made from is whole.
+    """Check that a medium exists, or that the blobs it would be made from are intact.
 
-    Nobody looks at a program again once it is on a medium, and media stay on hypervisors.
+    Programs are not checked again once they are on a medium, and media stay on hypervisors.
 
-    Raises PreflightError naming every blob that is gone or is another one.
+    Raises PreflightError naming every blob that is missing or damaged.
     """
     if _path(store, manifest, system).is_file():
         return
@@ -126,7 +126,7 @@ def _write(store: BundleStore, manifest: Manifest, system: Os, path: Path) -> No
     draft, place = (path.with_name(f".{path.name}.{ending}") for ending in ("partial", "images"))
     try:
         _room(path.parent, manifest, system)
-        remove(place)  # of a command that was killed
+        remove(place)  # left by a killed command
         place.mkdir()
         with ExitStack() as opened:
             contents = {
@@ -150,7 +150,7 @@ def _is_program(name: str) -> bool:
 
 
 def _files(store: BundleStore, manifest: Manifest, system: Os, place: Path) -> Mapping[str, Path]:
-    """Path on the medium, and the file for it: the bundle's own, or one written to ``place``."""
+    """Path on the medium and the file for it: the bundle's own, or one written to ``place``."""
     files = {FILE: place / FILE}
     files[FILE].write_bytes(manifest.encoded())
     for program in manifest.programs:
@@ -205,7 +205,7 @@ def _archive(
 
 
 def _described(image: ContainerImage, manifest: Path) -> dict[str, object]:
-    """The descriptor of an image's manifest, by the media type that the manifest has."""
+    """The descriptor of an image's manifest; its media type is read from the manifest."""
     platform = {"architecture": "amd64", "os": image.os}
     if image.os_version:
         platform["os.version"] = image.os_version
@@ -222,12 +222,12 @@ def _index(*manifests: Mapping[str, object]) -> bytes:
 
 
 def _json(document: Mapping[str, object]) -> bytes:
-    """JSON with one spelling: the same bundle gives the same media."""
+    """Canonical JSON: the same bundle gives the same media."""
     return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _room(directory: Path, manifest: Manifest, system: Os) -> None:
-    """See that there is room for the medium, and beside it for the archives that go on it."""
+    """Check for room for the medium and for the archives written before it."""
     programs = sum(one.blob.size for one in manifest.programs if one.os == system)
     images = sum(blob.size for one in manifest.images if one.os == system for blob in one.blobs())
     figures = os.statvfs(directory)

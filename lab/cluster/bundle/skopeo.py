@@ -1,4 +1,4 @@
-"""Registries of container images, read by skopeo."""
+"""Reads container registries through skopeo."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from lab.remote.programs import MORE_ROOM
 
 _TRIES = 4
 _SECONDS = 300.0
-"""For a document; layers have more time."""
+"""Seconds for a document; layers get more time."""
 _FLOOR = 16 << 10
-"""Bytes a second that layers come with at least, over all."""
+"""Lowest average rate of a layer download, in bytes per second."""
 _LONGEST_SECONDS = 7 * 86400.0
 _OTHER_FILES = 64 << 20
-"""More bytes than any other file of skopeo has; its cache of digests is the largest."""
+"""Bytes; larger than any of skopeo's own files, of which the digest cache is the largest."""
 _FULL = "no space left on device"
 _SHOWN = 1000
-"""Characters of skopeo's message, which may quote the registry's answer."""
+"""Characters kept of skopeo's message, which may quote the registry's answer."""
 _FATAL = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """The images of one name, in a registry."""
+    """The images of one name in a registry."""
 
     doing: str
     name: str
-    """Without a tag: ``docker://registry.k8s.io/pause``."""
+    """The name without a tag: ``docker://registry.k8s.io/pause``."""
     layout: Path
-    """The OCI layout that layers are copied into, by a path without a colon."""
+    """The OCI layout that layers are copied into; its path has no colon."""
     web: Web
     account: tuple[str, ...] = ()
-    """``--authfile``, where there is one."""
+    """``--authfile`` with its argument, or empty."""
     verified: bool = True
     """False for a registry without TLS."""
 
     def document(self, reference: str, *options: str) -> bytes:
-        """A manifest or an index as it is; with ``--config``, an image's configuration.
+        """A manifest or an index, unchanged; with ``--config``, an image's configuration.
 
         ``reference``: ``:TAG`` or ``@sha256:...``.
 
-        Raises PreflightError when it cannot be had.
+        Raises PreflightError when it cannot be fetched.
         """
         how = ("--raw", f"--retry-times={_TRIES}", *self.account, *self._tls("--tls-verify"))
         with programs.unnamed_file() as output:
@@ -62,12 +62,12 @@ class Repository:
             return output.read_bytes()
 
     def copy_layers(self, reference: str, sizes: Sequence[int]) -> None:
-        """Copy an image's layers into the layout; skopeo leaves out blobs that are there.
+        """Copy an image's layers into the layout; skopeo skips blobs that exist.
 
-        ``sizes``: bytes of each layer, as the manifest has them.
+        ``sizes``: bytes of each layer, from the manifest.
 
-        Raises BrokenError when they do not come; those that came whole stay; PreflightError when
-        the disk is full, or the registry sends more than the largest layer.
+        Raises BrokenError when the download fails (complete layers stay); PreflightError when the
+        disk is full, or the registry sends more than the largest layer.
         """
         how = (f"--retry-times={_TRIES}", *self.account, *self._tls("--src-tls-verify"))
         as_they_are = "--dest-oci-accept-uncompressed-layers"
@@ -127,12 +127,12 @@ class Repository:
 
 @contextmanager
 def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repository]:
-    """A repository of a registry, by mirrors and proxies and with the account of ``~/.netrc``.
+    """A repository of a registry, through mirrors and proxies, with the account of ``~/.netrc``.
 
-    ``url``: ``https://registry.k8s.io/v2/pause/``: what mirrors stand for. ``into``: the OCI layout
-    that layers are copied into.
+    ``url``: ``https://registry.k8s.io/v2/pause/``, the address that mirrors replace. ``into``: the
+    OCI layout that layers are copied into.
 
-    Raises PreflightError when its mirror is below a path, where no registry can be.
+    Raises PreflightError when its mirror has a path prefix, which registries do not support.
     """
     address = urlsplit(rewritten(url, web.mirrors))
     if not address.path.startswith("/v2/"):
@@ -161,7 +161,7 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
 
 
 def _account(host: str, netloc: str) -> str:
-    """The account that ``~/.netrc`` has for a registry, as skopeo reads it; empty without one."""
+    """The account for a registry in ``~/.netrc``, as skopeo reads it; empty without one."""
     try:
         found = netrc.netrc().authenticators(host)
     except (OSError, netrc.NetrcParseError):

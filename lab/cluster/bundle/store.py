@@ -1,12 +1,12 @@
-"""The bundles of this machine: made once, named by digest, collected when a newer one is there.
+"""The bundles of this machine: created once, named by digest, collected when superseded.
 
 .. code-block:: text
 
     <cache>/bundles/0123456789ab/              manifest.json blobs/sha256/... media/...
-    <cache>/bundles/.upstream-1.36.partial/    one that is being made, or was
-    <cache>/locks/bundle-upstream-1.36/        who makes it
+    <cache>/bundles/.upstream-1.36.partial/    one in progress, or interrupted
+    <cache>/locks/bundle-upstream-1.36/        lock of the process that creates it
 
-A bundle's directory gets its name when it is whole, by one rename: what is there is complete.
+A finished bundle's directory gets its name by one rename, so a named bundle is always complete.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scratch:
     """The directory of a bundle that has no name yet."""
 
     def __init__(self, directory: Path) -> None:
-        """Use a directory, which is made if it is not there."""
+        """Use a directory; creates it if it does not exist."""
         self.directory = directory
         self.blobs = directory / BLOBS
         with guarded(f"making the bundle in '{directory.parent}'"):
@@ -52,10 +52,10 @@ class Scratch:
     def keep(self, content: IO[bytes], doing: str, most: int = 1 << 50) -> Blob:
         """Copy bytes into the bundle.
 
-        ``doing``: for messages: ``"copying 'kubelet'"``. ``most``: bytes that there may be; of
-        more, one more is read.
+        ``doing``: for messages: ``"copying 'kubelet'"``. ``most``: upper limit of bytes; at most
+        one more is read.
 
-        Raises PreflightError when the disk is full; StateError when it cannot be written.
+        Raises PreflightError when the disk is full; StateError when the bundle cannot be written.
         """
         draft = self.blobs / f"{os.getpid()}{_PART}"
         found = hashlib.sha256()
@@ -75,7 +75,7 @@ class Scratch:
         return self.keep(BytesIO(content), "writing a document of the bundle")
 
     def keep_file(self, path: Path) -> Blob:
-        """Copy a file into the bundle. Raises as :meth:`keep`, and when it changes meanwhile."""
+        """Copy a file into the bundle. Raises as :meth:`keep`, and if the file changes."""
         doing = f"copying '{path}'"
         with guarded(doing), path.open("rb") as content:
             before = os.fstat(content.fileno())
@@ -88,21 +88,21 @@ class Scratch:
         return blob
 
     def path(self, blob: Blob) -> Path:
-        """Where a blob is."""
+        """Path of a blob."""
         return self.blobs / blob.sha256
 
     def has(self, blob: Blob) -> bool:
-        """Whether a blob is there, whole."""
+        """Whether a blob exists and is complete."""
         path = self.path(blob)
         return path.is_file() and path.stat().st_size == blob.size
 
     def read(self, blob: Blob) -> bytes:
-        """A small document of the bundle."""
+        """Read a small document of the bundle."""
         with guarded("reading a document of the bundle"):
             return self.path(blob).read_bytes()
 
     def finish(self, manifest: Manifest) -> None:
-        """Keep what the manifest leads to and nothing else, all of it on the disk."""
+        """Delete everything that the manifest does not refer to, and flush the rest to disk."""
         wanted = {blob.sha256 for blob in manifest.blobs()}
         with guarded("finishing the bundle"):
             for path in (*self.directory.iterdir(), *self.blobs.iterdir()):
@@ -114,7 +114,7 @@ class Scratch:
 
 
 def fsync(path: Path) -> None:
-    """See a file or a directory on the disk."""
+    """Flush a file or a directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -123,7 +123,7 @@ def fsync(path: Path) -> None:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """A file, open for reading; OSError if it is none (a pipe would be waited for)."""
+    """Open a regular file for reading; OSError for others (opening a pipe would block)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -136,7 +136,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def damage(path: Path, sha256: str, size: int | None = None) -> str:
-    """How a file differs from what it must be, a clause; empty if it does not."""
+    """How a file differs from what it must be, as a clause; empty if it does not."""
     try:
         with open_regular(path) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -149,15 +149,15 @@ def damage(path: Path, sha256: str, size: int | None = None) -> str:
 
 
 def os_clause(error: OSError) -> str:
-    """What the system says of a file, as a clause."""
+    """The system's message about a file, as a clause."""
     return (error.strerror or str(error)).lower()
 
 
 MEDIA = "media"
 _NAME = re.compile(r"[0-9a-f]{12}")
-"""Of a bundle's directory; whatever else is there is not the lab's."""
+"""Name of a bundle's directory; other names are not the lab's."""
 _WAIT = 6 * 3600.0
-"""Seconds to wait for another one to make a bundle: downloads on a slow line."""
+"""Seconds to wait while another process creates a bundle: downloads on a slow line."""
 _SHOWN = 8
 _MIB = 1 << 20
 
@@ -167,19 +167,19 @@ class ListedBundle:
     """One directory of the store."""
 
     digest: str
-    """Its name: the first 12 hex digits."""
+    """The directory's name: the first 12 hex digits."""
     kubernetes: str
     systems: tuple[str, ...]
     programs: int
     images: int
     bytes: int
     detail: str
-    """Why it is unusable; empty if it is not."""
+    """Why it is unusable; empty if it is usable."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedBundles:
-    """What ``gc`` has found."""
+    """What ``gc`` found."""
 
     found: tuple[str, ...]
     """Paths, relative to the cache."""
@@ -191,25 +191,25 @@ class BundleStore:
     """Bundles below one cache directory."""
 
     def __init__(self, cache: Path) -> None:
-        """Use a cache; nothing is read or made yet."""
+        """Use a cache; reads and creates nothing yet."""
         self._cache = cache
         self._root = cache / "bundles"
 
     def directory(self, manifest: Manifest) -> Path:
-        """Where a bundle is, or would be."""
+        """The directory of a bundle, whether it exists or not."""
         return self._root / manifest.short
 
     def blob(self, manifest: Manifest, blob: Blob) -> Path:
-        """Where a blob of a bundle is."""
+        """Path of a bundle's blob."""
         return self.directory(manifest) / BLOBS / blob.sha256
 
     def require_own(self, manifest: Manifest) -> None:
-        """Refuse to write a medium beside a bundle as :func:`lab.imaging.golden.require_own`."""
+        """As root, refuse to write a medium where another user could redirect it by links."""
         there = self.directory(manifest)
         require_own(self._cache, self._root, there, there / MEDIA)
 
     def get(self, digest: str) -> Manifest:
-        """The bundle whose digest begins so.
+        """The bundle whose digest begins with ``digest``.
 
         Raises UsageError when there is none, or several; PreflightError when it is damaged.
         """
@@ -227,7 +227,7 @@ class BundleStore:
         raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
     def newest(self, minor: str, systems: Collection[Os] = ()) -> Manifest:
-        """The bundle of the newest patch version of a Kubernetes minor; of several, the last made.
+        """The bundle with the newest patch version of a minor; among equals, the youngest.
 
         ``systems``: operating systems that it must have programs for.
 
@@ -247,11 +247,11 @@ class BundleStore:
         return max(fitting, key=self._age)
 
     def list(self) -> tuple[ListedBundle, ...]:
-        """Every bundle, the damaged ones too."""
+        """Every bundle, damaged ones included."""
         return tuple(self._listed(name) for name in self._names())
 
     def all(self) -> tuple[Manifest, ...]:
-        """Every bundle that can be read."""
+        """Every readable bundle."""
         found = []
         for name in self._names():
             with suppress(LabError):
@@ -259,12 +259,12 @@ class BundleStore:
         return tuple(found)
 
     def verify(self, manifest: Manifest, say: Say, systems: Collection[Os] = ()) -> None:
-        """Read every byte of a bundle, and of the media that have been made from it.
+        """Read every byte of a bundle and of the media made from it.
 
-        ``systems``: read the blobs that are for these alone; all of it if empty.
+        ``systems``: read only the blobs for these; all if empty.
 
-        Raises BrokenError naming the first blobs that are missing or damaged, with what they belong
-        to, and media that are not as they were written; and how many more there are.
+        Raises BrokenError naming the first blobs that are missing or damaged with their owners,
+        damaged media, and the number of further ones.
         """
         owners: dict[Blob, str] = {}
         for owner, blob in _owned(manifest, systems):
@@ -291,13 +291,13 @@ class BundleStore:
     def add(
         self, name: str, fill: Callable[[Scratch], Manifest], say: Say, *, goes_on: bool
     ) -> Manifest:
-        """Make a bundle, whole or not at all.
+        """Create a bundle, completely or not at all.
 
-        Several processes may make the same one: one does, the others wait, and say for whom.
+        When several processes create the same bundle, one does it; the others wait and report that.
 
-        ``name``: of what it is made from; two that are made from the same wait for one another.
-        ``fill``: fills the scratch directory, and says what it has filled in. ``goes_on``: whether
-        what an interrupted try has left is used: blobs by their digests.
+        ``name``: what it is made from; creations of the same name wait for each other. ``fill``:
+        fills the scratch directory and returns its manifest. ``goes_on``: whether to reuse the
+        blobs of an interrupted attempt, by their digests.
         """
         scratch = self._root / f".{name}{PARTIAL}"
         with guarded("making a bundle"):
@@ -322,10 +322,10 @@ class BundleStore:
     def gc(self, in_use: Collection[str], yes: bool) -> CollectedBundles:
         """Find, and with ``yes`` remove, bundles superseded by a newer one of their minor.
 
-        So do damaged ones, those of minors that labs no longer have, and what was interrupted.
+        Also damaged bundles, those of minors that are no longer supported, and interrupted
+        attempts.
 
-        ``in_use``: digests, or their beginnings, of bundles that labs were made from. ``yes``:
-        remove; else only say what would be.
+        ``in_use``: digests, or their first digits, of bundles that labs were made from.
         """
         found = [*self._old(in_use), *self._dead()]
         total = sum(size(path) for path in found)
@@ -337,16 +337,16 @@ class BundleStore:
         return CollectedBundles(names, total, yes)
 
     def _collect(self, path: Path) -> None:
-        """Remove a directory, unless somebody has begun to make something in it meanwhile."""
+        """Remove a directory unless another process has begun to create something in it."""
         with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
             remove(path)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
-        """Give a finished bundle its name."""
+        """Rename a finished bundle to its final name."""
         decode(manifest.encoded(), f"{FILE} of the new bundle")
         made.finish(manifest)
         final = self.directory(manifest)
-        lock = self.lock(final.name)  # the same may be made from elsewhere at the same time
+        lock = self.lock(final.name)  # another source may give the same bundle at the same time
         with (
             lab_lock(lock, "lab bundle create", wait=_WAIT, say=say),
             guarded(f"making bundle '{final.name}'"),
@@ -363,7 +363,7 @@ class BundleStore:
         return manifest
 
     def _is_whole(self, manifest: Manifest) -> bool:
-        """Whether every byte of a bundle is what it must be."""
+        """Whether every byte of a bundle is intact."""
         try:
             self._read(self.directory(manifest).name)
             self.verify(manifest, lambda _: None)
@@ -406,7 +406,7 @@ class BundleStore:
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
         version = tuple(int(part) for part in manifest.kubernetes.split("."))
-        with suppress(OSError):  # somebody has just taken it away
+        with suppress(OSError):  # removed by another process meanwhile
             return version, (self.directory(manifest) / FILE).stat().st_mtime
         return version, 0.0
 
@@ -428,14 +428,14 @@ class BundleStore:
                 yield place
 
     def _lock_of(self, place: Path) -> Path:
-        """The lock for what has that name, and while it is made a name with a dot before it."""
+        """The lock for a bundle's directory, finished or in progress (name with a leading dot)."""
         name = place.name.removeprefix(".").removesuffix(PARTIAL)
         if place.parent.name == MEDIA:
             return self.lock(f"medium-{place.parents[1].name}-{name.partition('-')[0]}")
         return self.lock(name)
 
     def lock(self, name: str) -> Path:
-        """The directory of the lock for making something of that name."""
+        """Directory of the lock for creating a bundle of this name."""
         return self._cache / "locks" / f"bundle-{name}"
 
 
@@ -444,19 +444,19 @@ def _minor(version: str) -> str:
 
 
 def seal(medium: Path) -> None:
-    """Write down beside a finished medium what its SHA-256 is."""
+    """Write the SHA-256 of a finished medium into a file beside it."""
     with medium.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     digest_file(medium).write_text(f"{found}\n", encoding="ascii")
 
 
 def digest_file(medium: Path) -> Path:
-    """Where that is written."""
+    """Path of that file."""
     return medium.with_name(f"{medium.name}.sha256")
 
 
 def _medium_damage(medium: Path) -> str:
-    """What is wrong with a finished medium, a clause; empty if it is as it was written."""
+    """What is wrong with a finished medium, as a clause; empty if it is intact."""
     try:
         with open_regular(digest_file(medium)) as file:
             sealed = file.read().decode("ascii", errors="replace").strip()
@@ -468,7 +468,7 @@ def _medium_damage(medium: Path) -> str:
 
 
 def _owned(manifest: Manifest, systems: Collection[Os]) -> Iterator[tuple[str, Blob]]:
-    """Every blob for some operating systems (all, if empty), and what it belongs to."""
+    """Every blob for some operating systems (all, if empty), and its owner."""
     for program in manifest.programs:
         if not systems or program.os in systems:
             yield f"program '{program.name}' ({program.os})", program.blob

@@ -1,4 +1,4 @@
-"""A bundle made from where upstream has released its parts."""
+"""Makes a bundle from upstream's releases."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ INSTEAD = (
 )
 TRUSTING = "ask whoever runs the mirror, or remove the mirror from the inventory"
 LARGEST = 2 << 30
-"""Bytes of all files in an archive; the largest, of containerd, have some 150 MB."""
+"""Limit of the bytes in an archive; the largest, containerd's, has some 150 MB."""
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _VERSION = re.compile(r"([0-9]{1,2}\.[0-9]{1,4})(\.[0-9]{1,6})?")
 
 
 def web(inventory: Inventory) -> Web:
-    """How upstream is reached: the inventory's mirrors and proxies."""
+    """HTTP access to upstream through the inventory's mirrors and proxies."""
     return Web(inventory.mirrors, inventory.proxies.by_name(), INSTEAD, TRUSTING)
 
 
@@ -60,15 +60,14 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
     say: Say,
     add_ons: Sequence[str] = (),
 ) -> Manifest:
-    """The bundle of a Kubernetes version, downloaded; an interrupted try is gone on with.
+    """Download the bundle of a Kubernetes version; continues an interrupted attempt.
 
-    ``kubernetes``: a minor, of which the newest patch version is taken, or a patch version.
-    ``systems``: operating systems of nodes. ``add_ons``: network add-ons that it is to have beside
-    flannel.
+    ``kubernetes``: a patch version, or a minor for its newest patch version. ``systems``: operating
+    systems of nodes. ``add_ons``: network add-ons to include besides flannel.
 
-    Raises UsageError when labs cannot have that version; PreflightError when an address does not
-    answer, or what came is not what it must be; BrokenError when the connection breaks again and
-    again; the next try goes on.
+    Raises UsageError for an unsupported version; PreflightError when an address does not answer or
+    content does not match its checksum; BrokenError when the connection breaks repeatedly, after
+    which another call continues.
     """
     version = _patch(reached, kubernetes)
     versions = {**rules.components(version.rpartition(".")[0]), KUBERNETES: version}
@@ -114,7 +113,7 @@ def _patch(reached: Web, kubernetes: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Releases:
-    """Fetches released files into a bundle; each list of digests is asked for once."""
+    """Fetches released files into a bundle; each checksum list is downloaded once."""
 
     web: Web
     into: Scratch
@@ -122,7 +121,7 @@ class _Releases:
     lists: dict[str, str] = field(default_factory=dict)
 
     def programs(self, asset: Asset, version: str) -> Iterator[Program]:
-        """The programs of one released file."""
+        """The programs in one released file."""
         url = asset.url
         digest = self._digest(asset)
         self.say(f"{asset.component} {version}: {url.rpartition('/')[2]}")
@@ -139,7 +138,7 @@ class _Releases:
             yield Program(program, asset.component, asset.os, found, source)
 
     def _digest(self, asset: Asset) -> str | None:
-        """``sha256:`` or ``sha512:`` and hex; None where upstream publishes none."""
+        """``sha256:`` or ``sha512:`` and hex; None if upstream publishes no checksum."""
         file = asset.url.rpartition("/")[2]
         where = asset.sums or asset.release
         assert where is not None, "the catalogue says one of the two"
@@ -168,7 +167,7 @@ class _Releases:
 
 
 def _published(said: str, file: str, where: str, doing: str) -> str | None:
-    """What GitHub says of a release's file; it knows what was uploaded since June 2025."""
+    """The digest that GitHub reports for a release's file; known for uploads since June 2025."""
     try:
         digests = {one["name"]: one.get("digest") for one in json.loads(said)["assets"]}
         digest = digests[file]
@@ -184,9 +183,9 @@ def _published(said: str, file: str, where: str, doing: str) -> str | None:
 
 @contextmanager
 def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
-    """The content of a file in an archive; it is never unpacked by the archive's own names.
+    """The content of a file in an archive; nothing is unpacked to the archive's own paths.
 
-    No more of a file is read than its archive says that it has.
+    Reads no more of a file than the size in the archive's header.
     """
     doing = f"unpacking '{member}' of {url}"
     try:
@@ -201,7 +200,7 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
             files, size = {}, 0
             for one in archive:
                 size += _declared(one)
-                _require_bounded(size, doing)  # before the next one, which is behind all of it
+                _require_bounded(size, doing)  # before seeking, which reads all of this one
                 if one.isfile():
                     files[one.name] = one
             found = archive.extractfile(files[_named(files, member, doing)])
@@ -212,12 +211,12 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
         raise PreflightError(
             doing, f"the archive is damaged or cut short ({error})", INSTEAD
         ) from error
-    except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # the last of locked, or odd, ones
+    except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # RuntimeError: encrypted, or odd
         raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
 
 
 def _declared(member: tarfile.TarInfo) -> int:
-    if member.size < 0:  # the next one would be looked for before it
+    if member.size < 0:  # tarfile would seek backwards
         raise tarfile.TarError(f"'{cut(member.name)}' has {member.size} bytes")
     return member.size
 

@@ -1,4 +1,4 @@
-"""The API of a cluster that is being made: what joining asks of it, and waits for what is ready."""
+"""The API of a cluster under construction: joining's requests, and waits for readiness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.facts import signatures
 
 ADMIN = "/etc/kubernetes/admin.conf"
 READY_SECONDS = 300.0
-"""For all nodes together, on hardware, once all have joined."""
+"""Seconds for all nodes together, on hardware, once all have joined."""
 DNS_SECONDS = 240.0
 LOG_SECONDS = 20.0
 _AGAIN_SECONDS = 1.0
@@ -27,7 +27,7 @@ _SHOWN_LINES = 8
 
 
 class ClusterApi:
-    """The API of one cluster, through the first control plane."""
+    """The API of one cluster, through its first control plane."""
 
     def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
         self._cluster = cluster
@@ -40,9 +40,9 @@ class ClusterApi:
             yield api
 
     def wait_until_ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
-        """Wait until a control plane's API (the first one's) is ready, etcd behind it included.
+        """Wait until the API of ``node`` (default: the first control plane) and its etcd are ready.
 
-        Raises DeadlineError with what it said last.
+        Raises DeadlineError with its last answer.
         """
         name = node.name if node else self._plane
 
@@ -62,23 +62,23 @@ class ClusterApi:
         )
 
     def apply(self, documents: Sequence[Document], deadline: Deadline) -> None:
-        """Have the objects as they are here, in this order, whoever else has changed them."""
+        """Bring the objects to this state, in this order, whoever else has changed them."""
         with self._open(deadline) as api:
             for one in documents:
                 api.apply(one, deadline)
 
     def nodes(self, deadline: Deadline) -> Mapping[str, Object]:
-        """Every Node by its name."""
+        """Every Node by name."""
         with self._open(deadline) as api:
             doing = "listing the nodes"
             return api.patiently(doing, lambda: api.listing(NODES, deadline).objects, deadline)
 
     def registered(self, name: str, deadline: Deadline) -> bool:
-        """Whether the cluster has a Node of that name."""
+        """Whether the cluster has a Node of this name."""
         return name in self.nodes(deadline)
 
     def delete_node(self, name: str, deadline: Deadline) -> None:
-        """Remove a Node, and wait until it is gone."""
+        """Remove a Node and wait until it is gone."""
         doing = f"removing node '{name}'"
         with self._open(deadline) as api:
             api.patiently(doing, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
@@ -91,9 +91,9 @@ class ClusterApi:
             )
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
-        """Give the node, once it has registered, its part of the pod network.
+        """Wait for the node to register, and set its pod CIDR.
 
-        Raises BrokenError when it has another one, which nobody can change; DeadlineError when it
+        Raises BrokenError when it has another one, which cannot be changed; DeadlineError when it
         does not register in time.
         """
         doing = f"setting the pod CIDR of node '{node.name}' to {node.pod_cidr}"
@@ -121,8 +121,8 @@ class ClusterApi:
     def wait_for_nodes(self, names: Iterable[str], deadline: Deadline) -> None:
         """Wait until the nodes are Ready.
 
-        Raises DeadlineError with each node's last condition, its kubelet's last lines, and what
-        they mean.
+        Raises DeadlineError with each node's last condition, its kubelet's last log lines, and
+        their meaning.
         """
         wanted, last = tuple(names), dict[str, str]()
 
@@ -136,14 +136,14 @@ class ClusterApi:
             with self._open(deadline) as api:
                 wait_for(api, NODES, missing, doing, deadline)
         except DeadlineError as error:
-            if not last:  # the API itself was never heard
+            if not last:  # the API never answered
                 raise
             raise self._explain_unready(doing, last, deadline) from error
 
     def wait_for_daemon_set(self, daemon_set: tuple[str, str], deadline: Deadline) -> None:
-        """Wait until a DaemonSet, by namespace and name, is ready on every node it is meant for.
+        """Wait until a DaemonSet, by namespace and name, is ready on every node it is scheduled to.
 
-        Raises DeadlineError with the nodes where it is not, and what its pods said last.
+        Raises DeadlineError with the nodes where it is not, and its pods' last states.
         """
         namespace, name = daemon_set
         with self._open(deadline) as api:
@@ -162,9 +162,9 @@ class ClusterApi:
             )
 
     def wait_for_dns(self, deadline: Deadline) -> None:
-        """Wait until as many CoreDNS as there should be are ready, and so answer.
+        """Wait until the wanted number of CoreDNS pods is ready.
 
-        Raises DeadlineError with what its pods said last.
+        Raises DeadlineError with the pods' last states.
         """
         wanted = dns.replicas(self._cluster)
 
@@ -185,7 +185,7 @@ class ClusterApi:
             )
 
     def ailments(self, deadline: Deadline) -> Mapping[str, str]:
-        """Each node that is not Ready and why; the control plane where no API answers.
+        """Each node that is not Ready and why; only the control plane if no API answers.
 
         Never raises.
         """
@@ -222,7 +222,7 @@ class ClusterApi:
 
 
 def node_condition(node: Mapping[str, Any] | None) -> str:
-    """``"Ready"``, or what the node says of why it is not. Pure."""
+    """``"Ready"``, or why the node is not, from its condition. Pure."""
     if node is None:
         return "not registered"
     found = {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
@@ -235,7 +235,7 @@ def node_condition(node: Mapping[str, Any] | None) -> str:
 
 
 def unready_nodes(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
-    """Those of the names that are not Ready, and why. Pure."""
+    """Those of ``names`` that are not Ready, and why. Pure."""
     said = {name: node_condition(nodes.get(name)) for name in names}
     return {name: why for name, why in said.items() if why != "Ready"}
 
@@ -243,7 +243,7 @@ def unready_nodes(nodes: Mapping[str, Mapping[str, Any]], names: Iterable[str]) 
 def daemon_set_rollout(
     daemon_set: Mapping[str, Any] | None, name: str, pods: Iterable[Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Where a DaemonSet does not run yet, and why; ``pods``: of its namespace. Pure."""
+    """Where a DaemonSet does not run yet, and why; ``pods``: those of its namespace. Pure."""
     if daemon_set is None:
         return {name: "not created yet"}
     status = daemon_set.get("status", {})

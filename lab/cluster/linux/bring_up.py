@@ -32,18 +32,18 @@ from lab.topology.intent import Intent
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Documents that are applied at once."""
+    """Documents that are applied together."""
 
     documents: tuple[Document, ...]
     after: DaemonSet | None = None
 
 
 def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Wave, ...]:
-    """Every document, in the order they are wanted: a later wave has kinds that an earlier brings.
+    """Every document in order: a later wave may use kinds that an earlier one defines.
 
-    CoreDNS comes once the pod network is there: a pod that is refused its network is tried again
-    after 13 s. Where no network add-on is, the nodes' own bridges and the routes around them are
-    the pod network. kube-proxy is kubeadm's own DaemonSet, or a unit where there is no kubeadm.
+    CoreDNS follows the pod network: a pod whose network setup fails is retried after 13 s. Without
+    a network add-on, the nodes' own bridges and the routes around them are the pod network.
+    kube-proxy is kubeadm's DaemonSet, or a unit if there is no kubeadm.
     """
     rights = kubelet_rbac() if cluster.how == "by-hand" else ()
     names = dns.documents(cluster, manifest)
@@ -59,22 +59,22 @@ def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[W
 
 
 def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Those of all waves."""
+    """The documents of all waves."""
     return tuple(one for wave in addon_waves(cluster, intent, manifest) for one in wave.documents)
 
 
 _FORM = "1"
-"""Changes when the steps do something else for the same inputs."""
+"""Change it when the steps do something else for the same inputs."""
 KINDS_SECONDS = 300.0
-"""Until the API takes documents of kinds that a network add-on brings itself."""
+"""Seconds until the API accepts kinds that a network add-on defines itself."""
 
 
 def linux_steps(
     cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
 ) -> tuple[Step, ...]:
-    """In order: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``ready``.
+    """The steps in order: ``nodes``, ``control-plane``, ``workers``, ``add-ons``, ``ready``.
 
-    No shell is asked for before a step runs.
+    No shell is opened before a step runs.
     """
     making = _BringUp(cluster, intent, manifest, site)
     return tuple(
@@ -115,7 +115,7 @@ class _BringUp:
         return prepare_balancer(self.cluster, self.intent, self.site.patience)
 
     def _planned(self) -> tuple[object, object]:
-        """What control planes and workers become, without keys and tokens."""
+        """What control planes and workers will run, without keys and tokens."""
         cluster, around = self.cluster, Surroundings(self.site.management, self.site.patience)
         planes, workers = cluster.control_planes(), self._linux_workers()
         if cluster.how == "by-hand":

@@ -1,7 +1,7 @@
-"""The daemons of an Intent on real machines: a systemd unit each, with the same files.
+"""The daemons of an Intent on real machines, each a systemd unit with the Intent's files.
 
-A daemon's directory, its files and its log are where the Intent has them, in ``/run``; what they
-are made from at every start is kept below :data:`KEPT`.
+A daemon's directory, its files and its log are where the Intent has them, in ``/run``; the files
+that they are copied from at every start are kept below :data:`KEPT`.
 """
 
 from __future__ import annotations
@@ -34,23 +34,22 @@ KEPT = "/etc/hybridlab/daemons"
 
 
 def wanted_daemons(intent: Intent) -> Mapping[str, tuple[Daemon, ...]]:
-    """What the lab starts itself, by machine; machines without any are left out.
+    """The daemons that the lab itself starts, by machine; machines without any are left out.
 
-    In a cluster a node's speakers of BGP learn nothing before there are pods, so that BIRD is
-    ready once it is up; where the pod network is Calico's or ovn-kubernetes', its nodes bring
-    their own.
+    A cluster node's BGP speakers learn nothing before there are pods, so BIRD counts as ready once
+    it is up. Calico and ovn-kubernetes bring the nodes' daemons themselves.
     """
     found = {machine.name: tuple(_machine_daemons(intent, machine)) for machine in intent.machines}
     return {name: daemons for name, daemons in found.items() if daemons}
 
 
 def unit_name(daemon: Daemon) -> str:
-    """The name of its unit."""
+    """Name of the daemon's unit."""
     return f"hybridlab-{daemon.name}.service"
 
 
 def unfit_daemons(intent: Intent) -> str:
-    """Why one of them cannot be run as a unit, a clause; empty where all can."""
+    """Why a daemon cannot run as a unit, as a clause; empty if all can."""
     asked = [
         one.name for daemons in wanted_daemons(intent).values() for one in daemons if one.after
     ]
@@ -61,7 +60,7 @@ def unfit_daemons(intent: Intent) -> str:
 
 
 def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
-    """By machine: the Debian packages that its image must have."""
+    """The Debian packages that each machine's image must have."""
     ours = wanted_daemons(intent)
     found = {
         one.name: frozenset(daemon.package for daemon in ours.get(one.name, ()))
@@ -72,7 +71,7 @@ def required_packages(intent: Intent) -> Mapping[str, frozenset[str]]:
 
 
 def _cluster_packages(intent: Intent, machine: MachineIntent) -> frozenset[str]:
-    """Those of the network add-on; and what kube-proxy runs, where it is no pod but a unit."""
+    """Packages for the network add-on, and for a kube-proxy that runs as a unit, not a pod."""
     addon = addons().get(intent.topology)
     if intent.kubernetes is None or addon is None or machine.os != "linux":
         return frozenset()
@@ -92,7 +91,7 @@ def daemon_operations(daemon: Daemon) -> Operations:
     return (
         require_program(daemon.command[0], daemon.package),
         *files,
-        # Not the unit's RuntimeDirectory: systemd opens the log before it makes that.
+        # Not the unit's RuntimeDirectory: systemd opens the log before it creates that.
         WriteFile(room, f"d {daemon.directory} 0755 root root -\n"),
         Run(
             ("systemd-tmpfiles", "--create", room),
@@ -137,13 +136,13 @@ def _daemon_unit(daemon: Daemon) -> WriteFile:
 
 _LAST_LINES = 5
 _RUNS = "active"
-"""What systemd says of a unit that does; one that dies again and again is "activating"."""
+"""systemd's states of a running unit; one that dies again and again is "activating"."""
 
 
 def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
-    """By machine, what is the matter with the first of its daemons that does not run.
+    """By machine, the problem of its first daemon that does not run.
 
-    Raises LabError when a machine cannot be asked.
+    Raises LabError when a machine cannot be reached.
     """
     wanted, found = wanted_daemons(intent), dict[str, str]()
 
@@ -157,7 +156,7 @@ def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
 
 
 def _ailment(some: tuple[Daemon, ...], runner: OperationRunner) -> str:
-    """What is the matter with the first that does not run; empty where all do."""
+    """The problem of the first daemon that does not run; empty if all do."""
     states = runner.query(("systemctl", "is-active", *map(unit_name, some))).stdout.split()
     for daemon, state in zip_longest(some, states[: len(some)], fillvalue="unknown"):
         assert isinstance(daemon, Daemon)
@@ -168,7 +167,7 @@ def _ailment(some: tuple[Daemon, ...], runner: OperationRunner) -> str:
 
 
 def _last_lines(log: str) -> str:
-    """The last lines of a log, on one."""
+    """The last lines of a log, joined to one."""
     return " / ".join(line.strip() for line in log.strip().splitlines()[-_LAST_LINES:])
 
 
@@ -177,7 +176,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Sight:
-    """What was seen of a daemon."""
+    """What was last seen of a daemon."""
 
     ready: bool
     words: str
@@ -187,10 +186,10 @@ class _Sight:
 
 
 def start_daemons(intent: Intent, site: ClusterSite) -> None:
-    """Have every daemon run that the lab starts itself; what runs as it should is left alone.
+    """Start every daemon that the lab runs itself; those that run properly are left alone.
 
-    Raises BrokenError when one cannot be started, or has ended; with its last words; DeadlineError
-    when one is not ready in time, with what was last seen of it.
+    Raises BrokenError with its last output when a daemon cannot be started or has ended;
+    DeadlineError with its last state when one is not ready in time.
     """
     wanted = wanted_daemons(intent)
     for stage in sorted({one.stage for some in wanted.values() for one in some}):

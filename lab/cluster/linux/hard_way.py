@@ -1,7 +1,7 @@
-"""Kubernetes the hard way: a cluster of plain systemd units, without kubeadm.
+"""Kubernetes the Hard Way: a cluster of plain systemd units, without kubeadm.
 
-As Kubernetes the Hard Way has it: etcd, API server, controller manager and scheduler on every
-controller, RBAC for the API server to reach the kubelets, Secrets encrypted in etcd. Files
+As in Kubernetes the Hard Way, every controller runs etcd, API server, controller manager and
+scheduler; RBAC lets the API server reach the kubelets, and etcd stores Secrets encrypted. Files
 have the paths that kubeadm gives them.
 """
 
@@ -69,31 +69,31 @@ from lab.topology.intent import Intent
 
 KEYS_DIRECTORY = "cluster-keys"
 _SECRET_BYTES = 32
-"""The key of AES-CBC with 256 bits, as Kubernetes the Hard Way takes it."""
+"""Bytes of the AES-CBC key (256 bits), the size in Kubernetes the Hard Way."""
 
 
 class Keys:
-    """Keys below one directory; each in a file of its own, mode 0600."""
+    """Keys in one directory, each in its own file with mode 0600."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / KEYS_DIRECTORY
 
     def authority(self) -> Pair:
-        """The cluster's authority."""
+        """The cluster's certificate authority."""
         return self._kept("ca", "", lambda: make_authority("hybridlab"))
 
     def service_accounts(self) -> Pair:
-        """What signs service accounts' tokens; the public key takes the certificate's place."""
+        """The key that signs service account tokens; the certificate is its public key."""
         return self._kept("service-accounts", "", make_signing_key)
 
     def issued(self, file: str, subject: CertificateSubject) -> Pair:
-        """A certificate for the subject: another one when the subject is, or the authority."""
+        """A certificate for the subject; a new one if the subject or the authority has changed."""
         ca = self.authority()
         about = digest(subject, ca.certificate)
         return self._kept(file, about, lambda: issue(ca, subject))
 
     def encryption_key(self) -> str:
-        """What Secrets are encrypted with in etcd, base64."""
+        """The key that encrypts Secrets in etcd, base64."""
         made = self._kept(
             "encryption",
             "",
@@ -129,7 +129,7 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class PlaneKeys:
-    """What one controller holds."""
+    """The keys of one controller."""
 
     ca: Pair
     service_accounts: Pair
@@ -138,7 +138,7 @@ class PlaneKeys:
 
 
 BLANK_PLANE = PlaneKeys(Pair("", ""), Pair("", ""), "", {})
-"""For a digest, which must not depend on keys."""
+"""Empty keys, for a digest that must not depend on keys."""
 
 
 def controller_subjects(
@@ -168,7 +168,7 @@ def controller_subjects(
 def run_controller(
     cluster: Cluster, intent: Intent, node: ClusterNode, keys: PlaneKeys, around: Surroundings
 ) -> Operations:
-    """One controller with its programs running; the API is ready when most controllers are."""
+    """Start one controller's programs; the API is ready once a majority of controllers is."""
     links = tuple(link_programs(PLANE_PROGRAMS))
     files = _files(cluster, keys)
     slow = around.patience
@@ -197,7 +197,7 @@ def run_controller(
     read: dict[str, tuple[Operation, ...]] = {
         name: (*links, *files, unit) for name, unit in units.items()
     }
-    # set off and not waited for: etcd is ready when most of its members are
+    # started without waiting: etcd is ready only when a majority of its members is
     services = tuple(
         SystemdUnit(
             f"{name}.service", inputs_digest(read[name]), wait=False, seconds=_START_SECONDS
@@ -208,12 +208,12 @@ def run_controller(
 
 
 def kubelet_rbac() -> tuple[Document, ...]:
-    """What lets the API server reach the kubelets' own API."""
+    """The RBAC objects that let the API server reach the kubelets' API."""
     return render("linux/kubelet_rbac.yaml", user=KUBELET_CLIENT)
 
 
 def encryption_config(key: str) -> Document:
-    """Secrets are encrypted in etcd; what was written before is still read."""
+    """Encrypt Secrets in etcd; those written before stay readable."""
     return {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "EncryptionConfiguration",
@@ -245,7 +245,7 @@ def _files(cluster: Cluster, keys: PlaneKeys) -> Operations:
     ]
     files = {"admin": "admin", "controller-manager": "controller-manager", "scheduler": "scheduler"}
     for file, name in files.items():
-        # to the API server beside it: HAProxy has none that is not ready
+        # to the API server on the same machine: HAProxy has none until one is ready
         server = api_endpoint(cluster) if name == "admin" else f"127.0.0.1:{API_PORT}"
         found.append(
             kubeconfig_file(
@@ -262,7 +262,7 @@ def _files(cluster: Cluster, keys: PlaneKeys) -> Operations:
 
 
 def pair_files(path: str, pair: Pair) -> Operations:
-    """Certificate and key, ``PATH.crt`` and ``PATH.key``."""
+    """Write certificate and key to ``PATH.crt`` and ``PATH.key``."""
     return (
         WriteFile(f"{path}.crt", pair.certificate, secret=True),
         WriteFile(f"{path}.key", pair.key, 0o600, secret=True),
@@ -277,7 +277,7 @@ def kubeconfig_file(cluster: Cluster, path: str, server: str, ca: str, client: P
 
 
 def _program_unit(program: str, arguments: str, *more: str) -> WriteFile:
-    """A unit of one of Kubernetes' programs, restarted for ever."""
+    """A unit for one of Kubernetes' programs, restarted without limit."""
     return unit_file(
         f"{program}.service",
         program,
@@ -305,7 +305,7 @@ _KUBELET_PAIR = "/var/lib/kubelet/pki/kubelet-by-hand"
 
 @dataclass(frozen=True, slots=True)
 class WorkerKeys:
-    """What one worker holds: no key of the authority."""
+    """The keys of one worker, without the authority's key."""
 
     ca: str
     kubelet: Pair
@@ -316,7 +316,7 @@ BLANK_WORKER = WorkerKeys("", Pair("", ""), Pair("", ""))
 
 
 def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
-    """The worker's certificates; its kubelet asks and answers with the same one."""
+    """The worker's certificates; its kubelet uses one as client and server."""
     own = (node.name, node.address)
     return {
         "kubelet": CertificateSubject(f"system:node:{node.name}", ("system:nodes",), own),
@@ -327,7 +327,7 @@ def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
 def run_worker(
     cluster: Cluster, node: ClusterNode, keys: WorkerKeys, patience: int = 1
 ) -> Operations:
-    """The worker with its programs running; it registers by itself."""
+    """Start the worker's programs; it registers by itself."""
     server = api_endpoint(cluster)
     common: tuple[Operation, ...] = (
         *link_programs(WORKER_PROGRAMS),
@@ -354,7 +354,7 @@ def run_worker(
 
 
 def worker_kubelet_config(cluster: Cluster, patience: int) -> Document:
-    """The kubelet's configuration: the cluster's, with what kubeadm would add."""
+    """The cluster's kubelet configuration with what kubeadm would add."""
     return {
         **kubelet_config(cluster, patience),
         "authentication": {
@@ -370,7 +370,7 @@ def worker_kubelet_config(cluster: Cluster, patience: int) -> Document:
 
 
 class HardWay:
-    """Makes one cluster without kubeadm."""
+    """Creates one cluster without kubeadm."""
 
     def __init__(self, cluster: Cluster, intent: Intent, site: ClusterSite) -> None:
         self._cluster = cluster
@@ -380,7 +380,7 @@ class HardWay:
         self._api = ClusterApi(cluster, site)
 
     def planes(self) -> None:
-        """Every controller at once: etcd is there when most of them are."""
+        """Start all controllers in parallel: etcd needs a majority of them."""
         nodes = {node.name: node for node in self._cluster.control_planes()}
         keys = {name: self._plane_keys(node) for name, node in nodes.items()}
         on_each(
@@ -394,7 +394,7 @@ class HardWay:
         self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
-        """Workers, all at once; one whose Node was deleted registers again."""
+        """Start all workers in parallel; one whose Node was deleted registers again."""
         wanted = {node.name: node for node in nodes}
         keys = {name: self._worker_keys(node) for name, node in wanted.items()}
         on_each(
@@ -411,7 +411,7 @@ class HardWay:
             self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
 
     def register(self, node: ClusterNode) -> None:
-        """A kubelet registers when it starts."""
+        """Restart the kubelet, which registers when it starts."""
         OperationRunner(node.name, self._site).run(
             (Run(("systemctl", "restart", "kubelet.service")),)
         )

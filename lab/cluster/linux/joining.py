@@ -1,4 +1,4 @@
-"""Join Linux machines to a kubeadm cluster, whatever state they are found in."""
+"""Joins Linux machines to a kubeadm cluster, whatever state they are in."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from lab.remote.parallel import on_each
 from lab.topology.intent import Intent
 
 _CONFIG = "/run/hybridlab/kubeadm.yaml"
-"""Holds a token, and so is gone with a restart at the latest."""
+"""In ``/run``, because it holds a token: a restart removes it at the latest."""
 INIT_SECONDS = 600.0
 JOIN_SECONDS = 400.0
 RESET_SECONDS = 240.0
@@ -64,21 +64,21 @@ _FINISHING = (
     "addon",
     "show-join-command",
 )
-"""The others (``cmd/kubeadm/app/cmd/init.go``, 1.36)."""
+"""The remaining phases (``cmd/kubeadm/app/cmd/init.go``, 1.36)."""
 HAS_JOINED = (
     "[ -e /etc/kubernetes/kubelet.conf ] || [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ] "
     f"|| [ -e /etc/kubernetes/pki ] || [ -e /var/lib/etcd/member ] || [ -e {MARK} ]"
 )
-"""A shell's line: whether anything of an earlier membership is there."""
+"""Shell command: whether anything of an earlier membership exists."""
 
 
 def start_control_plane(
     cluster: Cluster, documents: tuple[Document, ...], patience: int
 ) -> Operations:
-    """The first control plane's programs started.
+    """Start the programs of the first control plane.
 
-    kubeadm alone would then count the API server's start among the time that one call may take
-    (``kubernetesAPICall``), and give up on a slow machine; so that start is waited for by us.
+    kubeadm alone would count the API server's start into the limit for one call
+    (``kubernetesAPICall``) and give up on a slow machine, so the lab waits for that start itself.
     """
     return (
         *_patches(cluster, patience),
@@ -88,7 +88,7 @@ def start_control_plane(
 
 
 def finish_control_plane(documents: tuple[Document, ...], mark: str) -> Operations:
-    """The first control plane made, of one that is started and answers."""
+    """Run the remaining phases on a first control plane that is started and answers."""
     return (
         _kubeadm("init", INIT_SECONDS, (*_STARTING, *_left_out(documents))),
         Remove((_CONFIG,)),
@@ -99,7 +99,7 @@ def finish_control_plane(documents: tuple[Document, ...], mark: str) -> Operatio
 def join_node(
     cluster: Cluster, documents: tuple[Document, ...], mark: str, patience: int
 ) -> Operations:
-    """A node or a further control plane joined."""
+    """Join a node or a further control plane."""
     return (
         *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
@@ -110,7 +110,7 @@ def join_node(
 
 
 def upload_keys(documents: tuple[Document, ...]) -> Operations:
-    """The control plane's keys in the cluster, for further ones, under the documents' key."""
+    """Upload the control plane's keys for further ones, encrypted with the documents' key."""
     upload = ("kubeadm", "init", "phase", "upload-certs", "--upload-certs", "--config", _CONFIG)
     return (
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
@@ -120,10 +120,9 @@ def upload_keys(documents: tuple[Document, ...]) -> Operations:
 
 
 def leave_cluster(cluster: Cluster) -> Operations:
-    """Everything of a membership taken away: kubeadm's, kube-proxy's and the network add-on's.
+    """Remove everything of a membership: kubeadm's, kube-proxy's and the network add-on's.
 
-    The machine stays prepared: programs, images and the lab's own CNI configuration are as they
-    were.
+    The machine stays prepared: programs, images and the lab's own CNI configuration remain.
     """
     beside = footprint(cluster.topology)
     of_proxy = PROXY_TABLES[cluster.proxy_mode]
@@ -161,7 +160,7 @@ def _patches(cluster: Cluster, patience: int) -> Operations:
 
 
 def _left_out(documents: tuple[Document, ...]) -> tuple[str, ...]:
-    """What the configuration skips; the option takes its place."""
+    """The phases that the configuration skips, since the command line option overrides them."""
     return tuple(documents[0]["skipPhases"])
 
 
@@ -175,13 +174,13 @@ def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
 
 
 TOKEN_MINUTES = 30
-"""How long a join token lives on hardware."""
+"""Lifetime of a join token on hardware, in seconds."""
 CA = "/etc/kubernetes/pki/ca.crt"
 CA_KEY = "/etc/kubernetes/pki/ca.key"
 
 
 class JoinCredentials:
-    """The way into one cluster, by what its first control plane has."""
+    """Credentials for joining one cluster, obtained from its first control plane."""
 
     def __init__(self, cluster: Cluster, site: ClusterSite) -> None:
         self._cluster = cluster
@@ -189,7 +188,7 @@ class JoinCredentials:
         self._plane = cluster.control_planes()[0].name
 
     def token(self, deadline: Deadline) -> str:
-        """A new join token, short-lived; kubeadm makes it, so that it is on no command line."""
+        """A new, short-lived join token; kubeadm generates it, so that it is on no command line."""
         ttl = f"{TOKEN_MINUTES * self._site.patience}m"
         command = ("kubeadm", "token", "create", "--ttl", ttl, "--kubeconfig", ADMIN)
         done = self._site.shell(self._plane).run(command, deadline)
@@ -198,22 +197,22 @@ class JoinCredentials:
         return done.stdout.strip().splitlines()[-1]
 
     def ca(self, deadline: Deadline) -> str:
-        """The authority's certificate, PEM."""
+        """The certificate authority's certificate, PEM."""
         return self._read(CA, deadline)
 
     def ca_hash(self, deadline: Deadline) -> str:
-        """What a joining node pins: ``sha256:...``."""
+        """The hash that a joining node pins: ``sha256:...``."""
         return public_key_pin(self.ca(deadline))
 
     def access(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> Access:
-        """A way to the API as that user, by a new client certificate."""
+        """Access to the API as this user, with a new client certificate."""
         ca = Pair(self.ca(deadline), self._read(CA_KEY, deadline))
         client = issue(ca, CertificateSubject(user, groups))
         server = f"https://{api_endpoint(self._cluster)}"
         return Access(context_name(self._cluster.name), server, ca.certificate, client)
 
     def kubeconfig(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> bytes:
-        """The same as a file."""
+        """The same as a kubeconfig file."""
         return kubeconfig_text(self.access(user, groups, deadline)).encode()
 
     def _read(self, path: str, deadline: Deadline) -> str:
@@ -224,11 +223,11 @@ API_SECONDS = 180.0
 CREDENTIALS_SECONDS = 90.0
 REGISTER_SECONDS = 180.0
 _KEY_BYTES = 32
-"""Of the key that control planes' own keys are encrypted with (AES-256)."""
+"""Bytes of the key that encrypts the control planes' own keys (AES-256)."""
 
 
 class Joining:
-    """Brings the nodes of one cluster in, and those out that are half in."""
+    """Joins the nodes of one cluster, and removes those that are half joined."""
 
     def __init__(
         self, cluster: Cluster, intent: Intent, manifest: Manifest, site: ClusterSite
@@ -242,7 +241,7 @@ class Joining:
         self._entrance = JoinCredentials(cluster, site)
 
     def planes(self) -> None:
-        """Every control plane, one after another: etcd takes one new member at a time."""
+        """Join all control planes one after another: etcd takes one new member at a time."""
         first, *others = self._cluster.control_planes()
         mark = digest(self._documents)
         if self._mark(first) != mark:
@@ -258,7 +257,7 @@ class Joining:
             self._others(others)
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
-        """Nodes that are no control planes, all at once."""
+        """Join the nodes that are not control planes, all in parallel."""
         wanted = {node.name: node for node in nodes}
         there = self._api.nodes(self._site.deadline(API_SECONDS))
         mark = self._member_mark()
@@ -277,7 +276,7 @@ class Joining:
         for node in others:
             if self._is_new(node, mark, there):
                 self._join(node, self._plane_ticket(), mark)
-                # The next one's kubeadm gives etcd two seconds for an answer.
+                # The next kubeadm gives etcd only two seconds to answer.
                 self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
             self._settle((node,))
 
@@ -288,7 +287,7 @@ class Joining:
         self._do(node, join_node(self._cluster, documents, mark, self._site.patience))
 
     def _leave(self, node: ClusterNode) -> None:
-        """Take away what an earlier membership has left, the Node object included."""
+        """Remove what an earlier membership has left, including the Node object."""
         first = self._cluster.control_planes()[0]
         runner = OperationRunner(node.name, self._site)
         if runner.query(("sh", "-c", HAS_JOINED)).code == 0:
@@ -298,7 +297,7 @@ class Joining:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
 
     def _settle(self, nodes: Iterable[ClusterNode]) -> None:
-        """Set what a registered node needs; again if it had left."""
+        """Apply the settings of registered nodes; nodes that joined again need them again."""
         for node in nodes:
             if node.pod_cidr:
                 self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
@@ -311,7 +310,7 @@ class Joining:
         return Ticket(self._entrance.token(deadline), self._entrance.ca_hash(deadline))
 
     def _plane_ticket(self) -> Ticket:
-        """With a key that the control planes' own keys wait under, uploaded just now."""
+        """A ticket with the key for the control planes' keys, which are uploaded now."""
         key = secrets.token_hex(_KEY_BYTES)
         documents = tuple(
             {**one, "certificateKey": key} if one["kind"] == "InitConfiguration" else one
@@ -325,7 +324,7 @@ class Joining:
         return node.name not in set(there) or self._mark(node) != mark
 
     def _member_mark(self) -> str:
-        """Another authority or version is another cluster."""
+        """Identifies the cluster: another authority or version is another cluster."""
         deadline = self._site.deadline(CREDENTIALS_SECONDS)
         return digest(
             self._entrance.ca_hash(deadline), api_endpoint(self._cluster), self._cluster.version

@@ -1,4 +1,4 @@
-"""Prepare a Linux machine for its cluster: kernel, network, containerd, kubelet, HAProxy. Pure."""
+"""Prepares a Linux machine for its cluster: kernel, network, containerd, kubelet, HAProxy. Pure."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ _MODULES = {
     "overlay": ("grep", "-qw", "overlay", "/proc/filesystems"),
     "br_netfilter": ("test", "-d", "/proc/sys/net/bridge"),
 }
-"""Each with the command that says whether the kernel has it, loaded or built in."""
+"""Kernel modules, each with a command that checks whether it is loaded or built in."""
 _SETTINGS = {
     "net.ipv4.ip_forward": 1,
     "net.bridge.bridge-nf-call-iptables": 1,
     "net.bridge.bridge-nf-call-ip6tables": 1,
 }
-"""Each network namespace has its own."""
+"""Settings that each network namespace has for itself."""
 _KERNEL_SETTINGS = {
     "fs.inotify.max_user_instances": 1024,  # the default of 128 is too little for a few dozen pods
 }
-"""Those that a kernel has once."""
+"""Settings that a kernel has once."""
 _NETWORK = "/usr/local/lib/hybridlab/network"
 _NETWORK_UNIT = "hybridlab-network.service"
 
 
 def prepare_machine(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-    """Names of all machines, modules and settings of the kernel, no swap, its cards."""
+    """Names of all machines, kernel modules and settings, swap off, network interfaces."""
     return (
         WriteFile("/etc/hosts", "".join(_hosts(cluster, intent))),
         *(_with_kernel_of_host() if cluster.host.shared_kernel else _with_own_kernel()),
@@ -78,7 +78,7 @@ def _with_own_kernel() -> Operations:
 
 
 def _with_kernel_of_host() -> Operations:
-    """Nothing that another container or the host would notice."""
+    """Change nothing that another container or the host would notice."""
     required = (
         Run(there, unless=shlex.join(there), hint=f"run 'modprobe {name}' on the host of the lab")
         for name, there in _MODULES.items()
@@ -87,7 +87,7 @@ def _with_kernel_of_host() -> Operations:
 
 
 def _settings(values: Mapping[str, int]) -> tuple[WriteFile, Run]:
-    """The file that sets them with every start, and what sets them now."""
+    """The file that applies the settings at every start, and a command that applies them now."""
     lines = "".join(f"{key} = {value}\n" for key, value in values.items())
     file = WriteFile("/etc/sysctl.d/90-hybridlab.conf", lines)
     as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in values.items())
@@ -102,7 +102,7 @@ def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
 
 
 def _resolver(machine: MachineIntent) -> Operations:
-    """Whom the machine itself asks for names, where the scenario has somebody who answers."""
+    """The machine's resolver file, if the scenario has a name server."""
     if machine.resolver is None:
         return ()
     lines = [f"nameserver {machine.resolver.server}"]
@@ -112,7 +112,7 @@ def _resolver(machine: MachineIntent) -> Operations:
 
 
 def _tunnel(machine: MachineIntent) -> Iterator[str]:
-    """The tunnel that no network add-on makes, with its entries."""
+    """The commands for a tunnel that no network add-on creates, and its entries."""
     own = machine.tunnel
     if own is None:
         return
@@ -130,9 +130,9 @@ def _tunnel(machine: MachineIntent) -> Iterator[str]:
 
 
 def _network(intent: Intent, name: str) -> Operations:
-    """The machine's own network at every start, before the kubelet looks for its address.
+    """Configure the machine's network at every start, before the kubelet looks for its address.
 
-    Whoever brings the lab up makes it too; this is for a machine that restarts by itself.
+    'lab up' configures it too; this is for a machine that restarts by itself.
     """
     machine = underlay(intent).machine(name)
     lines = ["#!/bin/sh", "# The cards of the lab and their routes, as the lab made them."]
@@ -162,15 +162,15 @@ def _network(intent: Intent, name: str) -> Operations:
 MEDIUM = "/run/hybridlab/bundle"
 MEDIUM_LABEL = "HYBRIDBUNDLE"
 MEDIUM_UNIT = "run-hybridlab-bundle.mount"
-"""systemd wants a mount's unit named after its place."""
+"""systemd requires the name of a mount unit to match its mount point."""
 BIN = "/usr/local/bin"
 CNI_BIN = "/opt/cni/bin"
 IMPORT_SECONDS = 180.0
-"""For one container image: the largest, kube-apiserver's, has some 100 MB to unpack."""
+"""Seconds for one image: the largest, kube-apiserver's, unpacks to some 100 MB."""
 
 
 def mount_medium() -> Operations:
-    """The medium mounted, now and at every start."""
+    """Mount the medium now and at every start."""
     unit = unit_file(
         MEDIUM_UNIT,
         "The lab's bundle: programs and images of Kubernetes",
@@ -183,7 +183,7 @@ def mount_medium() -> Operations:
         ),
         section="Mount",
     )
-    # never remounted: programs run from it
+    # never remounted, because programs run from it
     there = (
         f"systemctl is-active --quiet {MEDIUM_UNIT} && systemctl is-enabled --quiet {MEDIUM_UNIT}"
     )
@@ -191,13 +191,13 @@ def mount_medium() -> Operations:
 
 
 def link_programs(wanted: Iterable[str]) -> Iterator[Symlink]:
-    """Programs of the medium where a shell and systemd find them."""
+    """Link the medium's programs to where shells and systemd find them."""
     for name in wanted:
         yield Symlink(f"{BIN}/{name}", f"{MEDIUM}/bin/{name}")
 
 
 def link_cni_programs(manifest: Manifest) -> Iterator[Symlink]:
-    """Every CNI plugin of the bundle where containerd looks for them."""
+    """Link every CNI plugin of the bundle to where containerd looks for them."""
     for program in manifest.programs:
         kind, _, name = program.name.rpartition("/")
         if program.os == "linux" and kind == "cni":
@@ -205,10 +205,10 @@ def link_cni_programs(manifest: Manifest) -> Iterator[Symlink]:
 
 
 def import_image(image: ContainerImage) -> Run:
-    """The image in containerd's store, under its name and with the bundle's own digest.
+    """Import the image into containerd's store, under its name and with the bundle's digest.
 
-    ``--local``: the transfer service is sent the archive in small pieces, which takes two thirds
-    longer (16.2 s and 26.7 s for kube-scheduler's 49 MB in an emulated guest).
+    ``--local``: the transfer service gets the archive in small pieces, which takes two thirds
+    longer (26.7 s instead of 16.2 s for kube-scheduler's 49 MB in an emulated guest).
     """
     there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
     return Run(
@@ -231,11 +231,11 @@ PAUSE = "registry.k8s.io/pause"
 CONTAINERD_UNIT = "containerd.service"
 RUNTIME_PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc")
 _CRICTL = "crictl"
-"""For people; neither kubeadm nor the kubelet has needed it since 1.31."""
+"""For people; kubeadm and the kubelet no longer need it since 1.31."""
 
 
 def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
-    """The container runtime with its configuration, and crictl's."""
+    """The container runtime and crictl with their configurations."""
     sandbox = manifest.image(PAUSE).name
     config = WriteFile("/etc/containerd/config.toml", containerd_config(sandbox, host))
     unit = unit_file(
@@ -257,7 +257,7 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
             "TasksMax=infinity",
             "OOMScoreAdjust=-999",
         ),
-    )  # as containerd's own containerd.service has it
+    )  # as in containerd's own containerd.service
     there = {program.name for program in manifest.programs if program.os == "linux"}
     links = tuple(link_programs((*RUNTIME_PROGRAMS, *({_CRICTL} & there))))
     endpoints = {"runtime-endpoint": SOCKET, "image-endpoint": SOCKET, "timeout": 60}
@@ -272,12 +272,12 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
 
 
 def containerd_config(sandbox: str, host: HostTraits) -> str:
-    """Configuration of containerd 2.x (version 3).
+    """The configuration of containerd 2.x (version 3).
 
     The directories of CNI plugins and their configuration are containerd's defaults,
-    ``/opt/cni/bin`` and ``/etc/cni/net.d``: their keys differ between 2.0 and 2.1. Where no
-    process may lower its OOM score, runc starts no pod unless containerd asks for none. Privileged
-    containers get no devices where the kernel, and so the devices, are the host's.
+    ``/opt/cni/bin`` and ``/etc/cni/net.d``: their keys differ between 2.0 and 2.1. If processes may
+    not lower their OOM score, runc starts pods only if containerd does not ask for it. Privileged
+    containers get no devices if kernel and devices are the host's.
     """
     return render_text("linux/containerd.toml", sandbox=sandbox, host=host, bin=BIN)
 
@@ -287,7 +287,7 @@ KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 
 
 def kubeadm_kubelet() -> Operations:
-    """Unit and drop-in as Kubernetes' own packages have them; kubeadm starts it."""
+    """Unit and drop-in as in Kubernetes' own packages; kubeadm starts the unit."""
     return (
         _kubelet_unit(f"{BIN}/kubelet"),
         WriteFile(f"{UNITS}/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
@@ -333,7 +333,7 @@ _HAPROXY_CONFIG = "/etc/haproxy/haproxy.cfg"
 
 
 def balancer_machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
-    """The machine that balances: it has the endpoint's address and is no control plane."""
+    """The machine that balances: it has the endpoint's address but is not a control plane."""
     planes = {node.name for node in cluster.control_planes()}
     for one in intent.machines:
         addresses = [
@@ -345,11 +345,11 @@ def balancer_machine(cluster: Cluster, intent: Intent) -> MachineIntent | None:
 
 
 def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
-    """TCP, passed on as it is, to those API servers that say that they are ready.
+    """Forward TCP to the API servers that report that they are ready.
 
-    They are asked by the network that the balancer is on, which may be the nodes' other one. At
-    random, so that whoever asks often enough sees each: taking turns, two that ask at the same
-    time could each see every other server only.
+    Health checks use the network that the balancer is on, which may be the nodes' second one.
+    Servers are picked at random, so that a client that asks often enough meets each of them: with
+    round robin, two clients that alternate could each meet only every other server.
     """
     front = balancer_machine(cluster, intent)
     assert front is not None, "asked where something is to balance"
@@ -367,7 +367,7 @@ def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
 
 
 MARK = "/var/lib/hybridlab/member"
-"""What the machine is a member of: written when it is one, and not before."""
+"""What the machine is a member of; exists only while it is a member."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
 KUBEADM_PROGRAMS = ("kubeadm", "kubectl", "kubelet")
 _PLANE_IMAGES = tuple(
@@ -380,7 +380,7 @@ _PROXY_IMAGE = "registry.k8s.io/kube-proxy"
 def node_images(
     cluster: Cluster, node: ClusterNode, manifest: Manifest
 ) -> tuple[ContainerImage, ...]:
-    """The images that may be wanted on the node."""
+    """The images that the node may need."""
     if node.pod_cidr is None:
         return ()
     found = [PAUSE, dns.IMAGE, AGNHOST, *addons()[cluster.topology].images(cluster)]
@@ -393,7 +393,7 @@ def node_images(
 def prepare_node(
     cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
 ) -> Operations:
-    """The machine with its medium, programs, container runtime, images and CNI configuration."""
+    """Prepare medium, programs, container runtime, images and CNI configuration."""
     own = intent.machine(node.name)
     head = (*prepare_machine(cluster, intent, own), *mount_medium())
     if node.pod_cidr is None:
@@ -407,7 +407,7 @@ def prepare_node(
             *kubeadm_kubelet(),
             Enabled(KUBELET_UNIT),
         )
-        # that of a node that has joined; kubeadm starts that of one which has not
+        # restarts the kubelet of a node that has joined; on others kubeadm starts it
         runs = f"systemctl is-active --quiet {KUBELET_UNIT}"
         start = ("systemctl", "start", KUBELET_UNIT)
         started = (Run(start, unless=f"[ ! -e {MARK} ] || {runs}"),)
@@ -425,7 +425,7 @@ def prepare_node(
 def prepare_balancer(
     cluster: Cluster, intent: Intent, patience: int
 ) -> tuple[str, Operations] | None:
-    """The machine that balances, and what is done there; None where nothing is to balance.
+    """The machine that balances and its operations, or None.
 
     HAProxy comes with the machine's image.
     """

@@ -1,6 +1,6 @@
-"""Operations on a Linux machine: typed data, printable and hashable, and what executes them.
+"""Operations on a Linux machine: typed data, printable and hashable, and their executor.
 
-An operation that finds its result in place changes nothing.
+An operation whose result is in place already changes nothing.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ if TYPE_CHECKING:
 
 
 def no_api(name: str, _deadline: Deadline) -> Never:
-    """For a site where nobody asks the API."""
+    """The ``api`` of a site whose callers never use it."""
     raise AssertionError(f"the API of '{name}' is asked for")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSite:
-    """The world of one lab, as far as its cluster has to do with it."""
+    """What a lab provides for its cluster."""
 
     shell: Callable[[str], Shell]
-    """A shell on a machine, by its name; asked only while a step runs."""
+    """Opens a shell on a machine by name; called only while a step runs."""
     management: Mapping[str, str]
     directory: Path
-    """The lab's own on the controller: keys that the lab makes are kept below it."""
+    """The lab's own directory on the controller; the lab's keys are kept below it."""
     say: Callable[[str], None]
     patience: int = 1
-    """By how much a deadline is longer than on hardware: 8 on emulated processors."""
+    """Factor for all deadlines: 1 on hardware, 8 on emulated processors."""
     api: Callable[[str, Deadline], AbstractContextManager[Api]] = no_api
-    """Opens the API server of a control plane, by its name, as the administrator."""
+    """Opens the API of a control plane, by name, as administrator."""
 
     def deadline(self, seconds: float) -> Deadline:
-        """A deadline that many seconds from now on hardware, later where it is emulated."""
+        """A deadline ``seconds`` from now, multiplied by ``patience``."""
         return Deadline(seconds * self.patience)
 
 
 QUICK_SECONDS = 60.0
-"""For what starts one program that has little to do."""
+"""Limit for starting a program that has little to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """A file with this content; its directories are made."""
+    """A file with this content; parent directories are created."""
 
     path: str
     content: str
     mode: int = 0o644
     secret: bool = field(default=False, compare=False)
-    """Whether its content stays out of what is printed."""
+    """Whether to keep the content out of printed operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symlink:
-    """A symbolic link to ``target``; its directories are made."""
+    """A symbolic link to ``target``; parent directories are created."""
 
     path: str
     target: str
@@ -76,14 +76,14 @@ class Symlink:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """None of these files, links and directories is there; patterns of a shell are followed."""
+    """Delete files, links and directories; paths may be shell patterns."""
 
     paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command that runs unless ``unless``, a shell's line, says that it need not."""
+    """A command to run, unless ``unless``, a shell command, succeeds."""
 
     command: tuple[str, ...]
     unless: str = ""
@@ -101,13 +101,13 @@ class SystemdUnit:
     unit: str
     inputs: str = ""
     wait: bool = True
-    """Whether starting it takes until it is ready; without, it is only set off."""
+    """Whether to wait until the unit is ready."""
     seconds: float = QUICK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """A unit that starts with the machine, and is left alone now."""
+    """A unit that starts with the machine but is not started now."""
 
     unit: str
 
@@ -127,7 +127,7 @@ def unit_file(
     *,
     section: str = "Service",
 ) -> WriteFile:
-    """A systemd unit that starts with the machine; ``lines``: of its own section."""
+    """A systemd unit that starts with the machine; ``lines``: its own section."""
     text = (
         *("[Unit]", f"Description={description}", *unit, ""),
         *(f"[{section}]", *lines, ""),
@@ -137,12 +137,12 @@ def unit_file(
 
 
 def run_once(command: str) -> tuple[str, ...]:
-    """Lines of a service that runs a command at every start."""
+    """Lines of a service that runs a command once at every start of the machine."""
     return ("Type=oneshot", "RemainAfterExit=yes", f"ExecStart={command}")
 
 
 def require_program(name: str, package: str) -> Run:
-    """Refuse a machine whose image lacks a program."""
+    """Fail on a machine whose image lacks a program."""
     lacking = f"command -v {shlex.quote(name)} >/dev/null"
     return Run(
         ("sh", "-c", f"{lacking} || {{ echo '{name} is not installed' >&2; exit 1; }}"),
@@ -152,12 +152,12 @@ def require_program(name: str, package: str) -> Run:
 
 
 def inputs_digest(files: Iterable[Operation]) -> str:
-    """The hash that :class:`SystemdUnit` wants, of those operations that are files."""
+    """The hash for :class:`SystemdUnit` of those operations that are files."""
     return digest(*(one for one in files if isinstance(one, WriteFile | Symlink)))
 
 
 def without_secrets(operations: Iterable[Operation]) -> Operations:
-    """The operations without the content of secret files: what a digest may be made of."""
+    """The operations without the content of secret files, as input for a digest."""
     return tuple(
         replace(one, content="") if isinstance(one, WriteFile) and one.secret else one
         for one in operations
@@ -170,31 +170,31 @@ _LOOK = """for path; do
         sum=$(sha256sum <"$path"); echo "file $(stat -c %a "$path") ${sum%% *}"
     else echo none; fi
 done"""
-"""What is at each path, a line for each."""
+"""Print what is at each path, one line each."""
 _CLEAR = 'for path; do [ -L "$path" ] && rm -f "$path"; done; tar -x -p -C / -f -'
-"""A link is replaced; through it, what it points to would be written."""
+"""Links are removed first: tar would write through them."""
 _GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
     else rm -rf "$each"; fi"""
-"""A system container's ``/var/lib/kubelet`` is a mount of its own: it is emptied, not removed."""
+"""A system container's ``/var/lib/kubelet`` is a mount point: it is emptied, not removed."""
 _STAMPS = "/var/lib/hybridlab/services"
-"""What each service was last started with; with the machine, each starts with what is there."""
+"""Inputs of each service's last start by the lab; at boot each starts with the files as they are."""
 _NEED_NOT = 113
-"""Exit code of a guarded command that need not run; no program of the lab exits with it."""
+"""Exit code of a guarded command that need not run; none of the lab's programs uses it."""
 _TAIL_LINES = 12
 
 
 class OperationRunner:
-    """Does operations on one machine."""
+    """Runs operations on one machine."""
 
     def __init__(self, name: str, site: ClusterSite) -> None:
         self._name = name
         self._site = site
 
     def run(self, operations: Iterable[Operation]) -> tuple[str, ...]:
-        """Do them in their order; what was changed, in words.
+        """Run operations in order and return what was changed, as text.
 
-        Raises BrokenError when one of them fails: its last words, and what they mean if that is
-        known; DeadlineError when one of them does not end in time.
+        Raises BrokenError when one fails, with its last output and its meaning if known;
+        DeadlineError when one does not end in time.
         """
         changed: list[str] = []
         for kind, group in groupby(operations, _group):
@@ -208,7 +208,7 @@ class OperationRunner:
         return tuple(changed)
 
     def query(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
-        """Run a command that only looks, whatever code it ends with."""
+        """Run a command that changes nothing; any exit code is allowed."""
         return self._site.shell(self._name).run(command, self._site.deadline(seconds))
 
     def _files(self, files: Sequence[WriteFile | Symlink]) -> Iterator[str]:
@@ -232,7 +232,7 @@ class OperationRunner:
                 if self._checked(words, one.seconds, doing=line, hint=one.hint).code == 0:
                     yield f"ran {line}"
             case Remove():
-                listed = " ".join(one.paths)  # patterns are the shell's to follow
+                listed = " ".join(one.paths)  # the shell expands patterns
                 script = f"ls -d {listed} 2>/dev/null; for each in {listed}; do {_GONE}; done"
                 gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
                 yield from (f"removed {path}" for path in gone)
@@ -278,7 +278,7 @@ mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
 
 
 def command_failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:
-    """A command that failed: the last lines it said, and what is known of such words."""
+    """The error for a failed command: its last lines of output, and their meaning if known."""
     tail = " / ".join(line.strip() for line in said.splitlines()[-_TAIL_LINES:] if line.strip())
     known = signatures.match(said.splitlines())
     if known:
@@ -291,7 +291,7 @@ def _group(one: Operation) -> str:
 
 
 def _expected(one: WriteFile | Symlink) -> str:
-    """What :data:`_LOOK` says where it is as it should be."""
+    """The output of :data:`_LOOK` for a file that is as it should be."""
     if isinstance(one, Symlink):
         return f"link {one.target}"
     return f"file {one.mode:o} {sha256(one.content.encode()).hexdigest()}"

@@ -1,7 +1,7 @@
-"""The pod network of one Linux node, as far as the node itself has it. Pure.
+"""The part of the pod network that a Linux node itself provides. Pure.
 
-A bridge with the node's part of the pod network, and the table that masquerades what the Intent
-says: network add-ons that do not do both themselves use these.
+A bridge for the node's pod CIDR, and the table that masquerades what the Intent says, for network
+add-ons that do not provide both themselves.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ FLANNEL_CONFIG = "/etc/cni/net.d/10-flannel.conflist"
 BRIDGE_CONFIG = "/etc/cni/net.d/10-hybridlab.conflist"
 TABLE = "hybridlab-pods"
 RULES = "/etc/hybridlab/pods.nft"
-"""Makes the table as it should be, whatever is there."""
+"""Replaces the table, whatever exists."""
 _POD_NETWORK_UNIT = "hybridlab-pods.service"
 
 
 def masqueraded(machine: MachineIntent) -> Operations:
-    """The table that masquerades what the Intent says, made at every start."""
+    """Load the masquerading table at every start of the machine."""
     assert machine.translation is not None, "a node that runs pods"
     rules = WriteFile(RULES, masquerade(machine.translation))
     unit = unit_file(_POD_NETWORK_UNIT, "Masquerading of the pods' packets", *_service(machine))
@@ -33,7 +33,7 @@ def masqueraded(machine: MachineIntent) -> Operations:
 
 
 def masquerade(translation: Translation) -> str:
-    """Pods' packets to anything but what the Intent excepts leave with the node's address."""
+    """Masquerade pods' packets to all destinations except those that the Intent exempts."""
     kept = ", ".join((*translation.not_masqueraded, "224.0.0.0/4"))
     return f"""table ip {TABLE} {{
 }}
@@ -48,10 +48,10 @@ table ip {TABLE} {{
 
 
 def _service(machine: MachineIntent) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Lines of the unit: before and after what it starts, and what it does.
+    """The unit's ordering and the lines of its section.
 
-    Where the node answers for others, it does so for all that it has a route to elsewhere: the
-    pods' addresses are known at run time only. The bridge is there before the first pod.
+    A node that answers ARP for its pods does so for every address that it routes elsewhere, because
+    pod addresses are known only at run time. The bridge is created before the first pod.
     """
     answering: list[str] = []
     for device in dict.fromkeys(one.device for one in machine.proxies):
