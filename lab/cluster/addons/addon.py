@@ -1,7 +1,7 @@
-"""What a network add-on is, and the registry of all of them.
+"""What a network add-on is, and the registry of all add-ons.
 
-Each add-on is a module of this package with an ``ADDON``. A further one is one file, and its
-versions in ``rules.json`` and ``bundle/upstream.json``.
+Each add-on is a module of this package with an ``ADDON``. To add one, add its file, and its
+versions to ``rules.json`` and ``bundle/upstream.json``.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ DaemonSet = tuple[str, str]
 
 
 class Addon(ABC):
-    """A network add-on of clusters; where it says nothing else, it adds nothing."""
+    """A network add-on of clusters; the defaults add nothing."""
 
     topologies: frozenset[str] = frozenset()
     footprint: Footprint
-    """What it makes on a Linux node by itself."""
+    """What it creates by itself on a Linux node."""
     daemon_set: DaemonSet | None = None
-    """What must run on every node before the pods of the cluster's DNS can have addresses."""
+    """The DaemonSet that must run on every node before the cluster's DNS pods can have
+    addresses."""
     routing_daemons = False
-    """Whether it brings the nodes' routing daemons; else the lab starts its own."""
+    """Whether it brings the nodes' routing daemons; otherwise the lab starts its own."""
     kube_proxy = True
     account = ""
-    """Account that its programs on Windows nodes use; empty where they need none."""
+    """Account of its programs on Windows nodes; empty if they need none."""
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002  for those with images
-        """What a Linux node needs, without tags."""
+        """Images that a Linux node needs, without tags."""
         return ()
 
     def waves(
@@ -47,33 +48,33 @@ class Addon(ABC):
         intent: Intent,  # noqa: ARG002  the same
         manifest: Manifest,  # noqa: ARG002  the same
     ) -> tuple[tuple[Document, ...], ...]:
-        """Its documents; a later wave has kinds that an earlier one brings."""
+        """Its documents; a later wave may use kinds that an earlier one defines."""
         return ()
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:  # noqa: ARG002  the same
-        """What Node objects must say for it, of those that join by kubeadm."""
+        """Documents with the settings it needs on Node objects of nodes that kubeadm joins."""
         return ()
 
     @abstractmethod
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """What a node that runs pods gets: CNI configuration, masquerading."""
+        """Operations on a node that runs pods: CNI configuration, masquerading."""
 
     def packages(self, machine: MachineIntent) -> frozenset[str]:  # noqa: ARG002  the same
         """The Debian packages that a machine's image must have."""
         return frozenset()
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  the same
-        """Why it cannot make what an Intent has, a clause; empty where it can."""
+        """Why it cannot provide an Intent's network, as a clause; empty if it can."""
         return ""
 
     def unverified(self, intent: Intent) -> str:  # noqa: ARG002  the same
-        """What of it nobody has run in such a cluster, a clause; empty where all was."""
+        """Which part of it has never been run in such a cluster, as a clause; empty if all has."""
         return ""
 
 
 @cache
 def addons() -> Mapping[str, Addon]:
-    """The add-on of each topology that a cluster's pod network can be made for."""
+    """The add-on of each topology whose pod network a cluster can provide."""
     found: dict[str, Addon] = {}
     for module in iter_modules(lab.cluster.addons.__path__):
         one = getattr(import_module(f"lab.cluster.addons.{module.name}"), "ADDON", None)

@@ -1,4 +1,4 @@
-"""No add-on: the nodes' own bridges, and the routes around them that the router or the lab has."""
+"""No add-on: the nodes' own bridges, and routes between them on the router or the nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lab.topology.intent import Intent, MachineIntent
 
 
 def bridge_config(machine: MachineIntent) -> str:
-    """A bridge with the node's part of the pod network, its gateway and MTU as the Intent has it.
+    """A bridge for the node's pod CIDR, with the Intent's gateway and MTU.
 
-    What has been handed out is noted in ``/run``: no pod's address outlives a restart.
+    Allocated addresses are recorded in ``/run``: no pod's address survives a restart.
     """
     bridge, kubelet = machine.bridge, machine.kubelet
     assert bridge is not None, "a node that runs pods"
@@ -48,7 +48,7 @@ def bridge_config(machine: MachineIntent) -> str:
 
 
 def _range(subnet: str, gateway: IPv4Address) -> dict[str, str]:
-    """What pods get addresses from: none before the node's own, which may be other machines'."""
+    """The range of pod addresses; those below the gateway may belong to other machines."""
     found = {"subnet": subnet, "gateway": str(gateway)}
     if gateway != IPv4Network(subnet)[1]:
         found["rangeStart"] = str(gateway + 1)
@@ -56,14 +56,14 @@ def _range(subnet: str, gateway: IPv4Address) -> dict[str, str]:
 
 
 class Bridges(Addon):
-    """A bridge on each node, by the plugins that Kubernetes' nodes have."""
+    """A bridge on each node, by the standard CNI plugins."""
 
     topologies = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
     footprint = Footprint(devices=("cni0", "cbr0"), paths=("/run/hybridlab/pod-addresses",))
-    """Where the nodes' own CNI plugins make the pod network, and no add-on does."""
+    """Topologies whose pod network the nodes' own CNI plugins provide, without an add-on."""
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """The bridge's CNI configuration, and the node's own table that masquerades."""
+        """The bridge's CNI configuration and the node's own masquerading table."""
         del cluster, intent
         config = WriteFile(pod_network.BRIDGE_CONFIG, bridge_config(machine))
         return (

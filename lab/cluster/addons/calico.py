@@ -1,19 +1,19 @@
-"""Calico, with VXLAN or BGP: by plain manifests, or by its operator for Windows nodes.
+"""Calico with VXLAN or BGP: by plain manifests, or by its operator if there are Windows nodes.
 
-Calico hands addresses out itself, in blocks. So that its blocks are those of the plan, every node
-has a pool of its own, of exactly one block, that no other node may use. What it makes on a node is
-from nodes of Calico 3.31, as they were seen.
+Calico allocates addresses itself, in blocks. To make its blocks the plan's, every node has an IP
+pool of its own with exactly one block, which no other node may use. The footprint is what was seen
+on nodes of Calico 3.31.
 
-The manifests have the shape of upstream's ``manifests/calico-vxlan.yaml`` and ``calico.yaml``
-(3.31): Calico's objects are Kubernetes' custom resources, a DaemonSet is on every node, and one
-Deployment frees what removed nodes have held. eBPF, IPIP and the upgrade of other networks'
-addresses are left out. The account may do all in the cluster, as the operator's may.
+The manifests follow upstream's ``manifests/calico-vxlan.yaml`` and ``calico.yaml`` (3.31): Calico's
+objects are custom resources, a DaemonSet runs on every node, and one Deployment frees what removed
+nodes have held. eBPF, IPIP and the migration from other networks are left out. The account has
+full rights, like the operator's.
 
 Sources of the operator's documents: Calico's documentation ("Installation reference", "Install
 Calico for Windows", "Configure BGP peering", "nftables data plane", "Felix configuration"), and the
 operator's own sources (``installation_types.go``: 25 pools at most; ``--manage-crds``). Operator
-1.40.8 and Calico's API server 3.31 have taken these documents once, by runner; no test can do it
-again, because the operator is not available where the lab is made.
+1.40.8 and Calico's API server 3.31 accepted these documents once, in a CI runner; no test can
+repeat that, because the operator is not available where the lab is made.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lab.topology.intent import Intent, MachineIntent
 VXLAN, BGP = "calico-vxlan", "calico-bgp"
 TOPOLOGIES = frozenset({VXLAN, BGP})
 NAMESPACE, DAEMON_SET = "calico-system", "calico-node"
-"""On every Linux node, in both ways."""
+"""Images on every Linux node, with and without the operator."""
 NODE, CNI = "quay.io/calico/node", "quay.io/calico/cni"
 CONTROLLERS = "quay.io/calico/kube-controllers"
 IMAGES = (CNI, CONTROLLERS, NODE)
@@ -45,27 +45,27 @@ OPERATOR_IMAGES = (
     "quay.io/tigera/operator",
     *(f"quay.io/calico/{one}" for one in ("apiserver", "typha")),
 )
-"""On every Linux node beside those: the operator says what runs where."""
+"""Further images with the operator, which decides where each of them runs."""
 _NODE_NAME = "kubernetes.io/hostname"
 AS_NUMBER = "projectcalico.org/ASNumber"
-"""A Node's annotation."""
+"""Annotation of a Node."""
 POOL_KIND = "ippools.crd.projectcalico.org"
 
 
 @dataclass(frozen=True, slots=True)
 class IPPool:
-    """One node's."""
+    """The IP pool of one node."""
 
     name: str
     cidr: str
     block_size: int
-    """Prefix length: the pool is one block."""
+    """Prefix length of a block; the pool has exactly one."""
     node_selector: str
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One object of Calico's API: its kind there, its name, and its ``spec``."""
+    """One object of Calico's API: its kind, name and ``spec``."""
 
     kind: str
     name: str
@@ -73,23 +73,23 @@ class Setting:
 
 
 def by_operator(cluster: Cluster) -> bool:
-    """Whether the operator installs it; else the lab's own manifests do."""
+    """Whether the operator installs Calico; otherwise the lab's own manifests do."""
     return any(node.os == "windows" for node in cluster.nodes)
 
 
 def node_pools(cluster: Cluster) -> tuple[IPPool, ...]:
-    """In the cluster's order."""
+    """The pools of all nodes, in the cluster's order."""
     return tuple(node_pool(node.name, node.pod_cidr) for node in cluster.nodes if node.pod_cidr)
 
 
 def node_pool(node: str, pod_cidr: str) -> IPPool:
-    """That of one node, with its part of the pod network."""
+    """The pool of one node, which is its pod CIDR."""
     prefix = ip_network(pod_cidr).prefixlen
     return IPPool(f"of-{node}", pod_cidr, prefix, f"{_NODE_NAME} == '{node}'")
 
 
 def pool_spec(topology: str, pool: IPPool) -> dict[str, Any]:
-    """A pool's ``spec`` as Kubernetes has it."""
+    """A pool's ``spec`` in the API."""
     return {
         "blockSize": pool.block_size,
         "cidr": pool.cidr,
@@ -101,9 +101,9 @@ def pool_spec(topology: str, pool: IPPool) -> dict[str, Any]:
 
 
 def calico_settings(cluster: Cluster, intent: Intent) -> tuple[Setting, ...]:
-    """Calico's own, but for the pools.
+    """Calico's settings, without the pools.
 
-    What a node sends to its own pods has the node's address, whatever other cards it has.
+    What a node sends to its own pods has the node's address, whatever other interfaces it has.
     """
     felix: dict[str, Any] = {"nftablesMode": "Enabled"}
     if cluster.topology == VXLAN:
@@ -142,10 +142,10 @@ def _bgp(cluster: Cluster, intent: Intent) -> Iterator[Setting]:
 
 
 def as_number_documents(cluster: Cluster, intent: Intent) -> Iterator[Document]:
-    """What Nodes say of the autonomous systems that they are: Calico reads it there."""
+    """Node objects with their AS numbers, which Calico reads there."""
     for machine in _nodes(cluster, intent):
         number = as_number(intent, machine)
-        if number and machine.os == "linux":  # others have not joined yet
+        if number and machine.os == "linux":  # Windows nodes have not joined yet
             yield {
                 "apiVersion": "v1",
                 "kind": "Node",
@@ -154,7 +154,7 @@ def as_number_documents(cluster: Cluster, intent: Intent) -> Iterator[Document]:
 
 
 def as_number(intent: Intent, machine: MachineIntent) -> str | None:
-    """A node's own: it has one where nodes peer with the router, and not with each other."""
+    """A node's own AS number; None unless nodes peer with the router instead of each other."""
     own = machine.speaker is not None and _router(intent) is not None
     return str(machine.speaker.asn) if own and machine.speaker else None
 
@@ -164,20 +164,20 @@ def _nodes(cluster: Cluster, intent: Intent) -> tuple[MachineIntent, ...]:
 
 
 def _router(intent: Intent) -> MachineIntent | None:
-    """The one that nodes peer with; None where they peer with each other."""
+    """The router that nodes peer with; None if they peer with each other."""
     return next((one for one in intent.machines if one.kind == "router" and one.speaker), None)
 
 
 ACCOUNT = "calico-node"
 _GROUP = "crd.projectcalico.org"
 _STORED = {"IPAMConfiguration": "IPAMConfig"}
-"""Where a kind has another name as it is stored."""
+"""Kinds that are stored under another name."""
 
 
 def manifest_waves(
     cluster: Cluster, intent: Intent, manifest: Manifest
 ) -> tuple[tuple[Document, ...], ...]:
-    """The kinds, then all else."""
+    """The custom resource definitions, then everything else."""
     settings = calico_settings(cluster, intent)
     return (
         (*administrator(ACCOUNT, NAMESPACE), *render("addons/calico_crds.yaml", group=_GROUP)),
@@ -202,7 +202,7 @@ def manifest_waves(
 
 
 def cni_config(cluster: Cluster) -> str:
-    """What the installer writes on a node, once it has put the node's name in."""
+    """The CNI configuration that the installer writes, after it has inserted the node's name."""
     document = {
         "name": "k8s-pod-network",
         "cniVersion": "0.3.1",
@@ -235,16 +235,16 @@ def _crd_object(kind: str, name: str, spec: Any) -> Document:
 OPERATOR_NAMESPACE = "tigera-operator"
 OPERATOR = "quay.io/tigera/operator"
 MOST_POOLS = 25
-"""Of an Installation (``+kubebuilder:validation:MaxItems``)."""
+"""Limit of an Installation (``+kubebuilder:validation:MaxItems``)."""
 
 
 def operator_waves(
     cluster: Cluster, intent: Intent, manifest: Manifest
 ) -> tuple[tuple[Document, ...], ...]:
-    """The operator, what it is to make, and Calico's settings, each once the kinds are there.
+    """The operator, its Installation, and Calico's settings, each once its kinds are defined.
 
-    The operator brings its own kinds. Its rights are a cluster administrator's: it grants to
-    others what it has itself.
+    The operator defines its kinds itself. It has a cluster administrator's rights, because it can
+    grant to others only what it has.
     """
     image = manifest.image(OPERATOR).name
     documents = render(
@@ -272,7 +272,7 @@ def operator_waves(
 
 
 class Calico(Addon):
-    """Calico; it brings the CNI configuration, the masquerading and the nodes' BIRD itself."""
+    """Calico; it provides CNI configuration, masquerading and the nodes' BIRD itself."""
 
     topologies = TOPOLOGIES
     footprint = Footprint(
@@ -295,28 +295,28 @@ class Calico(Addon):
     routing_daemons = True
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
-        """Those of the nodes, and of the operator where it installs them."""
+        """Images of the nodes, and of the operator if it is used."""
         return (*IMAGES, *(OPERATOR_IMAGES if by_operator(cluster) else ()))
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest
     ) -> tuple[tuple[Document, ...], ...]:
-        """Kinds first, then what is of them."""
+        """Kinds first, then their objects."""
         if by_operator(cluster):
             return operator_waves(cluster, intent, manifest)
         return manifest_waves(cluster, intent, manifest)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-        """The autonomous system of each node that has one of its own."""
+        """The AS number of each node that has its own."""
         return tuple(as_number_documents(cluster, intent))
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """Other CNI configurations are removed."""
+        """Remove other CNI configurations."""
         del cluster, intent, machine
         return (Remove((pod_network.FLANNEL_CONFIG, pod_network.BRIDGE_CONFIG)),)
 
     def unfit(self, intent: Intent) -> str:
-        """Why the operator, which Windows nodes ask for, cannot make the plan's pod addresses."""
+        """Why the operator, which Windows nodes need, cannot assign the plan's pod addresses."""
         nodes = sum(1 for one in intent.machines if one.kubelet and one.kubelet.pod_cidr)
         if not _has_windows(intent) or nodes <= MOST_POOLS:
             return ""
@@ -326,7 +326,7 @@ class Calico(Addon):
         )
 
     def unverified(self, intent: Intent) -> str:
-        """The operator."""
+        """The operator has not been run."""
         if not _has_windows(intent):
             return ""
         return (

@@ -1,10 +1,10 @@
-"""flannel on a cluster's Linux nodes: its documents, and its CNI configuration. Pure.
+"""flannel on a cluster's Linux nodes: its documents and its CNI configuration. Pure.
 
-What it makes is what the Intent has: tunnels for ``overlay`` and ``kubeinit``, routes to the other
-nodes for ``host-gateway``. It masquerades nothing: which packets are, differs by topology, and is
-the node's own table.
+It creates what the Intent has: tunnels for ``overlay`` and ``kubeinit``, routes to the other nodes
+for ``host-gateway``. It masquerades nothing: that differs by topology, and the node's own table
+does it.
 
-Source of what it makes on a node: flannel 0.28, ``pkg/trafficmngr`` and ``pkg/subnet``.
+Source of its footprint: flannel 0.28, ``pkg/trafficmngr`` and ``pkg/subnet``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ACCOUNT = "flannel"
 DAEMON_SET = "kube-flannel-ds"
 TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
 SUBNET = "/run/flannel/subnet.env"
-"""flanneld writes it once it has the node's part of the network; the CNI plugin reads it."""
+"""flanneld writes it once it knows the node's pod CIDR; the CNI plugin reads it."""
 
 
 def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     """The value of ``Backend`` in ``net-conf.json``.
 
-    The VNI of a tunnel is the topology's parameter; with ``direct_routing`` the nodes' routes
-    to each other's pods do not lead into the tunnel.
+    A tunnel's VNI is the topology's parameter; with ``direct_routing`` nodes on one segment route
+    to each other's pods without the tunnel.
     """
     if cluster.topology == "host-gateway":
         return {"Type": "host-gw"}
@@ -50,9 +50,9 @@ def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
 
 
 def cni_config(intent: Intent) -> str:
-    """The node's CNI configuration; flanneld tells the plugin the rest in ``subnet.env``."""
+    """The node's CNI configuration; flanneld passes the rest to the plugin in ``subnet.env``."""
     bridge = next(machine.bridge.name for machine in intent.machines if machine.bridge)
-    # without "ipMasq", the plugin masquerades what flanneld does not
+    # without "ipMasq", the plugin masquerades because flanneld does not
     delegate = {
         "bridge": bridge,
         "hairpinMode": True,
@@ -71,13 +71,13 @@ def cni_config(intent: Intent) -> str:
 
 
 def subnet_line(pod_cidr: str) -> str:
-    """The line of :data:`SUBNET` that has the node's part of the network: its first address."""
+    """The line of :data:`SUBNET` with the node's pod CIDR, written as its first address."""
     network = ip_network(pod_cidr)
     return f"FLANNEL_SUBNET={network[1]}/{network.prefixlen}"
 
 
 def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything of flannel."""
+    """All of flannel's documents."""
     network = {"Network": cluster.pod_cidr, "Backend": backend(cluster, intent)}
     return render(
         "addons/flannel.yaml",
@@ -94,7 +94,7 @@ def _tunnelled(intent: Intent) -> MachineIntent:
 
 
 class Flannel(Addon):
-    """flannel, with tunnels or with routes to the other nodes."""
+    """flannel with tunnels or with routes to the other nodes."""
 
     topologies = TOPOLOGIES
     footprint = Footprint(
@@ -108,18 +108,18 @@ class Flannel(Addon):
     account = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
-        """One."""
+        """Its only image."""
         del cluster
         return (IMAGE,)
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest
     ) -> tuple[tuple[Document, ...], ...]:
-        """All at once."""
+        """A single wave."""
         return (documents(cluster, intent, manifest),)
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """Its CNI configuration, and the node's own table that masquerades."""
+        """The node's CNI configuration and its own masquerading table."""
         del cluster
         config = WriteFile(pod_network.FLANNEL_CONFIG, cni_config(intent))
         return (
@@ -129,9 +129,9 @@ class Flannel(Addon):
         )
 
     def unfit(self, intent: Intent) -> str:
-        """Why flannel cannot make what an Intent has, a clause; empty where it can.
+        """Why flannel cannot provide an Intent's network, as a clause; empty if it can.
 
-        It sets the routes to other nodes' pods itself, whatever is there.
+        It sets the routes to other nodes' pods itself, and would replace the scenario's.
         """
         assert intent.kubernetes is not None, "asked of clusters alone"
         pods = ip_network(intent.kubernetes.pod_cidr)

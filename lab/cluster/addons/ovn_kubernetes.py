@@ -1,14 +1,14 @@
-"""ovn-kubernetes on a cluster, each node a zone with databases of its own. Pure.
+"""ovn-kubernetes on a cluster, each node a zone with its own databases. Pure.
 
-Never run: it wants a newer OVN than Debian 12's, and a kernel with ``openvswitch`` and ``geneve``.
-Open vSwitch is the machine's own, from its distribution. ovn-kubernetes takes over a bridge that
-is there, and makes the rest of the switch itself: the bridge has the card's addresses and MAC, and
-is made again at every start, before the kubelet.
+Never run: it needs a newer OVN than Debian 12's, and a kernel with ``openvswitch`` and ``geneve``.
+Open vSwitch is the machine's own, from its distribution. ovn-kubernetes takes over an existing
+bridge and creates the rest of the switch itself: the bridge has the network interface's addresses
+and MAC, and is recreated at every start before the kubelet.
 
-It hands nodes their part of the pod network out itself, unless a node has one already: so each
-is given the plan's. kube-proxy is left out; OVN's load balancers are the Services.
+It allocates the nodes' pod CIDRs itself unless a node has one already, so each node gets the
+plan's. kube-proxy is left out: OVN's load balancers implement the Services.
 
-Source of what it makes on a node: ovn-kubernetes 1.2, ``go-controller/pkg/types`` and
+Source of its footprint: ovn-kubernetes 1.2, ``go-controller/pkg/types`` and
 ``dist/images/ovnkube.sh``.
 """
 
@@ -44,11 +44,11 @@ ACCOUNT = "ovn"
 DAEMON_SET = "ovnkube-node"
 SUBNETS = "k8s.ovn.org/node-subnets"
 ZONE = "k8s.ovn.org/zone-name"
-"""A Node's label; ``ovnkube.sh`` takes a node without it for one of the zone of all."""
+"""Label of a Node; without it ``ovnkube.sh`` puts the node into the global zone."""
 
 
 def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """Everything but what is on the nodes themselves."""
+    """All documents except those of single nodes."""
     prefixes = [ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr]
     return (
         *administrator(ACCOUNT, NAMESPACE),
@@ -69,9 +69,9 @@ def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
 
 
 def zones(cluster: Cluster) -> Iterator[Document]:
-    """Each node's zone, and its part of the pod network, which it keeps where it has one."""
+    """Each node's zone and pod CIDR; a node that has a pod CIDR keeps it."""
     for node in cluster.nodes:
-        if node.os == "linux" and node.pod_cidr:  # others have not joined yet
+        if node.os == "linux" and node.pod_cidr:  # Windows nodes have not joined yet
             subnets = json.dumps({"default": [node.pod_cidr]}, separators=(",", ":"))
             yield {
                 "apiVersion": "v1",
@@ -89,7 +89,7 @@ _BRIDGE_UNIT = "hybridlab-external-bridge.service"
 
 
 def external_bridge(machine: MachineIntent) -> Operations:
-    """Open vSwitch running, and every card that the Intent has in a bridge put into one."""
+    """Start Open vSwitch, and put every bridged interface of the Intent into its bridge."""
     script = WriteFile(_SCRIPT, "".join(f"{line}\n" for line in _bridge_lines(machine)), 0o755)
     unit = unit_file(
         _BRIDGE_UNIT,
@@ -138,7 +138,7 @@ def _bridge_lines(machine: MachineIntent) -> tuple[str, ...]:
 
 
 class OvnKubernetes(Addon):
-    """ovn-kubernetes: a switch on every node, and load balancers in place of kube-proxy."""
+    """ovn-kubernetes: a switch on every node, and load balancers instead of kube-proxy."""
 
     topologies = frozenset({"ovn"})
     footprint = Footprint(
@@ -151,24 +151,24 @@ class OvnKubernetes(Addon):
     kube_proxy = False
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
-        """One."""
+        """Its only image."""
         del cluster
         return (IMAGE,)
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest
     ) -> tuple[tuple[Document, ...], ...]:
-        """All at once."""
+        """A single wave."""
         del intent
         return (documents(cluster, manifest),)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-        """The zone of each, and the part of the pod network that the plan gives it."""
+        """Each node's zone and its pod CIDR from the plan."""
         del intent
         return tuple(zones(cluster))
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """Other CNI configurations are removed; the node's card is in a bridge."""
+        """Remove other CNI configurations and put the node's interface into a bridge."""
         del cluster, intent
         others = Remove((pod_network.FLANNEL_CONFIG, pod_network.BRIDGE_CONFIG))
         return (others, *external_bridge(machine))
@@ -178,7 +178,7 @@ class OvnKubernetes(Addon):
         return frozenset({PACKAGE}) if machine.chassis else frozenset()
 
     def unverified(self, intent: Intent) -> str:
-        """All of it."""
+        """None of it has been run."""
         del intent
         return (
             "ovn-kubernetes' documents are written as its templates have them; no cluster has "

@@ -177,7 +177,7 @@ _GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
     else rm -rf "$each"; fi"""
 """A system container's ``/var/lib/kubelet`` is a mount point: it is emptied, not removed."""
 _STAMPS = "/var/lib/hybridlab/services"
-"""Inputs of each service's last start by the lab; at boot each starts with the files as they are."""
+"""Inputs of each service's last start by the lab; at boot each starts with the current files."""
 _NEED_NOT = 113
 """Exit code of a guarded command that need not run; none of the lab's programs uses it."""
 _TAIL_LINES = 12

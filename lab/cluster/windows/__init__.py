@@ -1,1 +1,1 @@
-"""Windows nodes of a cluster: what each must be, and the steps that make it so."""
+"""Windows nodes of a cluster: what each must become, and the steps that get it there."""

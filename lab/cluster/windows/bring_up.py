@@ -1,4 +1,4 @@
-"""What brings a Windows node into its cluster, step by step."""
+"""The steps that join a Windows node to its cluster."""
 
 from __future__ import annotations
 
@@ -39,20 +39,21 @@ from lab.remote.windows_steps import StepError, StepResult, reboot, run_step, ru
 from lab.topology.intent import Intent
 
 FOLDER = "cluster"
-"""Of the Windows scripts: those of a node."""
+"""Directory of the scripts for cluster nodes among the Windows scripts."""
 SHARED = "cluster.psm1"
 LOOK_SECONDS = 2.0
-"""Between two looks at a node that is away, or not there yet."""
+"""Seconds between two polls of a node that does not answer or is not there yet."""
 ONE_LOOK_SECONDS = 90.0
-"""For one look: a connection, three small files and a PowerShell."""
+"""Seconds for one poll: a connection, three small files and a PowerShell."""
 REBOOT_SECONDS = 900.0
 BACK_SECONDS = 600.0
-"""For HNS networks: public recipes wait some minutes, see docs/decisions/0019-windows-nodes.md."""
+"""Seconds for HNS networks: public recipes wait some minutes, see
+docs/decisions/0019-windows-nodes.md."""
 _BESIDE: Mapping[str, tuple[str, ...]] = {
     "hns-network": ("hns-make.ps1",),
     "node-task": ("node-keep.ps1",),
 }
-"""What a step sends along, since a task of its own runs it."""
+"""Scripts that are copied with a step because its scheduled task runs them."""
 _PRIVATE = 0o600
 
 
@@ -65,16 +66,16 @@ class Runner:
         self._sent: set[str] = set()
 
     def seconds(self, seconds: float) -> Deadline:
-        """A deadline, with the machine's slowness counted in."""
+        """A deadline, multiplied by the machine's patience."""
         return Deadline(seconds * self._patience)
 
     def run(
         self, step: steps.ClusterStep | image_steps.HnsClean, deadline: Deadline | None = None
     ) -> StepResult:
-        """Run a step of a node.
+        """Run a step of a cluster node.
 
-        Raises StepError, DeadlineError, BrokenError: as :func:`lab.remote.windows_steps.run_step`
-        does.
+        Raises StepError, DeadlineError and BrokenError like
+        :func:`lab.remote.windows_steps.run_step`.
         """
         until = deadline or self.seconds(step.deadline_s)
         for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
@@ -86,14 +87,14 @@ class Runner:
         return run_step(self.shell, content, script(MODULE), step.name, steps.settings(step), until)
 
     def run_of_image(self, step: image_steps.ImageStep) -> StepResult:
-        """Run a step that images have, too; where it asks for one, the machine is restarted."""
+        """Run a step that images share, and restart the machine if the step asks for it."""
         content = script(f"{step.name}.ps1")
         given = image_steps.settings(step)
         until = self.seconds(step.deadline_s + REBOOT_SECONDS)
         return run_step_and_reboot(self.shell, content, script(MODULE), step.name, given, until)
 
     def run_though_cut_off(self, step: steps.NodeTask | image_steps.HnsClean) -> StepResult:
-        """Run a step that takes the machine off the net; cut off, it is run again."""
+        """Run a step that cuts the machine off the network; if cut off, run it again."""
         until = self.seconds(step.deadline_s + BACK_SECONDS)
         for _ in until.tries():
             try:
@@ -104,7 +105,7 @@ class Runner:
         raise lost
 
     def reboot(self) -> None:
-        """Restart the node, and wait until it takes commands and files again."""
+        """Restart the node and wait until it accepts commands and files again."""
         reboot(self.shell, self.seconds(REBOOT_SECONDS))
 
     def wait_until(
@@ -114,16 +115,16 @@ class Runner:
         lacks: Callable[[Mapping[str, Any]], str],
         seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Ask, by a step that changes nothing, until nothing is lacking; its last facts.
+        """Poll with a step that changes nothing until nothing is lacking; return its last facts.
 
-        The machine may be away meanwhile: what that is like counts as what was seen.
+        The machine may be unreachable meanwhile; the error then counts as the last state seen.
 
-        ``doing``: what is waited for, in words. ``step``: what is asked. ``lacks``: what its facts
-        lack, in words; empty if nothing. It may raise to end the wait. ``seconds``: how long; None
-        for ``BACK_SECONDS``.
+        ``doing``: what is waited for, as text. ``step``: the step that polls. ``lacks``: returns
+        what its facts lack, or an empty text; it may raise to end the wait. ``seconds``: the limit;
+        None for ``BACK_SECONDS``.
 
-        Raises DeadlineError: with the last that was lacking, or with how the machine was away.
-        Raises BrokenError: as ``lacks`` does.
+        Raises DeadlineError with what was last lacking or how the machine was unreachable. Raises
+        BrokenError as ``lacks`` does.
         """
         deadline = self.seconds(BACK_SECONDS if seconds is None else seconds)
         last: dict[str, Any] = {}
@@ -136,7 +137,7 @@ class Runner:
                 self.shell.wait(own)
                 facts = self.run(step, own).facts
             except (ConnectionLostError, UnreachableError, DeadlineError) as error:
-                # A look that the end of the wait cuts off says less than the one before it.
+                # A poll cut short by the deadline says less than the one before it.
                 if not met or deadline.left() > 0.0:
                     met = f"'{self.shell.name}' does not answer: {error.happened}"
                 return met
@@ -154,7 +155,7 @@ class Runner:
 
 
 def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
-    """A fact by its name.
+    """A fact by name.
 
     Raises BrokenError when the step did not report it.
     """
@@ -170,7 +171,7 @@ _SECONDS = 60.0
 
 
 def log_tail(shell: WindowsShell, service: str, deadline: Deadline) -> tuple[str, ...]:
-    """The last lines of a service's log; none where they cannot be had. Never raises."""
+    """The last lines of a service's log, or none if they cannot be read. Never raises."""
     path = quote(paths.log_file(service))
     script = (
         f"if (Test-Path -LiteralPath {path}) {{\n"
@@ -185,7 +186,7 @@ def log_tail(shell: WindowsShell, service: str, deadline: Deadline) -> tuple[str
 
 
 def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
-    """The error with the end of a log, and with its cause and hint where they are known. Pure."""
+    """The error with the end of a log, and its cause and hint if known. Pure."""
     lines = tuple(tail)
     found = match((*error.happened.splitlines(), *lines))
     happened = error.happened
@@ -200,20 +201,20 @@ def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
 
 
 def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
-    """As :func:`explained`, with the log as it is now."""
+    """:func:`explained` with the current log."""
     return explained(error, service, log_tail(shell, service, Deadline(_SECONDS)))
 
 
 _FORM = "1"
-"""Changes when the steps do something else for the same inputs."""
+"""Change it when the steps do something else for the same inputs."""
 REGISTER_SECONDS = 300.0
-"""From the kubelet's start to its Node."""
+"""Seconds from the kubelet's start to its Node."""
 HEALTH_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class WindowsBringUp:
-    """One Windows node's way into its cluster."""
+    """Joins one Windows node to its cluster."""
 
     plan: JoinPlan
     runner: Runner
@@ -221,7 +222,7 @@ class WindowsBringUp:
     api: NodeApi
 
     def steps(self) -> tuple[Step, ...]:
-        """In order; all of them are there for every topology."""
+        """The steps in order, the same for every topology."""
         plan = self.plan
         programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
         pictures = [(one.name, one.manifest.sha256) for one in plan.manifest.images]
@@ -246,7 +247,7 @@ class WindowsBringUp:
 
     @cached_property
     def seen(self) -> WindowsObserved:
-        """The node's Windows, which stays what it is."""
+        """The node's Windows version, read once."""
         facts = self._surveyed()
         doing = f"reading which Windows '{self.plan.node.name}' runs"
         return WindowsObserved(said(facts, "build", doing), said(facts, "revision", doing))
@@ -255,7 +256,7 @@ class WindowsBringUp:
         return self.runner.run(self.plan.survey()).facts
 
     def _survey(self) -> None:
-        """Refuse what cannot work, before anything is changed."""
+        """Refuse a node that cannot work, before anything is changed."""
         plan, name = self.plan, self.plan.node.name
         self.runner.shell.wait(self.runner.seconds(REGISTER_SECONDS))
         began = time.time()
@@ -282,7 +283,7 @@ class WindowsBringUp:
             say(f"{name}: {warning}")
 
     def _earlier_life(self) -> None:
-        """Clean up after a node that was deleted, or whose way in was cut off."""
+        """Clean up after a node that was deleted or whose join was interrupted."""
         name, facts = self.plan.node.name, self._surveyed()
         there, networks = tuple(facts["there"]), tuple(facts["networks"])
         left = leftovers(there, networks)
@@ -318,7 +319,7 @@ class WindowsBringUp:
         self.runner.run(self.plan.kubelet(self.seen, start=self.plan.by_hand))
 
     def _join(self) -> None:
-        """Into the cluster; errors carry the last lines of the kubelet's log."""
+        """Join the cluster; errors carry the last lines of the kubelet's log."""
         name, service = self.plan.node.name, KUBELET_SERVICE
         try:
             if not self.plan.by_hand:
@@ -334,7 +335,7 @@ class WindowsBringUp:
         say(f"{name}: joined")
 
     def _network(self) -> None:
-        """Networks of HNS, which take the node away for seconds; then the plugin."""
+        """Create HNS networks, which interrupts the node's network for seconds, then the plugin."""
         plan, name = self.plan, self.plan.node.name
         wanted = plan.hns_network()
         if wanted is not None and not self.runner.run(wanted).facts.get("made"):
@@ -361,7 +362,7 @@ class WindowsBringUp:
         self.runner.run_though_cut_off(self.plan.flannel_task())
 
     def _wait_for_foreign(self, doing: str) -> None:
-        """Until flannel or Calico has made the network; why not, its log says."""
+        """Wait until flannel or Calico has created the network; a failure shows its log."""
         try:
             self.runner.wait_until(doing, self.plan.hns_state(), self._lacks_pod_network)
         except BrokenError as error:
@@ -415,7 +416,7 @@ class WindowsBringUp:
         self.runner.run(self.plan.routes())
 
     def _settled(self) -> None:
-        """All services run, and will again after a restart."""
+        """Wait until all services run, and will run after a restart."""
         doing = f"waiting for the services of '{self.plan.node.name}'"
         self.runner.wait_until(doing, self.plan.health(), service_ailments, HEALTH_SECONDS)
 
@@ -436,13 +437,12 @@ def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
     mirrors: tuple[Mirror, ...] = (),
     patience: int = 1,
 ) -> tuple[Step, ...]:
-    """What brings a Windows node into its cluster, in order.
+    """The steps that join a Windows node to its cluster, in order.
 
-    ``cluster``, ``intent``, ``node``, ``manifest``: which node, of which cluster, from which
-    bundle; ``intent`` is the whole one. ``shell``: the node; not touched before a step runs.
-    ``join``: what the control plane gives; asked when a step needs it, as tokens are short-lived.
-    ``api``: the cluster's API: is the node registered, and its pod CIDR. ``mirrors``: registries of
-    the lab's own. ``patience``: what every deadline is multiplied by: 1 with KVM.
+    ``intent``: the whole cluster's. ``shell``: opens the node; not used before a step runs.
+    ``join``: gets credentials from the control plane; called when a step needs them, because tokens
+    are short-lived. ``api``: waits for the Node and sets its pod CIDR. ``mirrors``: the lab's own
+    registry mirrors. ``patience``: factor for every deadline, 1 with KVM.
     """
     plan = JoinPlan(cluster, intent, node, manifest, mirrors)
     return WindowsBringUp(plan, Runner(shell, patience), join, api).steps()

@@ -1,4 +1,4 @@
-"""Whether a Windows node can join, what is left on it, and how it is. Pure.
+"""Whether a Windows node can join, what earlier clusters left on it, and its health. Pure.
 
 Flags by version are data of :mod:`lab.cluster.rules`, checked against the sources of 1.36.3.
 """
@@ -31,7 +31,7 @@ NEVER_STARTS: Mapping[str, str] = {
 
 
 def version_refusal(version: str) -> str | None:
-    """Why a kubelet of that version (``"1.36.1"``) is not used on Windows; None if it is."""
+    """Why this kubelet version (``"1.36.1"``) is not used on Windows; None if it is."""
     if version in NEVER_STARTS:
         return (
             f"kubelet {version} does not start on Windows: 'protocol \"unix\" not supported' "
@@ -42,12 +42,12 @@ def version_refusal(version: str) -> str | None:
 
 
 def takes_gates(version: str) -> bool:
-    """Whether kube-proxy needs, and takes, the feature gates WinDSR and WinOverlay."""
+    """Whether kube-proxy needs and accepts the feature gates WinDSR and WinOverlay."""
     return _takes_flag("kube-proxy", version, "--feature-gates=")
 
 
 def takes_infra_image(version: str) -> bool:
-    """Whether the kubelet knows ``--pod-infra-container-image``."""
+    """Whether the kubelet has ``--pod-infra-container-image``."""
     return _takes_flag("kubelet", version, "--pod-infra-container-image=")
 
 
@@ -58,18 +58,18 @@ def _takes_flag(program: str, version: str, flag: str) -> bool:
 PAUSE = "registry.k8s.io/pause"
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
 NEEDED = (PAUSE, AGNHOST)
-"""The sandbox of every pod, and the probe."""
+"""Repositories of every pod's sandbox image and of the probe image."""
 
 
 def images_for_build(manifest: Manifest, build: int) -> tuple[ContainerImage, ...]:
-    """All of the bundle that run on a build: without Hyper-V isolation it must be their own."""
+    """The bundle's images that run on a build: without Hyper-V isolation builds must match."""
     repositories = dict.fromkeys(_repository(one) for one in manifest.images if one.os == "windows")
     found = (rules.windows_image(manifest, one, str(build)) for one in repositories)
     return tuple(one for one in found if one is not None)
 
 
 def pause_image(manifest: Manifest, build: int) -> str:
-    """The sandbox image of a build, in full; KeyError if the bundle has none."""
+    """Full name of the sandbox image for a build; KeyError if the bundle has none."""
     found = rules.windows_image(manifest, PAUSE, str(build))
     if found is None:
         raise KeyError(f"{PAUSE} for build {build}")
@@ -77,7 +77,7 @@ def pause_image(manifest: Manifest, build: int) -> str:
 
 
 def missing_images(manifest: Manifest, build: int) -> tuple[str, ...]:
-    """What a node of that build needs and the bundle has not, in words."""
+    """What a node with this build needs and the bundle lacks, as text."""
     found = []
     for repository in NEEDED:
         if rules.windows_image(manifest, repository, str(build)) is None:
@@ -96,23 +96,23 @@ def _repository(image: ContainerImage) -> str:
 
 
 DSR_2019 = 1554
-"""Revision of 17763 from which Direct Server Return works: KB4580390, October 2020."""
+"""First revision of 17763 with working Direct Server Return: KB4580390, October 2020."""
 CALICO = {17763: 1432, 20348: 169}
-"""Least revision by build, as Calico's requirements have it."""
+"""Lowest revision for each build, from Calico's requirements."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsObserved:
-    """What a node says of itself."""
+    """The Windows version that a node reports."""
 
     build: int
-    """``20348``."""
+    """The build number, ``20348``."""
     revision: int
-    """Of the build (UBR): what updates count up."""
+    """The build's revision (UBR), which updates increase."""
 
     @property
     def release(self) -> Release | None:
-        """None for a build that is of no known release."""
+        """The Windows Server release; None for an unknown build."""
         return next((one for one in RELEASES.values() if one.build == self.build), None)
 
     @property
@@ -125,7 +125,7 @@ class WindowsObserved:
 
 
 def too_old(observed: WindowsObserved, topology: str) -> str | None:
-    """What keeps this Windows out of a topology; None if nothing does.
+    """Why this Windows is too old for a topology; None if it is not.
 
     Sources: KB4489899 for overlay networks on 2019, Calico's requirements for Calico.
     """
@@ -144,19 +144,19 @@ def too_old(observed: WindowsObserved, topology: str) -> str | None:
 
 
 def year_of(image: str) -> Year | None:
-    """The release that an image's name speaks of (``windows-server-2022``); None if it does not."""
+    """The release in an image's name (``windows-server-2022``); None if there is none."""
     found: list[Year] = [year for year in RELEASES if year in image]
     return found[0] if len(found) == 1 else None
 
 
 _OWN_NETWORKS = ("External", "cbr0", "l2bridge", "flannel.", "Calico")
-"""Names of HNS networks that a node's life leaves, or how they begin."""
+"""Names or name prefixes of HNS networks that a cluster node leaves behind."""
 
 
 def join_refusals(
     cluster: Cluster, intent: Intent, node: ClusterNode, manifest: Manifest
 ) -> tuple[str, ...]:
-    """Why this node cannot join, as far as that is known before anything is created. Pure."""
+    """Why this node cannot join, as far as known before anything is created. Pure."""
     reasons = [version_refusal(node.version)]
     if cluster.topology not in KNOWN:
         unknown = f"topology '{cluster.topology}' is not known on Windows"
@@ -168,17 +168,18 @@ def join_refusals(
 
 
 def unfit_windows(manifest: Manifest, topology: str, seen: WindowsObserved) -> str | None:
-    """Why the Windows that was found cannot take part; None if it can. Pure."""
+    """Why the Windows that was found cannot be a node; None if it can. Pure."""
     lacking = missing_images(manifest, seen.build)
     return too_old(seen, topology) or (lacking[0] if lacking else None)
 
 
 CLOCK_SECONDS = 60
-"""That a node's clock may be off: kubeadm's tokens and the lab's certificates begin now."""
+"""Allowed clock error of a node: kubeadm's tokens and the lab's certificates are valid from now
+on."""
 
 
 def seconds_off(clock: str, earliest: float, latest: float) -> int:
-    """By how much a clock is off that was read in between, in seconds; 0 if it will do. Pure."""
+    """Seconds by which a clock read between two times is off; 0 within the tolerance. Pure."""
     moment = datetime.fromisoformat(clock).timestamp()
     off = max(earliest - moment, moment - latest)
     return int(off) if off > CLOCK_SECONDS else 0
@@ -204,21 +205,21 @@ def evaluation_ending(minutes: int | None) -> str:
 
 
 def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[str, ...]:
-    """What of an earlier life's network is on the node. Pure."""
+    """Network state of an earlier membership that is on the node. Pure."""
     files = tuple(path for path in there if path != paths.KUBELET_CONF)
     return (*files, *(name for name in hns_networks if name.startswith(_OWN_NETWORKS)))
 
 
 def network_prefixes(wanted: steps.HnsNetwork) -> tuple[tuple[str, str], ...]:
-    """Name and prefix of every network that a step makes."""
+    """Name and prefix of every network that a step creates."""
     documents = [json.loads(one) for one in wanted.networks]
     return tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in documents)
 
 
 def service_ailments(facts: Mapping[str, Any]) -> str:
-    """What of a node's services does not run, or would not after a restart; empty if all is well.
+    """Services that do not run or would not run after a restart; empty if all is well.
 
-    Each must start by itself and, but for the first, depend on the one before.
+    Each must start by itself and, except for the first, depend on the one before.
     """
     words = []
     before: str | None = None
@@ -239,9 +240,9 @@ def service_ailments(facts: Mapping[str, Any]) -> str:
 
 
 def check_source_vip(node: str, cidr: str, address: str) -> str:
-    """The address that was reserved, which must be of the node's pods.
+    """The reserved address, checked to be in the node's pod CIDR.
 
-    Raises BrokenError when it is of an earlier life.
+    Raises BrokenError when it comes from an earlier membership.
     """
     if IPv4Address(address) not in IPv4Network(cidr):
         raise BrokenError(

@@ -1,11 +1,12 @@
 """The steps of a Windows node with their settings, from plan, bundle and observations. Pure.
 
-Forms: flannel's overlay from sig-windows-tools (flannel-overlay.yml), win-bridge's from its own
-``sample-v2.conf``, wincni's from the guide "Using Windows Server Containers in Kubernetes". All are
-of version 2 of HNS' endpoint policies, as containerd's pods need them.
+Formats: flannel's overlay from sig-windows-tools (flannel-overlay.yml), win-bridge's from its own
+``sample-v2.conf``, wincni's from the guide "Using Windows Server Containers in Kubernetes". All use
+version 2 of HNS' endpoint policies, which containerd's pods need.
 
-HNS networks are as ``New-HnsNetwork`` of microsoft/SDN builds them. The adapter is not in them: the
-step on the node finds it by the node's address, because its name has spaces and changes.
+HNS networks are built like ``New-HnsNetwork`` of microsoft/SDN builds them. They do not name the
+adapter: the step on the node finds it by the node's address, because its name has spaces and
+changes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _CAPABILITIES = {"portMappings": True, "dns": True}
 
 
 def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, str] | None:
-    """Path and text of the plugin's file; None where somebody else writes it."""
+    """Path and text of the CNI plugin's configuration; None if the add-on writes it."""
     if network.plugin is None:
         return None
     if network.plugin.startswith("flannel+"):
@@ -62,7 +63,7 @@ def plugin_config(cluster: Cluster, network: WindowsPodNetwork) -> tuple[str, st
 
 
 def json_text(document: Document) -> str:
-    """As it lies in a file."""
+    """A document as the text of a file."""
     return json.dumps(document, indent=2) + "\n"
 
 
@@ -101,7 +102,7 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "loopbackDSR": True,
     }
     if cluster.topology != "upstream-vrrp":
-        # Without it HNS gives the addresses, and its gateway (network + 1) is the pods'.
+        # Without it HNS allocates the addresses, and its own gateway (network + 1) is the pods'.
         document["ipam"] = {
             "type": "host-local",
             "ranges": [[_range(network)]],
@@ -111,7 +112,7 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
 
 
 def _range(network: WindowsPodNetwork) -> Document:
-    """All that pods may have: not the two first addresses, which are HNS' and the node's own."""
+    """The pod addresses: all but the first two, which are HNS' gateway and the node's own."""
     subnet = IPv4Network(network.pod_cidr)
     return {"subnet": network.pod_cidr, "rangeStart": str(subnet[ENDPOINT_OFFSET + 1])}
 
@@ -121,7 +122,7 @@ def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
         "name": network.name,
         "cniVersion": "0.2.0",
         "type": "sdnbridge",
-        # Not "dns": the pod's own search list would take the place of the one below.
+        # Not "dns": the pod's own search list would replace the one below.
         "capabilities": {"portMappings": True},
         "ipam": {
             "environment": "azure",
@@ -143,7 +144,7 @@ def _dns(cluster: Cluster) -> Document:
 def _policies(
     network: WindowsPodNetwork, route: str, *, provider: bool = False, lower: bool = False
 ) -> Iterable[Document]:
-    """Endpoint policies; ``lower`` for win-bridge, whose keys are written small."""
+    """Endpoint policies; ``lower`` for win-bridge, whose keys are lower case."""
     values: list[Document] = [
         {"Type": "OutBoundNAT", "Settings": {"Exceptions": list(network.exceptions)}}
     ]
@@ -159,16 +160,17 @@ def _policies(
 
 
 EXTERNAL = "External"
-"""A bridge that is there only so that the virtual switch is: its making drops the link, and that
-of all later ones does not (start-kubelet.ps1 of microsoft/SDN). Before an overlay there is none:
-flanneld hands HNS the name of the adapter that has the node's address, and HNS refuses that of a
-virtual one (0x57, flannel issue 1966)."""
+"""A bridge whose only purpose is the virtual switch: its creation interrupts the link, and later
+networks do not (start-kubelet.ps1 of microsoft/SDN). Not used before an overlay: flanneld passes
+HNS the name of the adapter that has the node's address, and HNS refuses a virtual one (0x57,
+flannel issue 1966).
+"""
 _EXTERNAL_SUBNET = {"AddressPrefix": "192.168.255.0/30", "GatewayAddress": "192.168.255.1"}
 HOST_COMPARTMENT = 1
 
 
 def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
-    """Those that the lab makes, in order; none of an overlay, whose maker makes them all."""
+    """The networks that the lab creates, in order; none for an overlay, where the add-on does."""
     if network.kind == "Overlay":
         return ()
     subnets = {
@@ -182,7 +184,7 @@ def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
 
 
 def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
-    """The node's own endpoint; None where flannel or Calico makes it."""
+    """The node's own endpoint; None if flannel or Calico creates it."""
     if network.maker != "lab":
         return None
     return {
@@ -194,7 +196,7 @@ def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
 
 
 def host_attachment() -> Document:
-    """How an endpoint becomes one of the host."""
+    """The request that attaches an endpoint to the host."""
     return {"SystemType": "Host", "CompartmentId": HOST_COMPARTMENT}
 
 
@@ -209,11 +211,10 @@ def proxy_command(
     observed: WindowsObserved,
     source_vip: str | None,
 ) -> str:
-    """The service's command line.
+    """The command line of the kube-proxy service.
 
-    ``cluster``, ``node``, ``network``: of which it is. ``observed``: the node's Windows: an old
-    2019 has no Direct Server Return. ``source_vip``: address that it sends from; an overlay needs
-    one, a bridge has none.
+    ``observed``: the node's Windows: an old 2019 has no Direct Server Return. ``source_vip``: the
+    source address of Service traffic; an overlay needs one, a bridge must not have one.
     """
     assert (network.kind == "Overlay") == (source_vip is not None), "an overlay alone has one"
     given = [
@@ -238,12 +239,12 @@ def proxy_command(
 
 
 def proxy_environment(network: WindowsPodNetwork) -> tuple[str, ...]:
-    """Of the service."""
+    """Environment of the kube-proxy service."""
     return (f"{NETWORK_VARIABLE}={network.name}",)
 
 
 def source_vip_request(network: WindowsPodNetwork) -> str:
-    """What host-local is asked: one address of the pods' own, so that no pod gets it."""
+    """host-local's request for one of the node's pod addresses, so that no pod gets it."""
     document = {
         "cniVersion": "0.2.0",
         "name": network.name,
@@ -257,9 +258,9 @@ def source_vip_request(network: WindowsPodNetwork) -> str:
 
 
 def endpoint_request(network: WindowsPodNetwork) -> str:
-    """As above for flannel's bridge: the very address of its endpoint (network + 2).
+    """The same for flannel's bridge: exactly its endpoint's address (network + 2).
 
-    flannel's plugin hands host-local the whole pod CIDR, of which that is the first free one.
+    flannel's plugin gives host-local the whole pod CIDR, of which that is the first free address.
     """
     address = network.endpoint_address
     document = {
@@ -275,7 +276,7 @@ def endpoint_request(network: WindowsPodNetwork) -> str:
 
 
 SERVICES = ("containerd", KUBELET_SERVICE, SERVICE)
-"""In the order in which they start: each depends on the one before."""
+"""Services in the order in which they start; each depends on the one before."""
 _OF_CONTAINERD = frozenset(
     {"containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe", "crictl.exe"}
 )
@@ -284,7 +285,7 @@ _MARKS = (paths.KUBELET_CONF, paths.SOURCE_VIP, paths.CNI_STATE)
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """One Windows node: what it is to become."""
+    """The plan for one Windows node."""
 
     cluster: Cluster
     intent: Intent
@@ -294,7 +295,7 @@ class JoinPlan:
 
     @property
     def network(self) -> WindowsPodNetwork:
-        """Its pod network; UsageError where the topology has none on Windows."""
+        """Its pod network; UsageError if the topology has none on Windows."""
         return node_network(self.cluster, self.intent, self.node)
 
     @property
@@ -303,11 +304,11 @@ class JoinPlan:
         return self.cluster.how == "by-hand"
 
     def survey(self) -> steps.NodeSurvey:
-        """What is asked first."""
+        """The first step, which only reads."""
         return steps.NodeSurvey(self.node.address, medium.LABEL, _MARKS)
 
     def leave(self) -> steps.NodeLeave:
-        """What an earlier life left."""
+        """Remove what an earlier membership left."""
         return steps.NodeLeave(
             stop=tuple(reversed(SERVICES)),
             services=(SERVICE, KUBELET_SERVICE),
@@ -332,11 +333,11 @@ class JoinPlan:
         )
 
     def bundle_programs(self) -> tuple[Program, ...]:
-        """Those of the bundle that are for Windows."""
+        """The bundle's programs for Windows."""
         return tuple(one for one in self.manifest.programs if one.os == "windows")
 
     def bundle(self) -> steps.NodeBundle:
-        """Its programs."""
+        """Copy programs from the medium."""
         files = tuple(
             steps.BundleFile(
                 medium.program_path(one.name), _program_path(one.name), one.blob.sha256
@@ -346,15 +347,15 @@ class JoinPlan:
         return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
     def containerd(self, seen: WindowsObserved) -> image_steps.Containerd:
-        """The runtime, whose programs the bundle has brought."""
+        """The container runtime, whose programs the bundle step has copied."""
         return image_steps.Containerd(pause_image(self.manifest, seen.build))
 
     def registry_mirrors(self) -> image_steps.RegistryMirrors:
-        """The lab's own registry."""
+        """The lab's own registry mirrors."""
         return image_steps.RegistryMirrors(self.mirrors)
 
     def images(self, seen: WindowsObserved) -> steps.NodeImages:
-        """Its container images."""
+        """Import its container images."""
         wanted = images_for_build(self.manifest, seen.build)
         return steps.NodeImages(
             medium.LABEL,
@@ -362,7 +363,7 @@ class JoinPlan:
         )
 
     def files(self, join: Join) -> steps.NodeFiles:
-        """Folders, links, and what the control plane gives. Secret."""
+        """Folders, links, and the files from the control plane. Secret."""
         files = [_secret_file(paths.PROXY_CONF, join.proxy_kubeconfig)]
         if join.by_hand is not None:
             files += [
@@ -385,7 +386,7 @@ class JoinPlan:
         )
 
     def firewall(self) -> image_steps.Firewall:
-        """What the node lets in: its kubelet, NodePorts, and the tunnel where there is one."""
+        """Open ports: kubelet, NodePorts, and the tunnel if there is one."""
         rules = [
             FirewallRule("kubelet", "TCP", (str(KUBELET_PORT),)),
             FirewallRule("nodeports-tcp", "TCP", ("30000-32767",)),
@@ -396,7 +397,7 @@ class JoinPlan:
         return image_steps.Firewall(tuple(rules))
 
     def kubelet(self, seen: WindowsObserved, *, start: bool) -> steps.NodeService:
-        """The kubelet; before ``kubeadm join`` it has no configuration to start with."""
+        """The kubelet service; before ``kubeadm join`` it has no configuration to start with."""
         pause = pause_image(self.manifest, seen.build)
         return steps.NodeService(
             service=KUBELET_SERVICE,
@@ -410,7 +411,7 @@ class JoinPlan:
         )
 
     def join(self, join: Join) -> steps.NodeJoin:
-        """``kubeadm join``. Secret."""
+        """Run ``kubeadm join``. Secret."""
         return steps.NodeJoin(
             document=join_document(self.node, join),
             kubeadm=f"{paths.PROGRAMS}\\kubeadm.exe",
@@ -420,7 +421,7 @@ class JoinPlan:
         )
 
     def hns_network(self) -> steps.HnsNetwork | None:
-        """Networks that the lab makes; None where somebody else makes them all."""
+        """The networks that the lab creates; None if the add-on creates them all."""
         made, own = hns_networks(self.network), hns_endpoint(self.network)
         if not made:
             return None
@@ -432,12 +433,12 @@ class JoinPlan:
         )
 
     def hns_state(self) -> steps.HnsState:
-        """How far networks are."""
+        """The state of the networks."""
         task = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
         return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), ("hns-make", *task))
 
     def flannel_files(self, join: Join) -> steps.NodeFiles:
-        """What flanneld reads. Secret."""
+        """The files that flanneld reads. Secret."""
         assert join.network_kubeconfig is not None, "asked for where flannel runs"
         return steps.NodeFiles(
             folders=(),
@@ -462,14 +463,14 @@ class JoinPlan:
         )
 
     def plugin_files(self) -> steps.NodeFiles | None:
-        """The plugin's configuration, alone in its folder; written last: it makes a node Ready."""
+        """The plugin's configuration, alone in its folder; written last: it makes nodes Ready."""
         made = plugin_config(self.cluster, self.network)
         if made is None:
             return None
         return steps.NodeFiles((), (steps.NodeFile(*made),), alone=(paths.CNI_CONF,))
 
     def source_vip(self) -> steps.SourceVip | None:
-        """The address that no pod may get; None where nobody hands it out."""
+        """Reserve an address that no pod gets; None if none is needed."""
         one = self.network
         request = source_vip_request(one) if one.kind == "Overlay" else endpoint_request(one)
         if one.kind != "Overlay" and one.maker != "flannel":
@@ -484,7 +485,7 @@ class JoinPlan:
         )
 
     def proxy(self, seen: WindowsObserved, source_vip: str | None) -> steps.NodeService:
-        """kube-proxy."""
+        """The kube-proxy service."""
         vip = source_vip if self.network.kind == "Overlay" else None
         return steps.NodeService(
             service=SERVICE,
@@ -498,7 +499,7 @@ class JoinPlan:
         )
 
     def routes(self) -> steps.NodeRoutes:
-        """AddRoutes; none for most topologies, which takes old ones away."""
+        """AddRoutes; an empty list, as for most topologies, removes old ones."""
         return steps.NodeRoutes(
             self.node.address,
             tuple(
@@ -509,7 +510,7 @@ class JoinPlan:
         )
 
     def health(self) -> steps.NodeHealth:
-        """Services and tasks that must outlive a restart."""
+        """Services and tasks that must survive a restart."""
         tasks = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
         return steps.NodeHealth(SERVICES, tasks)
 

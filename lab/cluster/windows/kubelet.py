@@ -1,8 +1,8 @@
-"""The kubelet as a Windows service, and how it gets into the cluster. Pure.
+"""The kubelet as a Windows service, and how it joins the cluster. Pure.
 
 The service is native: ``kube-log-runner.exe --log-file=... kubelet.exe --windows-service ...``, as
-Kubernetes' image-builder has it since 2026-06. Such a service does not read kubeadm's
-``kubeadm-flags.env``; the step that makes it does, and appends the flags it finds there to ours.
+in Kubernetes' image-builder since 2026-06. Such a service does not read kubeadm's
+``kubeadm-flags.env``; the step that creates it does, and appends the flags found there.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from lab.cluster.windows.join_checks import takes_infra_image
 
 @dataclass(frozen=True, slots=True)
 class HardWayJoin:
-    """What a node has instead of a token where nobody uses kubeadm."""
+    """Credentials that a node gets instead of a token when it joins without kubeadm."""
 
     kubelet_kubeconfig: bytes = field(repr=False)
-    """With the node's own client certificate in it."""
+    """Contains the node's own client certificate."""
     ca: bytes = field(repr=False)
-    """The cluster's CA, PEM."""
+    """The cluster's CA certificate, PEM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """All that lets one node in."""
+    """Everything that one node needs to join."""
 
     endpoint: str
-    """Of the API server, ``"10.9.176.11:6443"``."""
+    """The API server's address and port, ``"10.9.176.11:6443"``."""
     token: str = field(repr=False)
-    """kubeadm's, for minutes; empty by hand."""
+    """kubeadm's token, valid for minutes; empty without kubeadm."""
     ca_hash: str
-    """``"sha256:..."`` of the CA's public key; empty by hand."""
+    """``"sha256:..."`` of the CA's public key; empty without kubeadm."""
     proxy_kubeconfig: bytes = field(repr=False)
     network_kubeconfig: bytes | None = field(default=None, repr=False)
-    """flanneld's; None where none runs."""
+    """flanneld's kubeconfig; None without flannel."""
     by_hand: HardWayJoin | None = None
 
 
 class NodeApi(Protocol):
-    """What of the cluster's API a joining node needs somebody to ask."""
+    """The part of the cluster's API that a joining node needs."""
 
     def registered(self, name: str, deadline: Deadline) -> bool:
-        """Whether there is a Node of that name."""
+        """Whether there is a Node of this name."""
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
-        """Wait for the Node, and give it the plan's pod CIDR."""
+        """Wait for the Node and set the plan's pod CIDR."""
 
 
 KUBELET_SERVICE = "kubelet"
@@ -58,14 +58,14 @@ KUBELET_SERVICE = "kubelet"
 KUBELET_PORT = 10250
 HEALTH_SECONDS = 240
 TLS_SECONDS = 300
-"""kubeadm's own defaults for the kubelet's health and its certificate."""
+"""kubeadm's default limits for the kubelet's health and its certificate."""
 
 
 def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
-    """The service's command line; no quotes are needed in it.
+    """The command line of the kubelet service; it needs no quoting.
 
-    ``cgroups-per-qos``, ``enforce-node-allocatable`` and ``resolv-conf`` undo what kubeadm writes
-    for Linux into the configuration of all nodes.
+    ``cgroups-per-qos``, ``enforce-node-allocatable`` and ``resolv-conf`` override the Linux values
+    that kubeadm writes into the configuration of all nodes.
     """
     given = [
         "--windows-service",
@@ -88,13 +88,13 @@ def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
 
 
 def logged_command(service: str, program: str, given: list[str]) -> str:
-    """A program behind kube-log-runner, since a Windows service has nowhere to write to."""
+    """A program under kube-log-runner, because a Windows service has no console to log to."""
     runner = f"{paths.PROGRAMS}\\kube-log-runner.exe --log-file={paths.log_file(service)}"
     return " ".join([runner, f"{paths.PROGRAMS}\\{program}", *given])
 
 
 def join_document(node: ClusterNode, join: Join) -> str:
-    """``kubeadm join --config``: the token is in a file, not on a command line."""
+    """The document of ``kubeadm join --config``; the token is in a file, not on a command line."""
     document = {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",
@@ -120,7 +120,7 @@ def join_document(node: ClusterNode, join: Join) -> str:
 
 
 def kubelet_config(cluster: Cluster) -> str:
-    """``config.yaml`` where no kubeadm writes it; JSON is YAML."""
+    """``config.yaml`` for a node without kubeadm; JSON is valid YAML."""
     document = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -1,8 +1,8 @@
-"""A topology on one Windows node: its HNS network, who makes it, the plugin, and flanneld. Pure.
+"""A topology on one Windows node: its HNS network, who creates it, plugin and flanneld. Pure.
 
-The Intent has addresses, exceptions of OutBoundNAT, routes and tunnel; here is only what HNS and
-the plugins call them. flannel is no Windows service, so a scheduled task starts it with the
-machine. Its sources (0.28) find the node by ``NODE_NAME`` where it is in no pod.
+The Intent has addresses, OutBoundNAT exceptions, routes and tunnel; this module translates them for
+HNS and the plugins. flannel is not a Windows service, so a scheduled task starts it with the
+machine. Outside a pod, flannel (0.28) finds its node by ``NODE_NAME``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ STATIC = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
 CALICO = frozenset({"calico-vxlan"})
 KNOWN = FLANNEL | STATIC | CALICO
 GATEWAY_OFFSET = 1
-"""HNS' own gateway of a pod network: network + 1."""
+"""From the network address to HNS' own gateway of a pod network."""
 ENDPOINT_OFFSET = 2
-"""The node's own endpoint on an l2bridge, which is its pods' gateway: network + 2."""
+"""From the network address to the node's own endpoint on an l2bridge, its pods' gateway."""
 DOCUMENTED_ONLY = {
     "ovn": (
         "no bundle has OVS and OVN for Windows; docs/how-to/windows.md has the documented "
@@ -46,34 +46,34 @@ class WindowsPodNetwork:
     """The pod network of one Windows node."""
 
     name: str
-    """Of the HNS network that kube-proxy works on."""
+    """Name of the HNS network that kube-proxy works on."""
     kind: Kind
     maker: Maker
     plugin: Plugin | None
-    """None where somebody else writes the plugin's configuration."""
+    """None if the add-on writes the plugin's configuration."""
     pod_cidr: str
     gateway: str
-    """Of the HNS network."""
+    """Gateway of the HNS network."""
     endpoint: str | None
-    """Name of the node's own HNS endpoint, where kube-proxy must know it."""
+    """Name of the node's own HNS endpoint, if kube-proxy must know it."""
     endpoint_address: str | None
-    """Of that endpoint, where the network is an l2bridge."""
+    """Address of that endpoint, if the network is an l2bridge."""
     exceptions: tuple[str, ...]
-    """Prefixes that pods reach with their own address (OutBoundNAT)."""
+    """Prefixes that pods reach with their own address (OutBoundNAT exceptions)."""
     encapsulated: tuple[str, ...]
     """Prefixes that go through the virtual switch (SDNRoute, NeedEncap)."""
     provider_address: str
-    """The node's own on the segment."""
+    """The node's own address on the segment."""
     routes: tuple[Route, ...]
-    """Of the host: AddRoutes."""
+    """Routes of the host (AddRoutes)."""
     vni: int | None
     port: int | None
 
 
 def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
-    """What the topology is on this node.
+    """The pod network that the topology has on this node.
 
-    Raises UsageError when the topology has no working route on Windows, or the node no pod CIDR.
+    Raises UsageError when the topology does not work on Windows or the node has no pod CIDR.
     """
     doing = f"planning the network of Windows node '{node.name}'"
     topology = cluster.topology
@@ -154,9 +154,9 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNe
 
 
 def _bridge_plugin(cluster: Cluster, node: ClusterNode) -> Plugin:
-    """``sdnbridge`` makes the gateway by setting the last byte to 2, ``win-bridge`` by adding 2.
+    """``sdnbridge`` computes the gateway by setting the last byte to 2, ``win-bridge`` by adding 2.
 
-    The first is wrong for a pod CIDR such as 10.10.187.64/26, so that one gets the second.
+    The first is wrong for a pod CIDR such as 10.10.187.64/26, which therefore gets the second.
     """
     if cluster.topology == "hard-way":
         return "sdnbridge"  # takes its gateway from the configuration, as wincni did
@@ -171,18 +171,19 @@ def _nth_address(node: ClusterNode, offset: int) -> str:
 
 
 FLANNELD_TASK = "flanneld"
-"""The scheduler has it as ``hybridlab-flanneld``."""
+"""Name of flanneld's task without the prefix ``hybridlab-``."""
 FLANNELD_PROGRAMS = ("flanneld.exe",)
 PAUSE_SECONDS = 5
-"""Before each start of flanneld: the first takes the node off the net for seconds, and who asked
-for it has the answer by then."""
+"""Seconds to wait before each start of flanneld: the first start interrupts the node's network for
+seconds, and by then the caller has its answer.
+"""
 
 
 def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
     """``net-conf.json``, the same as on the Linux nodes.
 
-    On Windows flanneld takes no VNI below 4096 and no other port than 4789; the scenario is
-    refused before.
+    On Windows flanneld accepts no VNI below 4096 and no port but 4789; other scenarios are refused
+    earlier.
     """
     backend: dict[str, object] = (
         {"Type": "vxlan", "VNI": network.vni, "Port": network.port}
@@ -193,7 +194,7 @@ def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
 
 
 def flanneld_arguments(node: ClusterNode) -> tuple[str, ...]:
-    """Of ``flanneld.exe``."""
+    """Arguments of ``flanneld.exe``."""
     return (
         "--kube-subnet-mgr",
         f"--iface={node.address}",
@@ -203,7 +204,7 @@ def flanneld_arguments(node: ClusterNode) -> tuple[str, ...]:
 
 
 def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
-    """Its environment: the API server itself, since no service address works from the host."""
+    """Its environment with the API server's own address: no Service address works from the host."""
     return {
         "NODE_NAME": node.name,
         "KUBERNETES_SERVICE_HOST": cluster.endpoint,
@@ -212,7 +213,7 @@ def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
 
 
 def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
-    """What ``node-keep.ps1`` keeps running."""
+    """Settings of ``node-keep.ps1``, which keeps flanneld running."""
     return {
         "address": node.address,
         "program": f"{paths.PROGRAMS}\\kube-log-runner.exe",

@@ -1,4 +1,4 @@
-r"""Where things lie on a Windows node: those of the public recipes, so that people find them.
+r"""Paths on a Windows node, the same as in public recipes, so that people find things.
 
 Programs are in ``C:\k`` (every recipe since microsoft/SDN); the rest is where kubeadm and the
 plugins look on Linux, on drive C.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 PROGRAMS = "C:\\k"
 CONTAINERD = "C:\\Program Files\\containerd"
-"""The one place with a space in it: containerd registers its service itself."""
+"""The one path with a space; containerd registers its service itself."""
 CNI_BIN = "C:\\opt\\cni\\bin"
 CNI_CONF = "C:\\etc\\cni\\net.d"
 CNI_STATE = "C:\\var\\lib\\cni\\networks"
-"""host-local's, as the plugins' default ``/var/lib/cni/networks``."""
+"""Directory of host-local, from the plugins' default ``/var/lib/cni/networks``."""
 KUBERNETES = "C:\\etc\\kubernetes"
 PKI = f"{KUBERNETES}\\pki"
 MANIFESTS = f"{KUBERNETES}\\manifests"
-"""Of static pods, of which there are none: without it the kubelet logs an error every 20 s."""
+"""Directory of static pods, which is empty: without it the kubelet logs an error every 20 s."""
 KUBELET = "C:\\var\\lib\\kubelet"
 KUBELET_PKI = f"{KUBELET}{PKI.removeprefix('C:')}"
-"""Where a kubelet looks for ``/etc/kubernetes/pki``, which for Windows is no absolute path."""
+"""Where a kubelet looks for ``/etc/kubernetes/pki``, which is not an absolute path on Windows."""
 KUBELET_CONF = f"{KUBERNETES}\\kubelet.conf"
 BOOTSTRAP_CONF = f"{KUBERNETES}\\bootstrap-kubelet.conf"
 KUBELET_CONFIG = f"{KUBELET}\\config.yaml"

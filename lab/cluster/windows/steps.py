@@ -1,4 +1,4 @@
-"""Steps of a Windows node on its way into a cluster: their typed parameters and deadlines.
+"""Steps that make a Windows machine a cluster node: typed parameters and deadlines.
 
 As in :mod:`lab.imaging.windows.steps`; the scripts are ``images/windows/cluster/<name>.ps1``.
 """
@@ -15,14 +15,14 @@ _MINUTE = 60
 
 @dataclass(frozen=True, slots=True)
 class NodeSurvey:
-    """What the node is, and what of an earlier life is on it. Changes nothing."""
+    """Report what the node is and what an earlier membership left. Changes nothing."""
 
     address: str
-    """Its own on the segment."""
+    """The node's own address on the segment."""
     label: str
-    """Of the bundle medium."""
+    """Label of the bundle medium."""
     paths: tuple[str, ...]
-    """Of which it says the ones that are there."""
+    """Paths to check; it reports those that exist."""
 
     name: ClassVar[str] = "node-survey"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -30,22 +30,22 @@ class NodeSurvey:
 
 @dataclass(frozen=True, slots=True)
 class BundleFile:
-    """A program on the medium, and its place on the node."""
+    """A program on the medium, and its path on the node."""
 
     source: str
-    """``bin/kubelet.exe``."""
+    """Path on the medium, ``bin/kubelet.exe``."""
     target: str
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class NodeBundle:
-    """Programs from the bundle medium, which is found by its label."""
+    """Copy programs from the bundle medium, which is found by its label."""
 
     label: str
     files: tuple[BundleFile, ...]
     stop: tuple[str, ...]
-    """Services that hold them open, in the order in which they are stopped."""
+    """Services that keep the files open, in the order in which to stop them."""
 
     name: ClassVar[str] = "node-bundle"
     deadline_s: ClassVar[int] = 10 * _MINUTE
@@ -57,29 +57,29 @@ class ImageFile:
 
     source: str
     name: str
-    """In full, as containerd lists it."""
+    """The full name, as containerd lists it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeImages:
-    """Container images from the bundle medium, into containerd."""
+    """Import container images from the bundle medium into containerd."""
 
     label: str
     images: tuple[ImageFile, ...]
 
     name: ClassVar[str] = "node-images"
     deadline_s: ClassVar[int] = 30 * _MINUTE
-    """Images of Windows are some hundred MB, and are unpacked."""
+    """Windows images have some hundred MB and are unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFile:
-    """A file of text, ASCII."""
+    """A text file, ASCII."""
 
     path: str
     text: str = field(repr=False)
     secret: bool = False
-    """Whether nobody but Administrators and SYSTEM may read it."""
+    """Whether only Administrators and SYSTEM may read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +92,13 @@ class NodeLink:
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """Folders, files and links of a node."""
+    """Create folders, files and links."""
 
     folders: tuple[str, ...]
     files: tuple[NodeFile, ...]
     links: tuple[NodeLink, ...] = ()
     alone: tuple[str, ...] = ()
-    """Folders that hold no other file than ours: the runtime takes the first that it finds."""
+    """Folders from which other files are removed, because the runtime takes the first it finds."""
 
     name: ClassVar[str] = "node-files"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -106,23 +106,24 @@ class NodeFiles:
 
 @dataclass(frozen=True, slots=True)
 class NodeService:
-    """A native Windows service."""
+    """Create or change a native Windows service."""
 
     service: str
     command: str
     depends: tuple[str, ...]
     environment: tuple[str, ...]
-    """``NAME=value``."""
+    """Each ``NAME=value``."""
     flags_file: str | None
-    """kubeadm's, whose flags are put behind ours where ours do not have them."""
+    """kubeadm's file; its flags are appended unless ``command`` has them."""
     watched: tuple[str, ...]
-    """Files whose change makes it restart."""
+    """Files that restart the service when they change."""
     start: bool
-    """False for one that somebody else starts later."""
+    """False for a service that something else starts later."""
     clear_policies: bool
-    """Whether HNS' policy lists go before it starts (kube-proxy does not take over old ones)."""
+    """Whether to delete HNS policy lists before it starts (kube-proxy does not take over old
+    ones)."""
     seconds: int = 90
-    """How long it may take to run."""
+    """Limit for reaching the state "running"."""
 
     name: ClassVar[str] = "node-service"
     deadline_s: ClassVar[int] = 5 * _MINUTE
@@ -130,17 +131,17 @@ class NodeService:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoin:
-    """``kubeadm join``, unless the node has joined. Secret."""
+    """Run ``kubeadm join`` unless the node has joined. Secret."""
 
     document: str = field(repr=False)
-    """Its JoinConfiguration."""
+    """The JoinConfiguration."""
     kubeadm: str
     joined: str
-    """The file that is there once it has: the kubelet's own kubeconfig."""
+    """The kubelet's own kubeconfig, which exists once the node has joined."""
     stale: tuple[str, ...]
-    """What an attempt that was cut off leaves, and kubeadm then complains of."""
+    """Files that an interrupted attempt leaves and kubeadm refuses."""
     service: str
-    """The kubelet's, which holds the port that kubeadm wants free."""
+    """The kubelet's service, which holds the port that kubeadm needs free."""
 
     name: ClassVar[str] = "node-join"
     deadline_s: ClassVar[int] = 20 * _MINUTE
@@ -148,16 +149,16 @@ class NodeJoin:
 
 @dataclass(frozen=True, slots=True)
 class NodeLeave:
-    """What an earlier life left in files, services and tasks goes."""
+    """Remove files, services and tasks of an earlier membership."""
 
     stop: tuple[str, ...]
     services: tuple[str, ...]
-    """Services that are removed."""
+    """Services to remove."""
     tasks: tuple[str, ...]
     """The lab's scheduled tasks, without ``hybridlab-``."""
     paths: tuple[str, ...]
     programs: tuple[str, ...]
-    """What the tasks have started, which may outlive them: ``flanneld.exe``."""
+    """Programs that the tasks have started and that may outlive them: ``flanneld.exe``."""
 
     name: ClassVar[str] = "node-leave"
     deadline_s: ClassVar[int] = 5 * _MINUTE
@@ -165,17 +166,17 @@ class NodeLeave:
 
 @dataclass(frozen=True, slots=True)
 class HnsNetwork:
-    """HNS networks are made by a task of their own: the link drops for seconds meanwhile."""
+    """Create HNS networks in a scheduled task, because the link drops for seconds meanwhile."""
 
     address: str
-    """The node's own: its adapter is the networks'."""
+    """The node's own address; the networks use its adapter."""
     networks: tuple[str, ...]
-    """JSON of each, without the adapter."""
+    """Each network's JSON, without the adapter."""
     endpoint: str | None
-    """JSON of the node's own endpoint on the last of them."""
+    """JSON of the node's own endpoint on the last network."""
     attachment: str
     settle_seconds: int = 3
-    """Between the answer of the step and the first network."""
+    """Seconds between the step's answer and the creation of the first network."""
 
     name: ClassVar[str] = "hns-network"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -183,11 +184,11 @@ class HnsNetwork:
 
 @dataclass(frozen=True, slots=True)
 class HnsState:
-    """How far that is. Changes nothing."""
+    """Report the progress of the HNS networks. Changes nothing."""
 
     address: str
     files: tuple[str, ...]
-    """Of which it says the ones that are there."""
+    """Files to check; it reports those that exist."""
     tasks: tuple[str, ...]
 
     name: ClassVar[str] = "hns-state"
@@ -196,17 +197,17 @@ class HnsState:
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """A program that the scheduler starts with the machine, and now."""
+    """Let the scheduler run a program now and at every start of the machine."""
 
     task: str
     script: str
-    """Path on the node."""
+    """Path of the script on the node."""
     settings: str
     """Path of the script's settings."""
     programs: tuple[str, ...]
-    """What it starts, which ends with it."""
+    """Programs that it starts; they end with it."""
     watched: tuple[str, ...]
-    """Files whose change makes it restart."""
+    """Files that restart the task when they change."""
 
     name: ClassVar[str] = "node-task"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -214,7 +215,7 @@ class NodeTask:
 
 @dataclass(frozen=True, slots=True)
 class SourceVip:
-    """An address that no pod gets: one that host-local reserves, or that of an endpoint."""
+    """An address that no pod gets: reserved through host-local, or that of an endpoint."""
 
     plugin: str
     request: str
@@ -222,9 +223,9 @@ class SourceVip:
     request_file: str
     answer_file: str
     container: str
-    """In whose name it is reserved."""
+    """The container name under which it is reserved."""
     endpoint: str | None = None
-    """Of HNS, to be asked instead."""
+    """HNS endpoint whose address is used instead."""
 
     name: ClassVar[str] = "source-vip"
     deadline_s: ClassVar[int] = 3 * _MINUTE
@@ -240,10 +241,10 @@ class NodeRoute:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoutes:
-    """AddRoutes: our routes are exactly these; all others stay as they are."""
+    """Make the lab's AddRoutes exactly these; other routes are left alone."""
 
     address: str
-    """The node's own: its interface is the routes'."""
+    """The node's own address; the routes use its interface."""
     routes: tuple[NodeRoute, ...]
 
     name: ClassVar[str] = "node-routes"
@@ -252,7 +253,7 @@ class NodeRoutes:
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """How its services are, and whether they will be there after a restart. Changes nothing."""
+    """Report the services' state and whether they survive a restart. Changes nothing."""
 
     services: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -277,9 +278,9 @@ ClusterStep = (
     | NodeHealth
 )
 STEPS: tuple[type[ClusterStep], ...] = get_args(ClusterStep)
-"""All there are."""
+"""All steps."""
 
 
 def settings(step: ClusterStep | ImageStep) -> dict[str, Any]:
-    """The step's settings, as JSON holds them and its script reads them."""
+    """The step's settings as JSON for its script."""
     return asdict(step)
