@@ -32,7 +32,7 @@ from lab.topology.routing import own_addresses
 # Numbers of linux/netfilter/nfnetlink_conntrack.h.
 _NETFILTER = 12
 _GET, _DELETE = 0x101, 0x102
-"""Of the subsystem ctnetlink (1)."""
+"""Message types: subsystem ctnetlink (1) in the upper byte."""
 _FAMILY = struct.pack("=BBH", socket.AF_INET, 0, 0)
 _ORIGINAL, _REPLY = 1, 2
 _IP, _TRANSPORT = 1, 2
@@ -50,11 +50,11 @@ class UdpConnection:
     asked: UdpEnd
     answers: UdpEnd
     original: bytes
-    """Its first direction, as the kernel writes it: by that it is known."""
+    """The original direction's tuple in the kernel's encoding; identifies the connection."""
 
 
 def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpConnection], bool]:
-    """Which connections the machine leads to backends that are not there any more. Pure."""
+    """Return a predicate for connections to backends that no longer exist. Pure."""
     served = dict(_served(machine, translation))
 
     def stale(flow: UdpConnection) -> bool:
@@ -67,7 +67,7 @@ def is_stale(machine: MachineIntent, translation: Translation) -> Callable[[UdpC
 def _served(
     machine: MachineIntent, translation: Translation
 ) -> Iterator[tuple[UdpEnd, frozenset[UdpEnd]]]:
-    """Addresses and ports of Services over UDP, and all backends, whatever the policies."""
+    """Each UDP Service's address and port with all its backends, whatever its traffic policies."""
     own = own_addresses(machine)
     for service in translation.services:
         for port in service.ports:
@@ -80,17 +80,17 @@ def _served(
 
 
 def forget_stale(machines: Iterable[MachineIntent]) -> None:
-    """Inside the holder: forget them on every machine that translates."""
+    """Inside the holder: delete stale connections on every machine with Service translation."""
     for machine in machines:
         if machine.translation:
             namespaces.enter(machine.name)
             with Socket(machine.name, _NETFILTER) as channel:
-                # None in a lab that is new, and what is served is a long list.
+                # A new lab has no connections; skip building the long list of Services.
                 if flows := list(_flows(channel)):
                     stale = is_stale(machine, machine.translation)
                     for flow in filter(stale, flows):
                         body = _FAMILY + attribute(_ORIGINAL | 0x8000, flow.original)
-                        channel.request(_DELETE, body)  # an error means that it is already gone
+                        channel.request(_DELETE, body)  # an error means it is already gone
 
 
 def _flows(channel: Socket) -> Iterator[UdpConnection]:
@@ -98,18 +98,18 @@ def _flows(channel: Socket) -> Iterator[UdpConnection]:
     with suppress(OSError):  # a kernel without ctnetlink
         bodies = channel.dump(_GET, _FAMILY)
     for body in bodies:
-        with suppress(KeyError):  # of another protocol: it has no ports
+        with suppress(KeyError):  # other protocols have no ports
             if flow := read_connection(body[len(_FAMILY) :]):
                 yield flow
 
 
 def read_connection(body: bytes) -> UdpConnection | None:
-    """One connection; None where it is not UDP. Pure.
+    """Parse a conntrack entry; None if it is not UDP. Pure.
 
     Raises
     ------
     KeyError
-        If it has no addresses or ports of IPv4.
+        If it has no IPv4 addresses or ports.
 
     """
     parts = attributes(body)
@@ -130,15 +130,15 @@ def _tuple(body: bytes) -> tuple[int, UdpEnd, UdpEnd]:
 
 
 _FORM = "1"
-"""Changes when the steps do something else for the same inputs."""
+"""Increment when the steps do something different for the same inputs."""
 _SECONDS = 60.0
 _SECONDS_EACH = 0.1
-"""On top, for each namespace; measured on 2 cores: 2 ms of network and 3 ms of services."""
+"""Added per namespace; measured on 2 cores: 2 ms for the network and 3 ms for services."""
 
 
 @dataclass(frozen=True)
 class NetnsBringUp:
-    """One lab's way up; ``intent`` is what its machines can really have."""
+    """Bring-up of one lab; ``intent`` contains only what namespaces can provide."""
 
     lab: LabHandle
     intent: Intent
@@ -147,7 +147,7 @@ class NetnsBringUp:
     def steps(self) -> tuple[Step, ...]:
         """In order: ``holder``, ``network``, ``services``, ``responder``, ``daemons``, ``ready``.
 
-        ``daemons`` only where the intent has any.
+        ``daemons`` is omitted if the intent has none.
         """
         token = self.lab.token
         return (

@@ -1,7 +1,8 @@
-"""Packets taken down at devices of many namespaces, by one process with a socket at each.
+"""Packet capture on devices in many namespaces, by one process with one socket per device.
 
-Runs inside a lab's holder. A packet socket stays at its device in whatever namespace, sees what
-comes in before any rule and what goes out after all of them, and is gone with its process.
+Runs inside a lab's holder. A packet socket stays bound to its device after the process changes
+namespace, sees incoming packets before any rule and outgoing packets after all rules, and closes
+with its process.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ _TIMESTAMPS = 35
 """SO_TIMESTAMPNS of asm-generic/socket.h; also the kind of the control message."""
 _TIMESPEC = struct.Struct("@ll")
 _FORCE_BUFFER = 33
-"""SO_RCVBUFFORCE of asm-generic/socket.h: beyond net.core.rmem_max, for who administers the
-whole machine; anybody else's buffer is as long as that allows."""
+"""SO_RCVBUFFORCE of asm-generic/socket.h: exceeds net.core.rmem_max; needs CAP_NET_ADMIN in the
+initial user namespace. Without it the buffer is limited by net.core.rmem_max."""
 _SOL_PACKET, _STATISTICS = 263, 6
 _COUNTS = struct.Struct("=II")
-"""tpacket_stats: packets and, among them, those dropped."""
+"""tpacket_stats: all packets, and how many of them were dropped."""
 _OUTGOING, _OTHER_HOST = 4, 3
-"""Kinds of packets, of linux/if_packet.h."""
+"""Packet types of linux/if_packet.h."""
 _QUIET_SECONDS = 0.05
 _LINGER_SECONDS = 0.5
-"""After the probe, wait for packets under way: until it is quiet, or at most this long."""
+"""After the probe, wait for packets in flight: until none arrives for ``_QUIET_SECONDS``, or at
+most this long."""
 
 READY = "ready"
-"""Told once every socket is open."""
+"""Sent once every socket is open."""
 
 
 @dataclass(slots=True)
@@ -65,21 +67,21 @@ def take_packets(
     tell: Callable[[str], None],
     stop: int,
 ) -> list[Taken]:
-    """Take down all that passes the taps until something can be read from ``stop``.
+    """Capture all packets at the taps until ``stop`` becomes readable.
 
     Parameters
     ----------
     enter
-        Puts the calling thread into the network namespace of the pod or machine of that name.
-        The thread is left in the last one.
+        Moves the calling thread into the network namespace of the named pod or machine. The
+        thread stays in the last one.
     taps
         Where to listen.
     limit
-        Bytes kept of each tap.
+        Bytes kept per tap.
     tell
         Called with ``READY`` once every tap is open.
     stop
-        The descriptor of a pipe's reading end.
+        File descriptor of a pipe's read end.
 
     """
     buffer = bytearray(SNAP_BYTES)
@@ -127,7 +129,7 @@ def _open(listener: _Listener, enter: Callable[[str], None]) -> None:
 
 
 def _lengthen(sock: socket.socket, limit: int) -> None:
-    """Have the kernel hold so many bytes for a reader that is late."""
+    """Set the receive buffer to ``limit`` bytes, so that a slow reader loses nothing."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _FORCE_BUFFER, limit)
     except PermissionError:
@@ -169,7 +171,7 @@ def _next_packet(sock: socket.socket, buffer: bytearray) -> _Received | None:
     except OSError as error:
         if error.errno != errno.ENETDOWN:
             raise
-        return None  # reported once when a device is or goes down; it may come up again
+        return None  # reported once per device that is or goes down; it may come up again
 
 
 def _moment(extra: list[tuple[int, int, bytes]]) -> int:
@@ -187,7 +189,7 @@ def _direction(kind: int) -> Direction:
 
 
 class Stop:
-    """A pipe that tells a listening child to end: made before the child is."""
+    """A pipe that signals a capturing child to stop; create it before the fork."""
 
     def __enter__(self) -> Self:
         self.reader, self._writer = os.pipe()
@@ -198,10 +200,10 @@ class Stop:
         os.close(self._writer)
 
     def after(self, work: Callable[[], None]) -> None:
-        """Do the work, and tell the child to end."""
+        """Do the work, then signal the child to stop."""
         work()
         self.now()
 
     def now(self) -> None:
-        """Tell the child to end."""
+        """Signal the child to stop."""
         os.write(self._writer, b".")

@@ -1,4 +1,4 @@
-"""The lab's own switches: one bridge a segment in the fabric, or one a hypervisor. Pure."""
+"""Intent to netlink operations, one list per namespace. Pure."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ from lab.topology.machines import ROUTED_MAC
 LOOPBACK = "lo"
 LOOPBACK_INDEX = 1
 _NAME_LENGTH = 15
-"""IFNAMSIZ of linux/if.h less its closing zero."""
+"""IFNAMSIZ of linux/if.h minus the terminating zero."""
 
 NO_IPV6 = (
     SysctlSet("net/ipv6/conf/all/disable_ipv6", "1", optional=True),
     SysctlSet("net/ipv6/conf/default/disable_ipv6", "1", optional=True),
 )
 UNFILTERED = SysctlSet("net/bridge/bridge-nf-call-iptables", "0", optional=True)
-"""Packets that cross a switch are not its machine's own."""
+"""Packets that cross a switch bypass its machine's IP rules."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """One namespace's operations while they are being written."""
+    """The operations of one namespace under construction."""
 
     namespace: str
     indexes: dict[str, int] = field(default_factory=lambda: {LOOPBACK: LOOPBACK_INDEX})
     operations: list[Operation] = field(default_factory=list)
 
     def has(self, device: str, index: int) -> None:
-        """Note a device that the namespace comes to have."""
+        """Register a device that the operations create in the namespace."""
         if device in self.indexes or len(device) > _NAME_LENGTH:
             raise UsageError(
                 f"compiling namespace '{self.namespace}'",
@@ -74,12 +74,12 @@ class Draft:
 
 
 def port_mac(index: int) -> str:
-    """The MAC of a bridge port or fabric bridge: local, and the same in every run."""
+    """The MAC of a bridge port or fabric bridge: locally administered, the same in every run."""
     return ":".join(f"{byte:02x}" for byte in (0x0E, 0, *index.to_bytes(4)))
 
 
 def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) -> None:
-    """The fabric: a bridge for each segment that is one piece, and the cards plugged into it."""
+    """The fabric: one bridge per segment that is not split over hypervisors, and its ports."""
     fabric = drafts[FABRIC]
     fabric.operations += [*NO_IPV6, UNFILTERED, LinkUp(LOOPBACK)]
     cards = [
@@ -111,7 +111,7 @@ def draft_hypervisor(
     drafts: dict[str, Draft],
     indexes: count[int],
 ) -> None:
-    """A hypervisor's piece of a segment: its bridge, the tunnel to the others, and the ports."""
+    """A hypervisor's part of a segment: bridge, tunnel to the other hypervisors, and ports."""
     switch = machine.switch
     if switch is None:
         return
@@ -143,17 +143,18 @@ _STRAIGHT = tuple(
 )
 """No redirects, and no reverse-path filter: a new namespace copies the host's settings."""
 _STRAIGHT_HERE = tuple(SysctlSet(f"net/ipv4/conf/all/{key}", "0") for key in _STRAIGHT_KEYS)
-"""The same without a default for devices yet to come: ``all`` would overrule the devices' own."""
+"""The same for a shared namespace: no ``default``, so other software's devices are unaffected;
+``all`` would override the per-device settings."""
 _EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratemask", "0"),)
-"""No ICMP error is rate-limited: every refused probe must hear its refusal.
+"""Disable ICMP rate limits: every refused probe must receive its refusal.
 
-``icmp_ratelimit`` alone would leave the limit of all destinations together, fifty in a burst
-(Linux, Documentation/networking/ip-sysctl.rst: icmp_msgs_per_sec); the mask is asked before both.
+``icmp_ratelimit`` alone would leave the global limit, bursts of fifty (Linux,
+Documentation/networking/ip-sysctl.rst: icmp_msgs_per_sec); the mask is checked before both.
 """
 
 
 def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
-    """Every namespace with its operations, in the order in which they must be done.
+    """Every namespace with its operations, in the order in which to apply them.
 
     Raises
     ------
@@ -179,23 +180,23 @@ def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
 def compile_machine(
     machine: MachineIntent, cards: Mapping[str, int], first_index: int
 ) -> tuple[NamespaceOperations, ...]:
-    """One machine and its pods, in the order in which they must be done.
+    """One machine and its pods, in the order in which to apply them.
 
-    Others live in the machine's namespace too: what is not the lab's is left as it is.
+    The machine's namespace is shared with other software, whose objects are not changed.
 
     Parameters
     ----------
     machine
-        Its interfaces are there already, without addresses.
+        Its interfaces already exist, without addresses.
     cards
-        The interfaces' names, and their indexes.
+        Interface indexes by name.
     first_index
-        The first interface index for what is made; it and those above it are free.
+        The first index for new interfaces; it and all above it must be free.
 
     Raises
     ------
     UsageError
-        As :func:`compile`.
+        As :func:`compile_intent`.
 
     """
     drafts = {name: Draft(name) for name in (machine.name, *(pod.name for pod in machine.pods))}
@@ -211,7 +212,7 @@ def compile_machine(
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """The differences between a namespace of the lab's own and a shared one."""
+    """How a namespace that only the lab uses differs from a shared one."""
 
     settings: Callable[[MachineIntent], Iterable[SysctlSet]]
     device_settings: Callable[[str], Iterable[SysctlSet]]
@@ -268,14 +269,14 @@ def _machine(
 
 
 def _tap(device: Interface | Bridge, draft: Draft, indexes: count[int]) -> None:
-    """A device of a virtual switch, which takes it over as it is once it runs."""
+    """Create a device for a virtual switch, which takes it over unchanged when it starts."""
     index = next(indexes)
     draft.has(device.name, index)
     draft.operations += [TapAdd(device.name, index, device.mac), MtuSet(device.name, device.mtu)]
 
 
 def _whole_packets(intent: Intent, drafts: dict[str, Draft]) -> None:
-    """Whoever sends into a virtual switch writes his own checksums."""
+    """Turn off checksum offload for senders into a virtual switch."""
     for machine in intent.machines:
         draft = drafts[machine.name]
         draft.operations += [ChecksumOff(one.name) for one in machine.interfaces if not one.card]
@@ -293,7 +294,7 @@ def _shared_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
 
 
 def _forwarding(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    """To be set first: writing it resets the redirect settings."""
+    """Must come first: writing ip_forward resets the redirect settings."""
     return (SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0"),)
 
 
@@ -305,12 +306,12 @@ def _filtered(machine: MachineIntent) -> tuple[SysctlSet, ...]:
 
 
 def _by_default(_: str) -> tuple[SysctlSet, ...]:
-    """A device of the lab's own namespace takes the settings that are the default there."""
+    """None: devices in a namespace that only the lab uses get the defaults set there."""
     return ()
 
 
 def _by_device(device: str) -> tuple[SysctlSet, ...]:
-    """Strangers' devices keep their settings, so each of the lab's is given its own."""
+    """Settings for each device of the lab; other software's devices keep theirs."""
     if device == LOOPBACK:
         return ()
     return (
@@ -335,7 +336,7 @@ def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: c
 
 
 def _tables(machine: MachineIntent, route_type: type[RouteSet | RouteAdd]) -> list[Operation]:
-    """Static routes (those on the link first), neighbours, forwarding entries and proxies."""
+    """Static routes (on-link ones first), neighbours, forwarding entries and proxies."""
     static = (route for route in machine.routes if route.by is None)
     routes = sorted(static, key=lambda route: route.via is not None)
     operations: list[Operation] = [

@@ -1,7 +1,7 @@
-"""A lab's daemons: started inside the holder, waited for, and looked at.
+"""A lab's daemons: start them inside the holder, wait until they are ready, check that they run.
 
-A file in the holder's /run has their process ids, which the outside reads through
-/proc. They have no keeper: one that ends is found missing by whoever looks next.
+A file in the holder's /run lists their process ids; commands outside read it through /proc.
+Nothing supervises the daemons: the next check finds one that has exited.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RECORD = "/run/daemons.jsonl"
 _LAST_LINES = 5
 _TAIL_BYTES = 4096
 _BELOW = "\n    "
-"""Before each of several lines that an error shows."""
+"""Prefix of each line in an error that shows several lines."""
 _COMMAND_SECONDS = 30.0
 _LOOK_SECONDS = 0.02
 _END_SECONDS = 5.0
@@ -41,7 +41,7 @@ _END_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunningDaemon:
-    """A daemon that was started, by its process as the holder numbers it."""
+    """A daemon that was started; ``pid`` is its process id in the holder's pid namespace."""
 
     machine: str
     name: str
@@ -65,7 +65,7 @@ class _Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """The last look at a daemon that is waited for; its ``repr`` is for the error."""
+    """The latest state of a daemon that is not ready yet; the error shows its ``repr``."""
 
     ready: bool
     text: str
@@ -75,20 +75,20 @@ class _Sight:
 
 
 def list_daemons(intent: Intent) -> tuple[_Placed, ...]:
-    """Every daemon on its machine, in the order in which they are started. Pure."""
+    """Every daemon with its machine, in start order. Pure."""
     every = (_Placed(one.name, daemon) for one in intent.machines for daemon in one.daemons)
     return tuple(sorted(every, key=lambda one: one.daemon.stage))
 
 
 def start_daemons(intent: Intent, deadline: Deadline) -> None:
-    """Start every daemon, inside the holder, and wait until each is ready; older ones end first.
+    """Inside the holder: kill the old daemons, start every daemon and wait until it is ready.
 
     Raises
     ------
     DeadlineError
-        When one is not ready in time, with what was last seen of it.
+        When a daemon is not ready in time; shows its last state.
     BrokenError
-        When one ended instead, or a command of one failed; with the last of what it wrote.
+        When a daemon exited or one of its commands failed; shows the end of its output.
 
     """
     _end_older()
@@ -105,7 +105,7 @@ def start_daemons(intent: Intent, deadline: Deadline) -> None:
 
 
 class _Alive:
-    """The daemons that were started, which must all be there whatever is waited for."""
+    """The daemons started so far; every wait checks that they all still run."""
 
     def __init__(self) -> None:
         self._started: list[tuple[_Placed, subprocess.Popen[bytes]]] = []
@@ -134,7 +134,7 @@ def _begin(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     since = start_time(process.pid)
     if since is not None:
         running = RunningDaemon(one.machine, one.daemon.name, process.pid, since)
-        with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  one line more
+        with open(_RECORD, "a", encoding="utf-8") as record:  # noqa: PTH123  appends a line
             record.write(json.dumps(asdict(running)) + "\n")
     alive.add(one, process)
 
@@ -161,7 +161,7 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
 
 
 def _settle(one: _Placed) -> None:
-    """In the daemon's process: be on its machine, in its directory."""
+    """In the daemon's process: enter its machine's namespaces and its directory."""
     isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
     namespaces.enter_machine(one.machine, pod=False)
     os.chdir(one.daemon.directory)
@@ -184,7 +184,7 @@ def _run_all(
 def _run(
     one: _Placed, command: Sequence[str], alive: _Alive, deadline: Deadline
 ) -> tuple[int, str]:
-    """Exit code and output of a command; of one that took too long, 124 as of ``timeout``."""
+    """Exit code and output of a command; 124, as from ``timeout``, if it took too long."""
     doing = f"running '{' '.join(command)}' for {one.words()}"
     with os.fdopen(os.memfd_create("output"), "w+b") as output:
         process = _spawn(one, command, output.fileno())
@@ -197,7 +197,7 @@ def _run(
 def _exit_code(
     process: subprocess.Popen[Any], doing: str, require: Callable[[], None], deadline: Deadline
 ) -> int | None:
-    """None of one that took too long and was killed; ``require`` raises when a daemon has ended."""
+    """Exit code; None if it took too long and was killed. ``require`` raises if a daemon exited."""
 
     def look() -> int | None:
         code = process.poll()
@@ -233,7 +233,7 @@ def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
 
 
 def tail(log: Path) -> str:
-    """The last lines of a log, in words where there are none."""
+    """The last lines of a log, or a phrase saying that it is empty or unreadable."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
@@ -248,7 +248,7 @@ def _last(text: str) -> str:
 
 
 def _end_older() -> None:
-    """Kill what an earlier start has left, with all it started, and forget its files."""
+    """Kill the process groups of an earlier start and delete its files."""
     older = tuple(_recorded(""))
     for one in older:
         if start_time(one.pid) == one.started:
@@ -281,7 +281,7 @@ def _recorded(root: str) -> Iterator[RunningDaemon]:
 
 
 def find_ailment(holder: int, intent: Intent) -> str:
-    """Find what is wrong with the lab of that holder process; empty if nothing is."""
+    """Describe what is wrong with the lab whose holder is process ``holder``; empty if healthy."""
     if _shut(holder):
         return (
             f"its holder, process {holder}, cannot be looked into from this user namespace, only "
@@ -308,12 +308,12 @@ def _shut(holder: int) -> bool:
 
 
 def require_daemons(intent: Intent, doing: str) -> None:
-    """From inside the holder: see that every daemon runs.
+    """Inside the holder: check that every daemon runs.
 
     Raises
     ------
     BrokenError
-        Naming the one that has ended, with the last of its log.
+        If a daemon has exited; names it and shows the end of its log.
 
     """
     ended = _ended("", intent)
@@ -347,7 +347,7 @@ def _stopped(one: RunningDaemon) -> str:
 
 
 def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
-    """From outside: path and content of every daemon's configuration and log. Never raises."""
+    """Outside the holder: path and content of every daemon's files and log. Never raises."""
     for one in list_daemons(intent):
         for name in (*(file.name for file in one.daemon.files), LOG):
             yield _file(holder, one, name)
@@ -356,7 +356,7 @@ def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:
 def daemon_logs(
     holder: int, intent: Intent, machines: Collection[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """From outside: the same of the logs alone, on those machines."""
+    """Outside the holder: path and content of the logs of daemons on ``machines``."""
     for one in list_daemons(intent):
         if one.machine in machines:
             yield _file(holder, one, LOG)
@@ -382,18 +382,18 @@ def wait_for_logical_network(
     Parameters
     ----------
     network
-        The lab's.
+        The lab's logical network.
     deadline
-        For all of it.
+        For the whole wait.
     require
-        Raises when a daemon has ended; called while something is waited for.
+        Called while waiting; raises if a daemon has exited.
 
     Raises
     ------
     DeadlineError
-        With the chassis and ports that are missing.
+        Lists the missing chassis and ports.
     BrokenError
-        When a database does not answer, or what ``require`` raises.
+        When a database does not answer, or whatever ``require`` raises.
 
     """
     ask = _Asking(network, require)
@@ -447,7 +447,7 @@ def _rows(ask: _Asking, tool: str, table: str, columns: str) -> Iterator[dict[st
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Asks OVN's databases, and leaves a tool that waits for a daemon which has ended."""
+    """Queries OVN's databases; gives up when a daemon the tool waits for has exited."""
 
     network: LogicalNetwork
     require: Callable[[], None]

@@ -1,7 +1,7 @@
-"""The requests of probes and how their answers are read. No sockets.
+"""Build probe requests and parse their answers. No sockets.
 
 Four dialects: the lab's own responder, ``netexec`` of Kubernetes' agnhost image, kube-proxy's
-health check of a Service, and a TLS handshake that asks for the server's certificate.
+health check of a Service, and a TLS handshake that obtains the server's certificate.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import ssl
 
 _SMALL_DATAGRAM = 64
-"""Bytes of payload: more than the header, and small enough for any path."""
-FILLING: Final = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed pattern without repetition
+"""Payload bytes: longer than the header, short enough for any path."""
+FILLING: Final = random.Random(4_096).randbytes(protocol.DATAGRAM_LIMIT + LARGE_TCP_BYTES)  # noqa: S311  a fixed, non-repeating pattern
 
 Answer = tuple[str, str]
-"""The name of the endpoint, and the client (address and port) that it saw."""
+"""The endpoint's name, and the client address and port that it saw."""
 
 
 class WebTalk(Protocol):
@@ -42,11 +42,11 @@ class WebTalk(Protocol):
     """The bytes that must come back; empty if nothing is echoed."""
 
     def read(self, received: bytes | bytearray) -> protocol.Reply | None:
-        """The whole answer; None while it is incomplete. WireError if it never can be one."""
+        """The whole answer; None while incomplete. WireError if it cannot become an answer."""
 
 
 class Datagram:
-    """One datagram of an exchange, and what became of it."""
+    """One datagram of an exchange, with its result."""
 
     __slots__ = ("data", "detail", "fragments", "status", "title")
 
@@ -54,9 +54,9 @@ class Datagram:
         self.title = title
         self.data = data
         self.fragments = fragments
-        """True if it is sent without DF."""
+        """True to send it without DF."""
         self.status: ProbeStatus | None = None
-        """None while neither an answer nor a failure has come."""
+        """None until there is an answer or a failure."""
         self.detail = ""
 
 
@@ -64,17 +64,17 @@ class DatagramTalk(Protocol):
     """One exchange over one UDP socket."""
 
     rounds: tuple[tuple[Datagram, ...], ...]
-    """A round is sent when all of the one before is answered."""
+    """Each round is sent once the previous one is fully answered."""
 
     def hear(self, reply: bytes) -> Answer | None:
-        """Take a reply and note what it answers; who answered, once that is known.
+        """Match a reply to its datagram; return the answer once the endpoint is known.
 
-        WireError if it answers nothing, or where a small one is damaged.
+        WireError if the reply matches no datagram, or answers a small one and is damaged.
         """
 
 
 class LabWeb:
-    """HTTP as :mod:`lab.providers.netns.protocol` has it."""
+    """HTTP as defined in :mod:`lab.providers.netns.protocol`."""
 
     def __init__(self, probe: Probe) -> None:
         self.body = b""
@@ -85,16 +85,16 @@ class LabWeb:
             self.request = protocol.get_request(probe.address, probe.port)
 
     def read(self, received: bytes | bytearray) -> protocol.Reply | None:
-        """Read the one answer."""
+        """Parse the answer."""
         return protocol.read_reply(received)
 
 
 class LabDatagrams:
-    """Echo as :mod:`lab.providers.netns.protocol` has it: one datagram, or one and the large two.
+    """Echo as defined in :mod:`lab.providers.netns.protocol`: one small, perhaps two large ones.
 
-    The first is waited for before the others are sent: of two first packets at once, a Service
-    may give each to another backend, and a load balancer that takes fragments as they come
-    (OVN's in user space) can give the first packet of a connection alone to a backend.
+    The small datagram must be answered before the others are sent: a Service may send two
+    simultaneous first packets to different backends, and a load balancer that does not reassemble
+    fragments (OVN's in user space) may send only the first packet of a connection to a backend.
     """
 
     def __init__(self, probe: Probe) -> None:
@@ -106,7 +106,7 @@ class LabDatagrams:
         self._by_nonce = {nonce + place: one for place, one in enumerate(made)}
 
     def hear(self, reply: bytes) -> Answer | None:
-        """Take a reply; every one says who answered."""
+        """Match a reply to its datagram; every reply names its endpoint."""
         nonce = protocol.nonce_of(reply)
         datagram = self._by_nonce.get(-1 if nonce is None else nonce)
         if datagram is None:
@@ -123,12 +123,12 @@ class LabDatagrams:
 
 
 def whole_and_fragmented(mtu: int) -> tuple[int, int]:
-    """Payload bytes of a datagram as long as the path's MTU, and of one twice as long.
+    """Payload bytes of a datagram that fills the path MTU, and of one twice as long.
 
     Raises
     ------
     CannotProbeError
-        If no datagram with its header is that long.
+        If a datagram with the lab's header cannot have that length.
 
     """
     whole = mtu - protocol.IP_UDP_BYTES
@@ -138,7 +138,7 @@ def whole_and_fragmented(mtu: int) -> tuple[int, int]:
 
 
 def titles(whole: int, fragmented: int) -> tuple[str, str]:
-    """Names for the two, by the length of their packets."""
+    """Titles of the two datagrams, with the length of their packets."""
     return (
         f"{whole + protocol.IP_UDP_BYTES} bytes with DF",
         f"{fragmented + protocol.IP_UDP_BYTES} bytes in fragments",
@@ -169,27 +169,27 @@ def _low(key: int) -> int:
 
 
 BUFFER_BYTES = 2_048
-"""The longest datagram that netexec reads."""
+"""The longest datagram that netexec reads, in bytes."""
 
 _TEXT = FILLING.hex().encode()
-"""Nothing that a form, lower case or stripping would change."""
+"""Unchanged by form encoding, lower-casing and stripping."""
 _CLIENT = re.compile(rb"\d+\.\d+\.\d+\.\d+:\d+")
 _ECHO = b"echo "
 _OK = 200
 
 
 def netexec_echo(number: int) -> bytes:
-    """A datagram whose answer is the number."""
+    """A datagram that netexec answers with ``number``."""
     return _ECHO + b"%d" % number
 
 
 def netexec_number(answer: bytes) -> int | None:
-    """The number that came back; None if the answer is to another datagram."""
+    """The number in an answer; None if it answers another datagram."""
     return int(answer) if answer.isdigit() else None
 
 
 class NetexecWeb:
-    """On one connection: the echo of a large probe, who answers, and whom it sees."""
+    """One connection: the echo of a large probe, the endpoint's name, the client it sees."""
 
     def __init__(self, probe: Probe) -> None:
         self.body = b""
@@ -204,7 +204,7 @@ class NetexecWeb:
             self.request = head + b"Content-Length: %d\r\n\r\n" % len(form) + form + self.request
 
     def read(self, received: bytes | bytearray) -> Reply | None:
-        """Read two answers, or three, as one."""
+        """Combine the two or three answers into one reply."""
         answers = read_answers(bytes(received), 3 if self.body else 2)
         if answers is None:
             return None
@@ -214,10 +214,10 @@ class NetexecWeb:
 
 
 class NetexecDatagrams:
-    """On one socket: who answers, and then whom it sees, with the two echoes of a large probe.
+    """One socket: the endpoint's name, then the client it sees and the echoes of a large probe.
 
-    The first is waited for before the others are sent: of two first packets at once, a Service
-    may give each to another backend, and the kernel then loses one.
+    The first datagram must be answered before the others are sent: a Service may send two
+    simultaneous first packets to different backends, and the kernel then loses one.
     """
 
     def __init__(self, probe: Probe) -> None:
@@ -231,7 +231,7 @@ class NetexecDatagrams:
         self._endpoint = ""
 
     def hear(self, reply: bytes) -> Answer | None:
-        """Take a reply: an echo, an address with its port, or else a name."""
+        """Match a reply: an echo, a client address with port, or else the endpoint's name."""
         for expected, datagram in self._echoes.items():
             if reply[:_NONCE] == expected[:_NONCE]:
                 _check(datagram, expected, reply)
@@ -250,7 +250,7 @@ _NONCE = 16
 
 
 def _echoes(mtu: int) -> dict[bytes, Datagram]:
-    """The two echoes by what must come back; one alone where two would be of one length."""
+    """The echo datagrams by expected reply; only one if both would have the same length."""
     whole, fragmented = (min(size, BUFFER_BYTES) for size in whole_and_fragmented(mtu))
     nonce = random.getrandbits(62)
     found: dict[bytes, Datagram] = {}
@@ -275,7 +275,7 @@ def _check(datagram: Datagram, expected: bytes, reply: bytes) -> None:
 
 
 def _word(text: bytes) -> str:
-    """A name or an address, whatever else it might hold left out."""
+    """A name or an address, stripped, in lower case, at most 253 characters."""
     return text.decode("latin-1").strip().lower()[:253]
 
 
@@ -283,7 +283,7 @@ _UNAVAILABLE = 503
 
 
 class HealthWeb:
-    """One question, as a load balancer asks it."""
+    """One health check, as a load balancer sends it."""
 
     def __init__(self, address: str, port: int) -> None:
         self.body = b""
@@ -291,7 +291,7 @@ class HealthWeb:
         self.request = head.format(address, port).encode()
 
     def read(self, received: bytes | bytearray) -> Reply | None:
-        """The whole answer; None while it is incomplete."""
+        """The whole answer; None while incomplete."""
         answers = read_answers(bytes(received), 1)
         if answers is None:
             return None
@@ -305,7 +305,7 @@ def health_backends(reply: Reply) -> str:
     Raises
     ------
     WireError
-        If it does not, or its status says otherwise.
+        If the reply has no number, or its status contradicts it.
 
     """
     try:
@@ -321,12 +321,12 @@ FINGERPRINT = "sha256:"
 
 
 def fingerprint(certificate: bytes) -> str:
-    """The fingerprint of a certificate (DER): ``sha256:`` and 64 hexadecimal digits."""
+    """The fingerprint of a DER certificate: ``sha256:`` and 64 hexadecimal digits."""
     return f"{FINGERPRINT}{hashlib.sha256(certificate).hexdigest()}"
 
 
 class Handshake:
-    """One handshake. It verifies nothing: whose the certificate is, the caller looks up."""
+    """One TLS handshake. It does not verify the certificate; the caller identifies its owner."""
 
     def __init__(self) -> None:
         import ssl  # noqa: PLC0415  few probes need it
@@ -337,12 +337,12 @@ class Handshake:
         """The client's first message."""
 
     def read(self, received: bytes) -> tuple[str | None, bytes]:
-        """Take what came next: the certificate's fingerprint at the end, and what to send now.
+        """Process received bytes: the certificate's fingerprint once done, and the bytes to send.
 
         Raises
         ------
         WireError
-            If it never can become a handshake.
+            If the handshake fails.
 
         """
         import ssl  # noqa: PLC0415  few probes need it
@@ -354,7 +354,7 @@ class Handshake:
             return None, self._to.read()
         except ssl.SSLError as error:
             raise WireError(f"TLS handshake failed: {error.reason or error}") from None
-        # only anonymous cipher suites, which no context of Python's offers, have none
+        # only anonymous cipher suites lack a certificate, and Python's contexts offer none
         certificate = self._tls.getpeercert(binary_form=True)
         assert certificate is not None
         return fingerprint(certificate), self._to.read()

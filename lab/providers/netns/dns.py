@@ -1,6 +1,6 @@
-"""DNS of prober and responder: messages (RFC 1035), resolver files, and forwarding.
+"""DNS for prober and responder: messages (RFC 1035), resolver files, and forwarding.
 
-As much of DNS as a lab needs: questions for IPv4 addresses. Standard library only.
+Only what a lab needs: queries for IPv4 addresses. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lab.providers.netns.protocol import WireError
 
 _ANSWER_SECONDS = 5
-"""Time to live of an answer; what CoreDNS gives for cluster names."""
+"""Time to live of an answer; CoreDNS uses the same for cluster names."""
 _HEADER = struct.Struct("!6H")
 _QUESTION_TAIL = struct.Struct("!HH")
 _RECORD = struct.Struct("!HHIH")
@@ -29,11 +29,11 @@ _TO_QUESTION = struct.pack("!H", _POINTER << 8 | _HEADER.size)
 """A pointer to the name after the header."""
 
 Labels = tuple[bytes, ...]
-"""A domain name in lower case, label by label, without the root's empty one."""
+"""The labels of a domain name in lower case, without the root's empty label."""
 
 
 def make_question(name: str, number: int) -> bytes:
-    """A question for the IPv4 address of ``name``; ``number`` is its 16-bit id.
+    """A query for the IPv4 address of ``name``; ``number`` is its 16-bit id.
 
     Raises
     ------
@@ -46,14 +46,14 @@ def make_question(name: str, number: int) -> bytes:
 
 
 def read_answer(wire: bytes, name: str, number: int) -> str | None:
-    """The addresses in an answer, in their order with commas between.
+    """The addresses in an answer, sorted and separated by commas.
 
     None if the name has none (NXDOMAIN, or no A record).
 
     Raises
     ------
     WireError
-        If it answers another question, or the server could not answer.
+        If it answers another query, or the server returned an error.
 
     """
     try:
@@ -77,10 +77,10 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
 
 
 def answer_question(wire: bytes, records: Mapping[str, Sequence[str]]) -> bytes | None:
-    """Answer a question from ``records`` (lower-case name with its final dot -> IPv4 addresses).
+    """Answer a query from ``records`` (lower-case name with final dot -> IPv4 addresses).
 
-    NXDOMAIN for other names, no records for other types, NOTIMP for other than queries,
-    FORMERR for what cannot be read; None for what is not even a header, or is an answer.
+    NXDOMAIN for other names, no records for other types, NOTIMP for other opcodes,
+    FORMERR for a malformed query; None if ``wire`` is shorter than a header, or is an answer.
     """
     if len(wire) < _HEADER.size:
         return None
@@ -109,7 +109,7 @@ def _record(address: str) -> bytes:
 
 
 def asked_name(wire: bytes) -> str | None:
-    """The lower-case name of the one question in a query, with its final dot; None if none."""
+    """The lower-case name, with final dot, that a query asks for; None if it is not a query."""
     try:
         _, flags, asked, _, _, _ = _HEADER.unpack_from(wire)
         return None if flags & _RESPONSE else _text(_only_question(wire, asked)[0])
@@ -118,17 +118,17 @@ def asked_name(wire: bytes) -> str | None:
 
 
 def with_id(wire: bytes, number: int) -> bytes:
-    """The same message with another id."""
+    """The message with ``number`` as its id."""
     return number.to_bytes(2) + wire[2:]
 
 
 def message_id(wire: bytes) -> int:
-    """A message's id, which is its first two bytes."""
+    """A message's id: its first two bytes."""
     return int.from_bytes(wire[:2])
 
 
 def servfail(question: bytes) -> bytes:
-    """The answer to a question that nobody could be asked (SERVFAIL)."""
+    """A SERVFAIL answer, for when no server could be asked."""
     number, flags, _, _, _, _ = _HEADER.unpack_from(question)
     said = _RESPONSE | flags & (_OPCODE | _DESIRED) | _FAILURE
     return _HEADER.pack(number, said, 1, 0, 0, 0) + _only_question(question, 1)[2]
@@ -157,7 +157,7 @@ def _encoded(name: str) -> bytes:
 
 
 def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
-    """The name at a place, and the place behind it; pointers lead back only, and so end."""
+    """The name at offset ``at``, and the offset after it. Pointers only go back, so this ends."""
     found: list[bytes] = []
     behind = None
     while length := wire[at]:
@@ -181,7 +181,7 @@ def _labels(wire: bytes, at: int) -> tuple[Labels, int]:
 
 
 def _text(labels: Labels) -> str:
-    """The name with its final dot; a dot within a label is marked as such."""
+    """The name with its final dot; a dot within a label is escaped."""
     return "".join(label.replace(b".", b"\\.").decode("latin-1") + "." for label in labels)
 
 
@@ -199,7 +199,7 @@ def _addresses(wire: bytes, at: int, records: int) -> Iterator[bytes]:
 
 
 class ResolverFile(NamedTuple):
-    """The contents of a resolv.conf. Only the first of several name servers is asked."""
+    """The contents of a resolv.conf. Only the first name server is used."""
 
     server: str | None
     search: tuple[str, ...]
@@ -209,7 +209,7 @@ class ResolverFile(NamedTuple):
 def read_resolver(text: str) -> ResolverFile:
     """Read a resolv.conf: ``nameserver``, ``search`` (the last one counts), ``options ndots:N``.
 
-    Unknown lines are passed over and ``ndots`` is held to 0..15, as resolv.conf(5) has it.
+    Unknown lines are ignored and ``ndots`` is limited to 0..15, as in resolv.conf(5).
     """
     servers: list[str] = []
     search: tuple[str, ...] = ()
@@ -229,10 +229,10 @@ def read_resolver(text: str) -> ResolverFile:
 
 
 def candidates(name: str, resolver: ResolverFile) -> tuple[str, ...]:
-    """The names to ask for, in order, fully qualified with their final dot.
+    """The names to query, in order, fully qualified with a final dot.
 
-    A name with its final dot is asked as it is. One with at least ``ndots`` dots is asked
-    as it is first and with each search domain after; any other the other way round.
+    A name with a final dot is queried as it is. A name with at least ``ndots`` dots is queried
+    as it is first, then with each search domain; any other name last as it is.
     """
     if name.endswith("."):
         return (name,)
@@ -243,7 +243,7 @@ def candidates(name: str, resolver: ResolverFile) -> tuple[str, ...]:
 
 
 WAITING_LIMIT = 16_384
-"""Questions without an answer that are kept; a quarter of all ids. The oldest gives way."""
+"""Unanswered queries to keep, a quarter of all ids; beyond it the oldest is dropped."""
 _IDS = 1 << 16
 _LONGEST = 65_535
 
@@ -251,12 +251,12 @@ Then = Callable[[bytes], None]
 
 
 class Forwarder:
-    """The way to one other name server.
+    """Forwards queries to one other name server.
 
     Parameters
     ----------
     sock
-        A datagram socket that is connected to it and does not block.
+        A non-blocking datagram socket connected to that server.
 
     """
 
@@ -266,23 +266,23 @@ class Forwarder:
         self._next = 0
 
     def ask(self, question: bytes, then: Then) -> None:
-        """Pass a question on; ``then`` gets its answer, if one comes."""
+        """Forward a query; ``then`` receives the answer, if one arrives."""
         while len(self._waiting) >= WAITING_LIMIT:
             del self._waiting[next(iter(self._waiting))]
         while self._next in self._waiting:
             self._next = (self._next + 1) % _IDS
         number, self._next = self._next, (self._next + 1) % _IDS
         self._waiting[number] = question, then
-        with suppress(OSError):  # lost like any other packet; a refusal is heard of at the next
+        with suppress(OSError):  # lost like any other packet; hear() sees a refusal
             self.sock.send(with_id(question, number))
 
     def hear(self) -> None:
-        """Take what has come from the other server, and hand it on."""
+        """Receive an answer from the server and pass it to the caller waiting for it."""
         try:
             wire = self.sock.recv(_LONGEST)
         except BlockingIOError:
             return
-        except OSError:  # nobody listens there: fail all that wait
+        except OSError:  # nothing listens there: fail all waiting queries
             self._fail()
             return
         question, then = self._waiting.pop(message_id(wire), (b"", None))

@@ -1,11 +1,10 @@
-"""Holder processes as /proc shows them, and Python functions run inside one.
+"""Find holder processes in /proc, and run Python functions inside them.
 
-A function runs in a forked child, which has all that the caller has loaded, so a closure will do;
-only what it returns, raises or sends travels back, pickled, over a pipe. It dies with its caller,
-and at the deadline.
+A function runs in a forked child, so it may be a closure; only what it returns, raises or sends
+is pickled and sent back over a pipe. The child dies with its caller, and at the deadline.
 
-What a process says of itself is a claim: anybody can start one with any words. A process counts
-as a holder only if the kernel says that it is one; see :func:`list_holders`.
+A process's command line and environment prove nothing: anybody can start one with any arguments.
+A process counts as a holder only if /proc also confirms it; see :func:`list_holders`.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ from lab.providers.netns import isolation
 from lab.providers.netns.holder import MARKER, NODE_MARKER
 
 TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  the name of a variable
-"""A holder has its lab's token in its environment, which no other user can read."""
+"""Holds the lab's token in a holder's environment, which no other user can read."""
 
 _STATE, _STARTED = 0, 19
-"""Fields of /proc/PID/stat, counted after the name in brackets (proc(5): 3 and 22)."""
+"""Fields of /proc/PID/stat, counted from after the name in brackets (proc(5): 3 and 22)."""
 _PROGRAM = Path(__file__).with_name("holder.py")
 _INTERPRETERS = ("python", "pypy")
 
 
 @dataclass(frozen=True, slots=True)
 class HolderKind:
-    """One kind of holder: how it is started, and what a running one has of its own."""
+    """One kind of holder: the command that starts it, and the namespaces it must have."""
 
     marker: str
     namespaces: tuple[str, ...]
-    """As /proc/PID/ns calls them, besides the pid namespace."""
+    """Names in /proc/PID/ns of its own namespaces, besides the pid namespace."""
     program: Path = _PROGRAM
 
     def command(self, python: str, lab: str, directory: Path) -> list[str]:
-        """The command that starts one; the token goes into its environment."""
+        """The command that starts a holder; the token goes into its environment."""
         return [python, "-I", "-S", str(self.program), self.marker, lab, str(directory)]
 
     def claim(self, words: list[bytes]) -> tuple[str, str, Path] | None:
-        """The lab, token and directory that such a command names; None for any other command.
+        """Lab, token and directory from a holder's command line; None for any other command.
 
-        The token is empty but for a holder of an earlier version, which has it among its words.
+        The token is empty except for a holder of an earlier version, which has it as an argument.
         """
         if len(words) - len(self.command("", "", Path())) not in {0, 1}:
             return None
@@ -70,7 +69,7 @@ NODE_HOLDER = HolderKind(NODE_MARKER, ("mnt",))
 
 @dataclass(frozen=True, slots=True)
 class HolderProcess:
-    """One running holder. Lab, token and directory are what it says of itself."""
+    """One running holder. Lab, token and directory come from its command line and environment."""
 
     pid: int
     started: int
@@ -78,21 +77,21 @@ class HolderProcess:
     user: int
     lab: str
     token: str
-    """Empty for a hidden one."""
+    """Empty for a hidden holder."""
     directory: Path
 
     def gone(self) -> bool:
-        """True if it has ended; its whole pid namespace ends before it."""
+        """True if it has exited; by then its whole pid namespace has."""
         return start_time(self.pid) != self.started
 
     def age(self) -> float:
-        """Seconds since it started."""
+        """Age in seconds."""
         uptime = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
         return max(0.0, uptime - self.started / os.sysconf("SC_CLK_TCK"))
 
 
 def start_time(pid: int, proc: str = "/proc") -> int | None:
-    """When the process started, in clock ticks since boot; None if it is not running."""
+    """The process's start time in clock ticks since boot; None if it is not running."""
     fields = _fields(pid, proc)
     return None if fields is None or fields[_STATE] in "ZX" else int(fields[_STARTED])
 
@@ -118,20 +117,20 @@ def list_holders(
     hidden: bool = False,
     all_users: bool = False,
 ) -> tuple[HolderProcess, ...]:
-    """Every holder of the caller's, oldest first.
+    """The caller's holders, oldest first.
 
-    It runs the holder's program by a Python interpreter, with a token in its environment, is
-    process 1 of a pid namespace and has namespaces of its own.
+    A holder runs the holder program in a Python interpreter, has a token in its environment, is
+    process 1 of a pid namespace, and has its own namespaces.
 
     Parameters
     ----------
     starting
-        Also those that are just going into their namespaces.
+        Include holders that are still entering their namespaces.
     hidden
-        Also those that cannot be looked into, as the caller is in another user namespace. They
-        are known by their words alone, and have no token.
+        Include holders that cannot be inspected because the caller is in another user namespace.
+        They are recognised by their command line alone, and have no token.
     all_users
-        Also other users', which only root can see.
+        Include other users' holders; only root sees them.
 
     """
     found = _holders(kind, starting=starting, all_users=all_users)
@@ -145,9 +144,9 @@ def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[H
         if not name.isdigit():
             continue
         process = f"/proc/{name}"
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has exited meanwhile
             if not all_users and os.stat(process).st_uid != caller:  # noqa: PTH116  quick
-                continue  # nothing that another user's process says is even read
+                continue  # do not even read another user's command line
             claim = kind.claim(Path(process, "cmdline").read_bytes().split(b"\0")[:-1])
             if claim is None:
                 continue
@@ -171,7 +170,7 @@ def _status(process: str) -> Mapping[str, str]:
 
 
 def _runs_python(process: str) -> bool:
-    """True if its executable is an interpreter, perhaps one deleted by an upgrade."""
+    """True if its executable is a Python interpreter, even one deleted by an upgrade."""
     return Path(process, "exe").readlink().name.startswith(_INTERPRETERS)
 
 
@@ -196,22 +195,21 @@ def _token(process: str) -> str:
 
 T = TypeVar("T")
 Tell = Callable[[Any], None]
-"""Sends one value to the caller's ``heard`` while the function is still running."""
+"""Sends a value to the caller's ``heard`` while the function is still running."""
 
 _LENGTH = struct.Struct("=I")
 _STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 _AWAITED = frozenset({signal.SIGTERM, signal.SIGCHLD})
-"""What a process waits for that has forked the next: blocked before it forks, so that none is
-taken between a look and the wait."""
+"""Signals an intermediate process waits for; blocked before it forks, so that none is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class HolderEntry:
-    """The way into one holder: its process id as seen here, and when that process started."""
+    """Entry into one holder, identified by process id (as seen here) and start time."""
 
     pid: int
     started: int
-    """In clock ticks since boot; tells a process from a later one with the same id."""
+    """In clock ticks since boot; distinguishes it from a later process with the same id."""
 
     def call(
         self,
@@ -224,16 +222,16 @@ class HolderEntry:
     ) -> T:
         """Run ``function`` inside the holder's namespaces and return what it returns.
 
-        ``heard`` is called here with every value that the function tells. With ``apart``
-        the function runs as process 1 of a further pid, mount and UTS namespace: whatever
-        it starts ends with it.
+        ``heard`` is called in the caller with every value that the function sends. With ``apart``
+        the function runs as process 1 of new pid, mount and UTS namespaces: all processes
+        it starts end with it.
 
         Raises
         ------
         DeadlineError
-            When it has not returned in time; it has been killed.
+            When the function does not return in time; it is killed.
         BrokenError
-            When the holder is not there, or the child died.
+            When the holder does not exist, or the child died.
         Exception
             Whatever the function raises.
 
@@ -262,20 +260,20 @@ class HolderEntry:
         if foreign:
             os.setresgid(0, 0, 0)
             os.setresuid(0, 0, 0)
-        os.fchdir(root)  # setns alone would leave a chroot that the holder was started in
+        os.fchdir(root)  # setns alone does not enter a chroot that the holder was started in
         os.chroot(".")
         os.close(root)
 
 
 def call_isolated(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
-    """Run ``function`` as process 1 of a world of its own, like a holder's, and take it away.
+    """Run ``function`` as process 1 of new namespaces, like a holder's, which end with it.
 
     Raises
     ------
     OSError
-        When the kernel refuses the world; the file name is the refused call.
+        When the kernel refuses the namespaces; the file name is the refused call.
     DeadlineError
-        When it has not returned in time; it has been killed.
+        When the function does not return in time; it is killed.
     Exception
         Whatever the function raises.
 
@@ -301,7 +299,7 @@ def _call(
 ) -> T:
     reader, writer = os.pipe()
     caller = os.getpid()
-    # Stopped between fork and descent, the child would go on as a second caller.
+    # A signal between fork and _descend would make the child continue as a second caller.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     child = os.fork()
     if not child:
@@ -325,7 +323,7 @@ def _descend(
     writer: int,
     caller: int,
 ) -> NoReturn:
-    """In the child: go down stage by stage, a fork after each, and run the function."""
+    """In the child: run each stage followed by a fork, then the function."""
 
     def send(kind: str, value: Any) -> None:
         data = pickle.dumps((kind, value))
@@ -358,17 +356,17 @@ def _descend(
         with suppress(OSError):  # the caller may be gone
             send("failed", _portable(error))
     finally:
-        os._exit(0)  # whatever happens, never back into what the caller was doing
+        os._exit(0)  # never return into the caller's code
 
 
 def _reap(child: int) -> NoReturn:
-    """Wait for the child and end; when asked to end before, end the child first.
+    """Wait for the child and exit; on SIGTERM, kill the child first.
 
-    The child is never left for the machine's process 1 to reap: as a zombie inside the lab's pid
-    namespace it would hold up the end of the holder for as long as that process sleeps.
+    Never leave the child for the machine's process 1 to reap: as a zombie in the lab's pid
+    namespace it would delay the holder's exit until that process reaps it.
     """
     if signal.sigwait(_AWAITED) == signal.SIGTERM:
-        os.kill(child, signal.SIGKILL)  # if it has ended by itself, it is still our zombie
+        os.kill(child, signal.SIGKILL)  # if it has already exited, it is still our zombie
     os.waitpid(child, 0)
     os._exit(0)
 
