@@ -1,9 +1,9 @@
 """The exchanges of a probe, as generators that the prober's loop drives.
 
 A generator yields the epoll events it waits for on its current socket, and is resumed when
-they are there; when an exchange's time is up, ``Expired`` is thrown into it. It records what it
-learns in its ``InFlight``, and ends by returning or by an exception that ``describe_failure``
-turns into a status.
+they occur; when an exchange times out, ``Expired`` is thrown into it. It records its results in
+its ``InFlight``, and either returns or raises an exception that ``describe_failure`` turns into
+a status.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _STATUS: Mapping[int, ProbeStatus] = {
     errno.EACCES: "no-route",  # a 'prohibit' route
     errno.EINVAL: "no-route",  # a 'blackhole' route
     errno.ETIMEDOUT: "timeout",
-    errno.ENOBUFS: "timeout",  # a queue of the source's own is full, and stays so
-    errno.EPERM: "timeout",  # a packet filter of the source's own dropped it
+    errno.ENOBUFS: "timeout",  # a queue at the source is full, and stays full
+    errno.EPERM: "timeout",  # a packet filter at the source dropped it
     errno.ECONNRESET: "wrong",
     errno.EPIPE: "wrong",
     errno.EMSGSIZE: "wrong",
 }
-"""Statuses by errno of connect, send and receive; any other errno says nothing."""
+"""Status by errno of connect, send and receive; any other errno is an "error"."""
 
 
 class Expired(Exception):  # noqa: N818  a signal to the generator
-    """The exchange's time is up."""
+    """The exchange timed out."""
 
 
 class InFlight:
-    """One probe under way, and what has been learnt so far."""
+    """One probe in progress, and its results so far."""
 
     __slots__ = (
         "address",
@@ -88,11 +88,11 @@ class InFlight:
         """The events that epoll watches; 0 before the socket is registered."""
         self.deadline = 0.0
         self.rounds = 1
-        """Rounds of datagrams begun; each has the whole timeout."""
+        """Rounds of datagrams started; each has the whole timeout."""
         self.began = 0.0
-        """When the first packet was sent, by ``perf_counter``; 0 before."""
+        """``perf_counter`` when the first packet was sent; 0 before."""
         self.phase = "start"
-        """The current phase, the first word of a failure's detail."""
+        """The current phase; a failure's detail starts with it."""
         self.status: ProbeStatus = "ok"
         self.detail = ""
         self.sources: dict[str, None] = {}
@@ -101,12 +101,12 @@ class InFlight:
         self.latency = -1.0
 
     def answered(self) -> None:
-        """Note the latency of the first answer."""
+        """Record the latency of the first answer."""
         if self.latency < 0:
             self.latency = perf_counter() - self.began
 
     def seen(self, endpoint: str, client: str | None) -> None:
-        """Note who answered, and the source that it saw if it says so."""
+        """Record the endpoint that answered and, unless None, the client that it saw."""
         self.answered()
         if client is not None:
             self.sources[client.rpartition(":")[0]] = None
@@ -150,21 +150,21 @@ def describe_failure(error: Exception, phase: str, timeout: float) -> tuple[Prob
 Asking = Generator[int, None, bytes]
 Fetching = Generator[int, None, protocol.Reply]
 Open = Callable[[InFlight, int], socket.socket]
-"""Begins an exchange: a fresh socket of the kind, in the source's namespace."""
+"""Starts an exchange: opens a new socket of the given type in the source's namespace."""
 
 _IP_MTU_DISCOVER, _IP_RECVERR = 10, 11
 _PMTUDISC_PROBE, _PMTUDISC_OMIT = 3, 5
-"""ip(7). PROBE sets DF as DO does, but does not heed what the kernel remembers of the path for
-ten minutes: a repaired path passes at once. OMIT cuts into fragments without DF as
-DONT does, but still hears of the ICMP error that the datagram before it meets."""
+"""ip(7). PROBE sets DF like DO, but ignores the path MTU that the kernel caches for ten minutes, so
+a repaired path passes at once. OMIT fragments without DF like DONT, but still receives the ICMP
+error for the previous datagram."""
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")
-"""sock_extended_err; its sixth field is the MTU that an EMSGSIZE speaks of."""
+"""sock_extended_err; for EMSGSIZE the sixth field is the MTU."""
 _ERROR_SPACE = 512
 _CHUNK: Final = 65_536
 
 
 def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | None) -> Steps:
-    """The generator that a probe asks for; ``resolver`` is the source's, for names only."""
+    """The generator for a probe; ``resolver`` is the source's and needed only for a name."""
     probe = flight.probe
     if probe.name is not None:
         assert resolver is not None
@@ -200,14 +200,14 @@ def _http(flight: InFlight, open_: Open) -> Steps:
 
 
 def _health(flight: InFlight, open_: Open) -> Steps:
-    """A health check's answer names nobody: it counts."""
+    """A health check's answer is a number of backends and names no endpoint."""
     reply = yield from _fetch(flight, open_, HealthWeb(flight.address, flight.probe.port))
     flight.answered()
     flight.answer = health_backends(reply)
 
 
 def _handshake(flight: InFlight, open_: Open) -> Steps:
-    """A TLS handshake: who answers is known by its certificate, and does not say whom it sees."""
+    """A TLS handshake: the certificate identifies the endpoint; the client seen is unknown."""
     from lab.providers.netns.dialects import Handshake  # noqa: PLC0415  few probes need it
 
     handshake = Handshake()
@@ -220,7 +220,7 @@ def _handshake(flight: InFlight, open_: Open) -> Steps:
         received += len(data)
         certificate, answer = handshake.read(data)
         if answer:
-            sock.send(answer)  # short, and all that was sent before it has been answered
+            sock.send(answer)  # short, and everything sent before it has been answered
     flight.seen(certificate, None)
 
 
@@ -246,7 +246,7 @@ def _receive(sock: socket.socket, before: int) -> Asking:
 
 
 def _receive_any(sock: socket.socket) -> Asking:
-    """Receive a datagram or a part of a stream; nothing where the stream has ended."""
+    """Receive a datagram or a part of a stream; empty at the end of the stream."""
     data = None
     while data is None:
         yield EPOLLIN
@@ -256,12 +256,12 @@ def _receive_any(sock: socket.socket) -> Asking:
 
 
 def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> Steps:
-    """Connect and send at once: between namespaces the handshake is often over by then."""
+    """Connect and send at once: between namespaces the handshake has often finished by then."""
     _connect(flight, sock)
     try:
         sent = sock.send(request)
     except BlockingIOError:
-        # An ICMP answer to the very first packet comes before connect returns, and is only noted.
+        # An ICMP error for the first packet can arrive before connect returns; SO_ERROR has it.
         noted = _noted(sock)
         if noted:
             raise noted from None
@@ -323,24 +323,24 @@ def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
         try:
             sock.send(datagram.data)
         except PermissionError as error:
-            # A filter of the source's own lost it; if it refused it, that is noted by now.
+            # A filter at the source dropped it; if it rejected it, SO_ERROR has the reason.
             raise _noted(sock) or error from None
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            longest = _longest(sent)  # it is the one with DF, whichever was about to be sent
+            longest = _longest(sent)  # the error is for the one with DF, whichever was being sent
             _too_big(sock, longest)
             if datagram is not longest:
                 sock.send(datagram.data)
 
 
 def _longest(sent: Sequence[Datagram]) -> Datagram:
-    """The longest of those with DF: the only one that a path can find too long."""
+    """The longest datagram with DF: the only one that can exceed a path's MTU."""
     return max((one for one in sent if not one.fragments), key=lambda one: len(one.data))
 
 
 def _too_big(sock: socket.socket, datagram: Datagram) -> None:
-    # Taken off the socket's error queue, which else would wake epoll for ever.
+    # Drain the socket's error queue; otherwise it would keep waking epoll.
     ancillary = sock.recvmsg(1, _ERROR_SPACE, socket.MSG_ERRQUEUE)[1]
     mtu = _EXTENDED_ERROR.unpack_from(ancillary[0][2])[5]
     datagram.status, datagram.detail = "wrong", f"too long, the path's MTU is {mtu}"
@@ -365,7 +365,7 @@ def _hear(
 
 
 def _conclude(flight: InFlight, datagrams: Sequence[Datagram]) -> None:
-    """The status of the first that failed, and a detail that speaks of all."""
+    """Set the status of the first failed datagram, and a detail that covers all of them."""
     for datagram in datagrams:
         if datagram.status is None:
             datagram.status, datagram.detail = "timeout", "no reply in time"

@@ -1,8 +1,8 @@
-"""Failover on namespaces: cables pulled, the holders of virtual gateways, and lost answers.
+"""Failover on namespaces: unplug cables, find the holders of virtual gateways, measure outages.
 
-An answer is missed by datagrams that go from pod to pod in a steady beat: one process with a
-socket in each asking pod's namespace. Every datagram carries its number and comes back as it is; a
-beat is answered when its own number comes back, however late.
+Outages are measured with datagrams sent from pod to pod at a fixed interval, by one process with a
+socket in each source pod's namespace. Every datagram carries a number and is echoed; a datagram
+counts as answered when its number comes back, however late.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lab.topology.intent import Intent
 
 _ANSWER_BYTES = 512
 _ANSWER_SECONDS = 0.3
-"""A beat younger than this may still be answered, and says nothing yet."""
+"""A datagram younger than this may still be answered and is not counted yet."""
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ class _Pair:
     beat: Beat
     sock: socket.socket
     sent: list[float] = field(default_factory=list)
-    """When each was sent, seconds of the monotonic clock."""
+    """When each datagram was sent, in seconds of the monotonic clock."""
     answered: set[int] = field(default_factory=set)
 
     def send(self, now: float) -> None:
         self.sent.append(now)
-        with suppress(OSError):  # what became of an earlier one, or no way out: no answer
+        with suppress(OSError):  # an ICMP error for an earlier one, or no route: unanswered
             self.sock.send(self.question(len(self.sent) - 1))
 
     def question(self, number: int) -> bytes:
@@ -63,11 +63,11 @@ class _Pair:
             return self.sock.recv(_ANSWER_BYTES)
         except BlockingIOError:
             raise
-        except OSError:  # what a router had to say of an earlier one
+        except OSError:  # an ICMP error for an earlier datagram
             return b""
 
     def calm(self, now: float, seconds: float) -> bool:
-        """True if every beat of the last ``seconds`` was answered."""
+        """True if every datagram of the last ``seconds`` was answered."""
         number = len(self.sent) - 1
         while number >= 0 and now - self.sent[number] < _ANSWER_SECONDS:
             number -= 1
@@ -78,7 +78,7 @@ class _Pair:
         return number >= 0
 
     def silence(self, first: int, every: float) -> Silence:
-        """The longest one from the beat of that number on."""
+        """The longest silence from datagram number ``first`` on."""
         before = max((one for one in self.answered if one < first), default=first)
         times = [self.sent[one] for one in sorted(self.answered) if one >= before]
         times.append(self.sent[-1])
@@ -95,14 +95,14 @@ class _Pair:
 def measure_silences(
     enter: Callable[[str], None], beats: Sequence[Beat], pace: BeatPace, tell: Tell
 ) -> tuple[Silence, ...]:
-    """Beat until all is calm, tell ``"steady"``, and go on until all is calm again.
+    """Send until every pair is answered steadily, ``tell("steady")``, continue until it is again.
 
     Leaves the calling thread in the last source's namespace.
 
     Raises
     ------
     BrokenError
-        Where not every pair is answered to begin with.
+        If some pair is not answered before the failover.
 
     """
     pairs = [_open(enter, beat) for beat in beats]
@@ -134,7 +134,7 @@ def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
 
 
 def _go_on(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
-    """Beat for at least so long, and then until all is calm or patience is at its end."""
+    """Send for at least ``least`` s, then until every pair is calm or ``patience`` runs out."""
     known = {one.sock.fileno(): one for one in pairs}
     begun = due = now = time.monotonic()
     with select.epoll() as poll:
@@ -156,12 +156,12 @@ _SECONDS = 10.0
 
 
 def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Pull, or plug in, every cable of the machine.
+    """Plug in or unplug every cable of the machine.
 
     Raises
     ------
     BrokenError
-        When the lab is not there.
+        When the lab is not running.
 
     """
     wanted = cable_operations(intent, machine, plugged=plugged)
@@ -176,7 +176,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
 def cable_operations(
     intent: Intent, machine: str, *, plugged: bool
 ) -> tuple[NamespaceOperations, ...]:
-    """Operations at the switches that it is plugged into, the lab's or a hypervisor's. Pure."""
+    """Operations on its ports at the switches, the lab's or a hypervisor's. Pure."""
     found = []
     for one in compile_intent(intent):
         ends = [
@@ -191,7 +191,7 @@ def cable_operations(
 
 
 def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[str, ...]]:
-    """Machines that have the address on their card, by the node whose gateway it is."""
+    """For each node with a virtual gateway: the machines that have the gateway's address."""
     machines = dict.fromkeys(name for one in intent.gateways for name in one.candidates)
 
     def look(_: object) -> Mapping[str, frozenset[tuple[str, str]]]:
@@ -205,7 +205,7 @@ def gateway_holders(entry: HolderEntry, intent: Intent) -> Mapping[str, tuple[st
 
 
 def _held(machine: str) -> frozenset[tuple[str, str]]:
-    """Device and address of a machine, seen from inside."""
+    """Every device and address of a machine; call inside the holder."""
     with namespaces.inside(machine), Socket(machine) as channel:
         names = {link.index: link.name for link in list_links(channel)}
         return frozenset((names[index], address) for index, address in list_addresses(channel))

@@ -1,14 +1,13 @@
-"""The holder: the one process that a lab's namespaces live and die with.
+"""The holder: the one process that keeps a lab's namespaces alive.
 
 Run as ``python -I -S holder.py hybridlab-holder LAB DIRECTORY``, with the lab's token in its
-environment: that is how labs are found, from /proc alone. It goes into namespaces of its own,
-becomes process 1 there, says one line of JSON on its standard output (``{"ready": true,
-"pid": 4711}`` or ``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only
-reaps. SIGKILL of it ends every process in its pid namespace, and with them every mount and
-network namespace of the lab.
+environment, so that labs can be found through /proc alone. It enters new namespaces, becomes
+process 1 there, prints one line of JSON to standard output (``{"ready": true, "pid": 4711}`` or
+``{"ready": false, "call": "mount on /proc", "errno": 1}``), and then only reaps. SIGKILL ends
+every process in its pid namespace, and with them every mount and network namespace of the lab.
 
-With ``hybridlab-node`` for the first word it holds one machine of a lab on a computer of the
-machine's own: it stays in that computer's network namespace, and goes on seeing DIRECTORY.
+With ``hybridlab-node`` as the first argument it holds one machine of a lab that runs on its own
+computer: it stays in that computer's network namespace and keeps access to DIRECTORY.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ def _hold(kept: str) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(quiet, descriptor)
     os.close(quiet)
-    for _ in iter(signal.pause, "ended"):  # by whoever kills it
+    for _ in iter(signal.pause, "ended"):  # until it is killed
         pass
 
 
 def main() -> None:
-    """Isolate, fork process 1, and leave it behind."""
+    """Isolate, fork process 1, and exit."""
     marker, _, directory = sys.argv[1:]
     whole = marker != NODE_MARKER
     try:

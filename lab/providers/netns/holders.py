@@ -1,4 +1,4 @@
-"""Holders from outside: started, found, and ended."""
+"""Start, find and end holders from outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lab.providers.netns.isolation import privileged
 from lab.providers.provider import LabHandle, Mark
 
 _START_SECONDS = 60.0
-"""It takes 0.1 s, and on a machine with five times as much to do as it can more than 10."""
+"""Starting takes 0.1 s, and more than 10 s on a machine under fivefold load."""
 _END_SECONDS = 20.0
 
 
@@ -38,17 +38,18 @@ def start_holder(
     seconds: float = _START_SECONDS,
     before: Sequence[str] = (),
 ) -> HolderEntry:
-    """Start a holder for the lab, and return the way into it.
+    """Start a holder for the lab and return its entry.
 
-    It is given up when it has not said a word for so many ``seconds``. ``before`` are words that
-    the command is run by.
+    ``before`` is a command prefix to run the holder with.
 
     Raises
     ------
+    DeadlineError
+        When it prints nothing within ``seconds``; it is killed.
     PreflightError
-        When the kernel refuses it its namespaces, with the fix.
+        When the kernel refuses its namespaces; includes the fix.
     BrokenError
-        When it ends without a word.
+        When it exits without output.
 
     """
     doing = f"starting the holder of lab '{lab.name}'"
@@ -92,9 +93,9 @@ def _line(doing: str, process: subprocess.Popen[bytes], seconds: float) -> dict[
 
 
 def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess | None:
-    """The caller's holder of the lab, by its token, or by its words if it is hidden.
+    """The caller's holder of the lab, by token, or by its command line if it is hidden.
 
-    Another user's is never entered: what answers from inside is unpickled here.
+    Never returns another user's holder: its answers are unpickled here.
     """
 
     def is_it(one: HolderProcess) -> bool:
@@ -105,7 +106,7 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
 
 
 def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
-    """The way into the lab's holder.
+    """Find the lab's holder and return its entry.
 
     Raises
     ------
@@ -126,12 +127,12 @@ def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
 def destroy_holders(
     lab: LabHandle, owner: str, kind: HolderKind = LAB_HOLDER
 ) -> tuple[HolderProcess, ...]:
-    """End the owner's holders with the lab's token, the caller's if ``owner`` is empty.
+    """End the owner's holders with the lab's token; an empty ``owner`` is the caller.
 
     Raises
     ------
     DeadlineError
-        When one has not ended in time.
+        When a holder does not exit in time.
 
     """
     return end_all_holders(
@@ -144,7 +145,7 @@ def destroy_holders(
 
 
 def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark, ...]:
-    """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+    """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
     return tuple(
         Mark(
             lab=one.lab,
@@ -159,15 +160,15 @@ def list_marks(kind: HolderKind = LAB_HOLDER, *, all_users: bool) -> tuple[Mark,
 
 
 def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[HolderProcess, ...]:
-    """Kill every holder found, wait until all have ended, and return them.
+    """Kill every holder that ``look`` finds, wait until all have exited, and return them.
 
-    One whose starter was killed may just be handing over to its child: a look through /proc can
-    come too late for the one and too early for the other. So there are two looks.
+    ``look`` is called twice: a holder that is just forking process 1 can be missed by one scan of
+    /proc, too late for the parent and too early for the child.
 
     Raises
     ------
     DeadlineError
-        When one has not ended in time.
+        When a holder does not exit in time.
 
     """
     ended: list[HolderProcess] = []
@@ -179,12 +180,12 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
 
 
 def end_holders(found: tuple[HolderProcess, ...]) -> None:
-    """Kill the holders, and wait until each has ended with everything in it.
+    """Kill the holders and wait until each has exited with everything in it.
 
     Raises
     ------
     DeadlineError
-        When one has not ended in time.
+        When a holder does not exit in time.
 
     """
     for holder in found:
@@ -200,7 +201,7 @@ def end_holders(found: tuple[HolderProcess, ...]) -> None:
 
 
 def _kill(holder: HolderProcess) -> None:
-    """Kill that very process, and never a later one with its number."""
+    """Kill this process, never a later one with the same id."""
     with suppress(ProcessLookupError):
         process = os.pidfd_open(holder.pid)
         try:
@@ -211,7 +212,7 @@ def _kill(holder: HolderProcess) -> None:
 
 
 def _owner(holder: HolderProcess) -> str:
-    """As a mark has it: empty for the caller, else the user's name, or number without one."""
+    """A mark's owner: empty for the caller, else the user's name, or uid if it has no name."""
     if holder.user == os.geteuid():
         return ""
     import pwd  # noqa: PLC0415  only for objects of other users
@@ -230,7 +231,7 @@ _USED_UP = {
 
 
 def namespaces_hint(call: str, number: int) -> str:
-    """A hint for a refusal of the holder's namespaces: a command, or a sentence.
+    """The hint for refused namespaces: a command or a sentence.
 
     ``call`` is the refused call and ``number`` its errno.
     """

@@ -1,6 +1,6 @@
-"""Linux calls that Python has no function for, and namespaces of one's own made with them.
+"""Linux system calls that Python lacks, and new namespaces made with them.
 
-Used by the holder (for a lab) and by the ability probe (for a moment). Standard library only.
+Used by the holder and by the preflight's ability probe. Standard library only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def unshare(flags: int) -> None:
 
 
 def setns(descriptor: int, flags: int) -> None:
-    """Move the calling thread into namespaces: of a process (pidfd) or of one namespace file."""
+    """Move the calling thread into the namespaces of a pidfd, or into one namespace file."""
     _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(flags)), "setns")
 
 
@@ -56,14 +56,14 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def unmount(target: str) -> None:
-    """Detach the mount at ``target``; it ends when its last user does."""
+    """Detach the mount at ``target``; it disappears with its last user."""
     _checked(_libc.umount2(target.encode(), ctypes.c_int(MNT_DETACH)), f"unmount {target}")
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Have the kernel send this process the signal when its parent thread ends.
+    """Have the kernel send this process the signal when its parent thread exits.
 
-    To be called after any change of user namespace, which may clear it.
+    Call it after any change of user namespace, which may clear it.
     """
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0), "prctl")
 
@@ -72,17 +72,17 @@ NETNS_DIRECTORY = "/run/netns"
 RESOLV_DIRECTORY = "/run/resolv"
 RESOLVER_FILE = "/etc/resolv.conf"
 MACHINES_DIRECTORY = "/run/machines"
-"""Has a directory for each machine with daemons, which is /run for all that runs there."""
+"""Contains a directory for each machine with daemons: /run for everything on that machine."""
 
 _OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Directories of daemons, which a plain user's PATH may lack."""
+"""Directories with daemons that a plain user's PATH may lack."""
 
 _CAP_NET_ADMIN = 12
 _CAP_SYS_ADMIN = 21
 
 
 def privileged() -> bool:
-    """True if this process may make namespaces without a user namespace of its own."""
+    """True if this process may create namespaces without a new user namespace."""
     wanted = (1 << _CAP_SYS_ADMIN) | (1 << _CAP_NET_ADMIN)
     with open("/proc/self/status", encoding="ascii") as status:  # noqa: PTH123  pathlib is slow to import in the holder
         for line in status:
@@ -94,12 +94,12 @@ def privileged() -> bool:
 def isolate(*, network: bool = True) -> None:
     """Put this process into new namespaces; the next child is process 1 of the new pid namespace.
 
-    Without ``network`` it stays in the network namespace that it is in.
+    Without ``network`` it stays in its network namespace.
 
     Raises
     ------
     OSError
-        With the call that was refused as its file name.
+        When a call is refused; the file name is the call.
 
     """
     flags = CLONE_NEWNS | CLONE_NEWPID
@@ -115,14 +115,14 @@ def isolate(*, network: bool = True) -> None:
 
 
 def furnish(kept: str = "") -> None:
-    """Mount what the new world needs, as process 1 of it: private mounts, /proc and /run.
+    """As process 1, set up the new mount namespace: private mounts, /proc and /run.
 
-    ``kept`` is a directory below /run that stays to be seen.
+    ``kept`` is a directory below /run that stays visible.
 
     Raises
     ------
     OSError
-        With the mount that was refused as its file name.
+        When a mount is refused; the file name is the mount.
 
     """
     resolver = os.path.realpath(RESOLVER_FILE)
@@ -138,7 +138,7 @@ def furnish(kept: str = "") -> None:
     os.mkdir(NETNS_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
     os.mkdir(RESOLV_DIRECTORY)  # noqa: PTH102  pathlib is slow to import in the holder
     if resolver.startswith("/run/"):
-        # The file that /etc/resolv.conf points at is hidden now; pods bind theirs over it.
+        # The new /run hides the target of /etc/resolv.conf; pods bind their own file over this one.
         os.makedirs(os.path.dirname(resolver), exist_ok=True)  # noqa: PTH103, PTH120  as above
         _write(resolver, "")
 
@@ -149,13 +149,13 @@ def _write(path: str, text: str) -> None:
 
 
 def search_path() -> str:
-    """PATH as it is, and where root's programs are behind it."""
+    """PATH, with the sbin directories appended if missing."""
     own = os.environ.get("PATH", os.defpath)
     return os.pathsep.join((own, *(place for place in _OF_ROOT if place not in own.split(":"))))
 
 
 def raise_descriptors(wanted: int = 0) -> None:
-    """Let this process open ``wanted`` files, or as many as it may; 0 for its hard limit."""
+    """Raise the open file limit to ``wanted``, or as far as allowed; 0 means the hard limit."""
     import resource  # noqa: PLC0415  the holder does without
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

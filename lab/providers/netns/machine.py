@@ -1,4 +1,4 @@
-"""One pod or node of a running lab: where its commands run, and the evidence they give."""
+"""Run commands in one pod or node of a running lab, and gather evidence with them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lab.remote.shell import Completed
 from lab.topology.intent import Intent
 
 _NOT_FOUND, _NOT_RUNNABLE, _SIGNALLED = 127, 126, 128
-"""Exit codes as a shell gives them."""
+"""Exit codes as in a shell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,15 @@ class NetnsMachine:
     pod: bool
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end, its standard input empty, and return what it wrote.
+        """Run a command with empty standard input and return its output.
 
-        The exit code is the command's own; 128 + N if signal N ended it, 127 if there is no
-        such program, 126 if it cannot be run. What it leaves running ends with it.
+        The exit code is the command's own; 128 + N if signal N killed it, 127 if the program does
+        not exist, 126 if it cannot be run. Processes it leaves behind are killed.
 
         Raises
         ------
         DeadlineError
-            When it has not ended in time; it has been killed, with all that it started.
+            When it does not finish in time; it is killed with all processes it started.
 
         """
         doing = f"running '{shlex.join(command)}' in '{self.name}'"
@@ -62,12 +62,12 @@ class NetnsMachine:
         deadline: Deadline,
         heard: Callable[[Completed], None],
     ) -> None:
-        """As :meth:`run`, command after command in one visit; ``heard`` gets each result.
+        """Like :meth:`run` for several commands, entering once; ``heard`` gets each result.
 
         Raises
         ------
         DeadlineError
-            When not all have ended in time; ``heard`` has the results of the others.
+            When not all finish in time; ``heard`` has received the results of those that did.
 
         """
         where = _here()
@@ -81,9 +81,9 @@ class NetnsMachine:
         self.entry.call(doing, inside, deadline, heard=heard, apart=True)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is an interactive shell.
+        """Run a command on this terminal, or an interactive shell if ``command`` is empty.
 
-        Returns the exit code, as :meth:`run` has it.
+        Returns the exit code, as :meth:`run` does.
         """
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         doing = f"running '{shlex.join(words)}' in '{self.name}'"
@@ -94,7 +94,7 @@ class NetnsMachine:
             )
 
     def command_line(self, command: Sequence[str]) -> str:
-        """The shell line that does the same by hand, with ``nsenter`` and ``ip netns exec``."""
+        """The equivalent shell command, with ``nsenter`` and ``ip netns exec``."""
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         foreign = os.stat(f"/proc/{self.entry.pid}/ns/user") != os.stat("/proc/self/ns/user")  # noqa: PTH116  no Path needed
         user = ["--user", "--preserve-credentials"] if foreign else []
@@ -124,7 +124,7 @@ class NetnsMachine:
         return _attached(command)
 
     def _settle(self, where: str) -> None:
-        """In mount and UTS namespaces of its own: be there, in the caller's directory."""
+        """In new mount and UTS namespaces: enter the machine, in the caller's directory."""
         namespaces.enter_machine(self.name, pod=self.pod)
         os.environ["PATH"] = search_path()
         try:
@@ -141,8 +141,8 @@ def _here() -> str:
 
 
 def run_captured(command: Sequence[str]) -> Completed:
-    """Run a command here to its end, its standard input empty; exit codes as a shell gives them."""
-    # Files, not pipes: a child left behind with a pipe open would hold up the end.
+    """Run a command here with empty standard input; exit codes as in a shell."""
+    # Files, not pipes: a background child that holds a pipe open would block the read.
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
     code, trouble = _finished(
         lambda: subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=out, stderr=err),  # noqa: S603  the user's own command
@@ -162,26 +162,26 @@ def _attached(command: Sequence[str]) -> int:
 
 
 def _take_terminal() -> None:
-    """In the command's process: a process group of its own, which a shell can find again.
+    """In the command's process: create a process group, so that a shell finds its own.
 
-    The caller's group is outside this pid namespace, and so has no number here.
+    The caller's group is outside this pid namespace and has no id here.
     """
     if os.isatty(0):
         os.setpgid(0, 0)
         _set_foreground()
-        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nobody here could continue it
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # nothing here could continue it
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _set_foreground() -> None:
-    """Make this process's group the terminal's, even from the background."""
+    """Make this process group the terminal's foreground group, even from the background."""
     before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     os.tcsetpgrp(0, os.getpgrp())
     signal.signal(signal.SIGTTOU, before)
 
 
 def _finished(start: Callable[[], subprocess.Popen[bytes]], name: str) -> tuple[int, str]:
-    """Run a command to its end: exit code as a shell gives it, and why it did not start."""
+    """Run a command: exit code as in a shell, and an error message if it did not start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # inherited by the command
     try:
         process = start()
@@ -203,7 +203,7 @@ def _read(descriptor: int) -> str:
 
 @contextmanager
 def _terminal_lent() -> Iterator[None]:
-    """Leave the terminal and its signals to the command; take both back after it."""
+    """Give the terminal and its signals to the command, and take both back afterwards."""
     ours = os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
     for number in before:
@@ -236,11 +236,11 @@ LOOKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("sockets.txt", ("ss", "-a", "-n", "-t", "-u", "-p")),
     ("counters.txt", ("cat", "/proc/net/snmp", "/proc/net/netstat")),
 )
-"""File and command: what is asked in every namespace."""
+"""File name and command for every namespace."""
 
 
 def transcript(command: Sequence[str], done: Completed) -> str:
-    """A command and what came of it, as one would have seen it in a terminal. Pure."""
+    """A command and its output, as in a terminal. Pure."""
     text = f"{command_prompt(command)}\n{done.stdout}"
     if done.code or done.stderr:
         text += f"{done.stderr}# exit code {done.code}\n"
@@ -248,15 +248,15 @@ def transcript(command: Sequence[str], done: Completed) -> str:
 
 
 def command_prompt(command: Sequence[str]) -> str:
-    """The command as a terminal shows it."""
+    """The command with a shell prompt."""
     return f"$ {shlex.join(command)}"
 
 
 def gather_evidence(lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
     """The holder, then every machine, then every pod, then the daemons' files.
 
-    Of a large lab there is time for a part; a machine says more than a pod. A namespace takes at
-    most ``EVIDENCE_SECONDS``. What cannot be had says why.
+    Machines come before pods because they say more and a large lab may run out of time. Each
+    namespace takes at most ``EVIDENCE_SECONDS``. Evidence that cannot be read gives the reason.
     """
     try:
         holder = holders.find_holder(lab)

@@ -1,4 +1,4 @@
-"""Labs of namespaces, found without importing what makes them."""
+"""Find namespace labs without importing the provider."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ BANNER = "netns: network namespaces on this machine"
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
-    """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+    """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
     del setup
     return list_marks(all_users=all_users)

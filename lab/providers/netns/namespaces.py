@@ -1,8 +1,8 @@
-"""The named network namespaces of a lab, seen from inside its holder: made and entered.
+"""Create and enter the named network namespaces of a lab, inside its holder.
 
-nftables scripts are loaded by libnftables, in process. A context of that library belongs to the
-network namespace in which it is made, and ctypes releases the interpreter while the library works:
-several threads load several namespaces at once.
+nftables scripts are loaded with libnftables, in process. A libnftables context belongs to the
+network namespace in which it is created, and ctypes releases the GIL during a call, so several
+threads can load several namespaces at once.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from lab.topology.intent import Intent, MachineIntent, Pod, Resolver
 
 _OWN = "/proc/thread-self/ns/net"
 FABRIC = "fabric"
-"""The namespace with the lab's own switches."""
+"""The namespace with the lab's switches."""
 
 
 def path_of(name: str) -> str:
-    """The file that holds the namespace of that name, inside the holder."""
+    """The file, inside the holder, that pins the namespace of that name."""
     return f"{NETNS_DIRECTORY}/{name}"
 
 
 def create(names: Sequence[str], here: str | None = None) -> None:
-    """Make each namespace, after removing those that exist.
+    """Create the namespaces, after removing all existing ones.
 
-    With ``here`` the namespace that the thread is in is given that name too. Leaves the
-    calling thread in the last one made. ``OSError`` if the kernel refuses.
+    ``here`` is a name for the thread's current namespace. Leaves the calling thread in the last
+    namespace created. Raises ``OSError`` if the kernel refuses.
     """
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by an interrupted create is not a mount
@@ -65,7 +65,7 @@ def namespace_names(intent: Intent) -> tuple[str, ...]:
     Raises
     ------
     UsageError
-        If two would have the same name.
+        If two namespaces would have the same name.
 
     """
     names = [FABRIC]
@@ -82,14 +82,14 @@ def namespace_names(intent: Intent) -> tuple[str, ...]:
 
 
 def list_names() -> tuple[str, ...]:
-    """Names of the namespaces, seen from inside the holder."""
+    """Names of the existing namespaces; call inside the holder."""
     return tuple(sorted(os.listdir(NETNS_DIRECTORY)))  # noqa: PTH208  names are wanted, not paths
 
 
 def list_from_outside(holder: int) -> frozenset[str]:
-    """Names of the namespaces that are there, seen from outside.
+    """Names of the existing namespaces; call outside the holder.
 
-    ``holder`` is the id of the holder's process. None are there once it has ended.
+    ``holder`` is the holder's process id. Empty once it has exited.
     """
     try:
         mounts = Path(f"/proc/{holder}/mounts").read_text(encoding="utf-8").splitlines()
@@ -103,12 +103,12 @@ def list_from_outside(holder: int) -> frozenset[str]:
 
 @contextmanager
 def inside(name: str) -> Iterator[None]:
-    """Be in the namespace of that name, on this thread alone, and then back where one was.
+    """Run the block in the named namespace, on this thread only, then return to the old one.
 
     Raises
     ------
     BrokenError
-        If there is no such namespace.
+        If the namespace does not exist.
 
     """
     back = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
@@ -123,12 +123,12 @@ def inside(name: str) -> Iterator[None]:
 
 
 def enter(name: str) -> None:
-    """Go into the namespace of that name, on this thread alone, for good.
+    """Enter the named namespace, on this thread only, without returning.
 
     Raises
     ------
     BrokenError
-        If there is no such namespace.
+        If the namespace does not exist.
 
     """
     try:
@@ -150,7 +150,7 @@ _THREADS = 2
 
 @cache
 def libnftables() -> ctypes.CDLL:
-    """The library, with the signatures of the calls that are made.
+    """The library, with the signatures of the functions used.
 
     Raises
     ------
@@ -175,18 +175,18 @@ def libnftables() -> ctypes.CDLL:
 
 
 def load_ruleset(text: str, namespace: str) -> None:
-    """Run a script in the network namespace that the thread is in; all of it or nothing.
+    """Run a script in the thread's network namespace, atomically.
 
     Raises
     ------
     BrokenError
-        With the library's own words: line, column and the line itself.
+        With the library's message: line, column and the line's text.
     PreflightError
         If libnftables is not installed.
 
     """
     nft = libnftables()
-    # From a file, because only then do the library's messages say which line is meant.
+    # From a file: only then do the library's messages give the line.
     file = os.memfd_create("rules", os.MFD_CLOEXEC)
     context = nft.nft_ctx_new(0)
     try:
@@ -231,7 +231,7 @@ HasResolver = Pod | MachineIntent
 
 
 def resolver_text(resolver: Resolver) -> str:
-    """The contents of the file. Pure."""
+    """The contents of a resolv.conf. Pure."""
     lines = [f"nameserver {resolver.server}"]
     if resolver.search:
         lines.append(f"search {' '.join(resolver.search)}")
@@ -240,7 +240,7 @@ def resolver_text(resolver: Resolver) -> str:
 
 
 def write_resolvers(asking: Iterable[HasResolver]) -> None:
-    """Inside the holder: a file for every one that has a resolver, by its name."""
+    """Inside the holder: write a resolver file for each pod and machine that has a resolver."""
     for one in asking:
         if one.resolver:
             path = Path(RESOLV_DIRECTORY, one.name)
@@ -248,19 +248,19 @@ def write_resolvers(asking: Iterable[HasResolver]) -> None:
 
 
 def run_directory(machine: str) -> str:
-    """The machine's own /run, as the holder sees it; it is there once daemons are started."""
+    """The machine's /run, as the holder sees it; exists once its daemons are started."""
     return f"{MACHINES_DIRECTORY}/{machine}"
 
 
 def enter_machine(name: str, *, pod: bool) -> None:
-    """Be on that machine or in that pod, from now on.
+    """Enter a machine or pod, without returning.
 
-    The caller is in mount and UTS namespaces of its own, inside the holder.
+    The caller must be inside the holder, in its own mount and UTS namespaces.
 
     Raises
     ------
     BrokenError
-        If there is no such namespace, or its resolver file cannot be laid over the system's.
+        If the namespace does not exist, or its resolver file cannot be mounted over the system's.
 
     """
     enter(name)
@@ -268,9 +268,9 @@ def enter_machine(name: str, *, pod: bool) -> None:
         _bind_resolver(name)
     if os.path.isdir(run_directory(name)):  # noqa: PTH112  no Path needed
         isolation.mount(run_directory(name), "/run", "", isolation.MS_BIND)
-    with suppress(OSError):  # where it may not be mounted, /sys shows the host's devices
+    with suppress(OSError):  # if it cannot be mounted, /sys shows the host's devices
         isolation.mount("sysfs", "/sys", "sysfs", isolation.MS_NOSUID | isolation.MS_NODEV)
-    with suppress(OSError):  # the name is a courtesy of prompts and logs
+    with suppress(OSError):  # the name only serves prompts and logs
         socket.sethostname(name)
 
 

@@ -1,8 +1,8 @@
-"""Netlink: operations in batches, and lists of links, addresses and routes.
+"""Netlink: apply operations in batches; list links, addresses and routes.
 
-One socket a namespace; many messages in one ``send``; only the last message of a batch asks for
-an acknowledgement, because the kernel reports every error unasked, and it has done the whole
-batch when ``send`` returns. Numbers are those of linux/netlink.h and linux/rtnetlink.h.
+One socket per namespace, many messages per ``send``. Only the last message of a batch requests an
+acknowledgement: the kernel reports every error anyway, and has processed the whole batch when
+``send`` returns. Numbers are those of linux/netlink.h and linux/rtnetlink.h.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SOL_NETLINK, _EXTENDED_ACK, _CAP_ACK = 270, 11, 10
 
 _BATCH_MESSAGES = 256
 _BATCH_BYTES = 64_000
-"""Both well below the kernel's 212,992 bytes of default socket buffer."""
+"""Both stay well below the kernel's default socket buffer of 212,992 bytes."""
 _HEADER = struct.Struct("=IHHII")
 
 
 class Socket:
-    """A netlink socket in the namespace in which it is opened; of rtnetlink if not said else."""
+    """A netlink socket in the current namespace; ``family`` 0 is rtnetlink."""
 
     def __init__(self, namespace: str, family: int = 0) -> None:
         self._namespace = namespace
@@ -60,13 +60,13 @@ class Socket:
         self._socket.close()
 
     def apply(self, operations: Iterable[Message], names: Names) -> None:
-        """Do the operations, in order.
+        """Apply the operations in order.
 
         Raises
         ------
         BrokenError
-            Naming the first that the kernel refused, its namespace and the reason. Those after
-            it in its batch have been tried all the same.
+            Names the first operation that the kernel refused, its namespace and the reason. The
+            kernel has still tried the later operations of its batch.
 
         """
         sent: list[Message] = []
@@ -111,7 +111,7 @@ class Socket:
         )
 
     def request(self, kind: int, body: bytes) -> None:
-        """Send one request and wait for its acknowledgement, whatever that says."""
+        """Send one request and wait for its acknowledgement, ignoring any error in it."""
         self._send(kind, _ACK, body)
         self._socket.recv(1 << 18)
 
@@ -121,7 +121,7 @@ class Socket:
         self._socket.send(_HEADER.pack(length, kind, _REQUEST | flags, self._sequence, 0) + body)
 
     def dump(self, kind: int, body: bytes) -> list[bytes]:
-        """Every answer to a GET request, without its header."""
+        """The body of every answer to a GET request."""
         self._send(kind, _DUMP, body)
         found: list[bytes] = []
         for answer, _, _, content in self._answers():
@@ -134,7 +134,7 @@ class Socket:
         return found
 
     def _answers(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Type, flags, sequence and body of each message, until nobody reads on."""
+        """Yield type, flags, sequence and body of each message, without end."""
         for data in iter(lambda: self._socket.recv(1 << 18), b""):
             yield from _messages(data)
 
@@ -148,7 +148,7 @@ def _messages(data: bytes) -> Iterable[tuple[int, int, int, bytes]]:
 
 
 def attributes(data: bytes) -> dict[int, bytes]:
-    """The attributes of a message body, by type (the nested flag left out)."""
+    """The attributes of a message body, by type without the nested flag."""
     found: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
@@ -163,7 +163,7 @@ def attributes(data: bytes) -> dict[int, bytes]:
 def _error_text(flags: int, body: bytes) -> str:
     if not flags & _WITH_TEXT:
         return ""
-    # Error number, the request's header, and the request itself unless it was left out.
+    # Error number, the request's header, and its body unless capped.
     request = _HEADER.unpack_from(body, 4)[0] if not flags & _CAPPED else _HEADER.size
     text = attributes(body[4 + ((request + 3) & ~3) :]).get(1, b"")
     return text.rstrip(b"\0").decode()
@@ -186,13 +186,13 @@ class Link:
     name: str
     index: int
     mac: str
-    """Empty for a device without one."""
+    """Empty if the device has none."""
     kind: str
     """``"bridge"``, ``"veth"``, ``"vxlan"``, ...; empty for a network card."""
     carrier: bool
     mtu: int = 0
     peer: int = 0
-    """Of a veth: the index of its other end, in whatever namespace that is."""
+    """For a veth: the index of its other end, in that end's namespace."""
 
 
 def list_links(channel: Socket) -> tuple[Link, ...]:
@@ -233,17 +233,17 @@ def list_addresses(channel: Socket) -> tuple[tuple[int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class DefaultRoute:
-    """A default route of the main table, by one device."""
+    """A default route of the main table with a single device."""
 
     index: int
-    """Of the device."""
+    """The device's index."""
     via: str | None
     onlink: bool
     metric: int
 
 
 def list_default_routes(channel: Socket) -> tuple[DefaultRoute, ...]:
-    """Every IPv4 default route of the channel's namespace but those by several devices."""
+    """The IPv4 default routes of the channel's namespace, except multipath routes."""
     found: list[DefaultRoute] = []
     for body in channel.dump(GET_ROUTE, struct.pack("=BBBBBBBBI", socket.AF_INET, *(0,) * 8)):
         _, length, _, _, table, _, _, kind, flags = struct.unpack_from("=BBBBBBBBI", body)
@@ -263,14 +263,14 @@ def list_default_routes(channel: Socket) -> tuple[DefaultRoute, ...]:
 
 
 def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
-    """Do every operation but the nftables scripts, namespace by namespace.
+    """Apply every operation except nftables scripts, namespace by namespace.
 
     Leaves the calling thread in the last namespace.
 
     Raises
     ------
     BrokenError
-        Naming the operation that was refused, its namespace and the reason.
+        Names the refused operation, its namespace and the reason.
 
     """
     for one in namespaces:
@@ -313,12 +313,12 @@ def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None
 
 
 def set_sysctl(setting: SysctlSet, namespace: str) -> None:
-    """Write one kernel setting of the namespace that the thread is in.
+    """Write one kernel setting in the thread's namespace.
 
     Raises
     ------
     BrokenError
-        If the kernel has no such setting (and it is not optional) or refuses the value.
+        If the kernel refuses the value, or lacks the setting and it is not optional.
 
     """
     doing = f"{setting.describe()} in namespace '{namespace}'"
@@ -339,12 +339,12 @@ def set_sysctl(setting: SysctlSet, namespace: str) -> None:
 
 
 def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) -> None:
-    """Wait until every veth has its carrier; one end speaks for both.
+    """Wait until every veth has a carrier; checking one end is enough.
 
     Raises
     ------
     DeadlineError
-        Naming the links that have none.
+        Names the links without a carrier.
 
     """
     for one in wanted:
@@ -354,12 +354,12 @@ def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) 
 
 
 def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:
-    """Wait until the links of that namespace have their carrier.
+    """Wait until the ``wanted`` links of the namespace have a carrier.
 
     Raises
     ------
     DeadlineError
-        Naming the links that have none.
+        Names the links without a carrier.
 
     """
     with inside(namespace), Socket(namespace) as channel:

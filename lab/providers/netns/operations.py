@@ -1,8 +1,8 @@
-"""Operations that make a lab's network: one typed operation per change, in one namespace each.
+"""The operations that build a lab's network: one type per kind of change, in one namespace each.
 
-An operation knows how it is described, which ``ip``, ``bridge``, ``sysctl`` or ``nft`` command does
-the same, and how the kernel is asked for it: by a message of rtnetlink, or by a request to a device
-(ioctl). It decides nothing. Addresses, MACs and prefixes are text, as in the Intent.
+An operation has a description, an equivalent ``ip``, ``bridge``, ``sysctl`` or ``nft`` command, and
+an encoding for the kernel: an rtnetlink message or an ioctl. It makes no decisions. Addresses, MACs
+and prefixes are strings, as in the Intent.
 
 Numbers are those of linux/rtnetlink.h, if_link.h, neighbour.h, veth.h, if_tun.h, sockios.h and
 ethtool.h.
@@ -49,7 +49,7 @@ _NEIGHBOUR_BODY = struct.Struct("=BxxxiHBB")
 _RULES_END = "END_OF_RULES"
 
 Encoded = tuple[int, int, bytes]
-"""Message type, flags beyond REQUEST, and the body."""
+"""Message type, flags besides REQUEST, and body."""
 
 
 def _no_namespace(name: str) -> int:
@@ -58,11 +58,11 @@ def _no_namespace(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Look-ups of an encoder: interface indexes here, and other namespaces by name."""
+    """What encoding looks up: interface indexes in this namespace, and other namespaces."""
 
     indexes: Mapping[str, int]
     namespace: Callable[[str], int] = _no_namespace
-    """Gives an open descriptor of the namespace of that name."""
+    """Returns an open file descriptor of the named namespace."""
 
 
 class Operation:
@@ -70,21 +70,21 @@ class Operation:
 
     __slots__ = ()
     words: ClassVar[str]
-    """The change and its object; ``{0}`` is the operation."""
+    """Format string for the description; ``{0}`` is the operation."""
     shell: ClassVar[str]
-    """The lines of a shell script that do the same in namespace ``{ns}``."""
+    """Format string for the equivalent shell lines; ``{ns}`` is the namespace."""
 
     def describe(self) -> str:
-        """The change and its object, for an error."""
+        """The change and its object, for error messages."""
         return self.words.format(self)
 
     def commands(self, namespace: str) -> list[str]:
-        """The lines of a shell script that do the same."""
+        """The equivalent lines of a shell script."""
         return self.shell.format(self, ns=quote(namespace)).splitlines()
 
 
 class Message(Operation, ABC):
-    """An operation that is one netlink message."""
+    """An operation encoded as one netlink message."""
 
     __slots__ = ()
 
@@ -97,17 +97,17 @@ class Message(Operation, ABC):
 
 
 class Request(Operation, ABC):
-    """An operation that is a request to a device (ioctl)."""
+    """An operation done with ioctl."""
 
     __slots__ = ()
 
     def perform(self, namespace: str) -> None:
-        """Do it in the network namespace that the thread is in.
+        """Perform the operation in the thread's network namespace.
 
         Raises
         ------
         BrokenError
-            Naming the operation that was refused, its namespace and the reason.
+            Names the refused operation, its namespace and the reason.
 
         """
         try:
@@ -119,7 +119,7 @@ class Request(Operation, ABC):
 
     @abstractmethod
     def _do(self) -> None:
-        """Make the request. Raises OSError when the kernel refuses it."""
+        """Make the ioctl calls. Raises OSError if the kernel refuses one."""
 
 
 def attribute(kind: int, value: bytes) -> bytes:
@@ -160,7 +160,7 @@ class SysctlSet(Operation):
     """Path below ``/proc/sys``: ``"net/ipv4/ip_forward"``."""
     value: str
     optional: bool = False
-    """True where a kernel without this setting needs no setting."""
+    """True if the setting may be missing in the kernel."""
 
     words = "setting '{0.key}' to '{0.value}'"
 
@@ -185,7 +185,7 @@ class LinkUp(Message):
 
 @dataclass(frozen=True, slots=True)
 class LinkDown(Message):
-    """Set a device down; its routes, neighbours and proxies go with that."""
+    """Set a device down; the kernel then drops its routes, neighbours and proxies."""
 
     device: str
 
@@ -198,7 +198,7 @@ class LinkDown(Message):
 
 @dataclass(frozen=True, slots=True)
 class LinkRename(Message):
-    """Give a device, which must be down, another name."""
+    """Rename a device, which must be down."""
 
     device: str
     name: str
@@ -212,7 +212,7 @@ class LinkRename(Message):
 
 @dataclass(frozen=True, slots=True)
 class LinkRemove(Message):
-    """Take a device away, and the far end of a veth with it."""
+    """Delete a device, and with a veth its far end."""
 
     device: str
 
@@ -225,7 +225,7 @@ class LinkRemove(Message):
 
 @dataclass(frozen=True, slots=True)
 class MtuSet(Message):
-    """Set the MTU of a device that is there."""
+    """Set the MTU of an existing device."""
 
     device: str
     mtu: int
@@ -239,7 +239,7 @@ class MtuSet(Message):
 
 @dataclass(frozen=True, slots=True)
 class VethAdd(Message):
-    """Add a veth pair, this end up; the far end is made down, in another namespace."""
+    """Add a veth pair: this end up, the far end down in another namespace."""
 
     name: str
     index: int
@@ -261,11 +261,11 @@ class VethAdd(Message):
 
     @property
     def far(self) -> str:
-        """The far end's namespace, for a shell."""
+        """The far end's namespace, quoted for a shell."""
         return quote(self.peer_namespace)
 
     def _encode(self, names: Names) -> Encoded:
-        # The far end must not be asked to be up (the kernel answers ENOTCONN).
+        # The far end cannot be created up (ENOTCONN).
         far = _link(
             self.peer_index,
             _device(self.peer_name, self.peer_mac, self.mtu)
@@ -345,7 +345,7 @@ class MasterSet(Message):
 
 @dataclass(frozen=True, slots=True)
 class HairpinOn(Message):
-    """Let a bridge send frames out of the port they came in by."""
+    """Let a bridge send frames out of the port they came in on."""
 
     device: str
 
@@ -371,7 +371,7 @@ class _AddressChange(Message):
 
 @dataclass(frozen=True, slots=True)
 class AddressAdd(_AddressChange):
-    """Give a device an address, with prefix length."""
+    """Add an address, with prefix length, to a device."""
 
     device: str
     address: str
@@ -385,7 +385,7 @@ class AddressAdd(_AddressChange):
 
 @dataclass(frozen=True, slots=True)
 class AddressRemove(_AddressChange):
-    """Take an address, with prefix length, from a device."""
+    """Delete an address, with prefix length, from a device."""
 
     device: str
     address: str
@@ -436,7 +436,7 @@ class RouteSet(_RouteChange):
 
     destination: str
     device: str
-    """``BLACKHOLE`` where it loses packets."""
+    """``BLACKHOLE`` for a route that drops packets."""
     via: str | None
     onlink: bool
     source: str | None = None
@@ -450,7 +450,7 @@ class RouteSet(_RouteChange):
 
 @dataclass(frozen=True, slots=True)
 class RouteAdd(_RouteChange):
-    """Add a route of the main table beside foreign ones to the same destination, which stay."""
+    """Add a route to the main table, keeping foreign routes to the same destination."""
 
     destination: str
     device: str
@@ -458,7 +458,7 @@ class RouteAdd(_RouteChange):
     onlink: bool
     source: str | None = None
     metric: int = 0
-    """The lowest is used."""
+    """The kernel uses the route with the lowest metric."""
 
     words = "adding route '{0.destination}'{0.next_hop} by device '{0.device}'"
     shell = "ip -n {ns} route prepend {0.way} metric {0.metric}"
@@ -469,7 +469,7 @@ class RouteAdd(_RouteChange):
 
 @dataclass(frozen=True, slots=True)
 class RouteRemove(_RouteChange):
-    """Take a route of the main table away."""
+    """Delete a route from the main table."""
 
     destination: str
     device: str
@@ -509,7 +509,7 @@ class NeighbourSet(Message):
 class ForwardingSet(Message):
     """Set a permanent forwarding entry of a VXLAN device.
 
-    Only the all-zero entry (frames for nobody known) may have several tunnel ends.
+    Only the all-zero entry (frames to unknown MACs) may have several remotes.
     """
 
     mac: str
@@ -521,7 +521,7 @@ class ForwardingSet(Message):
 
     @property
     def verb(self) -> str:
-        """The verb of ``bridge fdb`` that sets it."""
+        """The ``bridge fdb`` verb."""
         return "replace" if self.mac.strip("0:") else "append"
 
     def _encode(self, names: Names) -> Encoded:
@@ -552,7 +552,7 @@ class ProxySet(Message):
 class ProxyDelaySet(Message):
     """Set the longest delay of a proxied ARP answer.
 
-    A netlink message, because a user namespace has no ``net/ipv4/neigh`` settings.
+    By netlink, because ``net/ipv4/neigh`` sysctls are missing in a user namespace.
     """
 
     device: str
@@ -570,7 +570,7 @@ class ProxyDelaySet(Message):
 
 @dataclass(frozen=True, slots=True)
 class TapAdd(Request):
-    """Add a persistent tap device, down; a virtual switch of that port's name takes it over."""
+    """Add a persistent tap device, down; a virtual switch with a port of its name takes it over."""
 
     name: str
     index: int
@@ -596,10 +596,10 @@ class TapAdd(Request):
 
 @dataclass(frozen=True, slots=True)
 class ChecksumOff(Request):
-    """Have the kernel write checksums itself into what a device sends.
+    """Have the kernel compute the checksums of packets that a device sends.
 
-    A switch in user space reads a veth's packets as they are, and the kernel leaves the checksum
-    of what it sends into a veth to the far end (intro/install/userspace.rst of Open vSwitch).
+    By default it leaves them to a veth's far end, and a user-space switch there forwards packets
+    unchanged (intro/install/userspace.rst of Open vSwitch).
     """
 
     device: str
@@ -623,16 +623,16 @@ class RulesetLoad(Operation):
     words = "loading the nftables rules"
 
     def commands(self, namespace: str) -> list[str]:
-        """The script on the standard input of ``nft``."""
+        """A here-document with the script for ``nft``."""
         head = f"ip netns exec {quote(namespace)} nft -f - <<'{_RULES_END}'"
         return [head, *self.text.splitlines(), _RULES_END]
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceOperations:
-    """Everything that is done in one namespace, in order."""
+    """All operations of one namespace, in order."""
 
     namespace: str
     indexes: tuple[tuple[str, int], ...]
-    """Name and interface index of every device the namespace comes to have."""
+    """Name and interface index of every device that the namespace will have."""
     operations: tuple[Operation, ...]

@@ -1,8 +1,8 @@
-"""Checks of this machine before a lab comes up: programs, kernel abilities, capacity.
+"""Check this machine before bring-up: programs, kernel abilities, capacity.
 
-Abilities are tried in a scratch world gone a moment later: kernels without modules, containers
-and hardened distributions cannot be known from version numbers. Capacity is read in one place
-and judged in another, so that any machine can be judged.
+Abilities are tried in temporary scratch namespaces: version numbers do not reveal kernels without
+modules, containers and hardened distributions. Reading the capacity is separate from judging it,
+so that tests can judge any machine.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from lab.topology.intent import Intent, Neighbour, Route
 
 
 def require_programs(intent: Intent) -> None:
-    """See that every daemon can be started.
+    """Check that the programs of every daemon are installed.
 
     Raises
     ------
     PreflightError
-        Naming each program that is missing, who needs it first, and the packages that have them.
+        Names each missing program, the first daemon that needs it, and its package.
 
     """
     missing: dict[str, tuple[str, str]] = {}
@@ -71,29 +71,29 @@ def require_programs(intent: Intent) -> None:
 
 NEED_FILE = "/run/neighbours"
 _DESCRIPTORS_EACH = 3
-"""A namespace's responder holds a TCP and a UDP socket and at times a namespace file."""
+"""Per namespace the responder holds a TCP and a UDP socket, and temporarily a namespace file."""
 _DESCRIPTORS_MORE = 256
 _PROCESSES = 16
-"""Holder, responder, prober, and what enters the lab meanwhile."""
+"""Holder, responder, prober, and commands that enter the lab meanwhile."""
 _PERMANENT = 0x80
 _NOTHING_THAT_WAITS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CORES_A_LAB = 2
-"""The prober and what answers it. With less, probes time out for want of time."""
+"""One for the prober and one for the responder. With fewer, probes time out."""
 _DIGITS = 9
-"""More entries than any table has."""
+"""Enough for the size of any table."""
 _ARP_CACHE = b"arp_cache\0"
 _THRESHOLD3, _NAME = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
 class NetnsNeed:
-    """A lab's need of the machine."""
+    """Resources that a lab needs."""
 
     namespaces: int
     neighbours: int
-    """Entries the kernel will make by itself, at most; permanent ones are exempt."""
+    """Most entries that the kernel will learn; permanent entries do not count."""
     memory_mib: int = 0
-    """Of the kernel and of the lab's own processes."""
+    """Used by the kernel and by the lab's processes."""
 
     @property
     def descriptors(self) -> int:
@@ -103,10 +103,10 @@ class NetnsNeed:
 
 @dataclass(frozen=True, slots=True)
 class NetnsRoom:
-    """The machine's limits, and what is in use."""
+    """The machine's limits and current use."""
 
     neighbour_limit: int
-    """gc_thresh3, one table for all namespaces of the machine."""
+    """gc_thresh3; all namespaces of the machine share one table."""
     neighbours_used: int
     descriptors: int
     network_namespaces: int
@@ -115,10 +115,10 @@ class NetnsRoom:
 
 
 def lab_need(intent: Intent) -> NetnsNeed:
-    """Compute the need of an intent.
+    """Compute the resources that an intent needs.
 
-    Neighbours: an entry on ``lo`` for each machine, which talks to itself, and one for each
-    gateway without a permanent entry.
+    Neighbours: an entry on ``lo`` for each machine's traffic to itself, and one for each gateway
+    without a permanent entry.
     """
     learnt = len(intent.everything())
     for machine in intent.everything():
@@ -134,7 +134,7 @@ def _learnt(routes: tuple[Route, ...], neighbours: tuple[Neighbour, ...]) -> int
 
 
 def machine_room() -> NetnsRoom:
-    """Read the figures."""
+    """Read this machine's limits and current use."""
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     limit = _number("/proc/sys/user/max_net_namespaces")
     neighbour_limit = _neighbour_limit()
@@ -149,12 +149,12 @@ def machine_room() -> NetnsRoom:
 
 
 def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
-    """Refuse what does not fit.
+    """Refuse a lab that does not fit.
 
     Raises
     ------
     PreflightError
-        Naming the figure that is too small, and the command that raises it.
+        Names the limit that is too low, and the command that raises it.
 
     """
     neighbours = need.neighbours + room.neighbours_used
@@ -199,12 +199,12 @@ def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
 
 
 def labs_at_once(cores: int | None = None) -> int:
-    """The number of labs that this machine's processors can carry; at least one."""
+    """How many labs this machine's processors can run; at least one."""
     return max(1, (cores or os.cpu_count() or 1) // _CORES_A_LAB)
 
 
 def _rounded(number: int) -> int:
-    """The next power of two above twice the number: room for a second lab."""
+    """The next power of two above twice the number, which leaves room for a second lab."""
     return 1 << (2 * number).bit_length()
 
 
@@ -220,7 +220,7 @@ def _number(path: str) -> int:
 
 
 def _neighbour_limit() -> int:
-    """gc_thresh3 by netlink: its file in /proc is missing outside the initial namespace."""
+    """gc_thresh3 by netlink; its file in /proc exists only in the initial namespace."""
     with Socket("here") as channel:
         for body in channel.dump(GET_NEIGHBOUR_TABLE, struct.pack("=Bxxx", 2)):
             found = attributes(body[4:])
@@ -230,9 +230,9 @@ def _neighbour_limit() -> int:
 
 
 def _neighbours_used(limit: int) -> int:
-    """Those learnt here, and what the labs that are up were counted to need.
+    """Entries learnt in this namespace, plus the recorded needs of the running labs.
 
-    A lab that is up found room for its need, so a note of more than the limit is not believed.
+    A running lab fitted when it came up, so a recorded need above the limit is ignored.
     """
     with Socket("here") as channel:
         bodies = channel.dump(GET_NEIGHBOUR, struct.pack("=BxxxiHBB", 2, 0, 0, 0, 0))
@@ -242,15 +242,15 @@ def _neighbours_used(limit: int) -> int:
 
 
 def note_need(need: NetnsNeed) -> None:
-    """Inside a holder: leave word of the lab's need for the preflight of others."""
+    """Inside a holder: record the lab's need for the preflight of other labs."""
     Path(NEED_FILE).write_text(str(need.neighbours), encoding="ascii")
 
 
 def _needed_by(pid: int) -> int:
-    """The need noted in that holder; whoever is root in the lab can put anything there."""
+    """The need recorded in a holder. Untrusted: root inside the lab can write anything there."""
     try:
         file = os.open(f"/proc/{pid}/root{NEED_FILE}", _NOTHING_THAT_WAITS)
-    except OSError:  # it has no network yet, or ended meanwhile
+    except OSError:  # it has no network yet, or has exited
         return 0
     try:
         regular = stat.S_ISREG(os.fstat(file).st_mode)
@@ -288,7 +288,7 @@ _RULES = """table ip probe {
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """One thing that a lab needs, and whether this machine can do it."""
+    """One kernel ability that a lab needs, and whether this machine has it."""
 
     name: str
     needs: str
@@ -304,7 +304,7 @@ class _Trial:
     operation: Operation
     module: str
     file: str = ""
-    """A file that must be opened for it; empty for none."""
+    """A file that the operation must open; empty for none."""
 
 
 _TRIALS = (
@@ -353,9 +353,9 @@ _INGRESS = """table netdev probe {
 
 
 def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
-    """Every ability, tried in milliseconds.
+    """Try every ability; takes milliseconds.
 
-    Those for VXLAN and those for virtual switches only where such are wanted.
+    ``tunnels`` adds VXLAN, ``switches`` adds the abilities for virtual switches.
     """
     library = _outcome("libnftables", "Services", namespaces.libnftables, namespaces.INSTALL)
     trials = (
@@ -405,7 +405,7 @@ def _outcome(name: str, needs: str, attempt: Callable[[], object], hint: str) ->
 
 
 def examine_machine() -> tuple[Diagnosis, ...]:
-    """Every ability, tried in a scratch world that is gone a moment later."""
+    """Try every ability in temporary scratch namespaces."""
     return tuple(_diagnosis(one) for one in try_abilities(tunnels=True, switches=True))
 
 
