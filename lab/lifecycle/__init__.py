@@ -1,1 +1,1 @@
-"""One lab from up to down: the parts joined."""
+"""Operations on labs, from up to down: the Python API behind the commands."""

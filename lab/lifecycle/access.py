@@ -37,17 +37,17 @@ _ROOT = "root"
 
 @dataclass(frozen=True, slots=True)
 class SshFiles:
-    """What was written into the lab's directory; it goes with the lab."""
+    """SSH files in the lab's directory, which ``lab down`` removes."""
 
     config: Path
     text: str
-    """Of the configuration."""
+    """Content of ``config``."""
 
 
 def machine_name(opened: OpenLab, name: str, doing: str) -> str:
-    """The name, if it is a machine's.
+    """Check that ``name`` is a machine of the lab, and return it.
 
-    Raises UsageError if it is none; a pod is said to be one, of any other the nearest is named.
+    Raises UsageError if it is not, saying that it is a pod or suggesting the nearest name.
     """
     machines = [machine.name for machine in opened.intent.machines]
     if name in machines:
@@ -72,7 +72,7 @@ def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
     """How to get a shell on one machine.
 
     Raises UsageError when there is no such machine, or its provider has no machines with SSH.
-    Raises BrokenError when the lab's machines are not there.
+    Raises BrokenError when the lab's machines do not exist.
     """
     provider = real_machines(opened.provider, doing)
     wanted = machine_name(opened, name, doing)
@@ -81,12 +81,12 @@ def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:
 
 
 def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> int:
-    """Log in to one machine over SSH, or run a command there; its exit code.
+    """Log in to one machine over SSH, or run a command there; return the exit code.
 
-    A Windows machine's administrator needs no sudo, and there is none.
+    On Windows no sudo is used: there is none, and the administrator needs none.
 
     Raises UsageError when there is no such machine, or its provider has no machines with SSH.
-    Raises BrokenError when the lab's machines are not there, or sleep.
+    Raises BrokenError when the lab's machines do not exist or are suspended.
     """
     from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
@@ -105,8 +105,8 @@ def log_in(opened: OpenLab, name: str, words: tuple[str, ...], doing: str) -> in
 def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
     """Write configuration and known hosts into the lab's directory.
 
-    Raises UsageError when the provider's machines are none to log in to. Raises BrokenError when
-    the lab's machines are not there. Raises StateError when the files cannot be written.
+    Raises UsageError when the provider's machines have no SSH. Raises BrokenError when the lab's
+    machines do not exist. Raises StateError when the files cannot be written.
     """
     reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
     directory = opened.handle.directory / _DIRECTORY
@@ -119,9 +119,9 @@ def write_ssh_files(opened: OpenLab, doing: str) -> SshFiles:
 
 
 def ansible(opened: OpenLab, doing: str) -> dict[str, Any]:
-    """An Ansible inventory that logs in by the configuration of :func:`write_ssh_files`.
+    """An Ansible inventory that uses the configuration of :func:`write_ssh_files`.
 
-    Raises as that does.
+    Raises the errors of :func:`write_ssh_files`.
     """
     files = write_ssh_files(opened, doing)
     reaches = real_machines(opened.provider, doing).reaches(opened.handle, opened.intent)
@@ -133,8 +133,8 @@ def inventory(
 ) -> dict[str, Any]:
     """The inventory as data, ready for YAML. Pure.
 
-    Groups are the operating systems, the kinds ``nodes``, ``routers`` and ``clients``, and of
-    nodes the roles, with ``_`` for ``-``.
+    Groups are the operating systems, the kinds ``nodes``, ``routers`` and ``clients``, and the
+    roles of nodes, with ``_`` for ``-``.
     """
     systems = {machine.name: machine.os for machine in intent.machines}
     hosts = {one.name: _host(lab, one, systems.get(one.name, "linux")) for one in reaches}
@@ -171,22 +171,22 @@ _ADMIN = "/etc/kubernetes/admin.conf"
 _READ_SECONDS = 60.0
 _FIRST_PORT = 20_000
 _PORTS = 10_000
-"""Local ports that tunnels are given, by the lab's name."""
+"""Number of local ports for tunnels; the lab's name chooses one."""
 _USERS = ""
-"""There is no other place for a file that is the user's own."""
+"""Hint of errors: the user has named the file, so there is no other place to suggest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A way into the cluster, and what has to run for it."""
+    """Access to the cluster, and the tunnel it needs."""
 
     access: Access
     tunnel: str | None
-    """The command that leads the port to the cluster; None where none is needed."""
+    """The ``ssh`` command that forwards the local port to the cluster; None if none is needed."""
 
 
 def planes(intent: Intent) -> tuple[str, ...]:
-    """The control planes' names."""
+    """Names of the control-plane machines."""
     return tuple(
         machine.name
         for machine in intent.machines
@@ -195,16 +195,16 @@ def planes(intent: Intent) -> tuple[str, ...]:
 
 
 def front(intent: Intent) -> str:
-    """The machine that answers for the API: what stands in front, or the one control plane."""
+    """The machine that serves the API: the load balancer, or the only control plane."""
     balancer = intent.balancer()
     return balancer.name if balancer else planes(intent)[0]
 
 
 def export(opened: OpenLab) -> Exported:
-    """The administrator's way into the lab's cluster.
+    """The administrator's access to the lab's cluster.
 
-    Raises UsageError when the lab has no cluster. Raises BrokenError when its machines are not
-    there, or have no cluster yet.
+    Raises UsageError when the lab has no cluster. Raises BrokenError when its machines do not
+    exist, or have no cluster yet.
     """
     doing = f"reading the kubeconfig of lab '{opened.name}'"
     if opened.intent.kubernetes is None:
@@ -230,10 +230,12 @@ def export(opened: OpenLab) -> Exported:
 
 
 def write(access: Access, path: Path) -> None:
-    """Write a lab's kubeconfig to a file of its own; into a pipe or a device as it is.
+    """Write a lab's kubeconfig to a file, a pipe or a device.
 
-    Raises UsageError when the file holds something else than an earlier export, or is another
-    user's; it stays as it is. Raises StateError when it cannot be written; it stays as it is.
+    On an error, an existing file is unchanged.
+
+    Raises UsageError when the file holds anything but an earlier export, or belongs to another
+    user. Raises StateError when it cannot be written.
     """
     doing = f"writing the kubeconfig '{access.name}' to '{path}'"
     with guarded_files(doing, _USERS), open_output(path, doing, _is_earlier_export) as file:
@@ -245,7 +247,7 @@ def _is_earlier_export(content: bytes) -> bool:
 
 
 def local_port(lab: str) -> int:
-    """The port of this machine that leads to that lab's API: always the same one."""
+    """The local port that a tunnel to the lab's API uses, the same every time."""
     return _FIRST_PORT + int(sha256(lab.encode()).hexdigest()[:8], 16) % _PORTS
 
 

@@ -1,4 +1,4 @@
-"""The operations behind the commands, on the user's own journal and providers."""
+"""The operations behind the commands, on the user's journal and providers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 BANNER = "banner"
-"""The option in which a lab keeps its first line, so that no command needs a scenario for it."""
+"""The option that stores a lab's banner, so that commands can print it without its scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class LabRequest:
     """A request of ``lab up`` or ``lab plan``."""
 
     scenario: str
-    """Name of a shipped one, a path, or a spec string."""
+    """Name of a shipped scenario, a path, or a spec string."""
     name: str | None = None
     provider: str | None = None
     only: str | None = None
     rules_off: tuple[str, ...] = field(default=())
     pods: Pods | None = None
-    """None for what the provider makes by itself."""
+    """None for the provider's default."""
 
     def options(self) -> dict[str, object]:
-        """What is kept with the lab, so that whoever opens it decides the same."""
+        """Options stored with the lab, so that later commands compile it the same way."""
         kept: dict[str, object] = {}
         if self.only:
             kept["only"] = self.only
@@ -61,13 +61,13 @@ class LabRequest:
         return kept
 
     def command(self) -> str:
-        """The ``lab up`` that asks for it."""
+        """The ``lab up`` command line of this request."""
         return up_command(self.scenario, self.name, self.provider, self.options())
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request, decided: everything but the doing."""
+    """A request with its scenario compiled and its provider chosen."""
 
     name: str
     compiled: Compiled
@@ -76,7 +76,7 @@ class Prepared:
     request: up.UpRequest
 
     def notes(self) -> tuple[str, ...]:
-        """What of the scenario this provider does not use, and what nobody has tried, in words."""
+        """Notes for the user: keys that this provider ignores, and what is unverified."""
         if MACHINES not in self.provider.abilities:
             ignored = ", ".join(f"'{key}'" for key in self.compiled.scenario.real_machine_keys())
             note = f"note: {ignored} of nodes: for real machines only, ignored by"
@@ -91,7 +91,7 @@ class Prepared:
 
 
 def prepare(request: LabRequest) -> Prepared:
-    """Draw the scenario up and choose its provider.
+    """Compile the scenario and choose its provider.
 
     Raises ScenarioError with every finding in the scenario at once. Raises UsageError for an
     unknown scenario, provider or rule.
@@ -143,7 +143,7 @@ def _require_pods(request: LabRequest, provider: Provider) -> None:
 
 
 def default_provider() -> str:
-    """The provider that is used where none is asked for.
+    """The provider that is used if none is requested.
 
     Raises InventoryError with every finding in the inventory.
     """
@@ -167,7 +167,7 @@ def preview(prepared: Prepared) -> tuple[up.Decision, ...]:
 
 
 def check(prepared: Prepared) -> None:
-    """See that the lab can be had here; see :func:`lab.lifecycle.up.check` for what it raises."""
+    """Check that the lab can run here; see :func:`lab.lifecycle.up.check` for what it raises."""
     from lab.lifecycle import up  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
@@ -175,13 +175,13 @@ def check(prepared: Prepared) -> None:
 
 
 def lab_name(written: str) -> str:
-    """The lab that is meant on the command line: by its name, or by the scenario it was made from.
+    """The name of the lab that ``written`` means: a lab's name, or the scenario it was made from.
 
     Raises UsageError when several labs were made from the scenario, and none has its name. Raises
-    ScenarioError when no lab was made from the scenario, and its own name cannot be read.
+    ScenarioError when no lab was made from the scenario, and the scenario's name cannot be read.
     """
     if not any(mark in written for mark in "/.,"):
-        return written  # no path, and no spec string with options
+        return written  # neither a path nor a spec string with options
     from lab.scenario.loader import load, meant  # noqa: PLC0415  'lab down NAME' reads none
 
     made: list[str] = []
@@ -201,10 +201,10 @@ def lab_name(written: str) -> str:
 
 
 def open_lab(name: str) -> OpenLab:
-    """Open a lab of the user's own journal whose machines run.
+    """Open a lab of the user's journal whose machines run.
 
-    Raises UsageError when there is no such lab; names the nearest. Raises BrokenError when its
-    machines are not there.
+    Raises UsageError, with the nearest name, when there is no such lab. Raises BrokenError when
+    its machines do not run.
     """
     opened = open_any(lab_name(name))
     opened.require_running()
@@ -212,9 +212,9 @@ def open_lab(name: str) -> OpenLab:
 
 
 def open_any(name: str) -> OpenLab:
-    """Open a lab of the user's own journal, however its machines are.
+    """Open a lab of the user's journal, whatever the state of its machines.
 
-    Raises UsageError when there is no such lab; names the nearest.
+    Raises UsageError, with the nearest name, when there is no such lab.
     """
     store = Store(state_directory(os.environ))
     from lab.lifecycle import session  # noqa: PLC0415  'down' need not read scenarios
@@ -260,7 +260,7 @@ def take_down(name: str, say: Say) -> down.DownResult:
 
 
 def runs(name: str) -> tuple[str, ...]:
-    """The directories of a lab's runs, oldest first; those of a lab that is down too."""
+    """The directories of a lab's runs, oldest first, even if the lab is down."""
     with opened_store() as store:
         kept = tuple(str(store.run_directory(name, run.id)) for run in store.runs(name))
         if not kept and store.lab(name) is None:
@@ -273,7 +273,7 @@ def _names(store: Store) -> list[str]:
 
 
 def is_known(name: str) -> bool:
-    """Check whether the journal has a lab of that name that is not down."""
+    """Whether the journal has a lab of this name that is not down."""
     with opened_store() as store:
         row = store.lab(name)
     return row is not None and row.status != "down"
@@ -296,7 +296,7 @@ def list_labs() -> tuple[status.LabStatus, ...]:
 
 
 def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.GcResult:
-    """Find, and with ``yes`` remove, what nobody needs; ``older_than`` as in ``"2d"``."""
+    """Find, and with ``yes`` remove, labs no longer needed; ``older_than`` as in ``"2d"``."""
     from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
 
     age = None if older_than is None else parse_age(older_than)
@@ -305,7 +305,7 @@ def collect(older_than: str | None, yes: bool, all_users: bool, say: Say) -> gc.
 
 
 def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
-    """Find, and with ``yes`` remove, the runs and nights that are kept no longer."""
+    """Find, and with ``yes`` remove, runs and nights in excess of the numbers to keep."""
     from lab.lifecycle import gc  # noqa: PLC0415  only this operation needs it
 
     with opened_store() as store:
@@ -313,9 +313,10 @@ def prune(keep_runs: int, keep_nights: int, yes: bool, say: Say) -> gc.Surplus:
 
 
 def banner(name: str | None = None) -> str:
-    """The first line of a command about a lab, or about all of them.
+    """The first line of output of a command about one lab, or about all labs.
 
-    Where a full disk keeps the journal shut it is the usual one: 'lab down' goes on without.
+    If a full disk prevents reading the journal, it is the default banner: 'lab down' must still
+    work.
     """
     row = None
     with suppress(FullError), opened_store() as store:
@@ -326,7 +327,7 @@ def banner(name: str | None = None) -> str:
 
 
 def providers(options: Mapping[str, object] | None = None) -> Providers:
-    """Every provider, as the options of a lab want it."""
+    """Every provider, configured by the options of a lab."""
     off = (options or {}).get("windows_rules_off", ())
     assert isinstance(off, list | tuple), "written by Request.options"
     return Providers(
@@ -336,10 +337,10 @@ def providers(options: Mapping[str, object] | None = None) -> Providers:
 
 
 def _every(say: Say) -> Providers:
-    """Every provider, for commands that a broken inventory must not stop: what is up goes down.
+    """Every provider, for commands such as 'lab down' that a broken inventory must not stop.
 
-    Hypervisors that only the inventory names are then not looked at, and that is said; those of
-    a lab's own record are.
+    If the inventory is broken, hypervisors that only it names are skipped, with a note;
+    hypervisors in a lab's record are still used.
     """
 
     @cache
@@ -361,7 +362,7 @@ def _inventory() -> Inventory | None:
 
 @contextmanager
 def opened_store() -> Iterator[Store]:
-    """The journal of the user's own state directory."""
+    """Open the journal of the user's state directory for the block."""
     with Store(state_directory(os.environ)) as store:
         yield store
 

@@ -1,4 +1,4 @@
-"""One cell's probe, made once more while its packets are taken down at every hop."""
+"""Repeat the probe of one cell while capturing its packets at every hop."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class CaptureRequest:
-    """Which cell: by its id, or by who asks whom and how."""
+    """The cell to capture: its id, or its source, target, protocol, size and family."""
 
     source: str
-    """Or the id of a cell, where there is no target."""
+    """Name of the source; the id of a cell if ``target`` is None."""
     target: str | None
     protocol: str | None = None
     size: str | None = None
@@ -41,16 +41,16 @@ class CaptureRequest:
     timeout: float = 2.0
     """Seconds for one exchange."""
     times: int = 1
-    """So often at most, until it is not as expected."""
+    """Largest number of probes; they end at the first outcome that is not as expected."""
 
 
 def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured:
-    """Probe, and take down its packets wherever it should pass.
+    """Probe a cell and capture its packets wherever they should pass.
 
-    Of several cells the first that is not as expected; of none, the first.
+    If several cells match, return the first whose outcome is not as expected, else the first.
 
-    Raises UsageError when the matrix has no such cell, or the lab's provider takes down no packets.
-    Raises BrokenError when the lab is not running.
+    Raises UsageError when the matrix has no such cell, or the lab's provider cannot capture
+    packets. Raises BrokenError when the lab is not running.
     """
     named = request.source if request.target is None else f"{request.source} to {request.target}"
     doing = f"capturing '{named}' in lab '{opened.name}'"
@@ -76,9 +76,9 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
 
 
 def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell, ...]:
-    """The cells that are asked for, in the matrix's order.
+    """The cells that match the request, in the order of the matrix.
 
-    Raises UsageError if there are none, naming those that there are.
+    Raises UsageError, listing the alternatives, if there are none.
     """
     cells = choose(
         matrix,
@@ -114,11 +114,11 @@ def _until_wrong(opened: OpenLab, intent: Intent, cell: Cell, request: CaptureRe
 
 
 def keep(opened: OpenLab, found: Captured, directory: Path | None) -> Path:
-    """Write a file for each tap and one with all of them; the directory that they are in.
+    """Write one file for each tap and one with all packets; return their directory.
 
-    Where not all can be written, none is left.
+    If one cannot be written, the others are removed.
 
-    ``directory``: an empty one that is there; None for a new one beside the lab's runs.
+    ``directory``: an existing, empty directory; None for a new one beside the lab's runs.
 
     Raises StateError when the files cannot be written.
     """
@@ -153,24 +153,24 @@ def _own_directory(opened: OpenLab) -> Path:
 
 @contextmanager
 def made_empty(directory: Path | None) -> Iterator[None]:
-    """Have that directory, new or empty, before the work whose files it is for.
+    """Create ``directory``, or check that it is empty, before the work whose files it is for.
 
-    What was made of it is removed again where the block fails. None is a directory of the lab's
-    own, which is made when there is something for it.
+    If the block fails, the directories created here are removed. None does nothing: :func:`keep`
+    then creates a directory of the lab.
 
-    Raises UsageError when it has something in it, is none, or cannot be made or written into; when
-    another user may write it or lead it elsewhere.
+    Raises UsageError when it is not empty, is not a directory, or cannot be created or written;
+    when another user may write or redirect it.
     """
     made: list[Path] = []
     try:
         if directory is not None:
             _require_empty(directory)
             _make(directory, made)
-            _require_own(directory, there=True)  # somebody else may have made one above it
+            _require_own(directory, there=True)  # another user may have created a parent
         yield
     except BaseException:
         for one in reversed(made):
-            with suppress(OSError):  # not empty any more
+            with suppress(OSError):  # no longer empty
                 one.rmdir()
         raise
 

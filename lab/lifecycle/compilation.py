@@ -1,4 +1,4 @@
-"""A scenario compiled to plan, Intent and limits: from its file, or again from a lab's own copy."""
+"""Compile a scenario to plan, Intent and limits, from its file or from a lab's copy of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lab.topology.intent import Intent
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """All that is decided before a provider is asked."""
+    """Everything that is decided before a provider is used."""
 
     wanted: Wanted
     scenario: Scenario
@@ -46,9 +46,9 @@ def compile_scenario(
     """Read a scenario by name, path or spec string and decide everything.
 
     ``scenario``: a shipped scenario's name, the path of a file, or a spec string. ``only``:
-    ``"linux"`` or ``"windows"``: leave the nodes of the other system out. ``node_mtu``: bytes; the
-    most that the node segment can have where the machines will be. ``pods``: what its pods are.
-    ``real``: whether its machines are computers, on hypervisors that are there.
+    ``"linux"`` or ``"windows"`` to leave out the nodes of the other system. ``node_mtu``: bytes;
+    upper limit of the node network's MTU, set by the hypervisors. ``pods``: ``"kubernetes"`` or
+    ``"namespaces"``. ``real``: whether the machines are real, on real hypervisors.
 
     Raises ScenarioError with every finding at once. Raises UsageError for an unknown scenario, or
     when no node is left.
@@ -69,9 +69,9 @@ def compile_scenario(
 
 
 def keep_only(scenario: Scenario, system: str) -> Scenario:
-    """The scenario with the nodes of one operating system.
+    """The scenario with the nodes of one operating system only.
 
-    Raises UsageError when the scenario would have no control plane, or no node at all, left.
+    Raises UsageError when no control-plane node remains.
     """
     nodes = tuple(group for group in scenario.nodes if group.os == system)
     if not any(group.role == "control-plane" for group in nodes):
@@ -102,9 +102,9 @@ def keep_only(scenario: Scenario, system: str) -> Scenario:
 
 
 def _special_left(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[SpecialService, ...]:
-    """The special Services where no other nodes are left.
+    """The special Services that remain with these nodes.
 
-    One whose backends are all gone goes too: without any it would be another one.
+    One that loses all its backends is dropped: it would no longer be the same test.
     """
     pods = {name for group in nodes for name in pod_names(scenario, group)}
     found = []
@@ -119,9 +119,9 @@ def _special_left(scenario: Scenario, nodes: Iterable[NodeGroup]) -> tuple[Speci
 def _families_left(
     asked: Iterable[Family], services: Iterable[SpecialService]
 ) -> tuple[Family, ...]:
-    """Of the families that are asked for, those that these Services leave cells in.
+    """The requested families that still have cells with these Services.
 
-    Those of a services node are none of theirs.
+    Families of a services node do not depend on them.
     """
     there = {*families_of(services), *services_node_families()}
     return tuple(family for family in asked if family in there)
@@ -131,7 +131,7 @@ FILE = "scenario.yaml"
 
 
 def write_scenario(directory: Path, text: str) -> Path:
-    """Write the scenario into the lab's directory, unless it is there; its path.
+    """Write the scenario into the lab's directory unless it is already there; return its path.
 
     Raises StateError when it cannot be written.
     """
@@ -145,10 +145,10 @@ def write_scenario(directory: Path, text: str) -> Path:
 
 
 def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
-    """Decide a lab again from the journal's own copy of its scenario: the plan is the same.
+    """Compile a lab again from the journal's copy of its scenario, which gives the same plan.
 
-    The copy is put back into the lab's directory where it is missing, so that messages name a
-    file that can be read.
+    If the scenario file is missing from the lab's directory, it is restored, so that messages name
+    a file that exists.
 
     Raises ScenarioError when this version reads the text differently from the one that wrote it.
     Raises StateError when the copy cannot be written.
@@ -166,7 +166,7 @@ def rebuild(row: LabRow, store: Store, provider: Provider) -> Compiled:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSubject:
-    """All that is known of one lab, whole, half up, or broken."""
+    """Everything known about one lab, whether up, half up or broken."""
 
     handle: LabHandle
     row: LabRow
@@ -175,4 +175,4 @@ class EvidenceSubject:
     provider: Provider
     store: Store
     trouble: str = ""
-    """What went wrong, in words, where evidence is gathered because of it."""
+    """The failure that evidence is gathered for; empty if the user asked for it."""

@@ -1,4 +1,4 @@
-"""Take a lab down: by the journal, by the marks of its objects, or by both."""
+"""Take a lab down, found by the journal, by the marks of its objects, or by both."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from lab.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class DownRequest:
-    """A lab that is to go."""
+    """A request to take a lab down."""
 
     name: str
     command: str
-    """What other commands say when they wait for this one: ``"lab down overlay"``."""
+    """This command, for messages of commands that wait for it: ``"lab down overlay"``."""
     wait: float = WAIT_SECONDS
     """Seconds to wait for another command on the same lab; 0 refuses at once."""
 
@@ -52,15 +52,15 @@ def down(
     store: Store,
     say: Callable[[str], None],
 ) -> DownResult:
-    """Take the lab away: every object with its marks, its files, all but the reports of runs.
+    """Remove the lab: every object with its marks, and its files, except reports of runs.
 
-    A lab that is down already is fine, and said. Nothing that belongs to another state
-    directory is touched.
+    If the lab is already down, a message says so. Nothing that belongs to another state directory
+    is touched.
 
-    Raises UsageError when there never was such a lab; lists those there are, and names the nearest.
+    Raises UsageError, with the nearest name and the existing labs, when there never was such a lab.
     Raises BrokenError when another command holds the lab, or a provider cannot remove something.
-    Raises UnwrittenError when all is gone, but the journal could not be written. Raises StateError
-    when the journal cannot be read or a file not removed.
+    Raises UnwrittenError when everything is removed, but the journal could not be written. Raises
+    StateError when the journal cannot be read or a file cannot be removed.
     """
     begun = time.monotonic()
     check_name(request.name)
@@ -85,9 +85,9 @@ def down_unwritten(
     error: FullError,
     say: Callable[[str], None],
 ) -> UnwrittenError:
-    """Take the lab away by its marks alone, where a full disk keeps the journal shut.
+    """Remove the lab by its marks alone, when a full disk prevents opening the journal.
 
-    Returns the error to raise. Raises ``error`` itself when nothing carries the lab's marks, and
+    Returns the error to raise. Raises ``error`` itself when no object has the lab's marks, and
     BrokenError as :func:`down` does.
     """
     check_name(request.name)
@@ -120,7 +120,7 @@ def _taken_away(
 
 
 def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
-    """Refuse a name that neither the journal nor any mark knows."""
+    """Refuse a name that is neither in the journal nor in any mark."""
     directory = store.lab_directory(name)
     if store.lab(name) is not None or directory.is_dir():
         return
@@ -157,19 +157,19 @@ def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str,
 
 
 _MERGED = "kubeconfig"
-"""File of the directory of a lab whose context an earlier version merged into the user's file."""
+"""File in a lab's directory that an earlier version merged into the user's kubeconfig."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemovalTarget:
-    """What carries one token, on one provider."""
+    """The objects that carry one token, on one provider."""
 
     provider: str
     token: str
 
 
 def targets(row: LabRow | None, marks: Iterable[tuple[str, str]]) -> tuple[RemovalTarget, ...]:
-    """What is to be destroyed: what the journal says, and every other (provider, token) found."""
+    """What to destroy: the lab's entry in the journal, and every (provider, token) found."""
     found = {RemovalTarget(provider, token) for provider, token in marks}
     if row is not None and row.status != "down":
         found.add(RemovalTarget(row.provider, row.token))
@@ -179,16 +179,15 @@ def targets(row: LabRow | None, marks: Iterable[tuple[str, str]]) -> tuple[Remov
 def take_away(
     name: str, wanted: Iterable[RemovalTarget], providers: Mapping[str, Provider], store: Store
 ) -> tuple[str, ...]:
-    """Destroy those objects, then the lab's files, then say in the journal that it is down.
+    """Destroy the objects, then the lab's files, then record in the journal that it is down.
 
-    The caller holds the lab's lock. Killed anywhere in between and called again, it goes on:
-    the journal forgets the steps before the first object goes, and the lab after the last. A
-    journal that takes nothing more (a full disk) keeps no object: what is not there any more is
-    found not to be there.
+    The caller holds the lab's lock. If killed at any point, a second call continues: the steps
+    leave the journal before the first object is removed, and the lab after the last. A full disk
+    that prevents journal writes does not stop the removal.
 
-    Returns what was removed, in words.
+    Returns descriptions of what was removed.
 
-    Raises UnwrittenError when all is gone, and the journal could not be written.
+    Raises UnwrittenError when everything is removed, but the journal could not be written.
     """
     directory = store.lab_directory(name)
     with suppress(FullError), store.change(f"recording that lab '{name}' is being taken down"):
@@ -209,7 +208,7 @@ def take_away(
 def destroy(
     name: str, directory: Path, wanted: Iterable[RemovalTarget], providers: Mapping[str, Provider]
 ) -> tuple[str, ...]:
-    """Destroy every object that carries one of those tokens; what was removed, in words."""
+    """Destroy every object that carries one of the tokens; return descriptions of them."""
     return tuple(
         removed
         for target in wanted
@@ -218,11 +217,11 @@ def destroy(
 
 
 class UnwrittenError(StateError):
-    """The lab is gone, and the journal could not be written."""
+    """The lab is removed, but the journal could not be written."""
 
 
 def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenError:
-    """The error for a lab that is gone while the journal could not be written."""
+    """The error for a lab that is removed although the journal could not be written."""
     gone = ", ".join(removed) or "nothing of it existed"
     return UnwrittenError(
         f"taking down lab '{name}'",
@@ -232,10 +231,10 @@ def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenE
 
 
 def remove_files(directory: Path) -> None:
-    """Remove all of the lab's directory but the reports of its runs, evidence, and the lock.
+    """Remove the contents of the lab's directory, except reports of runs, evidence and the lock.
 
-    No link is followed: what is removed stands in the lab's directory, whatever is put there
-    meanwhile.
+    No link is followed, so nothing outside the lab's directory is removed, even if the directory
+    changes meanwhile.
 
     Raises StateError when something cannot be removed, or the lab's directory is a link.
     """
@@ -252,7 +251,7 @@ def remove_files(directory: Path) -> None:
             for name in sorted(names):
                 _remove(name, opened)
             for kept in (RUNS, EVIDENCE):
-                with suppress(OSError):  # there is something in it
+                with suppress(OSError):  # not empty
                     os.rmdir(kept, dir_fd=opened)
         finally:
             os.close(opened)

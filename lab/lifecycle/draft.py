@@ -1,4 +1,4 @@
-"""A scenario to begin with: every usual key, each with a comment, ready to be changed. Pure."""
+"""A draft scenario with the usual keys, each with a comment. Pure."""
 
 from __future__ import annotations
 
@@ -43,11 +43,12 @@ _CALICO_PREFIX, _PREFIX = 26, 24
 
 
 def draft(name: str, kind: str, linux: int, windows: int) -> str:
-    """The scenario's text, which can be loaded.
+    """The text of a valid scenario.
 
-    ``linux``: nodes, the control plane among them. ``windows``: nodes beside them.
+    ``linux``: number of Linux nodes, including the control plane. ``windows``: number of Windows
+    nodes.
 
-    Raises UsageError saying what is wrong with such a scenario, as with its name or its topology.
+    Raises UsageError when such a scenario would be invalid, for example its name or topology.
     """
     known = registry.topologies()
     nodes = quantity(linux, "Linux node")

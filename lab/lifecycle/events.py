@@ -1,4 +1,4 @@
-"""What happened to labs: read from the journal, which keeps what there is and when it came."""
+"""Events of labs, derived from the journal, which has the current state and its times."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class LabEvent:
     lab: str
     kind: EventKind
     what: str
-    """In words, and from one moment to the next the same."""
+    """Description; the same at every reading."""
 
 
 def read(store: Store, lab: str | None = None) -> tuple[LabEvent, ...]:
-    """The events that the journal still has, of one lab or of all, oldest first.
+    """The events of one lab or of all labs that the journal still has, oldest first.
 
-    The journal keeps no history: of a state only the last is known, of a fault only that it is in.
+    The journal keeps no history: only the last state of a lab and its current faults are known.
 
-    Raises UsageError when there never was a lab of that name; names the nearest.
+    Raises UsageError, with the nearest name, when there never was a lab of that name.
     """
     if lab and store.lab(lab) is None:
         raise unknown_lab(f"reading events of lab '{lab}'", lab, [row.name for row in store.labs()])
@@ -46,7 +46,7 @@ def read(store: Store, lab: str | None = None) -> tuple[LabEvent, ...]:
 
 
 def follow(store: Store, lab: str | None = None) -> Iterator[LabEvent]:
-    """The same, and then what happens from now on, without end."""
+    """The events of :func:`read`, and then new ones, without end."""
     seen: tuple[LabEvent, ...] = ()
     for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         now = read(store, lab)
@@ -55,7 +55,7 @@ def follow(store: Store, lab: str | None = None) -> Iterator[LabEvent]:
 
 
 def since(before: tuple[LabEvent, ...], now: tuple[LabEvent, ...], at: float) -> Iterator[LabEvent]:
-    """What is new, and who is gone: a lab is down, a fault of one that stands is healed. Pure."""
+    """New events, and events for what has gone: a lab is down, a fault is healed. Pure."""
     known, there = set(before), set(now)
     standing = {one.lab for one in now if one.kind == "created"}
     for one in before:

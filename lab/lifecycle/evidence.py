@@ -1,4 +1,4 @@
-"""The evidence archive: what was wanted, what was done, what was found, and what is there now."""
+"""The evidence archive: scenario, plan and journal, results, and the current state of the lab."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from lab.state.lock import EVIDENCE, RUNS
 from lab.state.stamps import in_order, stamp
 
 PIECE_BYTES = 16 << 20
-"""What is longer is cut, and its end kept: that is where a log says what went wrong."""
+"""Longest piece; of a longer one only the end is kept, where a log has the error."""
 _ODD = re.compile(r"[^A-Za-z0-9._@+=,:-]")
 
 
 def member_name(path: str) -> str:
-    """The path as it stands in the archive: relative, without ``..``, of harmless characters."""
+    """The path inside the archive: relative, without ``..``, with harmless characters only."""
     parts = [_ODD.sub("_", part) for part in path.split("/") if part not in {"", ".", ".."}]
     return "/".join(parts) or "unnamed"
 
 
 def shortened(content: bytes) -> bytes:
-    """The content, or the end of it below a line that says how much is missing."""
+    """The content; if too long, its end, after a line that says how much is missing."""
     missing = len(content) - PIECE_BYTES
     if missing <= 0:
         return content
@@ -65,14 +65,13 @@ def write_archive(  # noqa: PLR0913, PLR0917  what, from what, and where else
 ) -> None:
     """Write every piece below the directory ``top`` of a new archive.
 
-    ``path``: the file; it has mode 0600. ``top``: name of the directory that unpacking makes.
-    ``pieces``: in the order in which they are written; of two with one path the second is numbered.
-    ``clean``: what every content goes through before it is written. ``moment``: seconds since 1970:
-    when all members were changed last. ``elsewhere``: what else can be tried when it cannot be
-    written; see ``guarded_files``.
+    ``path``: the file; its mode is 0600. ``top``: name of the directory that unpacking creates.
+    ``pieces``: in the order of writing; a second one with the same path gets a number. ``clean``:
+    applied to every content before it is written. ``moment``: seconds since 1970; modification time
+    of all members. ``elsewhere``: hint if the archive cannot be written; see ``guarded_files``.
 
-    Raises UsageError when there is a device, a pipe or the like at that path. Raises StateError
-    when it cannot be written; there is no file then.
+    Raises UsageError when ``path`` exists and is not a regular file. Raises StateError when the
+    archive cannot be written; then no file is left.
     """
     doing = f"writing '{path}'"
     with guarded_files(doing, elsewhere):
@@ -106,13 +105,13 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, moment: float) -> 
 
 
 SLACK_SECONDS = 2.0
-"""How much later than promised a piece may come."""
+"""Allowance for a piece beyond its time limit."""
 _LOOK_SECONDS = 0.1
-"""How often one whose piece nobody takes looks whether anybody still wants it."""
+"""Interval at which the thread checks whether its piece is still wanted."""
 
 
 class _TimeBoxed:
-    """Pieces on their way from the thread that makes them."""
+    """Passes pieces from the thread that makes them to the reader."""
 
     def __init__(self, start: Callable[[], Iterable[Evidence]]) -> None:
         self._start = start
@@ -149,7 +148,7 @@ class _TimeBoxed:
                 self._offer(piece)
                 if self._left.is_set():
                     return
-        except Exception as error:  # noqa: BLE001  it promised none; whatever it is, it is recorded
+        except Exception as error:  # noqa: BLE001  any error is recorded in the archive
             self._offer(Evidence("stopped.txt", f"{type(error).__name__}: {error}\n".encode()))
         self._offer(None)
 
@@ -165,24 +164,24 @@ class _TimeBoxed:
 def time_boxed(
     source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
 ) -> Iterator[Evidence]:
-    """Every piece that comes in time, and one more that says why there are no others.
+    """Every piece that arrives in time; if time runs out, a last piece that says why.
 
-    The pieces are made on a thread of their own. One that is stuck is left behind; it ends with
-    this process.
+    The pieces are made on a separate thread. A stuck thread is abandoned; it ends with this
+    process.
 
-    ``source``: who makes them, for messages: ``"libvirt"``. ``start``: begins to make them.
-    ``deadline``: for all of them. Each has ``SLOW_EVIDENCE_SECONDS`` besides.
+    ``source``: who makes them, for messages: ``"libvirt"``. ``start``: returns the pieces.
+    ``deadline``: for all of them. Each piece is also limited to ``SLOW_EVIDENCE_SECONDS``.
     """
     return _TimeBoxed(start).pieces(source, deadline)
 
 
 GONE = b"[scrubbed]"
 SHORTEST = 4
-"""Bytes. A secret that is shorter is no secret, and would tear holes into every text."""
+"""Bytes. Shorter values are not treated as secrets: they would match in every text."""
 _LINE = 16
-"""From this length on a line of a secret of several lines is a secret by itself."""
+"""Bytes. A line of at least this length in a multi-line secret is a secret by itself."""
 _BINARY = 1024
-"""So much of a file is looked at for a zero byte, by which text is told from anything else."""
+"""Bytes at the beginning of a file; a zero byte among them means that it is not text."""
 
 _WORDS = rb"pass(?:word|wd|phrase)|secret|token|api[-_]?key|certificate[-_]key|credentials?"
 _ARMOUR = (
@@ -190,7 +189,7 @@ _ARMOUR = (
     rb"(?:\s|\\[nr]|(?:Proc-Type|DEK-Info):[^\n\\]*)*"
     rb"(?:\s|\\[nr]|[a-z0-9+/=])*(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----)?"
 )
-"""A private key, torn or whole, its line ends real or written as a backslash and n."""
+"""A PEM private key, whole or cut off, with real line ends or ``\\n``."""
 _VALUE = (
     rb"((?:" + _WORDS + rb")(?:[-_](?:hash|value|data))?[\"']?(?: ?[:=] ?|(?<=--token) ))"
     rb"(?:(?P<quote>[\"'])(?:\\.|(?!(?P=quote))[^\\\n])+(?P=quote)|[^\s\"',;&<>{}\[\]]+)"
@@ -201,10 +200,10 @@ _PATTERNS = tuple(
     for pattern, put in (
         (_ARMOUR, GONE),
         (_VALUE, rb"\1\g<quote>" + GONE + rb"\g<quote>"),
-        # the key in a kubeconfig, base64 of its armour
+        # the key in a kubeconfig: base64 of PEM
         (rb"(client-key-data[\"']?: *[\"']?)[a-z0-9+/=]+", rb"\1" + GONE),
         (rb"(authorization[\"']?: *[\"']?(?:bearer|basic) +)[^\s\"']+", rb"\1" + GONE),
-        # user:password@ of an address
+        # user:password@ in a URL
         (rb"(\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:)[^\s/@\"']+(?=@)", rb"\1" + GONE),
         # $6$salt$hash as in /etc/shadow
         (rb"\$(?:1|2[abxy]?|5|6|7|y|gy)\$[./a-z0-9=,$]{12,}", GONE),
@@ -215,11 +214,11 @@ _PATTERNS = tuple(
 
 
 def scrub(content: bytes, secrets: Iterable[bytes] = ()) -> bytes:
-    """The content without those secrets, and in text without what looks like one.
+    """The content without the given secrets and, in text, without anything that looks like one.
 
-    A secret is also found as JSON, XML, addresses and base64 write it. What looks like one:
-    private keys in armour, values of keys called ``password``, ``token`` and the like,
-    passwords in addresses, password hashes, kubeadm's tokens.
+    Secrets are also found as encoded in JSON, XML, URLs and base64. Text looks like a secret if it
+    is a PEM private key, the value of a key such as ``password`` or ``token``, a password in a URL,
+    a password hash, or a kubeadm token.
     """
     for secret in _forms(secrets):
         content = content.replace(secret, GONE)
@@ -231,7 +230,7 @@ def scrub(content: bytes, secrets: Iterable[bytes] = ()) -> bytes:
 
 
 def secret_values(file: bytes) -> Iterator[bytes]:
-    """What must not be seen of a file that holds a secret: all of it, and each long line."""
+    """The secrets in a file that holds one: its whole content, and each long line."""
     whole = file.strip()
     yield whole
     for line in whole.splitlines():
@@ -240,12 +239,12 @@ def secret_values(file: bytes) -> Iterator[bytes]:
 
 
 def holds_private_key(file: bytes) -> bool:
-    """Check whether a private key in armour is in it."""
+    """Whether the file contains a PEM private key."""
     return b"PRIVATE KEY-----" in file
 
 
 def _forms(secrets: Iterable[bytes]) -> list[bytes]:
-    """Every way to write the secrets, the longest first, so that no part spoils a whole."""
+    """Every encoding of the secrets, longest first: a whole is replaced before its parts."""
     found: set[bytes] = set()
     for secret in secrets:
         if len(secret) < SHORTEST:
@@ -259,29 +258,30 @@ def _forms(secrets: Iterable[bytes]) -> list[bytes]:
 
 
 SECONDS = 60.0
-"""For all of an archive."""
+"""Time limit of a whole archive."""
 CLUSTER_SECONDS = 360.0
-"""The same where a lab has a cluster: its nodes' logs alone take minutes if they are emulated."""
+"""Time limit with a cluster: the logs of emulated nodes alone take minutes."""
 KEPT = 5
-"""Archives in a lab's own directory; older ones make room."""
+"""Archives kept in a lab's directory; older ones are removed."""
 KNOWN = "known.txt"
-"""What is known of the lines in the logs: cause, hint and line, each with its place."""
+"""File with the known error lines in the logs: place, line, cause and hint."""
 SECRETS = "secrets"
-"""A directory of this name in a lab's directory holds nothing but secrets, one a file."""
+"""A directory of this name in a lab's directory has only secrets, one per file."""
 _USERS = "or name another file with --output"
-"""Where else an archive can go that the user asked for."""
+"""Hint if an archive that the user requested cannot be written."""
 _OF_A_RUN = ("result.json", "junit.xml", "report.html")
 _SECRET_BYTES = 1 << 20
-"""A larger file is no secret."""
+"""Larger files are not searched for secrets."""
 
 
 def gather(opened: OpenLab, path: Path) -> Path:
-    """Write the evidence of a lab into that archive, or a new one in that directory; its path.
+    """Write the evidence of a lab to ``path``, a file or directory; return the file.
 
-    Takes at most a minute, with a cluster at most six. What cannot be had is a piece that says why.
+    Takes at most a minute, with a cluster at most six. For evidence that is unavailable, a piece
+    says why.
 
-    Raises UsageError when there is something at that path that is no file. Raises StateError when
-    the archive cannot be written.
+    Raises UsageError when ``path`` exists and is neither. Raises StateError when the archive cannot
+    be written.
     """
     subject = subject_of(opened)
     path = path / archive_name(subject, path) if path.is_dir() else path
@@ -290,7 +290,7 @@ def gather(opened: OpenLab, path: Path) -> Path:
 
 
 def subject_of(opened: OpenLab) -> EvidenceSubject:
-    """The lab that was opened."""
+    """The opened lab as the subject of an archive."""
     row = opened.store.lab(opened.name)
     assert row is not None, "it was opened by its row"
     return EvidenceSubject(
@@ -299,14 +299,14 @@ def subject_of(opened: OpenLab) -> EvidenceSubject:
 
 
 def archive_name(subject: EvidenceSubject, directory: Path) -> str:
-    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; behind those in the directory."""
+    """``overlay-evidence-20261121-093911.tar.gz``, in UTC; sorts after those in the directory."""
     begin = f"{subject.handle.name}-evidence-"
     others = (path.name.removeprefix(begin) for path in directory.glob(f"{begin}*"))
     return f"{begin}{in_order(stamp(subject.store.now()), others)}.tar.gz"
 
 
 def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> None:
-    """Write the archive to that path; see :func:`gather`, and ``guarded_files`` of the last."""
+    """Write the archive to ``path``; see :func:`gather`, and :func:`write_archive`."""
     hidden = tuple(secrets_of(subject.handle))
     write_archive(
         path,
@@ -319,7 +319,7 @@ def write(subject: EvidenceSubject, path: Path, elsewhere: str = ELSEWHERE) -> N
 
 
 def keep(subject: EvidenceSubject) -> Path:
-    """Write an archive into the lab's own directory, which keeps the last few of them.
+    """Write an archive into the lab's directory, which keeps the last ``KEPT``.
 
     Raises StateError when it cannot be written.
     """
@@ -335,32 +335,32 @@ def keep(subject: EvidenceSubject) -> Path:
 
 
 def keep_because(subject: EvidenceSubject, trouble: str) -> str:
-    """Keep evidence of what went wrong; says where it is, or why it is not. Never raises."""
+    """Keep evidence of a failure; return where it is, or why there is none. Never raises."""
     try:
         newest = subject.store.lab(subject.handle.name) or subject.row
         path = keep(replace(subject, row=newest, trouble=trouble))
     except KeyboardInterrupt:
         return "no evidence was gathered: stopped"
-    except Exception as error:  # noqa: BLE001  whatever it is, it must not hide the trouble itself
+    except Exception as error:  # noqa: BLE001  it must not hide the original failure
         return f"no evidence could be gathered: {error}"
     return f"evidence is in '{path}'"
 
 
 def secrets_of(lab: LabHandle) -> Iterator[bytes]:
-    """Whatever may not be seen by anyone: the lab's token, keys and secrets, the inventory's."""
+    """Every secret: the lab's token, keys and secrets, and those of the inventory."""
     yield lab.token.encode()
     yield from _of_inventory()
     for path in _files_of(lab.directory):
         try:
             content = read_private(path) if path.stat().st_size <= _SECRET_BYTES else b""
-        except OSError:  # what we may not read is in no piece either
+        except OSError:  # an unreadable file is in no piece either
             continue
         if SECRETS in path.relative_to(lab.directory).parts[:-1] or holds_private_key(content):
             yield from secret_values(content)
 
 
 def _files_of(lab: Path) -> Iterator[Path]:
-    """All in a lab's directory but runs and evidence, while its machines write and remove files."""
+    """Files in a lab's directory except runs and evidence; they may change meanwhile."""
     for directory, inner, names in os.walk(lab):
         if Path(directory) == lab:
             inner[:] = {*inner} - {RUNS, EVIDENCE}
@@ -370,13 +370,13 @@ def _files_of(lab: Path) -> Iterator[Path]:
 def _of_inventory() -> Iterator[bytes]:
     try:
         inventory = loader.current(os.environ, Path.cwd())
-    except (LabError, OSError):  # an inventory that cannot be read has told nobody a secret
+    except (LabError, OSError):  # no secret can come from an inventory that cannot be read
         return
     for secret in inventory.secrets.values() if inventory else ():
         if secret.environment:
             yield os.environ.get(secret.environment, "").encode(errors="surrogateescape")
         if secret.file:
-            with suppress(OSError):  # the same
+            with suppress(OSError):  # an unreadable secret is in no piece
                 yield from secret_values(secret.file.read_bytes())
 
 
@@ -410,7 +410,7 @@ def _own(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
 def _piece(path: str, make: Callable[[], str]) -> Evidence:
     try:
         return Evidence(path, make().encode(errors="replace"))
-    except Exception as error:  # noqa: BLE001  what keeps one piece away must not take the others
+    except Exception as error:  # noqa: BLE001  one failure must not prevent the other pieces
         return Evidence(f"{path}.missing", f"{type(error).__name__}: {error}\n".encode())
 
 

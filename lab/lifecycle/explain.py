@@ -1,4 +1,4 @@
-"""Why a cell of a lab that is up does not do what it should."""
+"""Explain why a cell of a running lab is not as expected."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from lab.topology.intent import Intent
 Say = Callable[[str], None]
 
 _SECONDS = 1.5
-"""For one exchange that is followed: TCP sends its first packet again after one."""
+"""For one exchange that is followed: TCP retransmits its first packet after one second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainQuestion:
-    """Who asks whom, and how: None for every way that the matrix has."""
+    """Source, target, protocol and size; None for every one in the matrix."""
 
     source: str
-    """Or the id of a cell, which has no target beside it."""
+    """Name of the source; the id of a cell if ``target`` is None."""
     target: str | None
     protocol: str | None = None
     size: str | None = None
@@ -42,12 +42,12 @@ class ExplainQuestion:
 
 
 def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
-    """Ask again, look at the path, and say what is wrong there.
+    """Probe again, inspect the path, and say what is wrong there.
 
-    Nothing is read of what was put in on purpose: what is told was seen.
+    The record of injected faults is not read: the explanation uses only observations.
 
-    Raises UsageError when the matrix has no such cell; names the nearest. Raises BrokenError when
-    the lab is not running.
+    Raises UsageError, with the nearest name, when the matrix has no such cell. Raises BrokenError
+    when the lab is not running.
     """
     doing = f"explaining '{question}' in lab '{opened.name}'"
     with opened.used(f"lab explain {opened.name}", say):
@@ -102,7 +102,7 @@ def _follower(opened: OpenLab, intent: Intent, say: Say) -> Follow:
 
 
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
-    """Look at every machine and pod of a lab; return all that is not as intended.
+    """Observe every machine and pod of a lab; return every difference from the Intent.
 
     Raises BrokenError when the lab is not running.
     """
@@ -118,7 +118,10 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
 
 @contextmanager
 def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
-    """The lab's Intent; on a cluster with what its pods have got, ``ready`` or not."""
+    """The lab's Intent; on a cluster with the addresses that its pods have.
+
+    ``ready``: whether to wait until the pods are Ready.
+    """
     cluster = find_cluster(opened.provider, opened.handle, opened.intent)
     if cluster is None:
         yield resolve_gateways(opened.provider, opened.handle, opened.intent)
@@ -128,7 +131,7 @@ def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
 
 
 def looker(opened: OpenLab, intent: Intent) -> Look:
-    """What looks at machines of the lab."""
+    """A function that observes machines of the lab."""
     return lambda asked: opened.provider.observe(
         opened.handle, intent, asked, Deadline(LOOK_SECONDS)
     )

@@ -1,7 +1,8 @@
-"""Faults put into a lab on purpose, and taken out again.
+"""Inject faults into a lab, and heal them.
 
-The order of the journal's writes is what survives ``kill -9``: a fault is written down before
-anything is broken, and forgotten after it is healed. The journal holds no commands.
+To survive ``kill -9``, a fault is recorded in the journal before anything is broken, and removed
+from it after it is healed. The journal has no commands: they follow from the fault's name and
+place.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from lab.state.rows import FaultRow
 from lab.topology.intent import Intent
 
 _SECONDS = 60.0
-"""For one command; on an emulated machine a shell alone takes seconds."""
+"""For one command; on an emulated machine, starting a shell alone takes seconds."""
 _READY_SECONDS = 120.0
-"""For nodes to be Ready again: a kubelet says so within 20 s, and emulation has its pace."""
+"""For nodes to be Ready again: a kubelet reports within 20 s, and emulation is slow."""
 _SCRIPT_BYTES = 60_000
-"""A shell takes 128 KiB (MAX_ARG_STRLEN of linux/binfmts.h)."""
+"""Largest script for ``sh -c``; the kernel's limit is 128 KiB (MAX_ARG_STRLEN of linux/binfmts.h).
+"""
 _AGAIN_SECONDS = 0.5
 _SHOWN = 200
-"""Characters of a command, and of what it says, in an error."""
+"""Characters of a command, and of its output, in an error."""
 _SHELL = "set -e; PATH=$PATH:/usr/sbin:/sbin; export PATH; "
 
 Say = Callable[[str], None]
@@ -43,10 +45,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class FaultRequest:
-    """A fault that is asked for; empty names are for the lab to choose."""
+    """A fault to put in or heal; an empty ``node`` or ``peer`` means any."""
 
     name: str
-    """With its figures: ``packet-loss 5%``."""
+    """With its parameters: ``packet-loss 5%``."""
     node: str = ""
     peer: str = ""
 
@@ -57,15 +59,15 @@ class Healed:
 
     removed: tuple[FaultRow, ...]
     rebuilt: tuple[FaultRow, ...]
-    """Put in before the lab was made as it is now: nothing of them was left."""
+    """Faults put in before the lab was last rebuilt: they are gone already."""
 
 
 def put_in(opened: OpenLab, request: FaultRequest, say: Say) -> FaultRow:
-    """Put a fault into a lab that is up: into what it has, which on a cluster nobody has planned.
+    """Put a fault into a running lab, using the real addresses of its pods.
 
-    Raises UsageError when there is no such fault, it cannot be done there, or is in already. Raises
-    PreflightError when the machine's kernel or tools cannot do it. Nothing was changed. Raises
-    BrokenError when it cannot be done; what was done of it is undone.
+    Raises UsageError when there is no such fault, it is not possible there, or is in already, and
+    PreflightError when the machine's kernel or tools cannot do it; nothing was changed then. Raises
+    BrokenError when a command fails; the fault is then undone.
     """
     doing = f"putting fault '{request.name}' into lab '{opened.name}'"
     fault = registry.find(doing, request.name)
@@ -105,10 +107,10 @@ def _put(
 
 
 def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
-    """Put in a fault by chance, the same one for the same seed and lab.
+    """Put in a random fault, the same one for the same seed and lab.
 
-    Raises PreflightError when this machine's kernel and tools can do none. Raises as :func:`put_in`
-    does.
+    Raises PreflightError when this machine's kernel and tools can do none, and the errors of
+    :func:`put_in`.
     """
     there = {(registry.plain_name(one.name), one.node, one.peer) for one in present(opened)}
     places = [
@@ -118,7 +120,7 @@ def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
         for peer in site.peers or ("",)
         if (place := (name, site.node, peer)) not in there
     ]
-    random.Random(seed).shuffle(places)  # noqa: S311  it is to be the same again
+    random.Random(seed).shuffle(places)  # noqa: S311  must be reproducible
     for place in places:
         try:
             return put_in(opened, FaultRequest(*place), say)
@@ -132,19 +134,19 @@ def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
 
 
 def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
-    """Take every fault out of the lab, or the one that is meant, the last one first. Repeatable.
+    """Take every fault, or only ``only``, out of the lab, the last one first. Can be repeated.
 
-    What takes it out follows from its name and place. What pods had got was written down with it:
-    a cluster whose API is lost is healed, too. It is over when daemons have learned again what
-    they lost meanwhile, and on a cluster when its nodes and probe pods are Ready, for which it
-    waits two minutes.
+    The undo commands follow from the fault's name and place. The pods' addresses were recorded with
+    the fault, so that a cluster is healed even if its API is lost. Returns when daemons have
+    relearned what they lost and, on a cluster, nodes and probe pods are Ready, or two minutes are
+    over.
 
-    Where others stay in, it is over at once. What takes a fault out makes its machine right, so
-    others of that machine are taken out with it, and put in again.
+    If other faults remain, it does not wait. Undoing a fault repairs its whole machine, so other
+    faults of that machine are taken out too, and put in again.
 
-    Raises UsageError when the one that is meant is not in. Raises BrokenError when the lab is not
+    Raises UsageError when ``only`` is not in the lab. Raises BrokenError when the lab is not
     running, or a fault cannot be taken out; it stays in the journal. Raises DeadlineError when
-    every fault is out, and daemons have not learned again what they lost.
+    every fault is out, but daemons have not relearned what they lost.
     """
     rebuilt = []
     command = f"lab heal {opened.name}"
@@ -165,7 +167,7 @@ def heal(opened: OpenLab, say: Say, only: FaultRequest | None = None) -> Healed:
 
 
 def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tuple[FaultRow, ...]:
-    """Those of the faults that are meant."""
+    """The faults in ``live`` that match ``only``."""
     found = tuple(
         row
         for row in live
@@ -186,7 +188,7 @@ def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tu
 def _take_out(
     opened: OpenLab, chosen: Sequence[FaultRow], live: Sequence[FaultRow]
 ) -> list[FaultRow]:
-    """Take the chosen ones out; with them those that share a machine, which are put in again."""
+    """Take the chosen faults out; others that share a machine are taken out and put in again."""
     others = [row for row in live if row not in chosen]
     places = {place for row in chosen for place in _places(opened, row)} if others else set()
     again = [row for row in others if _places(opened, row) & places]
@@ -205,7 +207,7 @@ def _take_out(
 
 
 def _places(opened: OpenLab, row: FaultRow) -> set[str]:
-    """The machines and pods that taking it out puts right."""
+    """The machines and pods that undoing the fault repairs."""
     if row.name == reconnect.CUT_OFF:
         return set()
     doing = f"looking for fault {words(row)} in lab '{opened.name}'"
@@ -213,7 +215,7 @@ def _places(opened: OpenLab, row: FaultRow) -> set[str]:
 
 
 def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
-    """On a cluster: for its nodes and probe pods. What keeps them is told, for it is no fault."""
+    """Wait for a cluster's nodes and probe pods. If they do not get Ready, only a note says so."""
     if opened.intent.kubernetes is None:
         return
     try:
@@ -230,19 +232,19 @@ def _wait_until_ready(opened: OpenLab, doing: str, say: Say) -> None:
 
 
 def _by_one(opened: OpenLab, command: str, say: Say) -> AbstractContextManager[None]:
-    """Let no other command put faults in or take them out meanwhile; tests go on."""
+    """Lock faults against other commands; tests may run meanwhile."""
     return lab_lock(opened.handle.directory, command, say=say, file=FAULTS)
 
 
 def present(opened: OpenLab) -> tuple[FaultRow, ...]:
-    """The faults that are in the lab, or may be in part, in the order they were put in."""
+    """The faults that are in the lab, at least in part, in the order they were put in."""
     return opened.store.live_faults(opened.name, opened.handle.token)
 
 
 def possible(opened: OpenLab, say: Say) -> Mapping[str, tuple[FaultSite, ...]]:
-    """Where each fault can be put in: in what the lab has, or is planned to have if it is not up.
+    """Where each fault can be put in, in the running lab, or in its plan if it is not up.
 
-    Raises BrokenError when what the lab has cannot be seen.
+    Raises BrokenError when the pods of a running lab cannot be observed.
     """
     if opened.provider.liveness(opened.handle, opened.intent).state != "running":
         say("note: the lab is not running; this list is made from its plan")
@@ -320,10 +322,9 @@ def _change(opened: OpenLab, fault: Fault, intent: Intent, node: str, peer: str)
 
 
 def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
-    """What puts a fault in and takes it out, worked out from its name and place.
+    """The commands that put a fault in and take it out, from its name and place.
 
-    Raises BrokenError when there can be no such fault in this lab, or what its pods have got is not
-    known.
+    Raises BrokenError when this lab cannot have such a fault, or its pods' addresses are unknown.
     """
     try:
         fault = registry.find(doing, row.name)
@@ -348,12 +349,12 @@ def _change_of(opened: OpenLab, row: FaultRow, doing: str) -> FaultChange:
 
 
 def _as_it_was(opened: OpenLab, row: FaultRow) -> Intent:
-    """The Intent with what the lab's pods had got when the fault was put in."""
+    """The Intent with the pods' addresses when the fault was put in."""
     if opened.intent.kubernetes is None:
         return opened.intent
     if row.observed:
         return bound_as(opened.intent, from_text(row.observed))
-    with bound(opened) as intent:  # written before that was kept: with what they have now
+    with bound(opened) as intent:  # an older row without them: use the current ones
         return intent
 
 
@@ -373,14 +374,14 @@ def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], doin
 
 
 def _shown(text: str) -> str:
-    """The text, or its beginning: the rules of every Service are one line."""
+    """The text, or its beginning if long: the rules of all Services are one line."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text):,} characters)"
 
 
 def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
-    """The change done on machines alone, where Kubernetes has the pods. Pure.
+    """The change with commands for pods of a cluster moved to their nodes. Pure.
 
-    A container may not change its own network, nor has it the tools for it.
+    A container neither may change its network nor has the tools for it.
     """
     if intent.kubernetes is None:
         return change
@@ -394,14 +395,17 @@ def from_nodes(change: FaultChange, intent: Intent) -> FaultChange:
             for one in commands
         )
 
-    gone = "exit 0"  # with the pod went all that was done to it
+    gone = "exit 0"  # the change went with the pod
     return FaultChange(
         moved(change.do, "echo no such pod runs here >&2; exit 1"), moved(change.undo, gone)
     )
 
 
 def _within(pod: str, line: str, absent: str) -> str:
-    """What runs a line in the network of a probe pod; a node's processes tell which it is."""
+    """Shell command for a node that runs ``line`` in the network namespace of a probe pod.
+
+    The pod is found by the environment of its processes.
+    """
     own = shlex.quote(f"{POD_VARIABLE}={pod}")
     find = f"one=$(grep -lzxF {own} /proc/[0-9]*/environ 2>/dev/null | head -n 1)"
     enter = f'exec nsenter --net="${{one%environ}}ns/net" sh -ec {shlex.quote(line)}'
@@ -409,7 +413,7 @@ def _within(pod: str, line: str, absent: str) -> str:
 
 
 def batches(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]:
-    """The commands in their order, as many of one place together as one shell takes. Pure."""
+    """The commands in order, grouped by place, each group small enough for one shell. Pure."""
     place, lines, size = "", list[str](), 0
     for one in commands:
         if lines and (one.place != place or size + len(one.line) > _SCRIPT_BYTES):
@@ -423,6 +427,6 @@ def batches(commands: Iterable[FaultCommand]) -> Iterator[tuple[str, list[str]]]
 
 
 def script(lines: Sequence[str]) -> str:
-    """What runs the lines until one fails, and says last which one it was. Pure."""
+    """A script that runs the lines until one fails, and then prints its number. Pure."""
     numbered = (f"at={number}\n{line}\n" for number, line in enumerate(lines))
     return _SHELL + "trap '[ $? = 0 ] || echo \"@$at\" >&2' EXIT\n" + "".join(numbered)

@@ -1,6 +1,6 @@
-"""What only a real Windows shows: the checks of its first day, run where they can be, in one file.
+"""The checks of a first real Windows, run where possible, with one file as the result.
 
-They are those of ``docs/how-to/first-windows.md``, which a test holds to this table.
+``docs/how-to/first-windows.md`` lists the same checks; a test compares the two.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ _SECONDS = 120.0
 """For one command on a node."""
 _CLOCK_SECONDS = 60
 _LINES = 200
-"""Of each log, the last ones."""
+"""Number of lines kept, from the end of each log."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsCheck:
-    """One of them."""
+    """One check."""
 
     number: int
     title: str
     where: Literal["console", "disk", "node"]
-    """What is asked: the console log of the image's build, its disk, or each Windows node."""
+    """What is examined: the console log of the image's build, its disk, or each Windows node."""
     command: str
-    """PowerShell for a node; a shell's line for the host."""
+    """PowerShell for a node; a shell command for the host."""
     expected: str
     change: str
-    """What to change if it is not so."""
+    """What to change if the output differs."""
     pattern: str = ""
-    """What a right answer has; without one a person reads it."""
+    """Regular expression that a correct output matches; empty if a person must read it."""
 
 
 CHECKS = tuple(
@@ -55,7 +55,7 @@ CHECKS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one of them has said."""
+    """The result of one check."""
 
     check: WindowsCheck
     of: str
@@ -65,14 +65,14 @@ class Answer:
 
 
 def run(name: str, image: GoldenImage | None, logs: Path, lab: OpenLab | None) -> Iterator[Answer]:
-    """Run those that can be: without an image or a lab, fewer.
+    """Run the checks; those that need a missing image or lab are reported as not run.
 
     Parameters
     ----------
     name
-        Of the image.
+        Name of the image.
     logs
-        Where builds keep their consoles.
+        Directory of the console logs of builds.
 
     """
     nodes = [one.name for one in lab.intent.machines if one.os == "windows"] if lab else []
@@ -123,7 +123,7 @@ def _judged(check: WindowsCheck, of: str, said: str, why: str) -> Answer:
 
 
 def describe(check: WindowsCheck) -> str:
-    """The check as the how-to has it."""
+    """The check as in the how-to."""
     return (
         f"### {check.number}. {check.title}\n\n```\n{check.command}\n```\n\n"
         f"Expected: {check.expected}.\n\nIf not: {check.change}.\n"
@@ -131,7 +131,7 @@ def describe(check: WindowsCheck) -> str:
 
 
 def report(answers: Iterator[Answer], tell: list[str]) -> str:
-    """One file to send; ``tell`` gets a line for each answer."""
+    """The text of the file to send; one line per answer is appended to ``tell``."""
     parts = []
     for one in answers:
         line = f"{one.check.number:2} {one.verdict}: {one.check.title}"

@@ -1,9 +1,9 @@
-"""Collect what nobody needs any more: orphans, and labs that are too old.
+"""Collect what is no longer needed: orphans, labs that are too old, and old runs and nights.
 
-Safe beside a lab that is being brought up: an ``up`` writes its token to the journal before it
-makes anything, and holds the lab's lock meanwhile. So marks are read before the journal (a token
-that is not in it then never will be), a lab that is locked is left alone, and whether a lab is
-old is asked again once its lock is held.
+Safe while a lab is being brought up: ``up`` writes its token to the journal before it creates
+anything, and holds the lab's lock meanwhile. So marks are read before the journal (a token missing
+from the journal then will never be added), a locked lab is left alone, and a lab's age is checked
+again once its lock is held.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GcRequest:
     yes: bool
     """False for a dry run."""
     all_users: bool = False
-    """True if other users' labs are looked at; their files never are."""
+    """True to include other users' labs, but never their files."""
     command: str = "lab gc"
 
 
@@ -54,11 +54,11 @@ class Collected:
     provider: str
     token: str
     orphan: Path | None
-    """The directory that an orphan says it belongs to; None for a lab of the journal. A claim:
-    it is shown, and never opened."""
+    """The lab directory in an orphan's mark; None for a lab of the journal. It is not trusted:
+    it is shown, but never opened."""
     why: str
     owner: str = ""
-    """Whose it is; empty for the caller's own."""
+    """The user that owns it; empty for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,15 @@ def collect(
     older_than: float | None,
     now: float,
 ) -> tuple[Collected, ...]:
-    """What there is to collect: old labs by the journal, orphans by their marks.
+    """What to collect: old labs in the journal, and orphans by their marks.
 
-    No journal here speaks for other users' labs, so that the age of their objects counts.
+    Other users' labs are in no journal here, so the age of their objects counts. An object whose
+    lab directory is in this state directory, or is gone, is an orphan if this journal does not have
+    its token.
 
     ``labs``: the journal's labs, none of them down. ``marks``: (provider, mark) of every object
-    found. ``home_of``: whose a lab directory is. What is in this state directory, or in none any
-    more, only this journal can speak for. ``older_than``: seconds. ``now``: seconds since 1970.
+    found. ``home_of``: classifies a lab directory. ``older_than``: seconds. ``now``: seconds since
+    1970.
     """
     labs = tuple(labs)
     known = {row.token for row in labs}
@@ -121,9 +123,9 @@ def gc(
     store: Store,
     say: Callable[[str], None],
 ) -> GcResult:
-    """Find what nobody needs, and with ``yes`` take it away.
+    """Find what is no longer needed, and with ``yes`` remove it.
 
-    One that cannot be removed is said and left; the others still go.
+    If one cannot be removed, the others are still removed.
 
     Raises BrokenError at the end when something could not be removed. Raises StateError when the
     journal cannot be read or written.
@@ -155,12 +157,12 @@ def gc(
 def _look(
     request: GcRequest, providers: Mapping[str, Provider], store: Store
 ) -> tuple[tuple[Collected, ...], list[str]]:
-    """What there is to collect, and what is left alone because nothing is sure of it."""
+    """What to collect, and messages about what is left alone because it may be in use."""
 
     def home_of(directory: Path) -> Home:
         return home(directory, store.lab_directory(directory.name))
 
-    marks = all_marks(providers, all_users=request.all_users)  # before the journal: see above
+    marks = all_marks(providers, all_users=request.all_users)  # before the journal: see the module
     found = collect(store.labs(), marks, home_of, request.older_than, store.now())
     taken = {(item.token, item.owner) for item in found}
     return found, [
@@ -181,7 +183,7 @@ def _remove(
     if item.owner:
         return provider.destroy(lab, owner=item.owner)
     if item.orphan and not same_directory(item.orphan, directory):
-        # its state directory is gone, and its lock with it
+        # its state directory is gone, and with it the lock
         return provider.destroy(lab)
     with lab_lock(directory, request.command, wait=0):
         row = store.lab(item.lab)
@@ -210,13 +212,13 @@ class KeptNight:
 
     name: str
     id: str
-    """When it began, in the order of nights."""
+    """Start time, in a form that sorts in the order of nights."""
     runs: frozenset[Run] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
-    """What is to go, or is gone, and what could not be removed, in words."""
+    """Runs, nights and captures to remove, or removed, and messages about failures."""
 
     runs: Mapping[str, tuple[str, ...]]
     """By lab, oldest first."""
@@ -226,7 +228,7 @@ class Surplus:
     """By lab, oldest first."""
 
     def words(self) -> Iterator[str]:
-        """How much of each, where there is any."""
+        """The number of each, as text, omitting zeros."""
         if self.runs:
             yield quantity(sum(map(len, self.runs.values())), "run")
         if self.captures:
@@ -238,10 +240,10 @@ class Surplus:
 def surplus(
     runs: Mapping[str, Sequence[str]], nights: Iterable[KeptNight], keep_runs: int, keep_nights: int
 ) -> Surplus:
-    """What is more than is kept; a run that a kept night refers to is not.
+    """Runs and nights in excess of the numbers to keep; runs that a kept night refers to are kept.
 
     ``runs``: ids of every lab's runs, oldest first. ``nights``: all of them, in any order.
-    ``keep_runs`` and ``keep_nights``: how many stay, of each lab and in all; at least 1.
+    ``keep_runs``: runs to keep of each lab. ``keep_nights``: nights to keep. Both at least 1.
     """
     by_age = sorted(nights, key=lambda night: (night.id, night.name))
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
@@ -258,9 +260,9 @@ def surplus(
 def prune(
     store: Store, keep_runs: int, keep_nights: int, say: Callable[[str], None], *, yes: bool
 ) -> Surplus:
-    """Find what is kept no longer, say it, and with ``yes`` remove it.
+    """Find and report runs and nights in excess, and with ``yes`` remove them.
 
-    Files and what the journal has of the runs go; no link is followed.
+    Their files and their rows in the journal are removed; no link is followed.
 
     Raises StateError when the journal cannot be read or written.
     """
@@ -296,7 +298,7 @@ def _captures(store: Store, lab: str) -> list[str]:
 
 
 def _runs(store: Store, lab: str) -> list[str]:
-    """Ids of the lab's runs, oldest first: those the journal has lost before those it has."""
+    """Ids of the lab's runs, oldest first; those missing from the journal come first."""
     written = [run.id for run in store.runs(lab)]
     shelf = lab_directory(store.directory, lab) / RUNS
     lost = [
@@ -312,12 +314,12 @@ def _nights(shelf: Path) -> Iterator[KeptNight]:
         directory = shelf / name
         if night := night_in(directory):
             yield KeptNight(name, night.id, runs_of(night.summary or {}))
-        elif any(directory.glob("*/*.log")):  # one that was killed before nights had an id
+        elif any(directory.glob("*/*.log")):  # killed, and from before nights had an id
             yield KeptNight(name, changed(directory))
 
 
 def _directories(parent: Path) -> list[str]:
-    """Names of the directories in ``parent``, links left out; none where it cannot be read."""
+    """Names of the directories in ``parent``, without links; empty if it cannot be read."""
     try:
         with os.scandir(parent) as found:
             return sorted(entry.name for entry in found if entry.is_dir(follow_symlinks=False))
@@ -328,7 +330,7 @@ def _directories(parent: Path) -> list[str]:
 def _remove_directories(
     state: Path, parts: tuple[str, ...], names: Iterable[str], failed: list[str]
 ) -> set[str]:
-    """Remove those directories of ``state/parts``; the names of those that are still there."""
+    """Remove directories of ``state/parts``; return the names of those that remain."""
     names = tuple(names)
     stay: set[str] = set()
     try:
@@ -352,7 +354,7 @@ def _remove_directories(
 
 @contextmanager
 def _opened(state: Path, parts: Iterable[str]) -> Iterator[int]:
-    """A descriptor of a directory below ``state``, with no link on the way from there."""
+    """Open a directory below ``state`` without following links; yield its descriptor."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     descriptor = os.open(state, flags)
     try:

@@ -1,4 +1,4 @@
-"""The golden images and bundles of this user, as the inventory has them."""
+"""The golden images and bundles of this user, configured by the inventory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 
 def store() -> BundleStore:
-    """The store.
+    """The bundle store.
 
-    Raises InventoryError when the inventory is wrong.
+    Raises InventoryError when the inventory is invalid.
     """
     return BundleStore(cache_directory(_inventory()))
 
@@ -47,13 +47,13 @@ def create(
     say: Say,
     add_ons: Sequence[str] = (),
 ) -> Manifest:
-    """Make a bundle, from a directory or from upstream's releases.
+    """Create a bundle, from a directory or from upstream's releases.
 
     ``kubernetes``: a minor or a patch version; None for what the directory has, or the newest
     minor. ``source``: a directory; None for upstream. ``systems``: operating systems of nodes;
-    empty for all, or those that the directory has. ``add_ons``: to fetch beside flannel.
+    empty for all, or those that the directory has. ``add_ons``: to fetch in addition to flannel.
 
-    Raises UsageError when there is no add-on of one of those names.
+    Raises UsageError when an add-on is unknown.
     """
     for name in add_ons:
         if name not in rules.add_ons():
@@ -73,9 +73,9 @@ def create(
 
 
 def chosen(digest: str | None) -> Manifest:
-    """The bundle of that digest, or the only one.
+    """The bundle with this digest; for None, the only one.
 
-    Raises UsageError when there is none, or none is named and there are several.
+    Raises UsageError when there is none, or ``digest`` is None and there are several.
     """
     there = store()
     if digest is not None:
@@ -92,10 +92,12 @@ def chosen(digest: str | None) -> Manifest:
 
 
 def verify(digest: str | None, say: Say) -> int:
-    """Read every byte of that bundle, or of each; how many there are.
+    """Verify the bundle with this digest, or for None all bundles; return their number.
 
-    Raises UsageError when there is none of that digest. Raises PreflightError, BrokenError when it
-    is damaged. Of several the others are read all the same.
+    All are verified even if one is damaged.
+
+    Raises UsageError when there is no bundle with this digest. Raises PreflightError, BrokenError
+    when one is damaged.
     """
     there = store()
     asked = [digest] if digest is not None else [one.digest for one in there.list()]
@@ -119,7 +121,7 @@ def verify(digest: str | None, say: Say) -> int:
 
 
 def collect(yes: bool) -> CollectedBundles:
-    """Find, and with ``yes`` remove, bundles that nobody needs; those of this user's labs stay."""
+    """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept."""
     labs = journal.Store(state_directory(os.environ))
     decided = (
         placement.load_layout(LabHandle(row.name, labs.lab_directory(row.name), row.token))
@@ -133,9 +135,9 @@ def _inventory() -> Inventory:
 
 
 def image_store() -> ImageStore:
-    """The image store; installers run on the first hypervisor, which is connected when one does.
+    """The image store. Installers run on the first hypervisor, which is connected on first use.
 
-    Raises InventoryError when the inventory is wrong.
+    Raises InventoryError when the inventory is invalid.
     """
     inventory = _inventory()
     hypervisors = [*inventory.hypervisors.values()]
@@ -151,14 +153,13 @@ def build(
     say: Say,
     firmware: Firmware | None = None,
 ) -> GoldenImage:
-    """The image of that name, built if it is not there.
+    """The image of this name, built if it does not exist.
 
-    ``given``: files of this machine by the names of the recipe's inputs; known from now on.
-    ``firmware``: how its machines start, from now on; None for what was chosen last, or the
-    recipe's.
+    ``given``: local files by the name of the recipe's input; remembered. ``firmware``: firmware of
+    its machines; remembered. None for the last choice, or the recipe's.
 
-    Raises LabError as :meth:`ImageStore.get` does; PreflightError when a file is not there, or
-    asked by nobody. Raises Terminated on SIGTERM.
+    Raises LabError as :meth:`ImageStore.get` does; PreflightError when a file does not exist, or is
+    no input of the recipe. Raises Terminated on SIGTERM.
     """
     there = image_store()
     if firmware is not None:
@@ -170,19 +171,19 @@ def build(
 
 
 def has_product_key(name: str) -> bool:
-    """Check whether the inventory says where the product key of an image of Windows is."""
+    """Whether the inventory has a product key for this Windows image."""
     inventory = _inventory()
     return secret_name(name, inventory.secrets) is not None
 
 
 def collect_sites(yes: bool, say: Say) -> tuple[LeftSites, ...]:
-    """Find, and with ``yes`` remove, interrupted installations that nobody continues."""
+    """Find, and with ``yes`` remove, interrupted installations that no build continues."""
     alive = image_store().is_building
     return _on_hypervisors(lambda host: installer.collect_sites(host, alive, yes=yes), say)
 
 
 def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
-    """Find, and with ``yes`` remove, copies on hypervisors that nobody needs any more."""
+    """Find, and with ``yes`` remove, copies on hypervisors that are no longer needed."""
     there = image_store()
     current = [listed.digest for listed in there.list() if listed.digest]
     current += (medium.identity(one, os) for one in store().all() for os in SYSTEMS)
@@ -191,7 +192,7 @@ def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
 
 
 def _on_hypervisors(work: Callable[[Host], T], say: Say) -> tuple[T, ...]:
-    """Do the work on each hypervisor; report and skip one that cannot be reached."""
+    """Call ``work`` on each hypervisor; report and skip one that cannot be reached."""
     done: list[T] = []
     for hypervisor in _inventory().hypervisors.values():
         if hypervisor.line == 0 and not connection.is_here(hypervisor):

@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, so that a command that is stopped can say what is left."""
+"""SIGTERM as an exception, so that a stopped command can say what is left."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import FrameType
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was sent SIGTERM; treated as Ctrl-C is."""
+    """The process received SIGTERM; treated like Ctrl-C."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Raise :class:`Terminated` on the first SIGTERM of the block; a second one kills as usual.
+    """Raise :class:`Terminated` on the first SIGTERM in the block; a second one kills the process.
 
-    Does nothing outside the main thread, or where the program handles SIGTERM itself.
+    Does nothing outside the main thread, or if the program handles SIGTERM itself.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -31,7 +31,7 @@ def terminable() -> Iterator[None]:
 
 
 def _take_no_notice(_number: int, _frame: FrameType | None) -> None:
-    """A handler that handles nothing."""
+    """A signal handler that does nothing."""
 
 
 def _raise(number: int, _: FrameType | None) -> None:
@@ -41,7 +41,7 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM take effect at the end of the block, for what must be done whole."""
+    """Delay Ctrl-C and SIGTERM until the end of the block, which must not be interrupted."""
     told: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda got, _: told.append(got)) for number in numbers]
@@ -56,9 +56,9 @@ def postponed() -> Iterator[None]:
 
 @contextmanager
 def deaf() -> Iterator[None]:
-    """Take no notice of Ctrl-C and SIGTERM for the block: for what must be done before the end.
+    """Discard Ctrl-C and SIGTERM during the block, which must finish.
 
-    They are not ignored as ``SIG_IGN`` has it, which commands started meanwhile would inherit.
+    ``SIG_IGN`` is not used: commands started meanwhile would inherit it.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, _take_no_notice) for number in numbers]

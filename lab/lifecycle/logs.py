@@ -1,4 +1,4 @@
-"""Logs of a lab's machines: as they are, and as they grow."""
+"""Logs of a lab's machines, read once or followed."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _EVERY_SECONDS = 0.5
 
 
 def everywhere(opened: OpenLab) -> list[str]:
-    """Names of all the machines."""
+    """Names of all machines."""
     return [one.name for one in opened.intent.machines]
 
 
 def read(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
-    """The logs of those machines; what cannot be had is a piece that says why. Never raises."""
+    """The logs of these machines; for one that cannot be read, a piece says why. Never raises."""
     return opened.provider.logs(opened.handle, opened.intent, machines, Deadline(LOOK_SECONDS))
 
 
 def follow(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
-    """The same, and then what is added to them, as long as the lab runs."""
+    """The logs of :func:`read`, and then what is added to them, as long as the lab runs."""
     seen: dict[str, bytes] = {}
     for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
         if opened.provider.liveness(opened.handle, opened.intent).state != "running":
@@ -38,5 +38,5 @@ def follow(opened: OpenLab, machines: Collection[str]) -> Iterator[Evidence]:
 
 
 def added(before: bytes, now: bytes) -> bytes:
-    """What a log has more than before; all of it where it was begun anew. Pure."""
+    """The content added to a log since it was last read; all of it if it was restarted. Pure."""
     return now.removeprefix(before)

@@ -1,4 +1,4 @@
-"""Names of labs, their ages, and the commands that bring them up, as people write them."""
+"""Names and ages of labs, and the commands that bring them up, as users write them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from lab.inventory import values
 from lab.state.rows import LabRow
 
 LONGEST = 63
-"""A lab's name is a DNS label (RFC 1123): letters of its length and kind fit everywhere."""
+"""Characters of a lab's name, which is a DNS label (RFC 1123) and so is valid everywhere."""
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
 def is_name(name: str) -> bool:
-    """Check whether a lab can have that name."""
+    """Whether a lab can have this name."""
     return len(name) <= LONGEST and _LABEL.fullmatch(name) is not None
 
 
 def check_name(name: str, *, new: bool = False) -> None:
-    """Refuse a name that no lab can have; with ``new`` that of a lab which is to be made.
+    """Refuse a name that no lab can have.
 
-    Raises UsageError saying what a name may be.
+    ``new``: whether the name is for a new lab.
+
+    Raises UsageError saying which names are valid.
     """
     if not is_name(name):
         raise UsageError(
@@ -36,7 +38,7 @@ def check_name(name: str, *, new: bool = False) -> None:
 
 
 def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> UsageError:
-    """The error for a name that means no lab: with the nearest one, and the whole list."""
+    """The error for an unknown lab, with the nearest name and all labs."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     labs = sorted(set(known))
@@ -50,7 +52,7 @@ def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> 
 
 
 def parse_age(text: str) -> float:
-    """The seconds of an age.
+    """Parse an age such as ``"2d"`` into seconds.
 
     Raises UsageError when it is not a number with one of the units s, m, h, d, w.
     """
@@ -77,8 +79,8 @@ def up_command(
 ) -> str:
     """``lab up overlay --name mine --provider netns --only linux``, quoted for a shell.
 
-    ``scenario``: name of a shipped one, or a path. ``options``: as the journal keeps them; those
-    that decide what the lab is are repeated.
+    ``scenario``: name of a shipped scenario, or a path. ``options``: as in the journal; those that
+    determine the lab are included.
     """
     words = ["lab", "up", scenario]
     off = options.get("windows_rules_off", ())
@@ -96,7 +98,7 @@ def up_command(
 
 
 def again(row: LabRow) -> str:
-    """The command that brings this lab of the journal up again."""
+    """The command that brings this lab up again."""
     from lab.scenario.loader import is_shipped  # noqa: PLC0415  reading scenarios is slow to import
 
     shipped = is_shipped(Path(row.scenario_path))

@@ -1,4 +1,4 @@
-"""The directory of a night: where it is, which ones came before, and what is written into it."""
+"""The directory of a night: create it, find earlier nights, and write the reports into it."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from lab.state.stamps import in_order, is_stamp, stamp
 SUMMARY = "summary.json"
 INDEX = "index.html"
 ID = "night.id"
-"""When it began, as :mod:`lab.state.stamps` has it: also where the clock went back, nights have the
-order in which they were run. Written first; one of an earlier version has its summary alone."""
+"""File with the start time as a stamp of :mod:`lab.state.stamps`, by which nights sort in the order
+of running even if the clock went back. Written first; earlier versions wrote only a summary."""
 DIFFERENCE = "difference.json"
 DIFFERENCE_TEXT = "difference.txt"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundNight:
-    """A night that is kept; ``summary`` is None where it was killed or is under way."""
+    """A night on disk; ``summary`` is None if it was killed or is running."""
 
     directory: Path
     id: str
@@ -51,19 +51,19 @@ class FoundNight:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """An earlier night: its directory, and the scenarios whose matrix it has asked to the end."""
+    """An earlier night: its directory, and the scenarios whose test it finished."""
 
     directory: Path
     complete: frozenset[str]
 
 
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
-    """Make the directory of this night: the given one, or ``nightly/DATE`` in the state's.
+    """Create the directory of this night: ``wanted``, or ``nightly/DATE`` in the state directory.
 
-    Its id is behind those of all nights beside it.
+    Its id sorts after those of all nights beside it.
 
-    Raises UsageError when the given one has something in it, or another user may write it or lead
-    it elsewhere. Raises StateError when it cannot be created.
+    Raises UsageError when ``wanted`` is not empty, or another user may write or redirect it. Raises
+    StateError when it cannot be created.
     """
     if wanted is None:
         make_own(state)
@@ -77,7 +77,7 @@ def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
         own = _next_id(output.parent, now)
     _require_own(output)
     make_private(output, ELSEWHERE if wanted is None else "or give --output another one")
-    _require_own(output, there=True)  # somebody else may have made it
+    _require_own(output, there=True)  # another user may have created it
     with guarded_files(f"looking into '{output}'"):
         if any(output.iterdir()):
             raise UsageError(
@@ -96,7 +96,7 @@ def _next_id(parent: Path, now: datetime) -> str:
 
 
 def _beside(parent: Path) -> Iterator[FoundNight]:
-    """The nights in a directory that no other user may have written: it may be a shared one."""
+    """The nights in ``parent``, which may be shared, that no other user may have written."""
     found = (night_in(path) for path in parent.iterdir() if not writer(path))
     return filter(None, found)
 
@@ -111,12 +111,12 @@ def _require_own(output: Path, *, there: bool = False) -> None:
 
 
 def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:
-    """The nights to compare with: the given one, else those beside this one, the latest first.
+    """The nights to compare with: ``wanted``, else those beside ``output``, latest first.
 
-    Only those on the same provider count; one that cannot be read does not, nor does one that
-    another user may have written: nights may be in a shared directory.
+    Only nights on the same provider count, and not those that cannot be read or that another user
+    may have written: nights may be in a shared directory.
 
-    Raises UsageError when the given one is not the directory of a night.
+    Raises UsageError when ``wanted`` is not the directory of a night.
     """
     if wanted is not None:
         summary = summary_in(wanted)
@@ -137,14 +137,14 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earl
 
 
 def night_in(directory: Path) -> FoundNight | None:
-    """The night in that directory; None where neither its id nor a summary is there."""
+    """The night in this directory; None if it has neither an id nor a summary."""
     summary = summary_in(directory)
     own = _written_id(directory) or (_began(directory, summary) if summary else "")
     return FoundNight(directory, own, summary) if own else None
 
 
 def _written_id(directory: Path) -> str:
-    """What its file says; empty where that is missing or damaged."""
+    """The content of the id file; empty if it is missing or damaged."""
     try:
         written = read_regular(directory / ID).decode().strip()
     except (OSError, ValueError):
@@ -153,7 +153,7 @@ def _written_id(directory: Path) -> str:
 
 
 def _began(directory: Path, summary: Mapping[str, Any]) -> str:
-    """The id of a night that was run before nights had one."""
+    """An id for a night from before nights had one."""
     try:
         return stamp(datetime.fromisoformat(str(summary["started"])).timestamp())
     except (ValueError, OverflowError):
@@ -161,18 +161,18 @@ def _began(directory: Path, summary: Mapping[str, Any]) -> str:
 
 
 def changed(directory: Path) -> str:
-    """When something in the directory was last made or removed, as an id has it."""
+    """The directory's modification time, as an id."""
     try:
         return stamp(directory.stat().st_mtime)
-    except (OSError, ValueError, OverflowError):  # it has just gone, or has an odd date
+    except (OSError, ValueError, OverflowError):  # just removed, or an odd date
         return stamp(0)
 
 
 def summary_in(directory: Path) -> dict[str, Any] | None:
-    """The summary of the night in that directory; None where it has none of this version."""
+    """The summary of the night in this directory; None if it has none of this version."""
     path = directory / SUMMARY
     try:
-        found = parsed(read_regular(path).decode())  # in a shared directory it may be a pipe
+        found = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
     except (OSError, ValueError):
         return None
     known = isinstance(found, dict) and found.get("format") == FORMAT and "started" in found
@@ -188,7 +188,7 @@ def runs_of(summary: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
 
 
 def _complete(summary: Mapping[str, Any]) -> frozenset[str]:
-    """The scenarios whose test came to its end; cells may have failed in it."""
+    """The scenarios whose test finished, even with failed cells."""
     return frozenset(
         str(one.get("scenario"))
         for one in _listed(summary, "scenarios")
@@ -204,13 +204,13 @@ def _is_tested(code: object) -> bool:
 
 
 def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """The objects in that list; none where it is no list."""
+    """The objects in the list ``found[key]``; empty if it is not a list."""
     value = found.get(key)
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def compared(night: Night, earlier: Sequence[Earlier]) -> Night:
-    """The night with the differences of each scenario to the latest night that can be compared."""
+    """The night with each scenario's differences from the latest comparable night."""
     runs = {one.scenario: one.run for one in night.scenarios if one.run and one.tested}
     found = {name: _latest(name, earlier) for name in runs}
     pairs = {name: one for name, one in found.items() if one is not None}
@@ -222,10 +222,10 @@ def compared(night: Night, earlier: Sequence[Earlier]) -> Night:
 
 
 def _latest(scenario: str, earlier: Sequence[Earlier]) -> tuple[Path, RunResult] | None:
-    """The latest night with a complete run of that scenario, and the run."""
+    """The latest night with a complete run of the scenario, and that run."""
     for night in earlier:
         if scenario in night.complete:
-            with suppress(OSError, ValueError, LabError):  # one that is damaged is not compared
+            with suppress(OSError, ValueError, LabError):  # a damaged run is skipped
                 return night.directory, read_run(night.directory / scenario / RESULT)
     return None
 

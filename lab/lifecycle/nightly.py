@@ -1,4 +1,4 @@
-"""A night: every scenario up, tested and down again, some at a time, whatever becomes of any."""
+"""A night: bring up, test and take down every scenario, several at a time."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from lab.state.files import replacing
 from lab.topology.intent import Intent
 
 DOWN_SECONDS = 600.0
-"""For taking a lab down, beside the scenario's own deadline: it is never given up for that."""
+"""For taking a lab down, in addition to the scenario's deadline."""
 GATHER_SECONDS = 300.0
 EVIDENCE = "evidence.tar.gz"
 EMULATED_SECONDS = 600.0
-"""A scenario's own deadline where machines are emulated, and one takes seconds."""
+"""Default deadline of a scenario on emulated machines, where one takes seconds."""
 REAL_SECONDS = 7200.0
-"""On real machines, which may have images to build and Windows to boot."""
+"""Default deadline on real machines, which may build images and boot Windows."""
 
 _SIGNAL_SECONDS = 1.0
-"""A signal that comes just before Python waits for a lock does not end that wait."""
+"""Longest wait for a lock: a signal just before the wait does not end it."""
 
 Say = Callable[[str], None]
 Run = Callable[[Sequence[str], Path, Deadline, Callable[[], bool]], int | None]
-"""Runs ``lab`` with those words: see :func:`run_lab`."""
+"""Runs ``lab`` with these arguments: see :func:`run_lab`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,14 @@ class NightOperations:
 
     run: Run
     there: Callable[[str], bool]
-    """True if there is anything of the lab of that name."""
+    """Whether anything of the lab with this name exists."""
     runs: Callable[[str], Mapping[str, Path]]
-    """Directory of every run on labs of that name, by the run's id, oldest first."""
+    """Directory of every run of labs with this name, by the run's id, oldest first."""
 
 
 _PREFIX = "nightly-"
 _LONGEST = LONGEST - len(_PREFIX)
-"""Characters that a job's name may have; of a longer one, as of a spec with many options, the
-beginning is kept."""
+"""Characters of a job's name; a longer one, such as a spec with many options, is shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Job:
     source: str
     """The argument of ``lab up``: a shipped scenario's name, or a path."""
     unfit: str = ""
-    """Why the night's provider can never have such a lab; it is not even tried then."""
+    """Why the night's provider can never run this lab; if set, it is not tried."""
 
     @property
     def lab(self) -> str:
@@ -90,7 +89,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class NightRequest:
-    """A request of ``lab nightly``. ``deadline`` is seconds for each scenario, ``down`` aside."""
+    """A request of ``lab nightly``. ``deadline``: seconds for each scenario, without ``down``."""
 
     jobs: tuple[Job, ...]
     provider: str
@@ -99,11 +98,11 @@ class NightRequest:
     deadline: float
     only: str | None = None
     pods: Pods | None = None
-    """None for what the provider makes by itself."""
+    """None for the provider's default."""
 
 
 def jobs_of(named: Sequence[str], shipped: Sequence[str]) -> tuple[Job, ...]:
-    """One job for each name or path; for every shipped scenario where none is named.
+    """One job for each name or path in ``named``, or for every shipped scenario if it is empty.
 
     Raises UsageError when two would have the same name.
     """
@@ -131,9 +130,9 @@ def _stem(source: str) -> str:
 def run_night(
     request: NightRequest, operations: NightOperations, say: Say
 ) -> tuple[Night, BaseException | None]:
-    """Run every job and return what became of it all, and what ended the night early, if so.
+    """Run every job; return the night, and the exception that ended it early, if any.
 
-    Ctrl-C and SIGTERM stop the commands under way, take their labs down, and leave the rest.
+    Ctrl-C and SIGTERM stop the running commands, take their labs down, and skip the other jobs.
     """
     begun, started = time.monotonic(), datetime.now(UTC)
     stop = Event()
@@ -141,7 +140,7 @@ def run_night(
     futures: dict[Job, Future[ScenarioNight]] = {}
 
     def submit(pool: ThreadPoolExecutor) -> None:
-        with postponed():  # else a job may be under way that nobody knows of, and be begun twice
+        with postponed():  # else a job could run without being in futures, and start twice
             for job in request.jobs:
                 if job not in futures:
                     futures[job] = pool.submit(_run_job, job, request, operations, stop, say)
@@ -156,7 +155,7 @@ def run_night(
             with deaf():
                 stop.set()
                 say("stopping: taking down the labs that are up first")
-                submit(pool)  # what has not begun yet is only said to be stopped
+                submit(pool)  # jobs that have not started are only recorded as stopped
     found = tuple(futures[job].result() for job in request.jobs)
     night = Night(
         name=request.output.name,
@@ -171,7 +170,7 @@ def run_night(
 def _run_job(
     job: Job, request: NightRequest, operations: NightOperations, stop: Event, say: Say
 ) -> ScenarioNight:
-    """One scenario; whatever happens to it is its fate, and never that of the night."""
+    """Run one scenario; an error of any kind becomes its fate and does not end the night."""
     begun = time.monotonic()
     work = _ScenarioRun(job, request, operations, stop)
     try:
@@ -188,7 +187,7 @@ def _run_job(
 
 
 class _ScenarioRun:
-    """One scenario's way through the night."""
+    """Runs the stages of one scenario and records them."""
 
     def __init__(
         self, job: Job, request: NightRequest, operations: NightOperations, stop: Event
@@ -200,7 +199,7 @@ class _ScenarioRun:
         self.run: RunResult | None = None
 
     def run_all(self) -> ScenarioNight:
-        """Sweep, bring up, test, gather where something failed, and take down."""
+        """Sweep, bring up, test, gather evidence of a failure, and take down."""
         lab = self.job.lab
         make_private(self.folder)
         earlier = set(self.operations.runs(lab))
@@ -240,11 +239,11 @@ class _ScenarioRun:
         pods = ("--pods", self.request.pods) if self.request.pods else ()
         named = ("--name", self.job.lab, "--provider", self.request.provider)
         if self._do("up", ("up", *named, *only, *pods, "--", self.job.source), deadline).code == 0:
-            repeat = f"lab repro {shlex.quote(str(self.folder))}"  # the lab is down by then
+            repeat = f"lab repro {shlex.quote(str(self.folder))}"  # the lab will be down
             self._do("test", ("test", self.job.lab, "--repeat-with", repeat), deadline)
 
     def _gather(self) -> None:
-        """Keep what explains a failure, while the lab is there to be looked at."""
+        """Gather evidence of a failure while the lab still exists."""
         failed = any(done.code != 0 for done in self.stages if done.stage in {"up", "test"})
         if failed and not self.stop.is_set() and self.operations.there(self.job.lab):
             target = str(self.folder / EVIDENCE)
@@ -268,7 +267,7 @@ class _ScenarioRun:
         return self.stages[-1]
 
     def _copy_run(self, earlier: set[str]) -> RunResult | None:
-        """Copy the run that the test has left into the night, and read it."""
+        """Copy the new run into the night's directory, and read it."""
         new = [
             path for run, path in self.operations.runs(self.job.lab).items() if run not in earlier
         ]
@@ -287,7 +286,7 @@ class _ScenarioRun:
 
 
 def cause(log: Path) -> str:
-    """Why the command failed, in one line; empty where it has not said so."""
+    """Why the command failed, in one line; empty if it did not record it. Removes the file."""
     file = cause_file(log)
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
@@ -298,7 +297,7 @@ def cause(log: Path) -> str:
 
 
 def last_words(log: Path) -> str:
-    """The last sentence of a command's output, without advice and word of its interruption."""
+    """The last line of a command's output, without hints and "interrupted"."""
     if not log.is_file():
         return ""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -308,14 +307,14 @@ def last_words(log: Path) -> str:
 
 
 def operations() -> NightOperations:
-    """What a night works with: ``lab`` commands, and the user's own journal."""
+    """The operations of a real night: ``lab`` commands, and the user's journal."""
     return NightOperations(run_lab, _is_there, _run_directories)
 
 
 def choose_provider(asked: str | None) -> Provider:
-    """The provider of a night: the one that is asked for, else the one that is usual here.
+    """The provider of a night: ``asked``, else the default one.
 
-    Raises PreflightError when its machines are emulated and nobody has asked for it by name.
+    Raises PreflightError when its machines are emulated and ``asked`` is None.
     """
     provider = choose(providers(), chosen(asked, current(os.environ, Path.cwd())))
     if asked is None and MACHINES not in provider.abilities:
@@ -329,17 +328,17 @@ def choose_provider(asked: str | None) -> Provider:
 
 
 def deadline(provider: Provider) -> float:
-    """Seconds for each scenario on that provider, where nobody says."""
+    """Default seconds for each scenario on this provider."""
     return REAL_SECONDS if MACHINES in provider.abilities else EMULATED_SECONDS
 
 
 def select_jobs(
     jobs: Sequence[Job], provider: Provider, only: str | None, pods: Pods | None
 ) -> tuple[tuple[Job, ...], int]:
-    """The jobs, each with the reason why the provider can never have it, if there is one.
+    """The jobs, with ``unfit`` set where the provider can never run one, and how many labs fit.
 
-    And how many of the others' labs may be up at once. What is wrong with a scenario's file,
-    ``lab up`` tells.
+    That is how many labs of the other jobs may be up at once. Errors in a scenario's file are left
+    to ``lab up``.
     """
     found, fit = [], []
     for job in jobs:
@@ -374,21 +373,21 @@ def _run_directories(name: str) -> Mapping[str, Path]:
 
 _ROOT = Path(__file__).parents[2]
 _GRACE_SECONDS = 60.0
-"""For a command that was sent SIGTERM to put its words into the journal."""
+"""For a command that received SIGTERM to write to the journal."""
 _EVERY = 0.05
 
 
 def run_lab(
     words: Sequence[str], log: Path, deadline: Deadline, stopped: Callable[[], bool]
 ) -> int | None:
-    """Run ``lab WORDS...`` to its end; standard output and error go into ``log``.
+    """Run ``lab WORDS...``; append its standard output and error to ``log``.
 
-    It is in a session of its own, so that Ctrl-C on the terminal reaches the caller alone. At
-    the deadline, and when ``stopped`` says so, it is sent SIGTERM, and SIGKILL a minute later.
+    It runs in its own session, so that Ctrl-C on the terminal reaches only the caller. At the
+    deadline, or when ``stopped`` returns True, it is sent SIGTERM, and SIGKILL a minute later.
 
-    Why it failed, if it says so, is then in the file of :func:`cause_file`.
+    The command may write the cause of a failure to the file of :func:`cause_file`.
 
-    Returns its exit code; None where it was ended for want of time or on request.
+    Returns the exit code; None if it was stopped.
     """
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     with (

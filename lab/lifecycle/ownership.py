@@ -1,8 +1,8 @@
-"""Labs found by the marks of their objects: whose they are, and whether a journal knows them.
+"""Labs found by the marks of their objects, and which state directory they belong to.
 
-What a mark says is a claim: anybody can write one. One that no lab can have is passed
-over. No path of a mark is ever opened, written or removed: files are found from the caller's own
-state directory and the lab's name, and a mark's directory is only compared with that.
+A mark is not trusted: anyone can write one. A mark that no lab can have is ignored. No path of a
+mark is ever opened, written or removed: files are found from the caller's state directory and the
+lab's name, and a mark's directory is only compared with that.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from lab.lifecycle.providers import Providers
 from lab.providers.provider import Mark, Provider
 
 _TOKEN = re.compile(r"[0-9a-z]+")
-"""A token is hexadecimal. Providers make names and paths of it, so it never has a '/' or a '.'."""
+"""A valid token. Providers put it into names and paths, so it must not contain '/' or '.'."""
 
 
 def same_directory(one: Path, other: Path) -> bool:
-    """Check whether both are the directory of one lab, also where neither is there any more.
+    """Whether both are the directory of the same lab, even if neither exists any more.
 
-    Links count only on the way to the state directory: below it are none. A path with a link that
-    the caller may not read (``/proc/1/root``) is no path to the caller's own directory.
+    Links are resolved only up to the state directory: below it there are none. A path with a link
+    that the caller may not read (``/proc/1/root``) is never the caller's directory.
     """
     if one.parts[-2:] != other.parts[-2:]:
         return False
@@ -36,7 +36,7 @@ def same_directory(one: Path, other: Path) -> bool:
 
 
 def is_possible(mark: Mark) -> bool:
-    """Check whether a lab can have such a mark: a name, a token, and STATE/labs/NAME."""
+    """Whether a lab can have this mark: a valid name, a token, and STATE/labs/NAME."""
     path = mark.directory
     plain = path.is_absolute() and ".." not in path.parts
     named = is_name(mark.lab) and _TOKEN.fullmatch(mark.token) is not None
@@ -47,15 +47,15 @@ Home = Literal["own", "gone", "other", "unseen"]
 
 
 def home(directory: Path, own: Path) -> Home:
-    """Whose a lab directory is, and so which journal can speak for what carries it.
+    """Where a lab directory is, and so which journal has the lab.
 
-    ``own``: of this state directory. ``other``: of another one that is there. ``gone``: of one
-    that is certainly no more, for the directory that it was in is there to be looked at.
-    ``unseen``: anything else, such as a home that a service manager hides from this command:
-    a directory that is not there, or an empty one mounted in its place.
+    ``own``: in this state directory. ``other``: in another state directory that exists. ``gone``:
+    in a state directory that certainly no longer exists, since its parent is readable. ``unseen``:
+    anything else, such as a home that a service manager hides from this command: a missing
+    directory, or an empty one mounted in its place.
 
-    ``directory``: the lab directory that a mark names. ``own``: the directory that a lab of that
-    name has here.
+    ``directory``: the lab directory in a mark. ``own``: the directory of a lab of that name in this
+    state directory.
     """
     if same_directory(directory, own):
         return "own"
@@ -65,14 +65,14 @@ def home(directory: Path, own: Path) -> Home:
             return "other"
         hidden = state.parent.is_mount() and not any(state.parent.iterdir())
         return "gone" if state.parent.is_dir() and not hidden else "unseen"
-    except OSError:  # behind a directory that may not be read: it may well be there
+    except OSError:  # below an unreadable directory: it may exist
         return "unseen"
 
 
 def own_marks(provider: Provider, directory: Path) -> tuple[Mark, ...]:
     """The marks of the lab that has this directory.
 
-    A lab of the same name that belongs to another state directory is another lab.
+    A lab of the same name in another state directory is a different lab.
     """
     return tuple(
         mark
@@ -84,7 +84,7 @@ def own_marks(provider: Provider, directory: Path) -> tuple[Mark, ...]:
 def all_marks(
     providers: Mapping[str, Provider], *, all_users: bool = False
 ) -> tuple[tuple[str, Mark], ...]:
-    """Every mark of the caller's, or of everybody's, with the name of its provider."""
+    """Every mark of the caller's objects, or of all users', with the name of its provider."""
     return tuple(
         (name, mark)
         for name in providers

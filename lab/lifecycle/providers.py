@@ -1,4 +1,4 @@
-"""Every provider there is: each package of ``lab.providers`` with a module ``provider``."""
+"""Every provider: each package of ``lab.providers`` with a module ``provider``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ DEFAULT = "netns"
 
 
 class Providers(Mapping[str, Provider]):
-    """Every provider by its name; each is imported and made when it is first asked for.
+    """Every provider by name; each is imported and created on first use.
 
-    ``makers``: other providers than the product's own. ``windows_rules_off``: ids of Windows rules
-    that emulated Windows nodes are not to obey. ``inventory``: reads the inventory, when a provider
-    first needs it.
+    ``makers``: replace the shipped providers. ``windows_rules_off``: ids of Windows rules that
+    emulated Windows nodes do not obey. ``inventory``: reads the inventory when a provider first
+    needs it.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Providers(Mapping[str, Provider]):
         return self._made[name]
 
     def marks(self, name: str, *, all_users: bool) -> tuple[Mark, ...]:
-        """The marks of that provider's labs; by its module ``marks``, so that it is not made."""
+        """The marks of the provider's labs; its module ``marks`` finds them without creating it."""
         if quick := self._quick(name):
             found: tuple[Mark, ...] = quick.find(self._setup, all_users=all_users)
             return found
         return self[name].marks(all_users=all_users)
 
     def banner(self, name: str) -> str:
-        """The first line of a command that is about no lab of that provider."""
+        """The first line of output of a command that is about no particular lab."""
         found = getattr(self._quick(name), "BANNER", None)
         return str(found) if found else choose(self, name).banner(None)
 
@@ -98,16 +98,16 @@ def _made(found: object) -> Provider:
 
 
 def chosen(asked: str | None, inventory: Inventory | None) -> str:
-    """The name of the provider: the one asked for, or libvirt where there are hypervisors."""
+    """The name of the provider: ``asked``, else libvirt if there are hypervisors, else netns."""
     if asked:
         return asked
     return "libvirt" if inventory is not None and inventory.hypervisors else DEFAULT
 
 
 def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
-    """The provider of that name.
+    """The provider of this name.
 
-    Raises UsageError if there is none; lists those that exist.
+    Raises UsageError, listing the providers, if there is none.
     """
     if name not in providers:
         listed = ", ".join(f"'{known}'" for known in providers)
@@ -120,9 +120,9 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
 
 
 def real_machines(provider: Provider, doing: str) -> RealMachines:
-    """The provider, as one whose machines have a console, an address and memory of their own.
+    """The provider as :class:`RealMachines`: its machines have a console, an address and memory.
 
-    ``doing``: what for, to stand in a refusal: ``"suspending lab 'overlay'"``.
+    ``doing``: the purpose, for the error: ``"suspending lab 'overlay'"``.
 
     Raises UsageError when its machines are not real.
     """
@@ -141,10 +141,9 @@ _JOURNAL = "journal and reports"
 def examine(
     asked: str | None, inventory: Inventory | None, environment: Mapping[str, str]
 ) -> tuple[Diagnosis, ...]:
-    """What was seen, of one provider, or of all if none is asked for.
+    """Examine one provider, or all if ``asked`` is None.
 
-    Where the provider that labs come up on by default lacks nothing, what another lacks is
-    worth a warning alone.
+    A failure of a provider other than the default one is only a warning.
     """
     found = [journal(environment)]
     default = chosen(asked, inventory)
@@ -160,14 +159,14 @@ def examine(
 
 
 def weighed(found: Iterable[Diagnosis], *, is_default: bool) -> tuple[Diagnosis, ...]:
-    """The findings, failures made warnings where labs do without."""
+    """The findings; unless ``is_default``, failures become warnings."""
     if is_default:
         return tuple(found)
     return tuple(replace(one, level="warn") if one.level == "fail" else one for one in found)
 
 
 def journal(environment: Mapping[str, str]) -> Diagnosis:
-    """Check whether what labs are can be written down, and kept. Nothing is made."""
+    """Check whether the state directory can be written. Nothing is created."""
     try:
         directory = state_directory(environment)
         there = next(path for path in (directory, *directory.parents) if path.is_dir())

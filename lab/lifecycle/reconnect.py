@@ -1,8 +1,8 @@
-"""Machines that a failover test takes off their networks, and that come back whatever ends it.
+"""Cut machines off for a failover test, and reconnect them however the test ends.
 
-It is written down before a machine is cut off, and forgotten after it is back. Who tests that holds
-the lab alone: whoever else holds it and finds a machine written down knows that the test was
-killed.
+The journal records a machine before it is cut off, and drops it after it is reconnected. A failover
+test holds the lab exclusively, so another command that holds the lab and finds such a record knows
+that the test was killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 _SECONDS = 30.0
-"""Beside the hold time: BGP comes back in 2 to 5 s, keepalived in 4 (measured, a calm machine)."""
+"""In addition to the hold time: BGP recovers in 2 to 5 s, keepalived in 4 (measured when idle)."""
 _EVERY_SECONDS = 0.2
 _SHOWN = 3
 
@@ -29,16 +29,15 @@ Say = Callable[[str], None]
 def wait_until_learned(
     provider: Provider, lab: LabHandle, intent: Intent, doing: str, say: Say
 ) -> None:
-    """Wait for all that is learned; returns at once where nothing is.
+    """Wait until daemons have relearned all routes; returns at once if they learn none.
 
-    The same where a cluster's own add-on learns it: its addresses are known to it alone. A peer
-    that has not noticed a loss keeps its session until the hold time is over, and takes no other
-    before.
+    Also returns at once on a cluster, whose add-on alone knows its addresses. A peer that has not
+    noticed a loss keeps its session until the hold time is over, and accepts no other before.
 
-    Raises DeadlineError saying what is missing still, and on which machine. Raises BrokenError when
+    Raises DeadlineError saying what is still missing, and on which machine. Raises BrokenError when
     the lab is not up.
     """
-    # Only when something was lost: it imports every check of explain.
+    # Imported only here: it imports every check of explain.
     from lab.explain.comparison import learning_machines, unlearned  # noqa: PLC0415
 
     names = learning_machines(intent)
@@ -75,7 +74,7 @@ def _words(left: tuple[str, ...]) -> str:
 
 
 CUT_OFF = "cut-off"
-"""What it is called among the faults that are in a lab; none of the catalogue."""
+"""Name of the fault row for a machine that is cut off; not a fault of the catalogue."""
 
 
 def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str) -> None:
@@ -88,7 +87,7 @@ def cut_off(store: Store, provider: Provider, lab: LabHandle, intent: Intent, ma
 def join_again(
     store: Store, provider: Provider, lab: LabHandle, intent: Intent, machine: str
 ) -> None:
-    """Put the machine back; it may be there already."""
+    """Reconnect the machine; it may be connected already."""
     cast(FailoverProvider, provider).join_again(lab, intent, machine)
     for row in left(store, lab):
         if row.node == machine:
@@ -96,16 +95,16 @@ def join_again(
 
 
 def left(store: Store, lab: LabHandle) -> tuple[FaultRow, ...]:
-    """The machines that are cut off, or may be."""
+    """The rows of machines that are, or may be, cut off."""
     return tuple(one for one in store.live_faults(lab.name, lab.token) if one.name == CUT_OFF)
 
 
 def put_back(store: Store, provider: Provider, lab: LabHandle, intent: Intent, say: Say) -> None:
-    """Put back what a test that was killed has left cut off, and wait until all has followed.
+    """Reconnect machines that a killed test left cut off, and wait until daemons have relearned.
 
-    Of a lab that is not running nothing is put back.
+    Does nothing if the lab is not running.
 
-    Raises DeadlineError when daemons have not learned again what was lost.
+    Raises DeadlineError when daemons have not relearned what was lost.
     """
     rows = left(store, lab)
     if not rows or provider.liveness(lab, intent).state != "running":

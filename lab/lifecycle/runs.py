@@ -1,4 +1,4 @@
-"""Runs that are kept, found by what a user calls them; and a run's cells repeated."""
+"""Find kept runs by the names that users give, and repeat a cell of a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _BACK = re.compile(r"(?P<lab>[^~]+)(~(?P<back>[0-9]{1,9}))?")
 
 
 def find_run(wanted: str, state: Path) -> RunResult:
-    """The run that is meant.
+    """The run that ``wanted`` means.
 
-    ``wanted``: a result file, the directory of one, the id of a run, ``LAB`` for the last run of a
-    lab, or ``LAB~1`` for the one before that, ``LAB~2`` and so on. The first that there is counts,
-    in that order. ``state``: the state directory.
+    ``wanted``: a result file, its directory, the id of a run, ``LAB`` for the last run of a lab, or
+    ``LAB~1`` for the one before that, ``LAB~2`` and so on. They are tried in this order. ``state``:
+    the state directory.
 
-    Raises UsageError when there is none, naming the nearest, or when the file is no result.
+    Raises UsageError when there is none, with the nearest name, or when the file is not a result.
     """
     doing = f"looking for the run '{wanted}'"
     path = Path(wanted)
@@ -65,7 +65,7 @@ def _missing(wanted: str, path: Path, state: Path) -> tuple[str, str]:
 
 
 def _is_name(text: str) -> bool:
-    """Check whether it can be the name of one directory, and no pattern of several."""
+    """Whether the text can be the name of one directory, and not a glob pattern."""
     return re.fullmatch(r"[A-Za-z0-9][-.\w]*", text) is not None
 
 
@@ -85,7 +85,7 @@ def _of_lab(doing: str, state: Path, lab: str, back: int) -> Path:
 
 
 def _runs(state: Path, lab: str) -> list[Path]:
-    """Directories of a lab's runs, oldest first: their names begin with the time."""
+    """Directories of a lab's runs, oldest first: their names start with the time."""
     return sorted(file.parent for file in state.glob(f"labs/{lab}/runs/*/{RESULT}"))
 
 
@@ -115,14 +115,14 @@ def _read(doing: str, file: Path) -> RunResult:
     except BrokenError as error:
         raise UsageError(doing, f"'{file}': {error.happened}", error.hint or _A_RUN) from error
     for name in (run.run, run.lab, run.scenario, *(result.cell.id for result in run.results)):
-        if not name.isprintable():  # it could pass for lines of lab itself
+        if not name.isprintable():  # it could imitate output of lab itself
             happened = f"'{file}' has a name with characters that cannot be printed: {name!r:.60}"
             raise UsageError(doing, happened, _A_RUN)
     return run
 
 
 def _breaks(text: str, error: json.JSONDecodeError) -> str:
-    """What is wrong with a text that is no JSON."""
+    """What is wrong with a text that is not JSON."""
     if not text.strip():
         return "is empty"
     if text[error.pos :].strip():
@@ -131,12 +131,12 @@ def _breaks(text: str, error: json.JSONDecodeError) -> str:
 
 
 SHELF = "repro"
-"""Where in the state directory the scenarios of small labs are."""
+"""Directory of the scenarios of small labs, in the state directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A small lab, decided and written down."""
+    """The smallest lab that has a cell, and its scenario file."""
 
     run: RunResult
     then: CellResult
@@ -146,9 +146,9 @@ class Small:
 
 
 def cell_of(run: RunResult, wanted: str) -> CellResult:
-    """The cell of that id.
+    """The cell with this id.
 
-    Raises UsageError when the run has none; names the nearest.
+    Raises UsageError, with the nearest id, when the run does not have it.
     """
     for found in run.results:
         if found.cell.id == wanted:
@@ -166,14 +166,14 @@ def cell_of(run: RunResult, wanted: str) -> CellResult:
 def make_small(
     run: RunResult, then: CellResult, state: Path, name: str | None, output: Path | None
 ) -> Small:
-    """Decide the smallest lab that has the cell, and write its scenario.
+    """Determine the smallest lab that has the cell, and write its scenario.
 
-    All that the run says is checked before anything is written: it may come from elsewhere. No
-    path comes out of it.
+    The run may come from elsewhere, so its content is checked before anything is written, and no
+    path is taken from it.
 
-    Raises UsageError when the run does not hold the scenario that it is of, or that has no such
-    cell any more, or when no lab can have the name. Raises ScenarioError when this version reads
-    the scenario differently from the one that wrote it. Raises StateError when a file cannot be
+    Raises UsageError when the run does not include its scenario, when the scenario no longer has
+    the cell, or when the lab's name is invalid. Raises ScenarioError when this version reads the
+    scenario differently from the one that wrote it. Raises StateError when a file cannot be
     written.
     """
     if not run.scenario_text:
@@ -201,7 +201,7 @@ def make_small(
 
 
 def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
-    """The exit code and what it means: 1 where the cell is not as expected here, 0 where it is."""
+    """The exit code and its meaning: 1 if the cell is not as expected here, 0 if it is."""
     if now in GREEN:
         if then in GREEN:
             return (
@@ -217,7 +217,7 @@ def judge(then: Verdict, now: Verdict) -> tuple[int, str]:
 
 
 def run_cell(session: LabSession, cell_id: str) -> tuple[CellResult, Path]:
-    """Probe that one cell, keep the run, and return the result with the run's directory.
+    """Probe one cell, keep the run, and return the result with the run's directory.
 
     Raises LabError as :meth:`lab.suites.session.LabSession.probe` does.
     """

@@ -1,4 +1,4 @@
-"""A lab that is there, opened: what it is, where its machines are, and where its runs go."""
+"""An opened lab: its plan and Intent, its machines, and the directory of its runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JUNIT = "junit.xml"
 
 @dataclass(frozen=True, slots=True)
 class OpenLab:
-    """One lab of the journal, with all that follows from its scenario."""
+    """One lab of the journal, with everything compiled from its scenario."""
 
     name: str
     plan: Plan
@@ -43,13 +43,13 @@ class OpenLab:
     again: str
     banner: str
     scenario_text: str
-    """The file that it was made from."""
+    """Content of the scenario file that it was made from."""
     options: Mapping[str, object]
     store: Store
     held_alone: bool = False
-    """True if this process holds it already, and alone."""
+    """True if this process already holds the lab exclusively."""
     repeat_with: str = ""
-    """The command that repeats a cell, its id aside; empty for the usual 'lab test'."""
+    """The command that repeats a cell, without the cell's id; empty for 'lab test'."""
 
     @property
     def windows_rules_off(self) -> tuple[str, ...]:
@@ -58,11 +58,11 @@ class OpenLab:
         return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
 
     def require_running(self, *, well: bool = True) -> None:
-        """Refuse to go on with a lab that is not there.
+        """Raise if the lab is not running.
 
-        ``well``: whether what runs on its machines must be well, too: a cluster's nodes Ready.
+        ``well``: whether its machines must be healthy, too, for example a cluster's nodes Ready.
 
-        Raises BrokenError saying what was found, and how to bring it up again.
+        Raises BrokenError with the lab's state, and how to bring it up again.
         """
         found = self.provider.liveness(self.handle, self.intent)
         if found.state != "running" and (well or not found.reachable):
@@ -75,10 +75,10 @@ class OpenLab:
 
     @contextmanager
     def reached(self) -> Iterator[None]:
-        """Where nothing is reached in the block because the lab sleeps or is gone, say that.
+        """If the block fails because the lab is suspended or gone, say so.
 
-        The lab is not looked at before: a machine may well be looked into while others, or the
-        cluster on them, are broken.
+        The lab is not checked before: one machine can be used while others, or the cluster on
+        them, are broken.
         """
         try:
             yield
@@ -99,14 +99,13 @@ class OpenLab:
     ) -> Iterator[None]:
         """Hold the lab while it is tested: ``up``, ``down`` and ``gc`` wait, other tests do not.
 
-        A machine that a failover test has left cut off, because it was killed, is put back first.
+        A machine that a killed failover test left cut off is reconnected first.
 
         ``command``, ``say`` and ``wait``: see :func:`~lab.state.lock.lab_lock`. ``alone``: whether
-        other tests wait, too. ``as_found``: whether putting back is left to the caller.
+        other tests wait, too. ``as_found``: do not reconnect machines.
 
-        Raises HeldError when another command works on it. Raises UsageError when one that was
-        waited for has taken it down. Raises BrokenError when one that was waited for has made it
-        again.
+        Raises HeldError when another command works on the lab. If this command waited for another
+        one, raises UsageError when that took the lab down, BrokenError when it recreated the lab.
         """
         if self.held_alone:
             yield
@@ -118,7 +117,7 @@ class OpenLab:
             yield
 
     def _require_same(self, command: str) -> None:
-        """See that the lab is still the one that was opened before it was waited for."""
+        """Check that the lab is still the one that was opened before the wait."""
         row = self.store.lab(self.name)
         doing = f"using lab '{self.name}' for '{command}'"
         if row is None or row.status == "down":
@@ -127,25 +126,25 @@ class OpenLab:
             raise BrokenError(doing, "it has been recreated in the meantime", "repeat the command")
 
     def cut_off(self, machine: str) -> None:
-        """Take the machine off its networks, so that it comes back even if this is killed."""
+        """Take the machine off its networks; recorded, so that a later command can reconnect it."""
         reconnect.cut_off(self.store, self.provider, self.handle, self.intent, machine)
 
     def join_again(self, machine: str) -> None:
-        """Put the machine back."""
+        """Reconnect the machine."""
         reconnect.join_again(self.store, self.provider, self.handle, self.intent, machine)
 
     def record(
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
     ) -> Path:
-        """Keep a run: in the journal first, then as files. The directory they are in.
+        """Record a run in the journal, then write its files; return their directory.
 
-        Its id is behind those of the lab's other runs, also where the clock went back.
+        Its id sorts after those of the lab's other runs, even if the clock went back.
 
-        ``run``: all that was found. ``junit``: the JUnit file that pytest wrote; it is copied. None
-        if it wrote none. ``intent``: what was tested, where it is not what was planned: pods of a
-        cluster have addresses of their own.
+        ``junit``: the JUnit file that pytest wrote, which is copied; None if there is none.
+        ``intent``: the Intent that was tested; None for the planned one. Pods of a cluster have
+        other addresses than planned.
 
-        Raises StateError when there is no room for it.
+        Raises StateError when there is no space for it.
         """
         only = self.options.get("only")
         run = replace(
@@ -175,9 +174,9 @@ class OpenLab:
 
 
 def open_lab(name: str, providers: Mapping[str, Provider], store: Store) -> OpenLab:
-    """Open the lab of that name. Its machines are not looked at: see ``require_running``.
+    """Open the lab of this name. Its machines are not checked: see ``require_running``.
 
-    Raises UsageError when there is no such lab; lists those there are, and names the nearest.
+    Raises UsageError, with the nearest name and the existing labs, when there is no such lab.
     Raises ScenarioError when this version cannot read the scenario that the lab was made from.
     """
     check_name(name)

@@ -1,4 +1,4 @@
-"""What labs there are and how they are: the journal's word checked against what is there."""
+"""The status of labs: the journal's record, checked against the providers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 State = Literal[
     "up", "working", "suspended", "broken", "interrupted", "absent", "orphan", "unknown"
 ]
-"""``working``: another command is at it; ``interrupted``: a command was stopped or killed and
-none has gone on; ``suspended``: its machines' memory is on disk; ``absent``: they are gone;
-``orphan``: found by its marks alone;
-``unknown``: it could not be looked at."""
+"""``working``: another command holds the lab; ``interrupted``: a command was stopped or killed, and
+none has continued; ``suspended``: its machines' memory is on disk; ``absent``: its machines are
+gone; ``orphan``: found only by its marks; ``unknown``: it could not be checked."""
 IntentOf = Callable[[LabRow], "Intent"]
 
 
@@ -51,14 +50,14 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class FaultStatus:
-    """One fault that was put in on purpose, and is in it still."""
+    """One injected fault that is still in the lab."""
 
     name: str
     node: str
     peer: str
     at: float
     whole: bool
-    """False where the command that put it in did not get to its end."""
+    """False if the command that put it in did not finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class LabStatus:
     name: str
     state: State
     detail: str
-    """In words; empty for a lab that is simply up."""
+    """Description of the state; empty for a lab that is up."""
     scenario: str
     provider: str
     directory: str
@@ -76,19 +75,19 @@ class LabStatus:
     updated: float
     steps: tuple[StepStatus, ...]
     runs: tuple[RunStatus, ...]
-    """Oldest first; those on earlier labs of the name too."""
+    """Oldest first, including those of earlier labs of the same name."""
     again: str = ""
-    """The command that brings it up again; empty where no journal knows it."""
+    """The command that brings it up again; empty if it is not in the journal."""
     faults: tuple[FaultStatus, ...] = ()
     hypervisors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The scenario's own, and the machines that stand on each."""
+    """The machines on each of the scenario's hypervisors."""
 
 
 def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) -> tuple[State, str]:
-    """The state of a lab and its detail, from the journal and what is there.
+    """The state of a lab and its detail.
 
-    ``journal`` and ``why``: the journal's status and detail. ``at_it``: the command that holds the
-    lab.
+    ``journal`` and ``why``: the journal's status and detail. ``found``: what the provider found.
+    ``at_it``: the command that holds the lab.
     """
     if at_it is not None:
         return "working", f"{at_it!r} is at it"
@@ -108,7 +107,7 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
 def list_labs(
     providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
 ) -> tuple[LabStatus, ...]:
-    """Every lab of this state directory, by name; those that only their marks show last.
+    """Every lab of this state directory, by name; labs known only by their marks come last.
 
     Raises StateError when the journal cannot be read.
     """
@@ -121,9 +120,9 @@ def list_labs(
 def status(
     name: str, providers: Mapping[str, Provider], store: Store, intent_of: IntentOf
 ) -> LabStatus:
-    """The lab of that name.
+    """The status of the lab of this name.
 
-    Raises UsageError when there is none; lists those there are, and names the nearest. Raises
+    Raises UsageError, with the nearest name and the existing labs, when there is none. Raises
     StateError when the journal cannot be read.
     """
     check_name(name)

@@ -1,4 +1,4 @@
-"""Bring a lab up: what is done stays, what is missing or changed is done, step by step."""
+"""Bring a lab up, step by step: run what is missing or changed, skip the rest."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TOKEN_BYTES = 8
 
 
 _LONG_SECONDS = 5.0
-"""Where all steps together take longer, the time of each is printed."""
+"""If all steps together take longer, the time of each is printed."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpRequest:
-    """A lab that is asked for."""
+    """A request to bring a lab up."""
 
     name: str
     scenario_text: str
@@ -42,9 +42,9 @@ class UpRequest:
     plan: Plan
     intent: Intent
     command: str
-    """The whole of it, ``"lab up overlay --only linux"``: for those who wait, and to go on."""
+    """The command line, ``"lab up overlay --only linux"``, for waiting commands and hints."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """Kept with the lab as JSON, for whoever opens it later."""
+    """Stored with the lab as JSON, for commands that open it later."""
     wait: float = WAIT_SECONDS
     """Seconds to wait for another command on the same lab; 0 refuses at once."""
 
@@ -63,7 +63,7 @@ class UpResult:
 class _Work:
     lab: LabHandle
     known: LabRow | None
-    """The lab as it is in the journal; None for one that is new or was taken down."""
+    """The lab's row in the journal; None for one that is new or was taken down."""
     row: LabRow
     steps: tuple[Step, ...]
     decisions: tuple[Decision, ...]
@@ -75,11 +75,11 @@ def up(
 ) -> UpResult:
     """Bring the lab up, or find that it is up already.
 
-    Raises UsageError when the name cannot be, or belongs to another scenario or provider. Raises
-    PreflightError when this machine cannot do it. Nothing was made. Raises StateError when the
-    journal cannot be kept, or the disk is as good as full. Raises BrokenError when another command
-    holds the lab, or a step failed: the lab is marked broken. Raises KeyboardInterrupt when
-    stopped, also by SIGTERM; the journal says how far it is.
+    Raises UsageError when the name is invalid, or belongs to another scenario or provider. Raises
+    PreflightError when this machine cannot run the lab; nothing was created then. Raises StateError
+    when the journal cannot be written, or the disk is nearly full. Raises BrokenError when another
+    command holds the lab, or a step failed; the lab is then marked broken. Raises KeyboardInterrupt
+    when stopped, also by SIGTERM; the journal has the progress.
     """
     begun = time.monotonic()
     check_name(request.name, new=True)
@@ -102,7 +102,7 @@ def up(
 
 
 def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decision, ...]:
-    """What ``up`` would do now, and why. Nothing is locked, made or written.
+    """What ``up`` would do now, and why. Nothing is locked, created or written.
 
     Raises UsageError as :func:`up` does.
     """
@@ -111,7 +111,7 @@ def preview(request: UpRequest, provider: Provider, store: Store) -> tuple[Decis
 
 
 def check(request: UpRequest, provider: Provider, store: Store) -> None:
-    """See that ``up`` would not be refused. Nothing is locked, made or written.
+    """Check that ``up`` would not be refused. Nothing is locked, created or written.
 
     Raises UsageError, PreflightError as :func:`up` does.
     """
@@ -137,7 +137,7 @@ def _decided(request: UpRequest, provider: Provider, store: Store) -> _Work:
 
 
 def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) -> LabRow:
-    """The lab as it is to be written; a lab that is there keeps its token and its birthday."""
+    """The lab's new row; an existing lab keeps its token and its creation time."""
     doing = f"bringing up lab '{request.name}'"
     if known and known.scenario != request.plan.scenario:
         raise UsageError(
@@ -168,10 +168,10 @@ def _row(request: UpRequest, provider: str, known: LabRow | None, now: float) ->
 
 
 def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
-    """Where every step runs, take away first what an earlier life of this lab has left.
+    """If every step runs, first remove what an earlier bring-up of this lab left.
 
-    That is what has its token, and what carries its directory but a token that no journal
-    knows (the state file was lost).
+    That is every object with its token, or with its directory and a token that is in no journal
+    (the state file was lost).
     """
     if any(decision.action == "skip" for decision in work.decisions):
         return
@@ -184,7 +184,7 @@ def _clear(work: _Work, provider: Provider, say: Callable[[str], None]) -> None:
 
 
 def _begin(request: UpRequest, work: _Work, store: Store) -> None:
-    """Write what is about to be made, before any of it is."""
+    """Record in the journal what will be created, before anything is."""
     kept = [decision.step for decision in work.decisions if decision.action == "skip"]
     machines = [(machine.kind, machine.name) for machine in request.intent.machines]
     with store.change(f"recording lab '{request.name}' before making it"):
@@ -211,7 +211,7 @@ def _run(request: UpRequest, work: _Work, store: Store, say: Callable[[str], Non
         store.intend_step(name, position, step.name, step.digest)
         try:
             step.run()
-        except Exception as error:  # a step that fails in any way leaves the lab broken
+        except Exception as error:  # any failure of a step leaves the lab broken
             happened = str(error) or type(error).__name__
             raise _broken(request, work, step.name, happened) from error
         store.finish_step(name, step.name)
@@ -229,7 +229,7 @@ def _finish(request: UpRequest, work: _Work, provider: Provider, store: Store) -
 
 
 def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
-    """Nothing to do on the machines; what is not about them may still have changed."""
+    """Record the lab again: no step runs, but parts of the scenario without steps may differ."""
     name = work.lab.name
     if work.known and work.known.plan_digest == work.row.plan_digest:
         say(f"lab '{name}' is already up: nothing has changed, nothing was done")
@@ -261,7 +261,7 @@ def _broken(request: UpRequest, work: _Work, step: str, happened: str) -> Broken
 
 @contextmanager
 def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iterator[None]:
-    """When stopped, say so in the journal and to the user, and stop."""
+    """If the block is interrupted, record it in the journal, tell the user, and re-raise."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -275,12 +275,12 @@ def _noted(request: UpRequest, store: Store, say: Callable[[str], None]) -> Iter
 
 
 NOT_DONE = "new"
-"""Why a step runs for the first time."""
+"""The reason of a step that runs for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one step, and why, in words."""
+    """Whether one step runs, and the reason, as text."""
 
     step: str
     action: Literal["skip", "run"]
@@ -290,12 +290,11 @@ class Decision:
 def decide(
     steps_done: Mapping[str, str], wanted: Sequence[tuple[str, str]], liveness: Liveness
 ) -> list[Decision]:
-    """Which steps run.
+    """Decide which steps run.
 
-    A step that is done with the same digest, in a lab that is there, is skipped. When one runs
-    again, all that follow it do. In a lab that is absent or broken all run, or those from the
-    one on that the provider names; and all do when a step was done that nothing asks for any
-    more.
+    A step that was done with the same digest is skipped if the lab's machines exist. If a step runs
+    again, all steps after it run, too. In an absent or broken lab all steps run, or only those from
+    ``liveness.again_from`` on. All steps run, too, if one was done that is no longer wanted.
 
     ``steps_done``: digest of every step that was done, by name. ``wanted``: name and digest of
     every step, in order. ``liveness``: what the provider found.
