@@ -1,1 +1,1 @@
-"""Where a lab's machines come from: one package a provider."""
+"""Where a lab's machines come from: one package per provider."""

@@ -1,4 +1,4 @@
-"""What a provider adds that can take down packets where they pass."""
+"""The capture ability: record packets at network devices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 Direction = Literal["in", "out", "other"]
-"""Seen from the device: ``other`` came in for another MAC."""
+"""Direction at the device; ``other`` is incoming for another MAC."""
 
 SNAP_BYTES = 262_144
-"""Of one packet as much as this is kept: more than the kernel ever hands over in one piece."""
+"""Most bytes kept per packet; more than the kernel ever delivers at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,30 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One packet as it passed a device, from its Ethernet header on."""
+    """One packet at a device, from its Ethernet header on."""
 
     at: int
-    """Nanoseconds since 1970, by the clock of the computer that the device is on."""
+    """Nanoseconds since 1970, by the clock of the device's computer."""
     direction: Direction
     data: bytes
     length: int
-    """Bytes of the whole; more than there is ``data`` where it was cut."""
+    """Bytes of the whole packet; greater than ``len(data)`` if it was truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What passed one tap."""
+    """The packets captured at one tap."""
 
     tap: Tap
     frames: tuple[Frame, ...]
     missed: int = 0
-    """Packets that passed and were not kept: the tap's share was used up."""
+    """Packets not kept because the tap's limit was reached."""
     trouble: str = ""
-    """Why nothing could be taken down there; empty where it could."""
+    """Why nothing could be captured there; empty if it could."""
 
 
 class Capturing(Protocol):
-    """What a provider has that can take down packets."""
+    """The methods of a provider with the ability ``CAPTURE``."""
 
     def capture(  # noqa: PLR0913, PLR0917  each of them differs from call to call
         self,
@@ -64,11 +64,11 @@ class Capturing(Protocol):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps while ``during`` runs; in the order of the taps.
+        """Capture all packets at the taps while ``during`` runs; results in the order of the taps.
 
-        ``during`` is called once every tap is open. ``limit`` is bytes kept of each. A tap that
-        cannot be opened takes nothing from the others. Nothing is left behind, however it ends.
+        ``during`` is called once every tap is open. ``limit`` is bytes kept per tap. A tap that
+        cannot be opened does not affect the others. Nothing is left behind in any case.
 
-        Raises BrokenError when the lab's machines are not there. Raises DeadlineError when it has
-        not ended in time.
+        Raises BrokenError when the lab's machines do not exist. Raises DeadlineError when the
+        capture does not finish in time.
         """

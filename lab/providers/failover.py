@@ -1,4 +1,4 @@
-"""The ability to take machines off their networks, and measure meanwhile."""
+"""The failover ability: disconnect machines and measure the outage."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from lab.topology.intent import Intent
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One pair of pods between which datagrams go in a steady beat."""
+    """One pair of pods that exchange datagrams at a fixed interval."""
 
     source: str
     target: str
     address: str
-    """The target's."""
+    """The target's address."""
     dialect: Dialect = "lab"
-    """What the target understands; the provider knows. Never kube-proxy's."""
+    """The dialect that the target understands: ``lab`` or ``netexec``; the provider chooses."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeatPace:
-    """How a beat goes. Times are seconds."""
+    """Timing of the datagrams, in seconds."""
 
     every: float = 0.02
-    """Between two datagrams of a pair."""
+    """Interval between two datagrams of a pair."""
     calm: float = 2.0
-    """So long every beat must have been answered for all to be well."""
+    """A pair counts as steady once every datagram was answered for this long."""
     least: float = 6.0
-    """The shortest time from the change on: longer than a silence may take to begin."""
+    """Shortest measurement after the change; longer than an outage may take to begin."""
     patience: float = 45.0
-    """The longest."""
+    """Longest measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The longest time in which one pair's datagrams were not answered, in seconds."""
+    """One pair's longest time without an answer, in seconds."""
 
     source: str
     target: str
@@ -49,19 +49,19 @@ class Silence:
 
 
 class FailoverProvider(Protocol):
-    """What a provider adds that can take machines off their networks, and measure meanwhile."""
+    """The methods of a provider with the ability ``FAILOVER``."""
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
-        """Machines that hold each virtual gateway now, by the node whose gateway it is.
+        """The machines that hold each node's virtual gateway now, by node.
 
-        Raises BrokenError when the lab's machines are not there.
+        Raises BrokenError when the lab's machines do not exist.
         """
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Take the machine off every network, as when its power fails."""
+        """Disconnect the machine from every network, as if it had lost power."""
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Put it back: its addresses, routes and neighbours are as they were."""
+        """Reconnect the machine; its addresses, routes and neighbours are as before."""
 
     def pulse(
         self,
@@ -70,19 +70,20 @@ class FailoverProvider(Protocol):
         change: Callable[[], None],
         pace: BeatPace,
     ) -> tuple[Silence, ...]:
-        """Send datagrams in a steady beat, call ``change`` once all are answered, and go on.
+        """Send datagrams at a fixed interval, call ``change`` once all are answered, and continue.
 
-        Raises BrokenError where not every pair is answered to begin with; nothing was changed then.
+        Raises BrokenError if some pair is not answered before the change; then ``change`` was not
+        called.
         """
 
 
 def resolve_gateways(provider: Provider, lab: LabHandle, intent: Intent) -> Intent:
-    """The intent with each gateway on the one machine that holds it.
+    """The intent with each virtual gateway on the machine that holds it.
 
-    One that nobody holds, or several do, stays where it was planned: that is a fault, for others
-    to tell.
+    A gateway that no machine or several machines hold stays where it was planned; explain reports
+    that fault.
 
-    Raises BrokenError when the lab's machines are not there.
+    Raises BrokenError when the lab's machines do not exist.
     """
     if FAILOVER not in provider.abilities or not intent.gateways:
         return intent

@@ -1,4 +1,4 @@
-"""One machine, observed through a shell on it, and its pods through shells in those."""
+"""Observe a machine through a shell on it, and its pods through shells in them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.facts.linux import Runs, observe, observe_pod
 from lab.facts.node import NodeFacts, PodFacts
 
 _EACH_SECONDS = 40.0
-"""For one machine or pod; a shell alone takes seconds where the processor is emulated."""
+"""For one machine or pod; starting a shell alone takes seconds on an emulated processor."""
 
 
 def observe_machine(
@@ -22,11 +22,11 @@ def observe_machine(
     *,
     namespace: bool = False,
 ) -> NodeFacts | LabError:
-    """What is seen of a machine; why it cannot be asked, where it cannot.
+    """Observe a machine; returns the error if it cannot be observed.
 
-    ``name``: the machine's. ``pods``: which of its pods to look into; a pod that cannot be asked is
-    left out. ``shell``: finds what runs commands on the machine, or in a pod. ``deadline``: for all
-    of it. ``namespace``: whether the machine is a network namespace, and no computer.
+    ``name``: the machine. ``pods``: its pods to observe; a pod that fails is omitted. ``shell``:
+    returns the command runner for the machine or a pod. ``deadline``: for everything.
+    ``namespace``: True if the machine is a network namespace instead of a computer.
     """
     try:
         facts = observe(shell(name), _share(deadline), namespace=namespace)

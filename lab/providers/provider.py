@@ -1,7 +1,7 @@
-"""The seam: where a lab's machines come from, and what every such place can do.
+"""The provider interface: where a lab's machines come from.
 
 A provider turns an :class:`~lab.topology.intent.Intent` into machines, sends probes between
-them, and takes them away again, by the marks they carry alone if need be.
+them, and destroys them again, if necessary by their ownership marks alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lab.topology.intent import Intent
 
 Level = Literal["ok", "warn", "fail"]
-"""``warn``: labs come up, but slower, with less, or at a risk. ``fail``: they do not."""
+"""``warn``: labs come up, but slower, with fewer features, or at a risk. ``fail``: they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Diagnosis:
     seen: str
     """A clause without a full stop."""
     hint: str = ""
-    """The exact command, or the sentence, that fixes it; empty where all is well."""
+    """The command or sentence that fixes it; empty for ``ok``."""
 
 
 PROBE_PORT = 8080
@@ -57,76 +57,76 @@ LARGE_TCP_BYTES = 65_536
 
 
 EVIDENCE_SECONDS = 10.0
-"""The longest that a provider lets one piece of evidence take."""
+"""Time limit for one piece of evidence."""
 SLOW_EVIDENCE_SECONDS = 40.0
-"""The same of a provider whose machines may be emulated: five at once took 30 s on two cores."""
+"""The same if machines may be emulated: five at once took 30 s on two cores."""
 
 ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "wrong", "error"]
-"""What came of a probe. ``wrong``: something answered, but not what was asked (damaged echo,
-short datagram). ``error``: the probe could not be made at all; says nothing of the network."""
+"""Result of a probe. ``wrong``: something answered, but incorrectly (damaged echo, short
+datagram). ``error``: the probe could not be sent; says nothing about the network."""
 
 
 Dialect = Literal["lab", "netexec", "health", "tls"]
-"""What answers a probe: the lab's own responder, ``netexec`` of Kubernetes' agnhost image,
-kube-proxy's health check of a Service, over TCP alone, or a TLS server, whose name in the outcome
-is its certificate's fingerprint until somebody knows whose that is."""
+"""What answers a probe: the lab's responder; ``netexec`` of Kubernetes' agnhost image;
+kube-proxy's health check of a Service (TCP only); or a TLS server, which the outcome names by its
+certificate's fingerprint until the caller maps it to an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabHandle:
-    """One lab, as a provider knows it."""
+    """One lab, as providers see it."""
 
     name: str
     directory: Path
-    """The lab's own directory inside the state directory; the provider may write there."""
+    """The lab's directory in the state directory; the provider may write there."""
     token: str
-    """Random, written to the journal before anything is made; every object carries it."""
+    """Random; written to the journal before anything is created; every object carries it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Whether a lab's machines are there."""
+    """Whether a lab's machines exist and work."""
 
     state: Literal["running", "absent", "broken", "suspended"]
     detail: str
     again_from: str | None = None
-    """The step from which the lab can be carried on, all before it being as they were; None
-    where nothing of it can be used."""
+    """The step from which bring-up can resume, as everything before it is unchanged; None if
+    nothing is usable."""
     reachable: bool = False
-    """Of one that is broken: whether its machines answer, and what runs on them is what is."""
+    """For a broken lab: whether its machines still answer and run the lab's software."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A lab found by the marks its objects carry, state file or not.
+    """An object of a lab found by its ownership mark, with or without a state file.
 
-    What a mark says is a claim: anybody can write one. See :mod:`lab.lifecycle.ownership`.
+    A mark proves nothing: anybody can write one. See :mod:`lab.lifecycle.ownership`.
     """
 
     lab: str
     token: str
     directory: Path
     object: str
-    """What was found, in words: ``"process 4711 (holder)"``."""
+    """Description of the object: ``"process 4711 (holder)"``."""
     age_seconds: float
     owner: str = ""
-    """Whose it is; empty for the caller's own."""
+    """The owner's name; empty for the caller."""
     expired: bool = False
-    """Whether it has passed the expiry that its own maker gave it."""
+    """True once the expiry that its creator set has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One thing to try, from one endpoint to one address.
+    """One probe from one endpoint to one address.
 
     TCP small is an HTTP GET; TCP large posts and reads back ``LARGE_TCP_BYTES``. UDP small is
     one short datagram echoed; UDP large is one of exactly ``mtu`` bytes with DF set, and
-    one of twice ``mtu`` in fragments, both echoed. With ``name`` the probe is a DNS question for
-    that name's IPv4 address, asked as the source's own resolver file says.
+    one of twice ``mtu`` in fragments, both echoed. With ``name`` the probe is a DNS query for
+    that name's IPv4 address, following the source's resolver file.
     """
 
     key: int
-    """The caller's number, handed back in the outcome."""
+    """The caller's number, returned in the outcome."""
     source: str
     """Name of the pod or machine that sends."""
     protocol: Transport
@@ -136,57 +136,56 @@ class Probe:
     mtu: int
     name: str | None = None
     tries: int = 1
-    """Connections to make, one after another, until one fails; all backends that answer are
-    collected."""
+    """Connections to make in sequence until one fails; every backend that answers is recorded."""
     dialect: Dialect = "lab"
-    """What the target understands."""
+    """The dialect that the target understands."""
     every: bool = False
-    """Of a name: whether all its addresses are wanted, and not any one."""
+    """For a name: True if all its addresses are expected, not just one of them."""
     unanswered: bool = False
-    """Whether nothing is expected to come back; it is tried as any other all the same."""
+    """True if no answer is expected; the probe is sent like any other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one probe."""
+    """The result of one probe."""
 
     key: int
     status: ProbeStatus
     detail: str
-    """For a person: ``"connect: no reply in 1.0 s"``."""
+    """Human-readable: ``"connect: no reply in 1.0 s"``."""
     source_seen: str | None
-    """The address the backend saw the probe come from, the first time."""
+    """The source address that the first backend saw."""
     backends: tuple[str, ...]
     """Names of the endpoints that answered, in order of first answer."""
     answer: str | None
-    """For DNS: the addresses answered, in their order with commas between. For a health check:
-    the number of local backends."""
+    """For DNS: the addresses, sorted and separated by commas. For a health check: the number of
+    local backends."""
     latency_ms: float
-    """Of the first exchange: from the first packet to the whole answer."""
+    """Latency of the first exchange, from the first packet to the whole answer."""
     other_sources: tuple[str, ...] = ()
-    """Further addresses that later exchanges of the same probe were seen to come from."""
+    """Other source addresses seen in later exchanges of the same probe."""
 
 
 _EXCHANGES_A_TRY = 8
-"""A DNS question is asked with up to four search domains, and may be repeated."""
+"""A DNS name is queried with up to four search domains, and may be retried."""
 _STARTED_SECONDS = 60.0
-"""For what sends the probes to start, however busy the machine is."""
+"""For the prober to start, even on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeSettings:
     """How to probe.
 
-    ``timeout`` is seconds for one exchange; ``in_flight`` bounds probes under way at once.
+    ``timeout`` is in seconds per exchange; ``in_flight`` limits the probes in flight.
     """
 
     timeout: float
     in_flight: int
 
     def longest(self, probes: Iterable[Probe], computing: float) -> float:
-        """Seconds: longer than the probes can take with their own timeouts; a last resort.
+        """Seconds, as a last resort: longer than the probes can take with their own timeouts.
 
-        ``computing``: seconds that an exchange takes of a processor, with room to spare.
+        ``computing``: processor seconds per exchange, generously estimated.
         """
         exchanges = sum(probe.tries for probe in probes) * _EXCHANGES_A_TRY
         return _STARTED_SECONDS + exchanges * (self.timeout / max(1, self.in_flight) + computing)
@@ -202,98 +201,98 @@ class Evidence:
 
     @property
     def is_log(self) -> bool:
-        """Whether it is what a program has written over time: lines whose meaning may be known."""
+        """True for a program's log, whose lines are matched against the signatures."""
         file = self.path.rpartition("/")[2]
         return file in {"log", "events.txt"} or file.endswith(".log")
 
 
 class Machine(Protocol):
-    """One pod's or node's computer."""
+    """The computer of one node, or one pod."""
 
     @property
     def name(self) -> str:
-        """As the Intent has it."""
+        """The name in the Intent."""
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end.
+        """Run a command and wait for it.
 
-        Raises DeadlineError when it has not ended in time; it has been killed.
+        Raises DeadlineError when it does not finish in time; it is killed.
         """
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own, and return its exit code.
+        """Run a command on this terminal and return its exit code.
 
         An empty command is an interactive shell.
         """
 
     def command_line(self, command: Sequence[str]) -> str:
-        """The shell line that does the same by hand."""
+        """The equivalent shell command."""
 
 
 Pods = Literal["kubernetes", "namespaces"]
-"""What a lab's pods are: a real cluster's, or network namespaces on their nodes."""
+"""What a lab's pods are: pods of a real cluster, or network namespaces on their nodes."""
 
 
 Ability = Literal["machines", "cluster", "capture", "failover"]
 MACHINES: Ability = "machines"
-"""Its machines are computers: an image, a console, an SSH server; Windows nodes run Windows."""
+"""Machines are computers with an image, a console and an SSH server; Windows nodes run Windows."""
 CLUSTER: Ability = "cluster"
-"""Its machines can run Kubernetes."""
+"""Machines can run Kubernetes."""
 CAPTURE: Ability = "capture"
-"""It can take packets down where they pass."""
+"""The provider can capture packets: :class:`~lab.providers.capture.Capturing`."""
 FAILOVER: Ability = "failover"
-"""It can take a machine off its networks and measure meanwhile: it has what
-:class:`~lab.providers.failover.FailoverProvider` asks."""
+"""The provider can disconnect machines and measure the outage:
+:class:`~lab.providers.failover.FailoverProvider`."""
 
 
 class Provider(ABC):
     """Where a lab's machines come from.
 
-    A provider has the eight abstract methods. The others have defaults, for a provider that has
-    nothing to add. What only some providers can do is declared in ``abilities``.
+    A provider implements the eight abstract methods. The others have defaults. Features that only
+    some providers have are declared in ``abilities``.
     """
 
     name: str
     abilities: frozenset[Ability] = frozenset()
-    """What it can do that not every provider can; who needs an ability asks for it."""
+    """Optional features; callers check them here."""
     pods: Pods = "namespaces"
-    """What pods are where nobody says."""
+    """The default kind of pods."""
 
     @abstractmethod
     def banner(self, intent: Intent | None) -> str:
-        """One sentence: which provider, and what of the intent's machines is emulated."""
+        """One sentence: which provider, and which parts of the intent are emulated."""
 
     @abstractmethod
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
-        """Check that the lab can be had here: what the intent asks, beside what it has already.
+        """Check that the lab can run here; what it already has counts as available.
 
         Raises PreflightError naming the missing ability and the fix. Nothing has been created.
         """
 
     @abstractmethod
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
-        """What brings the lab up, in order."""
+        """The steps of bring-up, in order."""
 
     @abstractmethod
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Look at the real objects."""
+        """Check the lab's objects."""
 
     @abstractmethod
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """Take away every object of the caller's with the lab's token; say what was removed.
+        """Destroy every object of the caller with the lab's token; return what was removed.
 
-        With ``owner``, as a mark has it, those of that owner instead. Safe to repeat.
+        With ``owner``, as in a mark, those of that owner instead. Safe to repeat.
         """
 
     @abstractmethod
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        """Every object of the caller's; with ``all_users`` also others' that it may end."""
+        """The caller's objects; with ``all_users`` also others' that the caller may destroy."""
 
     @abstractmethod
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
-        Raises UsageError if there is none; names the nearest.
+        Raises UsageError if there is none; suggests the closest name.
         """
 
     @abstractmethod
@@ -305,42 +304,42 @@ class Provider(ABC):
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe; ``progress`` is called with the number that have ended.
+        """Run every probe; ``progress`` is called with the number that have finished.
 
         Every key has an outcome. Never raises for a probe that fails.
 
-        Raises BrokenError when the lab's machines are not there.
+        Raises BrokenError when the lab's machines do not exist.
         """
 
     def unfit(self, intent: Intent) -> str:  # noqa: ARG002  for those that cannot have every lab
-        """Why no such lab can ever be had of this provider; empty where it can."""
+        """Why this provider can never run such a lab; empty if it can."""
         return ""
 
     def node_mtu(self, asked: int) -> int:
-        """Bytes of an IP packet that the node segment can carry here, at most what is asked.
+        """The MTU in bytes that the node segment supports here, at most ``asked``.
 
-        Raises PreflightError when what it could carry is too little for a cluster.
+        Raises PreflightError when it is too small for a cluster.
         """
         return asked
 
     def cost(self, intent: Intent) -> Cost:
-        """What the lab is predicted to take here, from nothing."""
+        """Predicted cost of bringing the lab up from scratch."""
         from lab.topology.cost import cost  # noqa: PLC0415  only "lab plan" asks for it
 
         return cost(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:  # noqa: ARG002  the same
-        """How many of these labs can be up at once, whichever they are; at least one."""
+        """How many of these labs, in any combination, can be up at once; at least one."""
         return 1
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:  # noqa: ARG002  the same
-        """What labs need here, for ``lab doctor``; ``state`` is the state directory."""
+        """The checks of ``lab doctor``; ``state`` is the state directory."""
         return ()
 
     def realised(self, intent: Intent) -> Intent:
-        """The intent as the machines have it: emulated Windows obeys the limits of Windows.
+        """The intent as the machines implement it: emulated Windows nodes obey Windows' limits.
 
-        What is changed on a machine and put back again must be this, not what was asked for.
+        Code that changes a machine and restores it must use this intent, not the original.
         """
         return intent
 
@@ -351,12 +350,12 @@ class Provider(ABC):
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,  # noqa: ARG002  the same
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Look at machines, and into those of their pods that are named.
+        """Observe the machines in ``asked``, and the pods named for each.
 
-        Every machine asked has its facts, or why it could not be asked: a machine that does not
-        answer takes nothing from the others.
+        Every machine has its facts, or the error if it could not be observed; a machine that does
+        not answer does not affect the others.
 
-        Raises BrokenError when the lab's machines are not there.
+        Raises BrokenError when the lab's machines do not exist.
         """
         why = f"provider '{self.name}' cannot look into its machines"
         return {name: BrokenError(f"looking at '{name}'", why) for name in asked}
@@ -368,10 +367,10 @@ class Provider(ABC):
         places: Sequence[str],  # noqa: ARG002  the same
         deadline: Deadline,  # noqa: ARG002  the same
     ) -> Mapping[str, Sequence[StateDifference]]:
-        """All that is not as made in the state of machines and pods, by their names.
+        """Differences between the state of machines and pods and what bring-up made, by name.
 
-        A place without an entry was not compared. Raises LabError when the lab's machines are not
-        there, or cannot be compared in time.
+        A place without an entry was not compared. Raises LabError when the lab's machines do not
+        exist, or cannot be compared in time.
         """
         return {}
 
@@ -382,87 +381,86 @@ class Provider(ABC):
         asked: Collection[str],  # noqa: ARG002  the same
         deadline: Deadline,  # noqa: ARG002  the same
     ) -> Iterator[Evidence]:
-        """The end of what programs on machines have logged: ``MACHINE/FILE``.
+        """The end of each program's log on the machines in ``asked``, as ``MACHINE/FILE``.
 
-        A log that cannot be had is a piece that says why, and not a log. Never raises.
+        For a log that cannot be read, a file gives the reason. Never raises.
         """
         return iter(())
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:  # noqa: ARG002  the same
-        """All that helps to understand what the lab's machines are doing, piece by piece.
+        """Everything that helps to understand the state of the lab's machines, file by file.
 
-        A piece that cannot be had, or not within ``EVIDENCE_SECONDS``
-        (``SLOW_EVIDENCE_SECONDS`` where machines may be emulated), is a piece that says why.
-        Never raises.
+        A file that cannot be read within ``EVIDENCE_SECONDS`` (``SLOW_EVIDENCE_SECONDS`` if
+        machines may be emulated) gives the reason instead. Never raises.
         """
         return iter(())
 
 
 class RealCluster(Protocol):
-    """One lab's Kubernetes, where its pods are Kubernetes' own."""
+    """One lab's Kubernetes cluster, for labs with real pods."""
 
     def foreseen(self) -> Intent:
-        """The lab's intent as far as it is known without its pods: enough to name every cell."""
+        """The lab's intent as far as known without its pods: enough to name every cell."""
 
     def probed(self, *, ready: bool = True) -> AbstractContextManager[Intent]:
-        """Have the probe pods there; the intent bound to them, which the matrix is made from.
+        """Run the probe pods; yields the intent bound to them, from which the matrix is built.
 
-        Unless they are to be ``ready``, those that have an address are taken as they are: a node
-        that is NotReady keeps them from getting so.
+        Without ``ready``, pods that have an address are enough: on a NotReady node they never
+        become ready.
 
-        Raises LabError when they cannot be had, or the cluster is not as the intent has it.
+        Raises LabError when they cannot run, or the cluster differs from the intent.
         """
 
     def workloads(self) -> tuple[WorkloadResult, ...]:
-        """The checks beside the network, while the probe pods are there. Never raises."""
+        """Run the workload checks, while the probe pods exist. Never raises."""
 
     def versions(self) -> tuple[NodeVersion, ...]:
-        """What the nodes really run.
+        """The versions that the nodes actually run.
 
-        Raises LabError when the cluster does not say.
+        Raises LabError when the cluster does not report them.
         """
 
     def client(self) -> AbstractContextManager[client.ApiClient]:
-        """A client of the API server while the block lasts, as the cluster's administrator.
+        """An API client with the cluster administrator's rights, for the ``with`` block.
 
-        Raises LabError when there is no way to it.
+        Raises LabError when the API server is unreachable.
         """
 
 
 class ClusterProvider(Protocol):
-    """What a provider adds that has the ability ``CLUSTER``."""
+    """The methods of a provider with the ability ``CLUSTER``."""
 
     def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
-        """The lab's Kubernetes; None where its pods are namespaces."""
+        """The lab's Kubernetes cluster; None if its pods are namespaces."""
 
 
 def find_cluster(provider: Provider, lab: LabHandle, intent: Intent) -> RealCluster | None:
-    """The lab's Kubernetes; None where its pods are namespaces, or its provider can have none."""
+    """The lab's Kubernetes cluster; None if its pods are namespaces or the provider has none."""
     if CLUSTER not in provider.abilities:
         return None
     return cast(ClusterProvider, provider).cluster(lab, intent)
 
 
 class RealMachines(Protocol):
-    """What a provider adds whose machines are computers with a console and an address."""
+    """The methods of a provider with the ability ``MACHINES``."""
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to get a shell on each machine, in the intent's order.
 
-        Raises BrokenError when the lab's machines are not there.
+        Raises BrokenError when the lab's machines do not exist.
         """
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
-        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+        """Connect this terminal to the machine's serial console until Ctrl-]; the exit code."""
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
-        """All that the serial console has said since the machine was made."""
+        """The output of the serial console since the machine was created."""
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
-        """What its screen shows now, as PNG."""
+        """The machine's screen as PNG."""
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Save every machine's memory to disk and stop it; the names of those that ran.
+        """Save every running machine's memory to disk and stop it; returns their names.
 
-        ``up`` goes on from there.
+        ``up`` resumes them.
         """

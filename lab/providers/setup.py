@@ -1,4 +1,4 @@
-"""What a provider is made from."""
+"""The settings that a provider is made from."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProviderSetup:
-    """What a provider is made from: each provider module has a ``make(setup) -> Provider``."""
+    """Settings for a provider: each provider module has a ``make(setup) -> Provider``."""
 
     inventory: Callable[[], Inventory | None] = lambda: None
-    """Reads the user's inventory when it is first needed; None where there is none."""
+    """Reads the user's inventory when first needed; None if there is none."""
     windows_rules_off: frozenset[str] = frozenset()
     """Ids of Windows rules that emulated Windows nodes do not obey."""
 
     def machines(self) -> Inventory:
-        """The inventory for real machines: this machine's own libvirt if it names none."""
+        """The inventory for real machines; defaults to the local libvirt."""
         from lab.inventory.inventory import STOCK  # noqa: PLC0415  namespaces need no inventory
 
         found = self.inventory()

@@ -1,1 +1,1 @@
-"""The provider in memory: for tests and for --dry-run."""
+"""The in-memory provider, for tests and ``--dry-run``."""

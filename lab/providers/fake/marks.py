@@ -1,4 +1,4 @@
-"""Labs of the fake provider: each lives in the process that made it, so none is ever found."""
+"""Labs of the fake provider exist only in the process that made them; none is ever found."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from lab.providers.setup import ProviderSetup
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
-    """Nothing: a new process has an empty world."""
+    """Always empty: a new process has no fake labs."""
     del setup, all_users
     return ()

@@ -1,4 +1,4 @@
-"""The provider in memory: every lab an entry, every probe a look at the Intent."""
+"""The in-memory provider: labs are entries in a mapping, probes are computed from the Intent."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ from lab.topology.routing import covers, own_addresses
 from lab.topology.walk import walk
 
 LATENCY_MS = 0.2
-"""Every exchange takes this long: the order of what one between namespaces takes."""
+"""Latency of every exchange; the order of magnitude between namespaces."""
 
 Places = Mapping[str, tuple[MachineIntent, Pod | None]]
 
 
 def places(intent: Intent) -> Places:
-    """Every machine and every pod with its machine, by name."""
+    """Every machine, and every pod with its machine, by name."""
     found: dict[str, tuple[MachineIntent, Pod | None]] = {}
     for machine in intent.machines:
         found[machine.name] = (machine, None)
@@ -67,13 +67,13 @@ def places(intent: Intent) -> Places:
 
 
 def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -> Outcome:
-    """What comes of one probe.
+    """Compute the outcome of one probe.
 
-    Everything works that the Intent lets work: the question and its answer are walked through it,
-    what a machine drops times out, a name is looked up as the pod's resolver file says.
+    The request and its answer are walked through the Intent, a packet that a machine drops times
+    out, and a name is resolved with the pod's resolver file.
 
-    ``known``: the Intent's places. ``probe``: what is tried. ``dead``: machines and pods that
-    are switched off: nothing comes from them or gets through.
+    ``known``: the Intent's places. ``dead``: machines and pods that are switched off; they neither
+    send nor forward.
     """
     if failure := _sends_nothing(known, probe, dead):
         return failure
@@ -103,7 +103,7 @@ def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome
 
 
 def _is_sticky(intent: Intent, path: PacketPath) -> bool:
-    """Whether the path's Service sends a client to one backend again and again."""
+    """True if the path's Service has session affinity."""
     asked = {hop.object for hop in path.there if hop.kind == "service"}
     return any(
         service.affinity is not None and f"Service {service.name}" in asked
@@ -132,14 +132,14 @@ def _ports(pod: Pod | None) -> tuple[int, ...]:
 
 
 def _server(path: PacketPath) -> str:
-    """Who answers; a backend asked on another port than the usual one says so."""
+    """The endpoint that answers, with its port if that is not the usual one."""
     arrived = path.there[-1]
     usual = path.backend is None or arrived.packet.port == PROBE_PORT
     return arrived.place if usual else f"{arrived.place}:{arrived.packet.port}"
 
 
 def _asked(intent: Intent, pod: Pod | None, probe: Probe) -> Outcome:
-    """A DNS question. A machine has no resolver file, and asks for the name as it stands."""
+    """A DNS query. A machine has no resolver file and queries the name unchanged."""
     name = probe.name or ""
     search, ndots = (pod.resolver.search, pod.resolver.ndots) if pod else ((), 0)
     tried = candidates(name.lower(), ResolverFile(None, search, ndots))
@@ -152,7 +152,7 @@ def _asked(intent: Intent, pod: Pod | None, probe: Probe) -> Outcome:
 
 
 def _health(intent: Intent, probe: Probe, dead: frozenset[str]) -> Outcome:
-    """A node's health check: how many backends of the Service it has."""
+    """A node's health check: the number of the Service's backends on it."""
     machine = next((one for one in intent.machines if probe.address in own_addresses(one)), None)
     if machine is None or machine.name in dead:
         return _failed(probe, "timeout", f"no reply from {probe.address}")
@@ -178,20 +178,20 @@ def _drops(machine: MachineIntent, address: str, port: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FakeLab:
-    """One lab that is there, as its own objects would tell."""
+    """One existing lab."""
 
     name: str
     token: str
     directory: Path
     holder: int
-    """A number for the process that would hold it; another one each time it is made."""
+    """A number in place of the holder's process id; new each time the lab is created."""
     born: float
     """Seconds since 1970."""
     machines: tuple[str, ...] = ()
     broken: str = ""
-    """Why it is broken, in words; empty for a sound one."""
+    """Why it is broken; empty if it is not."""
     owner: str = ""
-    """Another user whose it is."""
+    """The owner, if it is another user."""
 
 
 Answer = Callable[[Intent, Probe], Outcome | None]
@@ -200,7 +200,7 @@ Runner = Callable[[str, Sequence[str]], Completed]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One thing that was asked of the provider."""
+    """One call to the provider."""
 
     verb: str
     lab: str
@@ -209,18 +209,18 @@ class Call:
 
 @dataclass
 class Faults:
-    """What is to go wrong; nothing by default."""
+    """Failures to simulate; none by default."""
 
     refuse: str = ""
-    """Why this machine cannot do it: preflight says so."""
+    """The reason with which preflight refuses; empty to accept."""
     fail_step: str | None = None
-    """Name of the step that fails, before it has done anything."""
+    """Name of the step that fails before doing anything."""
     dead: frozenset[str] = frozenset()
     """Machines and pods that are switched off."""
     answer: Answer | None = None
-    """The outcome of a probe; None from it for the usual one."""
+    """Returns the outcome of a probe, or None for the computed one."""
     logged: Mapping[str, str] = field(default_factory=dict)
-    """What programs have written, by path: ``"worker1/bird/log"``."""
+    """Contents of programs' logs, by path: ``"worker1/bird/log"``."""
 
 
 def _done(_: str, __: Sequence[str]) -> Completed:
@@ -229,21 +229,21 @@ def _done(_: str, __: Sequence[str]) -> Completed:
 
 @dataclass
 class FakeMachine:
-    """A machine that does what ``runner`` says; by default every command ends well."""
+    """A machine whose commands return what ``runner`` returns; by default all succeed."""
 
     name: str
     runner: Runner = _done
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:  # noqa: ARG002  nothing takes time here
-        """What the runner says of the command."""
+        """Return the runner's result."""
         return self.runner(self.name, command)
 
     def attach(self, command: Sequence[str]) -> int:
-        """The exit code that the runner gives; the terminal is left alone."""
+        """Return the runner's exit code; the terminal is not used."""
         return self.runner(self.name, command).code
 
     def command_line(self, command: Sequence[str]) -> str:
-        """A line that says where the command would run; there is nothing to run it."""
+        """A line that names the machine and the command; it cannot be run."""
         return shlex.join(["on", self.name, *command])
 
 
@@ -251,13 +251,13 @@ class FakeMachine:
 class FakeProvider(Provider):
     """A :class:`~lab.providers.provider.Provider` whose machines are entries in a mapping.
 
-    ``world``: the labs that are there, by token. Its own unless one is given. ``faults``: what goes
-    wrong. ``runner``: what comes of commands on its machines. ``now``: the wall clock.
+    ``world``: the existing labs, by token. ``faults``: failures to simulate. ``runner``: returns
+    the results of commands on its machines. ``now``: the wall clock.
 
     Attributes
     ----------
     calls
-        What was asked of it, in order.
+        The calls it received, in order.
     """
 
     world: MutableMapping[str, FakeLab] = field(default_factory=dict)
@@ -271,7 +271,7 @@ class FakeProvider(Provider):
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def banner(self, intent: Intent | None) -> str:
-        """Says that nothing is real."""
+        """Say that nothing is real."""
         machines = len(intent.machines) if intent else 0
         return f"{self.name}: {machines} machines in memory, no packet is sent"
 
@@ -280,7 +280,7 @@ class FakeProvider(Provider):
         return max(1, len(intents))
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
-        """Refuse if the faults say so. PreflightError."""
+        """Raise PreflightError if ``faults.refuse`` is set."""
         del lab
         self.calls.append(Call("preflight", intent.scenario))
         if self.faults.refuse:
@@ -289,7 +289,7 @@ class FakeProvider(Provider):
             )
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
-        """Holder, machines, network, services: as a real provider divides its work."""
+        """The steps ``holder``, ``machines``, ``network``, ``services``, like a real provider."""
         names = tuple(machine.name for machine in intent.machines)
         wiring = tuple(replace(machine, translation=None) for machine in intent.machines)
         services = tuple(machine.translation for machine in intent.machines)
@@ -301,7 +301,7 @@ class FakeProvider(Provider):
         )
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Whether the entry is there, whole, and has the machines of the intent."""
+        """Running if the lab's entry exists and is not broken."""
         self.calls.append(Call("liveness", lab.name))
         found = self.world.get(lab.token)
         if found is None:
@@ -311,7 +311,7 @@ class FakeProvider(Provider):
         return Liveness("running", f"holder {found.holder}, {len(intent.machines)} machines")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """Take the entry away."""
+        """Remove the lab's entry."""
         self.calls.append(Call("destroy", lab.name))
         found = self.world.get(lab.token)
         if found is None or found.owner != owner:
@@ -320,7 +320,7 @@ class FakeProvider(Provider):
         return (_words(found),)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        """One for each entry."""
+        """One mark per entry."""
         now = self.now()
         return tuple(
             Mark(lab.name, lab.token, lab.directory, _words(lab), now - lab.born, lab.owner)
@@ -343,7 +343,7 @@ class FakeProvider(Provider):
         settings: ProbeSettings,  # noqa: ARG002  nothing takes time here
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Look every probe up in the intent. BrokenError if the lab is not there."""
+        """Compute every probe from the intent. BrokenError if the lab does not exist."""
         self.calls.append(Call("probe", lab.name, f"{len(probes)} probes"))
         self._require(lab)
         known = places(intent)
@@ -361,7 +361,7 @@ class FakeProvider(Provider):
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,  # noqa: ARG002  nothing takes time here
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Nothing can be seen of machines in memory. BrokenError if the lab is not there."""
+        """An error for every machine: there is nothing to observe. BrokenError if no such lab."""
         self.calls.append(Call("observe", lab.name, f"{len(asked)} machines"))
         self._require(lab)
         nothing = BrokenError("looking at a machine in memory", "it has no network to be seen")
@@ -374,7 +374,7 @@ class FakeProvider(Provider):
         asked: Collection[str],
         deadline: Deadline,  # noqa: ARG002  nothing takes time here
     ) -> Iterator[Evidence]:
-        """What the faults say was logged on those machines."""
+        """The logs in ``faults.logged`` of the machines in ``asked``."""
         self.calls.append(Call("logs", lab.name, ", ".join(asked)))
         for path, text in self.faults.logged.items():
             if path.partition("/")[0] in asked:
@@ -443,21 +443,21 @@ def _no_machine(lab: str, name: str, known: tuple[str, ...]) -> UsageError:
 
 
 def make(setup: ProviderSetup) -> Provider:
-    """A world of its own; it needs no inventory."""
+    """Make a provider without labs; it needs no inventory."""
     del setup
     return FakeProvider()
 
 
 BLANK = b"\x89PNG\r\n\x1a\n"
-"""How every PNG begins; enough of a picture for who does not look at it."""
+"""The signature of a PNG file, in place of a picture."""
 
 
 @dataclass
 class FakeComputers(FakeProvider):
-    """A :class:`~lab.providers.provider.RealMachines` too.
+    """A fake provider that is also a :class:`~lab.providers.provider.RealMachines`.
 
-    ``keyfile``, ``host_key``, ``port``, ``user``, ``jump``: of every machine's reach. ``said``:
-    what a machine's console has said, by its name.
+    ``keyfile``, ``host_key``, ``port``, ``user``, ``jump``: used in every machine's reach.
+    ``said``: each machine's console output, by name.
     """
 
     abilities: frozenset[Ability] = frozenset({MACHINES})
@@ -469,7 +469,7 @@ class FakeComputers(FakeProvider):
     said: dict[str, str] = field(default_factory=dict)
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
-        """Every machine at 127.0.0.1. BrokenError if the lab is not there."""
+        """Every machine at 127.0.0.1. BrokenError if the lab does not exist."""
         self._require(lab)
         return tuple(
             Reach(
@@ -484,22 +484,22 @@ class FakeComputers(FakeProvider):
             for machine in intent.machines
         )
 
-    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:  # noqa: ARG002  one world is as good as another
-        """Noted, and left at once."""
+    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:  # noqa: ARG002  the fake has one console per name
+        """Record the call and return at once."""
         self.calls.append(Call("console", lab.name, name))
         return 0
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:  # noqa: ARG002  the same
-        """What ``said`` has of it."""
+        """The machine's entry in ``said``."""
         self.calls.append(Call("console_log", lab.name, name))
         return self.said.get(name, "")
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:  # noqa: ARG002  the same
-        """The beginning of a picture."""
+        """A PNG signature."""
         self.calls.append(Call("screenshot", lab.name, name))
         return BLANK
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Noted."""
+        """Record the call."""
         self.calls.append(Call("suspend", lab.name))
         return tuple(machine.name for machine in intent.machines)

@@ -351,7 +351,7 @@ def _descend(
         if os.getppid():
             os._exit(1)
         send("done", function(lambda value: send("told", value)))
-    except BaseException as error:  # noqa: BLE001  carried over to the caller
+    except BaseException as error:  # noqa: BLE001  sent to the caller
         error.add_note("".join(traceback.format_exception(error)))
         with suppress(OSError):  # the caller may be gone
             send("failed", _portable(error))

@@ -156,7 +156,7 @@ def search_path() -> str:
 
 def raise_descriptors(wanted: int = 0) -> None:
     """Raise the open file limit to ``wanted``, or as far as allowed; 0 means the hard limit."""
-    import resource  # noqa: PLC0415  the holder does without
+    import resource  # noqa: PLC0415  not needed by the holder
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= (wanted or hard):

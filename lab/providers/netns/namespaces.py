@@ -46,7 +46,7 @@ def create(names: Sequence[str], here: str | None = None) -> None:
     for entry in os.listdir(NETNS_DIRECTORY):  # noqa: PTH208  names are wanted, not paths
         with suppress(OSError):  # a file left by an interrupted create is not a mount
             isolation.unmount(path_of(entry))
-        os.unlink(path_of(entry))  # noqa: PTH108  a thousand of them: no Path each
+        os.unlink(path_of(entry))  # noqa: PTH108  up to a thousand: avoid a Path each
     if here is not None:
         _name(here)
     for name in names:
@@ -214,7 +214,7 @@ def load_rulesets(scripts: tuple[tuple[str, str], ...]) -> None:
                 load_ruleset(text, namespace)
         except IndexError:
             return
-        except Exception as error:  # noqa: BLE001  carried over to the caller's thread
+        except Exception as error:  # noqa: BLE001  raised in the caller's thread
             errors.append(error)
 
     libnftables()

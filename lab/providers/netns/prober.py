@@ -1,12 +1,11 @@
-"""Which source port each probe has: one that its source has not had for a minute.
+"""The prober: run many probes at once from one thread, with one epoll loop.
 
-Two connections to one backend, one of them by way of a Service, differ on the backend's side in
-nothing but their source port. Left to the kernel, which chooses a port by the address that is
-asked, they may have the same one. The kernel's own NAT then gives the second another; a data
-path that does not (Open vSwitch 3.1 in user space, conntrack.c) takes the answers of the second
-for the first's until that is forgotten, and the probe is lost to nobody's fault.
-
-Pure; the clock is the caller's.
+Each probe gets a source port that its source has not used for a minute. Two connections to one
+backend, one of them through a Service, differ at the backend only in their source port, and the
+kernel, which chooses a port per destination, may choose the same one for both. The kernel's NAT
+then changes the second. A data path that does not (Open vSwitch 3.1 in user space, conntrack.c)
+assigns the second's answers to the first connection until that entry expires, and the probe fails
+although nothing is wrong.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from lab.providers.netns.protocol import CannotProbeError
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 FIRST, LAST = 32_768, 60_999
-"""The kernel's own range, as net.ipv4.ip_local_port_range begins."""
+"""The kernel's default net.ipv4.ip_local_port_range."""
 CYCLE_SECONDS = 60.0
-"""A port comes again after so long, where its source makes less than 470 connections a second.
-Open vSwitch 3.1 remembers a closed TCP connection for 45 s and a UDP one for 60 s at most
+"""A port is reused after this long, if its source opens fewer than 470 connections per second.
+Open vSwitch 3.1 keeps a closed TCP connection for 45 s and a UDP one for at most 60 s
 (lib/conntrack-tp.c)."""
 
 _COUNT = LAST - FIRST + 1
@@ -44,13 +43,13 @@ _COUNT = LAST - FIRST + 1
 class SourcePorts:
     """The next port of each source.
 
-    Where a source begins follows the clock, so that it goes on where another process, which did
-    the batch before, can have ended at most.
+    A source's first port follows the clock, so that it continues after the last port that an
+    earlier process can have used.
 
     Parameters
     ----------
     now
-        Seconds, by a clock that all processes of the machine share.
+        Seconds of a clock that all processes on the machine share.
 
     """
 
@@ -59,7 +58,7 @@ class SourcePorts:
         self._used: defaultdict[str, int] = defaultdict(int)
 
     def of(self, source: str, tries: int) -> Iterator[int]:
-        """So many ports of the source, each the next one."""
+        """The next ``tries`` ports of the source."""
         for _ in range(tries):
             used = self._used[source]
             self._used[source] += 1
@@ -69,32 +68,32 @@ class SourcePorts:
 _RESOLV_DIRECTORY = Path("/run/resolv")
 
 _BATCH = 8
-"""Probes of one source in a row: a namespace entered once for eight sockets costs next to
-nothing, and no target has many more than its share at once."""
+"""Consecutive probes from one source: entering a namespace once for eight sockets costs almost
+nothing, and no target gets many more probes at once than its share."""
 _BURST = 16
-"""Probes started before answers are looked at again."""
+"""Probes started before answers are read again."""
 _EVENTS = 256
 _TICK_SECONDS = 0.02
 _GAP_SECONDS = 0.1
-"""A round takes some 30 ms at most (256 large answers); a longer gap is somebody else's."""
+"""A round takes at most about 30 ms (256 large answers); a longer gap has another cause."""
 _REPORT_SECONDS = 0.05
 _DATAGRAMS_A_TARGET = 32
-"""Large UDP probes at one address at once: they take 8 KiB of its receive buffer each, which
-on an untuned machine holds 416 KiB."""
+"""Large UDP probes to one address at once: each takes 8 KiB of its receive buffer, which
+holds 416 KiB on an untuned machine."""
 _PORTS_TRIED = 8
-"""Of a source, before the kernel is left to choose one: somebody else may have some."""
+"""Ports to try, in case other programs use some, before the kernel chooses one."""
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Shortage of descriptors, memory or kernel queues: says nothing of the network."""
+"""Shortage of descriptors, memory or kernel queues: says nothing about the network."""
 _REFUSALS, _FEWEST = 8, 16
-"""A queue that refuses a probe's packets this often is its source's own and full: the probe fails,
-and others go on, at least this many at once. A queue that many probes share drains between."""
+"""After this many ENOBUFS the queue is the source's and permanently full, as a shared queue would
+have drained in between: the probe fails. Others continue, at least ``_FEWEST`` at once."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class AttendedClock:
-    """Seconds in which somebody looked: a gap longer than ``gap`` counts as ``gap``.
+    """A clock that counts a gap between two ticks as at most ``gap`` seconds.
 
-    Deadlines on this clock do not pass while the process is kept from running.
+    Deadlines on this clock do not expire while the process cannot run.
     """
 
     def __init__(self, now: float, gap: float) -> None:
@@ -103,16 +102,16 @@ class AttendedClock:
         self._gap = gap
 
     def tick(self, now: float) -> None:
-        """Take note of the monotonic clock; to be called once a round."""
+        """Advance to ``now`` of the monotonic clock; call once per round."""
         self.seconds += min(now - self._last, self._gap)
         self._last = now
 
 
 def interleave(probes: Sequence[Probe], batch: int) -> list[Probe]:
-    """Put probes in an order in which sources take turns and targets differ.
+    """Order probes so that sources take turns and targets vary.
 
-    Each source has ``batch`` probes at its turn, and starts at another place of its list:
-    lists that all begin with one target would flood it.
+    Each source sends ``batch`` probes per turn and starts at a different place in its list:
+    lists that all start with the same target would flood it.
     """
     lists: dict[str, list[Probe]] = defaultdict(list)
     for probe in probes:
@@ -138,21 +137,21 @@ def probe(
     *,
     resolver: Callable[[str], Path] = _RESOLV_DIRECTORY.joinpath,
 ) -> dict[int, Outcome]:
-    """Try every probe and return an outcome for every key; never raises for a probe.
+    """Run every probe and return an outcome for every key; never raises for a probe.
 
     Parameters
     ----------
     enter
-        Puts the calling thread into the network namespace of the pod or machine of that name.
-        The thread is left in the last one.
+        Moves the calling thread into the network namespace of the named pod or machine. The
+        thread stays in the last one.
     probes
-        What to try; keys differ.
+        The probes; keys must be unique.
     settings
-        Seconds for one exchange, and how many probes may be under way at once.
+        Seconds per exchange, and the number of probes in flight.
     progress
-        Told now and then, and at the end, how many probes have ended so far.
+        Called periodically, and once at the end, with the number of probes that have finished.
     resolver
-        Path of a source's resolver file, by the source's name.
+        Returns the path of a source's resolver file.
 
     """
     loop = _Loop(enter, settings, progress, resolver)
@@ -183,12 +182,12 @@ class _Loop:
         self._queue: deque[Probe] = deque()
         self._active = 0
         self._refusals: dict[int, int] = defaultdict(int)
-        """How often a queue has taken nothing of a probe, by its key."""
+        """The number of ENOBUFS errors, by probe key."""
         self._flights: dict[int, InFlight] = {}
-        """By descriptor: those whose socket epoll watches."""
+        """Probes whose socket epoll watches, by file descriptor."""
         self._deadlines: deque[tuple[float, InFlight]] = deque()
-        """In order, as all exchanges have one timeout; an entry of an exchange that has
-        ended differs from its flight's deadline."""
+        """In order, as all exchanges have the same timeout. An entry is stale if it differs from
+        its flight's deadline."""
         self._large: dict[str, int] = defaultdict(int)
         self._waiting: dict[str, deque[Probe]] = defaultdict(deque)
 
@@ -223,7 +222,7 @@ class _Loop:
         return bool(events)
 
     def _expire(self) -> None:
-        """End what is overdue, after all that has come by now has been taken."""
+        """Expire overdue exchanges, after reading every answer that has arrived."""
         drained = False
         while self._deadlines:
             deadline, flight = self._deadlines[0]
@@ -249,7 +248,7 @@ class _Loop:
         self._active += 1
         flight = InFlight(probe)
         try:
-            socket.inet_pton(socket.AF_INET, probe.address)  # a name here would be looked up
+            socket.inet_pton(socket.AF_INET, probe.address)  # connect would look up a name
             resolver = None if probe.name is None else self._resolver(probe.source)
         except (OSError, CannotProbeError) as error:
             self._fail(flight, error)
@@ -276,7 +275,7 @@ class _Loop:
                 self._watch(flight, mask)
         except StopIteration:
             self._finish(flight)
-        except Exception as error:  # noqa: BLE001  whatever it is, it is this probe's outcome
+        except Exception as error:  # noqa: BLE001  any error is this probe's outcome
             self._fail(flight, error)
 
     def _watch(self, flight: InFlight, mask: int) -> None:
@@ -290,7 +289,7 @@ class _Loop:
         flight.mask = mask
 
     def _open(self, flight: InFlight, kind: int) -> socket.socket:
-        """Begin an exchange: see :data:`lab.providers.netns.exchange.Open`."""
+        """Start an exchange; see :data:`lab.providers.netns.exchange.Open`."""
         self._close(flight)
         source = flight.probe.source
         if source != self._here:
@@ -338,12 +337,12 @@ class _Loop:
             return
         flight.status, flight.detail = describe_failure(error, flight.phase, self._timeout)
         if flight.sock is not None and flight.probe.protocol == "tcp":
-            # Else the kernel would go on sending for minutes what nobody waits for.
+            # Otherwise the kernel would retransmit for minutes.
             flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         self._finish(flight)
 
     def _try_later(self, flight: InFlight, error: OSError) -> bool:
-        """Whether there is something to wait for: the others will give theirs back."""
+        """True if the probe can be retried once others release their resources."""
         if self._active <= 1:
             return False
         key, queue = flight.probe.key, error.errno == errno.ENOBUFS

@@ -1,26 +1,26 @@
-"""The protocol of prober and responder: HTTP/1.1 over TCP, one-line headers over UDP.
+"""The protocol between prober and responder: HTTP/1.1 over TCP, one-line headers over UDP.
 
-Pure functions on bytes, both directions side by side. HTTP is plain enough for curl::
+Pure functions on bytes, for both directions. The HTTP works with curl::
 
     GET /                 {"endpoint": "worker1-p1", "client": "10.244.1.2:40112"}
-    GET /readyz           the same: an API server is asked so whether it is ready
+    GET /readyz           the same; an API server's readiness check
     POST /echo + body     the same body
 
-Both answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
+All answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
 and a line feed, its answer with ``HLR1 NONCE ENDPOINT CLIENT`` and a line feed; the rest of
-the answer is the datagram's own bytes from that place on, so that both have one length.
+the answer repeats the datagram's bytes from that offset on, so that both have the same length.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from typing import NamedTuple  # dataclasses costs 10 ms at the responder's start
+from typing import NamedTuple  # importing dataclasses takes 10 ms
 
 HEAD_LIMIT = 8_192
-"""Bytes of a request line with its headers; the usual limit of web servers."""
+"""Most bytes of a request line with its headers; the usual limit of web servers."""
 BODY_LIMIT = 1 << 20
-"""Bytes of a body; 1 MiB, sixteen times a large probe."""
+"""Most bytes of a body: 1 MiB, sixteen times a large probe."""
 IP_UDP_BYTES = 28
 """IPv4 header without options (20) and UDP header (8)."""
 DATAGRAM_LIMIT = 65_507
@@ -34,7 +34,7 @@ _OK = 200
 _FRAGMENTS = ord("F")
 _MODE_AT = 22
 QUESTION_BYTES = 24
-"""Length of the one-line header of a datagram."""
+"""Length of a datagram's one-line header."""
 _REASONS = {
     200: b"OK",
     400: b"Bad Request",
@@ -48,15 +48,15 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class WireError(ValueError):
-    """An unexpected answer; the text says how, a clause without a full stop."""
+    """An unexpected answer; the text is a clause without a full stop."""
 
 
 class CannotProbeError(Exception):
-    """The probe cannot be made at all; the text says why, a clause without a full stop."""
+    """The probe cannot be sent at all; the text is a clause without a full stop."""
 
 
 class RequestError(ValueError):
-    """A request that cannot be served; ``status`` is the HTTP status it deserves."""
+    """A request that cannot be served; ``status`` is the HTTP status to answer."""
 
     def __init__(self, status: int, why: str) -> None:
         self.status = status
@@ -64,7 +64,7 @@ class RequestError(ValueError):
 
 
 class HttpRequest(NamedTuple):
-    """One HTTP request whose head has come."""
+    """One HTTP request whose head has arrived."""
 
     method: bytes
     target: bytes
@@ -75,7 +75,7 @@ class HttpRequest(NamedTuple):
 
 
 HttpAnswer = tuple[int, dict[str, str], bytes]
-"""Status, headers by their lower-case names, and body."""
+"""Status, headers by lower-case name, and body."""
 
 
 class Reply(NamedTuple):
@@ -84,7 +84,7 @@ class Reply(NamedTuple):
     status: int
     endpoint: str
     client: str
-    """Address and port that the endpoint saw."""
+    """The client's address and port, as the endpoint saw them."""
     body: bytes
 
 
@@ -105,7 +105,7 @@ def read_request(data: bytes | bytearray) -> HttpRequest | None:
     Raises
     ------
     RequestError
-        If it never can become one that is served.
+        If it cannot become a request that is served.
 
     """
     end = data.find(_END)
@@ -153,7 +153,7 @@ def _framing(headers: list[bytes]) -> tuple[int, bool]:
 
 
 def respond(request: HttpRequest, body: bytes, endpoint: bytes, client: bytes) -> bytes:
-    """The answer to a whole request."""
+    """The answer to a complete request."""
     match request.method, request.target:
         case b"GET", b"/" | b"/readyz":
             text = b'{"endpoint": "%s", "client": "%s"}\n' % (endpoint, client)
@@ -180,12 +180,12 @@ def _reply(status: int, kind: bytes, body: bytes, endpoint: bytes, client: bytes
 
 
 def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
-    """So many HTTP answers; None while they are incomplete.
+    """``wanted`` HTTP answers; None while they are incomplete.
 
     Raises
     ------
     WireError
-        If they never can become that.
+        If ``data`` cannot become that many answers.
 
     """
     found: list[HttpAnswer] = []
@@ -201,7 +201,7 @@ def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
             return None
         body, data = taken
         found.append((status, fields, body))
-        if status != _OK:  # netexec ends the connection, and the rest is never answered
+        if status != _OK:  # netexec closes the connection without the other answers
             return found + [(_OK, {}, b"")] * (wanted - len(found))
     if data:
         raise WireError(f"{len(data)} bytes more than were announced")
@@ -255,7 +255,7 @@ def read_reply(data: bytes | bytearray) -> Reply | None:
     Raises
     ------
     WireError
-        If it is not a responder's.
+        If it is not a responder's answer.
 
     """
     answers = read_answers(bytes(data), 1)
@@ -269,14 +269,14 @@ def read_reply(data: bytes | bytearray) -> Reply | None:
 
 
 def datagram(nonce: int, filling: bytes, *, fragments: bool) -> bytes:
-    """A datagram to be echoed; ``fragments`` asks for an answer without the DF bit."""
+    """A datagram to echo; ``fragments`` requests an answer without the DF bit."""
     return b"%s%016x %c\n" % (_QUESTION, nonce, b"F" if fragments else b"D") + filling
 
 
 def echo_datagram(data: bytes, endpoint: bytes, client: bytes) -> tuple[bytes, bool] | None:
-    """The answer to a datagram, and whether it may be fragmented; None for another's answer.
+    """The answer to a datagram, and whether it may be fragmented; None if ``data`` is an answer.
 
-    Foreign datagrams (``nc -u``) are echoed too, in fragments if need be.
+    Foreign datagrams (``nc -u``) are echoed too, in fragments if necessary.
     """
     if data.startswith(_ANSWER):
         return None
@@ -287,7 +287,7 @@ def echo_datagram(data: bytes, endpoint: bytes, client: bytes) -> tuple[bytes, b
 
 
 def nonce_of(reply: bytes) -> int | None:
-    """The number of the datagram answered; None if it is not a responder's answer."""
+    """The nonce of the datagram that ``reply`` answers; None if it is not a responder's answer."""
     if not reply.startswith(_ANSWER):
         return None
     try:
@@ -297,12 +297,12 @@ def nonce_of(reply: bytes) -> int | None:
 
 
 def read_echo(sent: bytes, reply: bytes) -> tuple[str, str]:
-    """Endpoint and client (address and port) of an answer that has the right nonce.
+    """Endpoint and client (address and port) of an answer with the right nonce.
 
     Raises
     ------
     WireError
-        If it is not the whole datagram, byte for byte.
+        If the answer does not repeat the whole datagram, byte for byte.
 
     """
     head, feed, rest = reply.partition(b"\n")
@@ -323,12 +323,12 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def check_body(sent: bytes, body: bytes) -> None:
-    """Compare an echoed body with what was sent.
+    """Compare an echoed body with the body sent.
 
     Raises
     ------
     WireError
-        Naming the first byte that differs.
+        If they differ; gives the offset of the first difference.
 
     """
     if body != sent:
@@ -337,12 +337,12 @@ def check_body(sent: bytes, body: bytes) -> None:
 
 
 def frame(wire: bytes) -> bytes:
-    """A DNS message as TCP carries it: its length in two bytes before it."""
+    """A DNS message for TCP, prefixed with its length in two bytes."""
     return _LENGTH.pack(len(wire)) + wire
 
 
 def unframe(data: bytes | bytearray) -> bytes | None:
-    """The DNS message at the head of what TCP brought; None while it is incomplete."""
+    """The first DNS message in a TCP stream; None while incomplete."""
     if len(data) < _LENGTH.size:
         return None
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
@@ -350,10 +350,10 @@ def unframe(data: bytes | bytearray) -> bytes | None:
 
 
 def health_answer(service: str, local: int) -> bytes:
-    """kube-proxy's answer to a health check of a Service with so many backends on the node.
+    """kube-proxy's answer to a health check of a Service with ``local`` backends on the node.
 
-    Source: Kubernetes 1.36, pkg/proxy/healthcheck/service_health.go. Whatever is asked, the answer
-    is JSON with that number; status 200 where there are any, 503 where there are none.
+    Source: Kubernetes 1.36, pkg/proxy/healthcheck/service_health.go. The answer to any request is
+    JSON with that number; the status is 200 if there are any backends, 503 if there are none.
     """
     status = 200 if local else 503
     said = {

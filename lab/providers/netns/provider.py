@@ -1,15 +1,13 @@
-"""The embedded provider: a lab's machines are network namespaces on this one.
+"""The embedded provider: a lab's machines are network namespaces on this machine.
 
-Everything of a lab hangs on one holder process. Nothing is written anywhere else, so that
-what carries the lab's token in /proc is all there is to find and to take away.
+Every object of a lab depends on one holder process. Nothing is stored anywhere else, so finding
+and removing a lab means finding the processes in /proc that carry its token.
 
-So a machine can be taken off every network at once, as when its power fails, and finds its own
-addresses, routes and neighbours as they were when it is back.
-
-The kernel carries hundreds of probes at once. Open vSwitch in user space does it with one
-thread a node, which also learns each new connection: beyond some tens under way its ports'
-buffers overflow, and what is lost says nothing of the lab (measured on 2 cores: of 2,300 probes,
-256 at once, 481 had to be tried again; 32 at once, 9, all UDP beside TCP; apart, none).
+The kernel handles hundreds of probes at once. Open vSwitch in user space has one thread per node,
+which also learns each new connection: with more than some tens of probes in flight its port
+buffers overflow, and the losses say nothing about the lab (measured on 2 cores with 2,300 probes:
+256 at once, 481 had to be retried; 32 at once, 9, all of them UDP sent beside TCP; UDP and TCP
+separately, none).
 """
 
 from __future__ import annotations
@@ -57,19 +55,19 @@ _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
     ("udp", "large"): (12, 2),
     ("tcp", None): (12, 4),
 }
-"""Of a protocol and a size (None for any), so many at once, and so many times longer is an answer
-waited for. A large probe over TCP is a burst of its own, and sends again what was lost; one over
-UDP is three packets of up to 1,500 bytes, and by reckoning some 90 of those fill the buffer of a
-port (212,992 bytes, 2.3 KiB a packet) when the switch's thread does not run for a moment."""
+"""By protocol and size (None for any): probes in flight, and the factor for the timeout. A large
+TCP probe is a burst by itself and retransmits losses. A large UDP probe is three packets of up to
+1,500 bytes; about 90 such packets would fill a port's buffer (212,992 bytes, 2.3 KiB per packet,
+calculated) while the switch's thread is not scheduled."""
 
 
 def batches(
     intent: Intent, probes: Sequence[Probe], settings: ProbeSettings
 ) -> Iterator[tuple[Sequence[Probe], ProbeSettings]]:
-    """Split probes into batches that are sent one after another, each at its pace.
+    """Split probes into batches to send one after another, each with its own settings.
 
-    TCP sends again what a burst of its own made a port lose; UDP does not, and goes apart.
-    Probes that nothing is to come back from load nobody: they go together, at the pace asked.
+    UDP is sent separately: TCP retransmits what its bursts make a port drop, UDP does not.
+    Probes that expect no answer put no load on a switch and go together, with ``settings``.
     """
     if intent.logical is None:
         yield probes, settings
@@ -92,19 +90,19 @@ _COMPUTING_SECONDS = 0.01
 
 
 class NetnsProvider(Provider):
-    """Network namespaces of this machine, for root and for a plain user alike.
+    """Network namespaces on this machine, for root and for unprivileged users.
 
     Parameters
     ----------
     windows_rules_off
-        Ids of Windows rules that the emulated Windows nodes are not to obey.
+        Ids of Windows rules that the emulated Windows nodes do not obey.
     python
         The interpreter that runs the holder and the responder.
 
     Raises
     ------
     UsageError
-        If there is no Windows rule of one of those ids.
+        If an id is unknown.
 
     """
 
@@ -139,8 +137,8 @@ class NetnsProvider(Provider):
         return said
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
-        """As many as there are processors for; memory is seldom short."""
-        from lab.providers.netns import preflight  # noqa: PLC0415  only where it is asked for
+        """Limited by the processors; memory is rarely the limit."""
+        from lab.providers.netns import preflight  # noqa: PLC0415  imported only when used
 
         del intents
         return preflight.labs_at_once()
@@ -148,20 +146,20 @@ class NetnsProvider(Provider):
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
         """Check this machine's kernel and programs."""
         del state
-        from lab.providers.netns import preflight  # noqa: PLC0415  only 'lab doctor' asks
+        from lab.providers.netns import preflight  # noqa: PLC0415  used only by 'lab doctor'
 
         return preflight.examine_machine()
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
-        """Try, in a scratch world, what the intent asks of the kernel, and see that it fits.
+        """Try what the intent needs of the kernel in scratch namespaces, and check the capacity.
 
         Raises
         ------
         PreflightError
-            Naming everything that is missing and its fix. Nothing has been created.
+            Names everything that is missing and its fix. Nothing has been created.
 
         """
-        from lab.providers.netns import preflight  # noqa: PLC0415  only where it is asked for
+        from lab.providers.netns import preflight  # noqa: PLC0415  imported only when used
 
         del lab
         preflight.require_programs(intent)
@@ -181,16 +179,16 @@ class NetnsProvider(Provider):
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """The steps that bring the lab up, in order."""
-        from lab.providers.netns.bring_up import NetnsBringUp  # noqa: PLC0415  only where it is asked for
+        from lab.providers.netns.bring_up import NetnsBringUp  # noqa: PLC0415  imported only when used
 
         return NetnsBringUp(lab, self.realised(intent), self._python).steps()
 
     def realised(self, intent: Intent) -> Intent:
-        """The intent with the Windows rules applied to its emulated nodes; pure."""
+        """The intent with the Windows rules applied to its emulated Windows nodes. Pure."""
         return realise(intent, self._off)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Look at the holder's process, its namespaces and the responder."""
+        """Check the holder's process, its namespaces and the responder."""
         holder = holders.find_holder(lab)
         if holder is None:
             return Liveness("absent", "no holder process carries the lab's token")
@@ -201,19 +199,19 @@ class NetnsProvider(Provider):
         return Liveness("running", f"holder process {holder.pid}, {count} namespaces")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """End the owner's holders with the lab's token, and wait until all have ended.
+        """Kill the owner's holders with the lab's token, and wait until all have exited.
 
         Raises
         ------
         DeadlineError
-            When one has not ended in time.
+            When a holder does not exit in time.
 
         """
         found = holders.destroy_holders(lab, owner)
         return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+        """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
         return holders.list_marks(all_users=all_users)
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> NetnsMachine:
@@ -222,7 +220,7 @@ class NetnsProvider(Provider):
         Raises
         ------
         UsageError
-            If there is none; names the nearest.
+            If there is none; suggests the closest name.
         BrokenError
             If the lab is not up.
 
@@ -245,15 +243,15 @@ class NetnsProvider(Provider):
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe; ``progress`` gets the number that have ended.
+        """Run every probe; ``progress`` gets the number that have finished.
 
         Raises
         ------
         BrokenError
-            When the lab's holder is not there.
+            When the lab's holder is not running.
 
         """
-        from lab.providers.netns import prober  # noqa: PLC0415  not on the way of 'lab up' alone
+        from lab.providers.netns import prober  # noqa: PLC0415  not needed by 'lab up'
 
         paced = tuple(batches(intent, probes, settings))
 
@@ -282,7 +280,7 @@ class NetnsProvider(Provider):
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Look at machines, and into those of their pods that are named.
+        """Observe the machines in ``asked``, and the pods named for each.
 
         Raises
         ------
@@ -290,7 +288,7 @@ class NetnsProvider(Provider):
             If the lab is not up.
 
         """
-        from lab.providers.observe import observe_machine  # noqa: PLC0415  only where it is asked for
+        from lab.providers.observe import observe_machine  # noqa: PLC0415  imported only when used
 
         holders.enter_holder(lab)
         return {
@@ -303,8 +301,8 @@ class NetnsProvider(Provider):
     def deviations(
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
     ) -> Mapping[str, tuple[StateDifference, ...]]:
-        """Make the namespaces again, apart, and compare those of the lab with them."""
-        from lab.providers.netns import replica  # noqa: PLC0415  only where it is asked for
+        """Create the namespaces a second time, separately, and compare the lab's with them."""
+        from lab.providers.netns import replica  # noqa: PLC0415  imported only when used
 
         try:
             return replica.find_deviations(
@@ -316,7 +314,7 @@ class NetnsProvider(Provider):
                 f"{error.filename}: {error.strerror}",
             ) from error
 
-    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
+    def capture(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
         lab: LabHandle,
         intent: Intent,
@@ -325,17 +323,17 @@ class NetnsProvider(Provider):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps while ``during`` runs.
+        """Capture all packets at the taps while ``during`` runs.
 
         Raises
         ------
         BrokenError
             If the lab is not up.
         DeadlineError
-            When it has not ended in time.
+            When the capture does not finish in time.
 
         """
-        from lab.providers.netns import capture  # noqa: PLC0415  only where it is asked for
+        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
 
         del intent
         with capture.Stop() as stop:
@@ -348,28 +346,28 @@ class NetnsProvider(Provider):
         return tuple(found)
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
-        """Machines that hold each virtual gateway now, by the node whose gateway it is."""
-        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+        """The machines that hold each node's virtual gateway now, by node."""
+        from lab.providers.netns import failover  # noqa: PLC0415  imported only when used
 
         return failover.gateway_holders(holders.enter_holder(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Pull every cable of the machine."""
-        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+        """Unplug every cable of the machine."""
+        from lab.providers.netns import failover  # noqa: PLC0415  imported only when used
 
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Plug every cable of the machine in."""
-        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+        """Plug in every cable of the machine."""
+        from lab.providers.netns import failover  # noqa: PLC0415  imported only when used
 
         failover.plug(holders.enter_holder(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
-        """Send datagrams in a steady beat, and call ``change`` once all are answered."""
-        from lab.providers.netns import failover  # noqa: PLC0415  only where it is asked for
+        """Send datagrams at a fixed interval; call ``change`` once all are answered."""
+        from lab.providers.netns import failover  # noqa: PLC0415  imported only when used
 
         return holders.enter_holder(lab).call(
             f"measuring in lab '{lab.name}'",
@@ -381,8 +379,8 @@ class NetnsProvider(Provider):
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """The logs of the daemons of those machines."""
-        del deadline  # files of this machine's memory
+        """The logs of the daemons on the machines in ``asked``."""
+        del deadline  # the files are local and in memory
         with suppress(LabError, OSError):
             holder = holders.find_holder(lab)
             if holder is not None:
@@ -390,12 +388,12 @@ class NetnsProvider(Provider):
                     yield Evidence(path, content)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
-        """The holder's state, and the network of every namespace as its own tools show it."""
+        """The holder's state, and the network state of every namespace."""
         return gather_evidence(lab, intent)
 
 
 def _emulated(intent: Intent) -> tuple[list[str], bool]:
-    """The emulated parts in words, and whether the verb is plural."""
+    """Phrases for the emulated parts, and whether the verb is plural."""
     windows = [machine.name for machine in intent.machines if machine.os == "windows"]
     parts: list[str] = []
     if intent.hypervisors:
@@ -415,5 +413,5 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def make(setup: ProviderSetup) -> Provider:
-    """Labs of namespaces; they need no inventory."""
+    """Make the provider; it needs no inventory."""
     return NetnsProvider(setup.windows_rules_off)

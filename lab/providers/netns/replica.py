@@ -1,8 +1,8 @@
-"""What a lab's namespaces differ in from how the lab makes them.
+"""Compare a lab's namespaces with freshly created ones.
 
-The intent is made a second time, in a world of its own that ends with the look: the kernel's own
-defaults and what depends on the kernel's version are then the same on both sides, and bringing a
-lab up records nothing for it. Daemons are not started there, so what they make is left out by rule.
+The intent is created a second time in temporary namespaces. Kernel defaults and everything that
+depends on the kernel version are then the same on both sides, and bring-up need not record any
+state for this. Daemons are not started there, so a rule excludes the state that they create.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from lab.topology.intent import Intent
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The same lab made again; ``intent`` is what its machines can really have."""
+    """A second copy of a lab; ``intent`` contains only what namespaces can provide."""
 
     intent: Intent
     python: str
 
     def states(self, places: Sequence[str], deadline: Deadline) -> Mapping[str, Completed]:
-        """What :data:`STATE_COMMAND` answers in each of the namespaces as they are made.
+        """The output of :data:`STATE_COMMAND` in each namespace of the copy.
 
         Raises
         ------
         OSError
-            When the kernel refuses the world.
+            When the kernel refuses the namespaces.
         LabError
-            When something in it cannot be created, or not in time.
+            When something cannot be created in them in time.
 
         """
         return call_isolated(
@@ -76,21 +76,21 @@ def _state(name: str, *, pod: bool) -> Completed:
     try:
         return run_captured(STATE_COMMAND)
     finally:
-        with suppress(OSError):  # a machine without a resolver file of its own has none laid over
+        with suppress(OSError):  # a machine without its own resolver file has none mounted
             isolation.unmount(RESOLVER_FILE)
 
 
 def find_deviations(
     lab: LabHandle, intent: Intent, python: str, places: Sequence[str], deadline: Deadline
 ) -> Mapping[str, tuple[StateDifference, ...]]:
-    """What is not as made in each of the namespaces; ``intent`` as for :class:`Replica`.
+    """The differences from a fresh copy, by namespace; ``intent`` as for :class:`Replica`.
 
     Raises
     ------
     LabError
-        When the lab is not up, or its namespaces cannot be made again in time.
+        When the lab is not up, or the copy cannot be created in time.
     OSError
-        When the kernel refuses a second world.
+        When the kernel refuses the copy's namespaces.
 
     """
     made = Replica(intent, python).states(places, deadline)

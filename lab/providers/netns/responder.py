@@ -1,23 +1,23 @@
-"""The responder of all pods and machines of a lab: one process with sockets in all namespaces.
+"""The responder for all pods and machines of a lab: one process with sockets in all namespaces.
 
 Started inside the lab's holder as ``python -I -m lab.providers.netns.responder CONFIG.json``,
-or ``python -I .../responder.py CONFIG.json`` where the package is not installed. The file holds
+or ``python -I .../responder.py CONFIG.json`` if the package is not installed. The file holds
 a list of objects::
 
     {"namespace": "worker1-p1",        under /run/netns, or an absolute path
-     "name": "worker1-p1",             said in every answer
+     "name": "worker1-p1",             in every answer
      "tcp": [8080], "udp": [8080],     HTTP and echo
      "dns": {"name.": ["address"]},    or null; names in lower case; answered on UDP and TCP 53
-     "forward": {"to": "address", "but": "domain."},   or null; who is asked for other names
+     "forward": {"to": "address", "but": "domain."},   or null; the server for other names
      "health": {"32000": ["web", 1]}}  or null; TCP port to Service and local backends
 
-It says ``ready`` once on its standard output when all sockets listen, closes it, and serves
-until SIGTERM. Errors go to standard error; if a socket cannot be opened it ends with exit code 1
+It prints ``ready`` to standard output once all sockets listen, closes standard output, and serves
+until SIGTERM. Errors go to standard error; if a socket cannot be opened it exits with code 1
 and without ``ready``.
 
-One epoll loop answers everything. A small request costs one round: TCP_DEFER_ACCEPT wakes the loop
-when the request is there, so that it is accepted, read, answered and closed at once. Only what
-cannot be done at once becomes a :class:`_Connection`, which is bounded in time, size and number.
+One epoll loop answers everything. A small request takes one round: TCP_DEFER_ACCEPT wakes the loop
+once the request has arrived, so that it is accepted, read, answered and closed at once. Anything
+slower becomes a :class:`_Connection`, which is bounded in time, size and number.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self  # dataclasses costs 10 ms at the start
+from typing import Any, NamedTuple, Self  # importing dataclasses takes 10 ms
 
 if not __package__:  # run by path
     sys.path.insert(0, os.path.abspath(__file__).removesuffix("/lab/providers/netns/responder.py"))  # noqa: PTH100  pathlib is slow to import here
@@ -41,30 +41,30 @@ from lab.providers.netns import dns, isolation, protocol
 
 
 class Later(NamedTuple):
-    """An answer that somebody else gives: it is begun with what is to be done with it."""
+    """An answer from another server; ``begin`` takes the callback that receives it."""
 
     begin: Callable[[Callable[[bytes], None]], None]
 
 
 EchoDatagram = Callable[[bytes, bytes], tuple[bytes, bool] | Later | None]
-"""From a datagram and its sender (address:port) to the answer, and whether it may fragment."""
+"""Maps a datagram and its sender (address:port) to the answer and whether it may fragment."""
 
 
 class ResponderAnswer(NamedTuple):
-    """Data to send on a connection, and what to do after."""
+    """Data to send on a connection, and what to do afterwards."""
 
     data: bytes
     then: str
-    """``close``, ``read`` on, or ``drain`` what else the client sends and then close."""
+    """``close``; ``read`` more; or ``drain``: discard what the client still sends, then close."""
 
 
 Converse = Callable[[bytearray, bytes, bool], ResponderAnswer | Later | None]
-"""From all that came, the client, and whether it was answered before; None to read on. The answer
-that comes later is sent as it is, and the connection closed."""
+"""Maps the bytes received, the client, and whether it was answered before to the next answer, or
+None to read more. A later answer is sent unchanged, then the connection is closed."""
 
 
 def http_responder(endpoint: bytes) -> Converse:
-    """HTTP as :mod:`lab.providers.netns.protocol` has it."""
+    """HTTP as defined in :mod:`lab.providers.netns.protocol`."""
 
     def converse(data: bytearray, client: bytes, greeted: bool) -> ResponderAnswer | None:
         try:
@@ -84,7 +84,7 @@ def http_responder(endpoint: bytes) -> Converse:
 
 
 def health_responder(service: str, local: int) -> Converse:
-    """kube-proxy's answer on a Service's health check port, whatever the question."""
+    """kube-proxy's answer to any request on a Service's health check port."""
     said = protocol.health_answer(service, local)
 
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | None:
@@ -98,18 +98,18 @@ def health_responder(service: str, local: int) -> Converse:
 
 
 def echo_responder(endpoint: bytes) -> EchoDatagram:
-    """UDP echo as :mod:`lab.providers.netns.protocol` has it."""
+    """UDP echo as defined in :mod:`lab.providers.netns.protocol`."""
     return lambda data, client: protocol.echo_datagram(data, endpoint, client)
 
 
 class Elsewhere(NamedTuple):
-    """The server for names outside of the domain ``but``."""
+    """Another DNS server, for names outside the domain ``but``."""
 
     ask: Callable[[bytes, Callable[[bytes], None]], None]
     but: str
 
     def asked(self, wire: bytes) -> bool:
-        """True if the question is for the other server."""
+        """True if the query is for the other server."""
         name = dns.asked_name(wire)
         return name is not None and not f".{name}".endswith(f".{self.but}")
 
@@ -117,7 +117,7 @@ class Elsewhere(NamedTuple):
 def dns_stream(
     records: Mapping[str, Sequence[str]], elsewhere: Elsewhere | None = None
 ) -> Converse:
-    """DNS over TCP, one question a connection."""
+    """DNS over TCP, one query per connection."""
 
     def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | Later | None:
         if (wire := protocol.unframe(data)) is None:
@@ -147,27 +147,27 @@ def dns_datagram(
 
 
 CONNECTION_SECONDS = 10.0
-"""A connection ends after this long, done or not; longer than any probe waits."""
+"""A connection is closed after this long, finished or not; longer than any probe waits."""
 DRAIN_SECONDS = 2.0
-"""The rest of a refused request is read this long, or a reset would lose the refusal."""
+"""How long to read the rest of a refused request; a reset would lose the refusal."""
 CONNECTIONS_LIMIT = 2_048
-"""Slow connections held at once; the oldest gives way. Twice what a prober has in flight."""
+"""Most slow connections, twice a prober's in flight; beyond it the oldest is closed."""
 BYTES_LIMIT = 256 << 20
-"""Bytes of unfinished requests held at once; the oldest gives way."""
+"""Most bytes of unfinished requests; beyond it the oldest connection is closed."""
 BACKLOG = 4_096
-"""The kernel's own bound (somaxconn) on kernels since 5.4."""
+"""The kernel's limit (somaxconn) since Linux 5.4."""
 UDP_BUFFER_BYTES = 4 << 20
-"""Buffers asked for, so that neither a burst at one endpoint nor the answers to it are lost. Root
-gets them whole."""
+"""Requested socket buffers, so that a burst at one endpoint and its answers fit. Only root gets
+the full size."""
 
 _CHUNK = 65_536
 _SMALL = 16_384
 _SWEEP_SECONDS = 1.0
 _LOG_LINES = 100
 _IP_MTU_DISCOVER, _PMTUDISC_DONT, _PMTUDISC_PROBE = 10, 0, 3
-"""ip(7): PROBE sets DF and heeds the device's MTU alone, not what ICMP said of the path."""
+"""ip(7): PROBE sets DF and respects only the device's MTU, not the path MTU learnt from ICMP."""
 IP_PKTINFO = 8
-"""ip(7); Python has no name for it before 3.14."""
+"""ip(7); missing in Python before 3.14."""
 _PKTINFO = struct.Struct("=i4s4s")
 _PKTINFO_SPACE = socket.CMSG_SPACE(_PKTINFO.size)
 _NO_ADDRESS = bytes(4)
@@ -198,7 +198,7 @@ class _Connection:
 
 
 class SocketServer:
-    """Sockets that listen, and the connections they brought; those it closes at its end."""
+    """Serves listening sockets and their connections; on exit it closes the connections."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -217,17 +217,17 @@ class SocketServer:
         self._epoll.close()
 
     def add_stream(self, sock: socket.socket, converse: Converse) -> None:
-        """Serve a listening TCP socket, which must not block."""
+        """Serve a non-blocking, listening TCP socket."""
         self._add(sock, lambda: self._accept(sock, converse))
 
     def add_datagrams(self, sock: socket.socket, echoed: EchoDatagram) -> None:
-        """Serve a bound UDP socket, which must not block and must tell IP_PKTINFO."""
+        """Serve a non-blocking, bound UDP socket with IP_PKTINFO enabled."""
         fragments = [False]
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
         self._add(sock, lambda: _echo(sock, echoed, fragments))
 
     def add_listener(self, sock: socket.socket, heard: Callable[[], None]) -> None:
-        """Call ``heard`` whenever something has come on a socket, which must not block."""
+        """Call ``heard`` whenever a non-blocking socket is readable."""
         self._add(sock, heard)
 
     def _add(self, sock: socket.socket, handler: Callable[[], None]) -> None:
@@ -235,19 +235,19 @@ class SocketServer:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def serve(self) -> None:
-        """Answer for ever."""
+        """Serve until the epoll object is closed."""
         while not self._epoll.closed:
             self.turn(_SWEEP_SECONDS if self._connections else -1)
 
     def turn(self, wait: float) -> None:
-        """One round: wait at most so many seconds (-1: for ever) and answer what has come."""
+        """One round: wait at most ``wait`` seconds (-1: no limit) and handle all events."""
         for descriptor, _ in self._epoll.poll(wait):
             handler = self._handlers.get(descriptor)
-            if handler is None:  # it gave way to another of this round
+            if handler is None:  # closed earlier in this round to make room
                 continue
             try:
                 handler()
-            except Exception as error:  # noqa: BLE001  one bad client must not end the service of all
+            except Exception as error:  # noqa: BLE001  one bad client must not stop the server
                 self._log(f"{type(error).__name__}: {error}")
                 self._close(descriptor)
         self._sweep()
@@ -278,7 +278,7 @@ class SocketServer:
             raise
 
     def _greet(self, sock: socket.socket, client: bytes, converse: Converse) -> None:
-        """Do all that can be done at once, which for a small request is everything."""
+        """Handle as much as possible at once; a small request completes here."""
         try:
             data = sock.recv(_SMALL, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -313,12 +313,12 @@ class SocketServer:
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def _make_room(self, error: OSError) -> None:
-        """Out of descriptors or memory: the oldest slow connection goes, or else time passes."""
+        """Out of descriptors or memory: close the oldest slow connection, or else wait briefly."""
         if self._connections:
             self._close(next(iter(self._connections)))
             return
         self._log(f"accept: {error.strerror}")
-        time.sleep(0.01)  # nothing to free here: the queue waits in the kernel
+        time.sleep(0.01)  # nothing to free: the kernel queues the clients
 
     def _read(self, connection: _Connection) -> None:
         try:
@@ -346,7 +346,7 @@ class SocketServer:
         self._write(connection)
 
     def _finish(self, connection: _Connection, data: bytes) -> None:
-        """Send the answer that somebody else has given, if the client is still there."""
+        """Send another server's answer, if the client is still connected."""
         if self._connections.get(connection.sock.fileno()) is connection:
             self._continue(connection, ResponderAnswer(data, "close"))
 
@@ -368,20 +368,20 @@ class SocketServer:
 
     def _close(self, descriptor: int) -> None:
         connection = self._connections.pop(descriptor, None)
-        if connection is not None:  # else it is a listening socket, which stays
+        if connection is not None:  # None for a listening socket, which stays open
             del self._handlers[descriptor]
             self._held -= len(connection.received)
             connection.sock.close()
 
     def _log(self, line: str) -> None:
-        """Say it, once: what goes wrong for one client goes wrong for thousands."""
+        """Log each distinct line once: what fails for one client fails for thousands."""
         if line not in self._logged and len(self._logged) < _LOG_LINES:
             self._logged.add(line)
             print(f"responder: {line}", file=sys.stderr, flush=True)
 
 
 def _sent(sock: socket.socket, data: bytes) -> int:
-    """Send at once what can be; how many bytes are done with, all of them if nobody is there."""
+    """Send without blocking; the number of bytes sent, or all of them if the peer is gone."""
     try:
         return sock.send(data, socket.MSG_DONTWAIT) if data else 0
     except BlockingIOError:
@@ -391,10 +391,10 @@ def _sent(sock: socket.socket, data: bytes) -> int:
 
 
 def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> None:
-    """Answer one datagram from the very address it was sent to; what cannot be sent is lost."""
+    """Answer one datagram from the address it was sent to; drop an answer that cannot be sent."""
     try:
         data, ancillary, _, sender = sock.recvmsg(_CHUNK, _PKTINFO_SPACE)
-    except OSError:  # nothing there after all, or an earlier answer found nobody
+    except OSError:  # nothing to read after all, or an ICMP error for an earlier answer
         return
     answer = echoed(data, b"%s:%d" % (sender[0].encode(), sender[1]))
     if answer is None:
@@ -422,14 +422,14 @@ DNS_PORT = 53
 _DATAGRAM = socket.SOCK_DGRAM
 _MORE_DESCRIPTORS = 2 * CONNECTIONS_LIMIT
 _BUFFERS = ((33, socket.SO_RCVBUF), (32, socket.SO_SNDBUF))
-"""SO_RCVBUFFORCE and SO_SNDBUFFORCE of asm-generic/socket.h, each with the option of a plain
-user, who gets as much as the machine's rmem_max and wmem_max allow."""
+"""SO_RCVBUFFORCE and SO_SNDBUFFORCE of asm-generic/socket.h, each with the unprivileged option,
+which rmem_max and wmem_max limit."""
 _DEFER_SECONDS = 5
-"""The kernel withholds a silent client this long; its timers round it up."""
+"""How long the kernel holds back a silent client; its timers round this up."""
 
 
 class AnsweringNamespace(NamedTuple):
-    """One namespace, and what answers there."""
+    """One namespace, and the services that answer in it."""
 
     namespace: str
     name: str
@@ -440,13 +440,13 @@ class AnsweringNamespace(NamedTuple):
     forward: Mapping[str, str] | None = None
 
     def sockets(self) -> int:
-        """The number of its sockets."""
+        """The number of sockets it needs."""
         own = len(self.tcp) + len(self.udp) + len(self.health) + (self.forward is not None)
         return own + 2 * (self.dns is not None)
 
 
 def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
-    """Read the configuration; ValueError or KeyError if it is not as the module says."""
+    """Read the configuration; ValueError or KeyError if its format is wrong."""
     entries: list[dict[str, Any]] = json.loads(text)
     return tuple(
         AnsweringNamespace(
@@ -463,12 +463,12 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
 
 
 def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> None:
-    """Open every socket in its namespace; the calling thread ends where it began.
+    """Open every socket in its namespace, then return the thread to its original namespace.
 
     Raises
     ------
     OSError
-        Naming the namespace, and the socket if it is the socket that failed.
+        Names the namespace, and the socket if that failed.
 
     """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -541,7 +541,7 @@ def _bound(endpoint: AnsweringNamespace, kind: int, port: int) -> socket.socket:
         sock = socket.socket(socket.AF_INET, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         if kind == socket.SOCK_STREAM:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(("0.0.0.0", port))  # noqa: S104  all addresses of the pod's own namespace
+        sock.bind(("0.0.0.0", port))  # noqa: S104  all addresses of the pod's namespace
     except OSError as error:
         place = f"{where} in namespace '{endpoint.namespace}'"
         raise OSError(error.errno, error.strerror, place) from None
@@ -549,7 +549,7 @@ def _bound(endpoint: AnsweringNamespace, kind: int, port: int) -> socket.socket:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Open everything, say so, and serve."""
+    """Open every socket, print ``ready``, and serve."""
     with SocketServer() as server:
         try:
             _prepare(server, arguments[0])

@@ -1,7 +1,7 @@
-"""The lab's responder: the process that answers in every namespace, started and looked at.
+"""Configure, start and check the lab's responder, the process that answers in every namespace.
 
-It runs inside the holder's pid namespace; its process id is in a file in the
-holder's /run, where the outside can read it through /proc.
+It runs inside the holder's pid namespace; its process id is in a file in the holder's /run, which
+commands outside read through /proc.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LOG = "/run/responder.log"
 
 
 def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
-    """The responder's configuration file, JSON; of the namespaces in ``only`` alone. Pure.
+    """The responder's configuration as JSON, limited to the namespaces in ``only``. Pure.
 
-    Its form is in :mod:`lab.providers.netns.responder`. Pods, nodes and the client answer; router
-    and hypervisors do not. An API server's machine answers on its port too, which is all that
-    there is of it, unless it is Kubernetes' own. Services' names are those of their own and the
-    DNS pod's domain: ``NAME.default.svc.DOMAIN``, and ``kube-dns.kube-system.svc.DOMAIN``. Behind
-    a headless one, each pod has a name of its own before that.
+    :mod:`lab.providers.netns.responder` describes the format. Pods, nodes and the client answer;
+    router and hypervisors do not. A machine with an API server also answers on the API port, which
+    emulates the server, unless the real one runs there. Service names are
+    ``NAME.default.svc.DOMAIN`` and ``kube-dns.kube-system.svc.DOMAIN``; behind a headless Service
+    each pod also has ``POD.NAME.default.svc.DOMAIN``.
     """
     entries = [one for one in _entries(intent) if only is None or one["namespace"] in only]
     return json.dumps(entries)
@@ -71,7 +71,7 @@ def _entries(intent: Intent) -> Iterator[dict[str, object]]:
 
 
 def _services(intent: Intent) -> Sequence[ProxiedService]:
-    """Every Service that the lab translates, once."""
+    """Every Service that some machine translates, without duplicates."""
     found: dict[str, ProxiedService] = {}
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
@@ -89,7 +89,7 @@ def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
 
 
 def names(intent: Intent) -> dict[str, tuple[str, ...]]:
-    """The addresses of each name of the cluster's domain, in lower case with its final dot."""
+    """Addresses by name in the cluster's domain, in lower case with a final dot."""
     found: dict[str, tuple[str, ...]] = {}
     for service in _services(intent):
         space = "kube-system" if service.name == DNS_SERVICE else "default"
@@ -102,17 +102,17 @@ def names(intent: Intent) -> dict[str, tuple[str, ...]]:
 
 
 def start_responder(python: str, configured: str, deadline: Deadline) -> None:
-    """Inside the holder: end an older responder, start a new one, and wait until it listens.
+    """Inside the holder: kill an old responder, start a new one, and wait until it listens.
 
-    ``configured`` is the text of the configuration; its file is in the holder's /run, which
-    the lab's own directory may be hidden under.
+    ``configured`` is the text of the configuration. It is written to the holder's /run, because
+    the holder's /run may hide the lab's directory.
 
     Raises
     ------
     DeadlineError
-        When it has not said that it is ready in time.
+        When it does not report ready in time.
     BrokenError
-        When it ended instead; with the last of what it wrote.
+        When it exits instead; shows the end of its output.
 
     """
     _end_older()
@@ -162,15 +162,15 @@ def _log() -> str:
 
 
 def responder_is_alive(holder: int) -> bool:
-    """From outside: whether the responder of the lab with that holder is at work."""
+    """Outside the holder: whether its responder runs and is not stopped."""
     found = running_responder(holder)
     return found is not None and not is_stopped(found[0], f"/proc/{holder}/root/proc")
 
 
 def running_responder(holder: int) -> tuple[int, int] | None:
-    """From outside: the running responder's id inside the holder, and when it started.
+    """Outside the holder: the responder's process id inside it, and its start time.
 
-    None where it is not running; the start is in clock ticks since boot.
+    The start time is in clock ticks since boot. None if it is not running.
     """
     try:
         record = json.loads(Path(f"/proc/{holder}/root{_RECORD}").read_text(encoding="ascii"))

@@ -1,7 +1,7 @@
-"""The operations of a lab as a shell script of ``ip``, ``bridge``, ``sysctl`` and ``nft``.
+"""A lab's operations as a shell script of ``ip``, ``bridge``, ``sysctl`` and ``nft``. Pure.
 
-The very operations that the executor does, in the same order, and the daemons after them; whoever
-runs the script as root, where no namespace has one of the names, has the same network. Pure.
+The script runs the executor's operations in the same order, then starts the daemons. Run as root,
+on a machine where none of the namespace names is taken, it creates the same network.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ on() { # on MACHINE DAEMON COMMAND...: in the daemon's directory
 
 
 def daemon_lines(machines: Sequence[MachineIntent], *, whole: bool) -> Iterator[str]:
-    """The lines, stage by stage; none at all where no machine has a daemon.
+    """The lines that start the daemons, stage by stage; none if no machine has a daemon.
 
-    Only where they are the ``whole`` lab's is each waited for: alone it may never be ready.
+    With ``whole``, for the whole lab, the script waits until each is ready; one machine's daemons
+    alone might never be.
     """
     placed = [(one.name, daemon) for one in machines for daemon in one.daemons]
     if placed:
@@ -80,9 +81,9 @@ def _wait(machine: str, daemon: Daemon) -> str:
 def script(
     intent: Intent, only: str | None = None, windows_rules_off: frozenset[str] = frozenset()
 ) -> str:
-    """The whole lab's script, or one machine's: itself, its pods, and its part of the fabric.
+    """The script for the whole lab, or for one machine, its pods and its part of the fabric.
 
-    Windows machines obey the Windows rules, but for those switched off.
+    Windows machines obey the Windows rules except those in ``windows_rules_off``.
 
     Raises
     ------
@@ -132,7 +133,7 @@ def _of_machine(
 
 
 def _part(operations: tuple[Operation, ...], names: set[str]) -> Iterator[Operation]:
-    """A namespace's operations without the links to others than these."""
+    """A namespace's operations without links to namespaces outside ``names``."""
     foreign: set[str] = set()
     for operation in operations:
         if isinstance(operation, VethAdd) and operation.peer_namespace not in names:

@@ -1,7 +1,7 @@
-"""A machine's translations and drops, as nftables text in the shape of kube-proxy's. Pure.
+"""A machine's Service translation and drops as nftables text, in kube-proxy's structure. Pure.
 
-Two tables: ``kube-proxy`` holds Services and masquerade, ``host-limits`` what the machine's own
-packets do not reach. What becomes of each Service is in :mod:`lab.providers.netns.services`.
+Two tables: ``kube-proxy`` holds Services and masquerade, ``host-limits`` drops what the machine's
+own packets cannot reach.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from lab.topology.intent import Backend, Bridge, Drop, MachineIntent, ProxiedSer
 SERVICE_TABLE = "kube-proxy"
 LIMIT_TABLE = "host-limits"
 LEAVING = "nat-postrouting"
-"""The chain in which packets get the node's address when they leave."""
+"""The chain that gives leaving packets the node's address."""
 _MULTICAST = "224.0.0.0/4"
 _BY_ADDRESS = "ipv4_addr . inet_proto . inet_service"
 _BY_PORT = "inet_proto . inet_service"
 
 
 def ruleset(machine: MachineIntent) -> str:
-    """The nftables script of a machine; empty where nothing is translated or lost.
+    """The nftables script of a machine; empty if it translates and drops nothing.
 
     Loading it again replaces all rules in one transaction. (``delete table`` would too, but
-    makes the kernel wait 14 ms for a table that is not there.)
+    takes the kernel 14 ms if the table does not exist.)
     """
     lines = [line for _, lines in _tables(machine) for line in lines]
     lines += [line for table in gateway_tables(machine) for line in table]
@@ -35,7 +35,7 @@ def ruleset(machine: MachineIntent) -> str:
 
 
 def ruleset_beside(machine: MachineIntent) -> str:
-    """As :func:`ruleset`, where other tables of the namespace are somebody else's and stay."""
+    """Like :func:`ruleset`, but keeps the namespace's other tables, which are not the lab's."""
     return "".join(
         replacing_table(name, "".join(f"{line}\n" for line in lines))
         for name, lines in _tables(machine)
@@ -43,7 +43,7 @@ def ruleset_beside(machine: MachineIntent) -> str:
 
 
 def replacing_table(name: str, table: str = "") -> str:
-    """A script that puts ``table`` in the place of the table ``name``, there or not."""
+    """A script that replaces the table ``name`` with ``table``, whether it exists or not."""
     return f"table ip {name} {{}}\ndelete table ip {name}\n{table}"
 
 
@@ -83,7 +83,7 @@ def _collections(rules: Rules) -> Iterator[str]:
 
 
 def _dispatch(translation: Translation) -> Iterator[str]:
-    """From the hooks to the Services' chains, and what is done with packets that none takes."""
+    """The chains between the hooks and the Services' chains, and those for unmatched packets."""
     by_address = "ip daddr . meta l4proto . th dport"
     by_port = "meta l4proto . th dport"
     not_loopback = "ip daddr != 127.0.0.0/8"
@@ -137,7 +137,7 @@ def _hooks(translation: Translation) -> Iterator[str]:
 
 
 def leaving_rules(translation: Translation) -> tuple[str, ...]:
-    """The rules of the chain :data:`LEAVING`: Services' packets first, then all that leave."""
+    """The rules of the chain :data:`LEAVING`: first Services' packets, then all others leaving."""
     if translation.local_cidr is None:
         return ("jump masquerading",)
     inside = _prefixes((*translation.not_masqueraded, _MULTICAST))
@@ -146,7 +146,7 @@ def leaving_rules(translation: Translation) -> tuple[str, ...]:
 
 
 def _limits(drops: tuple[Drop, ...]) -> Iterator[str]:
-    """After connection tracking, so that replies pass; before DNAT, as the sender wrote it."""
+    """The drops: after connection tracking, so that replies pass, and before DNAT."""
     for hook in ("output", "input"):
         here = [_drop(drop) for drop in drops if drop.hook == hook]
         if here:
@@ -167,7 +167,7 @@ def _drop(drop: Drop) -> str:
 
 
 def _prefixes(texts: Iterable[str]) -> str:
-    """A set of prefixes; overlapping and adjoining ones joined, which nftables demands."""
+    """A set of prefixes; overlapping and adjacent ones are merged, as nftables requires."""
     joined = collapse_addresses(IPv4Network(text) for text in texts)
     return "{ " + ", ".join(str(prefix) for prefix in joined) + " }"
 
@@ -180,16 +180,16 @@ REJECT = "reject-service"
 
 @dataclass(slots=True)
 class Rules:
-    """Chains, and the elements of the sets and maps that lead to them."""
+    """Chains, and the elements of the sets and maps that dispatch to them."""
 
     chains: list[str] = field(default_factory=list)
     addresses: list[str] = field(default_factory=list)
     hairpins: dict[str, None] = field(default_factory=dict)
-    """Each once: several Services may have one backend."""
+    """Without duplicates: several Services may share a backend."""
     by_address: list[str] = field(default_factory=list)
     by_node_port: list[str] = field(default_factory=list)
     without_by_address: list[str] = field(default_factory=list)
-    """Of ports without a backend for what comes to the Service's address."""
+    """For ports without a backend for traffic to the Service's address."""
     without_by_node_port: list[str] = field(default_factory=list)
 
 
@@ -210,7 +210,7 @@ class _Port:
 
 
 def service_rules(translation: Translation, node: str) -> Rules:
-    """Everything that is made from the Services of a node."""
+    """The rules for a node's Services."""
     rules = Rules()
     for service in translation.services:
         rules.addresses.append(service.address)
@@ -253,7 +253,7 @@ def _add(rules: Rules, port: _Port, translation: Translation) -> None:
 
 
 def _lead(rules: Rules, port: _Port, *, refuses: bool) -> None:
-    """The elements by which packets come to the port's chains, or are refused or lost."""
+    """Add the elements that send a port's packets to its chains, or reject or drop them."""
     service, number = port.service, port.port.node_port
     inside = port.local if service.inside == "local" else port.anywhere
     outside = port.local if service.outside == "local" else port.anywhere
@@ -274,10 +274,10 @@ def _lead(rules: Rules, port: _Port, *, refuses: bool) -> None:
 
 
 def _external(port: _Port, translation: Translation) -> Iterator[str]:
-    """Rules for packets to the node's port, by the policy for traffic from outside.
+    """Rules for packets to the NodePort, by external traffic policy.
 
-    Where that is for local backends alone, the node's own packets and its own pods' are taken
-    to any backend, as if they had gone out and come back in.
+    With policy Local, packets from the node and its pods still go to any backend, as if they had
+    gone out and come back in.
     """
     if port.service.outside == "cluster":
         yield f"jump {MARK}"
@@ -302,7 +302,7 @@ def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[st
 
 
 def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
-    """One rule for each protocol; a single backend is taken without drawing lots."""
+    """One rule per protocol; a single backend needs no random choice."""
     for protocol in port.protocols:
         if len(backends) == 1:
             yield f"meta l4proto {protocol} dnat to {port.targets(backends[0])}"
@@ -316,7 +316,7 @@ def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
 
 
 def _affinity(port: _Port, seconds: int, *, node_only: bool) -> Iterator[str]:
-    """For each endpoint the set of clients that keep it, and the chain that notes them there."""
+    """For each endpoint: the set of its sticky clients, and the chain that records them."""
     for one in port.local if node_only else port.anywhere:
         yield f"set {_memory(port, one)} {{"
         yield "  type ipv4_addr"
@@ -386,7 +386,7 @@ class _NodePort:
 
     @property
     def lost(self) -> bool:
-        """True if it is for local backends alone, and there is none."""
+        """True if only local backends may serve it and there are none."""
         return self.service.outside == "local" and not self.local
 
     def elements(self, value: str = "") -> list[str]:
@@ -442,9 +442,9 @@ def gateway_leaving_rules(translation: Translation, port: str) -> tuple[str, str
 
 
 def _gateway_rules_external(one: _NodePort, translation: Translation) -> Iterator[str]:
-    """To the Service's address with the node's own; a policy for local backends spares clients.
+    """DNAT to the Service's address, masqueraded; with policy Local, straight to local backends.
 
-    The node itself and its pods are not bound by that policy, as with kube-proxy.
+    As with kube-proxy, the policy does not apply to the node and its own pods.
     """
     if one.service.outside == "local":
         own = f"ip saddr != {translation.local_cidr} fib saddr type != local"

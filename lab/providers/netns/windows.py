@@ -1,7 +1,7 @@
-"""The documented rules of Windows nodes, applied to a node that is emulated on Linux.
+"""The documented rules of Windows nodes, applied to a node emulated on Linux. Pure.
 
-They live apart from the expectations of the matrix, which must find them out by packets:
-with a rule switched off, the cells it forbids turn into ``unexpected-pass``. All are pure.
+They are separate from the matrix's expectations, which packets must confirm: with a rule switched
+off, the cells it forbids turn into ``unexpected-pass``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WINCNI = frozenset({"host-gateway", "upstream-tor", "upstream-vrrp", "hard-way"
 
 @dataclass(frozen=True, slots=True)
 class WindowsRule:
-    """One documented rule: what it is called, what it says, who says so, what it changes."""
+    """One documented rule: id, statement, source, and the change to a machine's intent."""
 
     id: str
     title: str
@@ -38,7 +38,7 @@ class WindowsRule:
 
 
 def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
-    """The intent as its Windows machines can really have it, but for the rules switched off."""
+    """Apply every rule except those in ``off`` to the intent's Windows machines."""
     machines = tuple(
         _obey(machine, intent, off) if machine.os == "windows" else machine
         for machine in intent.machines
@@ -62,7 +62,7 @@ def _joined(prefixes: list[str]) -> tuple[str, ...]:
 
 
 def own_addresses(machine: MachineIntent) -> tuple[str, ...]:
-    """Every address of the machine itself, without prefix length."""
+    """Every address of the machine, without prefix length."""
     devices = (*machine.interfaces, machine.bridge, machine.tunnel)
     texts = [text for device in devices if device for text in device.addresses]
     return tuple(dict.fromkeys(text.partition("/")[0] for text in texts))
@@ -80,7 +80,7 @@ def _node_port_self(machine: MachineIntent, _: Intent) -> MachineIntent:
 
 
 def _host_service(machine: MachineIntent, _: Intent) -> MachineIntent:
-    """In a logical network it is OVN that serves, and the host has a port of it."""
+    """Not for a logical network: there OVN serves the host too, through its own port."""
     if machine.chassis:
         return machine
     services = machine.translation.services if machine.translation else ()
@@ -102,7 +102,7 @@ def _overlay_node_pod(machine: MachineIntent, intent: Intent) -> MachineIntent:
 
 
 def _ovn_node_port(machine: MachineIntent, _: Intent) -> MachineIntent:
-    """Neither served nor refused: the Windows firewall is silent where nobody listens."""
+    """Dropped: the Windows firewall does not reject packets to a port without a listener."""
     if machine.chassis is None or machine.translation is None:
         return machine
     services = machine.translation.services
@@ -131,14 +131,14 @@ def _changed(pod: Pod, change: Callable[[Resolver], Resolver]) -> Pod:
 
 
 def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:
-    """One suffix only, the namespace's, and none for a name with a dot."""
+    """Only the namespace's suffix, and none for a name with a dot."""
     return _with_resolver(
         machine, lambda resolver: replace(resolver, search=resolver.search[:1], ndots=1)
     )
 
 
 def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
-    """Without the namespace's suffix, which completes short names and no partly qualified one."""
+    """Remove the namespace's suffix, which completes short names but not partly qualified ones."""
     if intent.topology not in _WINCNI:
         return machine
     return _with_resolver(machine, lambda one: replace(one, search=one.search[1:]))

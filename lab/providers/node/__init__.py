@@ -1,5 +1,5 @@
-"""One machine of the Intent on a Linux computer of its own, its pods as namespaces there.
+"""One machine of the Intent per Linux computer, with its pods as namespaces there.
 
-``control`` and ``fleet`` run where the lab is run from. The rest is shipped to the computer
-as one archive (``archive``), and started by ``bootstrap``; ``agent`` has its verbs.
+``control``, ``fleet`` and ``campaign`` run on the controller. ``control`` ships the rest to the
+computer as one archive, which ``bootstrap`` starts; ``agent`` implements its verbs.
 """

@@ -1,7 +1,7 @@
-"""The agent on the machine: one verb, its order on standard input, its answer line by line.
+"""The agent on a machine: it runs one verb and answers line by line.
 
 ``agent.py VERB`` with a pickled order on standard input, or ``agent.py attach POD COMMAND...``
-with the terminal of whoever asked. See :mod:`lab.providers.node.protocol` for what it says.
+on the caller's terminal. :mod:`lab.providers.node.protocol` describes its output.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from lab.providers.provider import Outcome
 from lab.remote.shell import Completed
 
 _SECONDS = 20.0
-"""For one command; each takes milliseconds on any machine that is well."""
+"""For one command; each takes milliseconds on a healthy machine."""
 _NOT_RUN = 127
 
 Piece = Callable[[tuple[str, str]], None]
 
 
 def gather(heard: Piece, deadline: Deadline) -> None:
-    """Tell every piece, path and text; where one cannot be had, the text says why."""
+    """Pass every piece of evidence to ``heard``: path and text, or the reason of a failure."""
     for path in (record.RECORD, record.STATUS_SCRIPT, record.ENTER):
         with suppress(FileNotFoundError):
             heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
@@ -78,7 +78,7 @@ def _gather_pod(pod: NetnsMachine, heard: Piece, deadline: Deadline) -> None:
 
 def _done(command: Sequence[str], deadline: Deadline) -> Completed:
     try:
-        done = subprocess.run(  # noqa: S603  one that is written down here
+        done = subprocess.run(  # noqa: S603  a command from LOOKS
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -94,17 +94,17 @@ def _done(command: Sequence[str], deadline: Deadline) -> Completed:
 
 _OUTCOMES_A_LINE = 256
 _LIFE_SECONDS = 1.0
-"""Between two lines while probes are under way, at most and about."""
+"""Approximate longest time between two lines while probes are in flight."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do one verb; the exit code is 0 where it was done."""
+    """Run one verb; returns 0 on success, else the error's exit code."""
     verb, *rest = arguments
     if verb == "attach":
         return _attach(rest)
     try:
         _check_root()
-        order = pickle.load(sys.stdin.buffer)  # noqa: S301  from whoever may run commands here
+        order = pickle.load(sys.stdin.buffer)  # noqa: S301  the sender may run commands here anyway
         _VERBS[verb](order, Deadline(order.seconds))
         _say("done", True)
     except LabError as error:
@@ -165,7 +165,7 @@ def _run(order: Order, deadline: Deadline) -> None:
 
 
 def _probe(order: Order, deadline: Deadline) -> None:
-    from lab.providers.netns import prober  # noqa: PLC0415  not on the way of the other verbs
+    from lab.providers.netns import prober  # noqa: PLC0415  not used by other verbs
 
     assert order.settings is not None
     probes, settings, ended = order.probes, order.settings, _Life().ended
@@ -187,7 +187,7 @@ def _probe(order: Order, deadline: Deadline) -> None:
 
 
 class _Life:
-    """Says how many probes have ended, now and then."""
+    """Reports periodically how many probes have finished."""
 
     def __init__(self) -> None:
         self._said = 0.0
@@ -206,7 +206,7 @@ def _link(order: Order, _: Deadline) -> None:
 
 
 def _listen(order: Order, deadline: Deadline) -> None:
-    from lab.providers.netns import capture  # noqa: PLC0415  not on the way of the other verbs
+    from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
 
     def ready(_: object) -> None:
         _say("ready", os.getpid())

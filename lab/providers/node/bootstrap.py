@@ -1,8 +1,7 @@
-"""The archive's ``__main__``: find a Python new enough, unpack, and run the agent.
+"""The archive's ``__main__``: find a new enough Python, unpack, and run the agent.
 
-Unpacked, because Python compiles what it imports from a directory once, and from an archive
-each time: seconds, on a machine without hardware virtualisation. This file alone is read by
-whatever Python the machine has, and so is written for any.
+It unpacks because Python caches compiled modules from a directory but not from an archive, which
+costs seconds on an emulated processor. This file must run on any Python version.
 """
 
 import json
@@ -16,7 +15,7 @@ OTHERS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
 
 def _newer() -> None:
-    """Go on in a newer Python of the machine, or say that there is none."""
+    """Re-execute in a newer Python, or report that the machine has none."""
     for name in OTHERS:
         try:
             os.execvp(name, [name, "-I", "-S", *sys.argv])  # noqa: S606  no shell is wanted
@@ -34,7 +33,7 @@ def _newer() -> None:
 
 
 def _unpacked(archive: str) -> str:
-    """The directory beside the archive; made whole, or not at all."""
+    """Unpack the archive atomically into the directory beside it; returns the directory."""
     place = os.path.splitext(archive)[0]  # noqa: PTH122  pathlib is slow to import here
     if not os.path.isdir(place):  # noqa: PTH112  as above
         making = place.replace("node-", "unpacking-") + "." + str(os.getpid())
@@ -42,7 +41,7 @@ def _unpacked(archive: str) -> str:
             packed.extractall(making)
         try:
             os.rename(making, place)  # noqa: PTH104  as above
-        except OSError:  # another has been quicker
+        except OSError:  # another process was faster
             shutil.rmtree(making)
     return place
 
@@ -52,7 +51,7 @@ def main() -> None:
     if sys.version_info < LOWEST:
         _newer()
     sys.path.insert(0, _unpacked(os.path.abspath(sys.argv[0])))  # noqa: PTH100  as above
-    from lab.providers.node import agent  # noqa: PLC0415  it is there only now
+    from lab.providers.node import agent  # noqa: PLC0415  importable only now
 
     sys.exit(agent.main(sys.argv[1:]))
 

@@ -1,4 +1,4 @@
-"""Probes sent, and packets captured, on many machines at once, each by its own agent."""
+"""Send probes and capture packets on many machines at once, each with its own agent."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lab.providers.node.control import NodeControl
 from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 _SILENCE_SECONDS = 60.0
-"""A machine that is well says something every second; on top of what two exchanges may take."""
+"""Added to two exchanges' timeout; a healthy machine prints something every second."""
 _COMPUTING_SECONDS = 0.1
-"""On an emulated processor."""
+"""Processor seconds per exchange, on an emulated processor."""
 _LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """A report of a machine's thread: a number meanwhile, or its end."""
+    """A report from a machine's thread: a number while it works, or its result at the end."""
 
     machine: str
     number: int = 0
@@ -37,15 +37,12 @@ class News:
 def start_thread(
     news: queue.SimpleQueue[News], machine: str, work: Callable[[Callable[[int], None]], Any]
 ) -> None:
-    """Do the work on a thread of its own; ``news`` gets the numbers it reports, and its end.
-
-    The thread does not hold up the end of the program.
-    """
+    """Run ``work`` on a new daemon thread; ``news`` gets its reported numbers and its result."""
 
     def run() -> None:
         try:
             result = work(lambda number: news.put(News(machine, number)))
-        except BaseException as error:  # noqa: BLE001  raised again on the thread that waits
+        except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
             result = error
         news.put(News(machine, ended=True, result=result))
 
@@ -62,7 +59,7 @@ class Prober(Protocol):
         progress: Callable[[int], None],
         deadline: Deadline,
     ) -> Mapping[int, Outcome]:
-        """Try every probe; ``progress`` gets now and then how many have ended."""
+        """Run every probe; ``progress`` is called periodically with the number finished."""
 
 
 @dataclass(slots=True)
@@ -78,14 +75,14 @@ class Campaign:
     Parameters
     ----------
     probers
-        By machine.
+        Probers by machine.
     place
         The machine of each source.
     settings
-        ``in_flight`` is for all machines together.
+        ``in_flight`` is the total for all machines.
     silence
-        Seconds after which a machine that has said nothing is given up; None for as long as
-        two exchanges may take and a minute more.
+        Give up on a machine after this many seconds without output; None for two exchanges'
+        timeout plus a minute.
 
     """
 
@@ -105,7 +102,7 @@ class Campaign:
         self._found: dict[int, Outcome] = {}
 
     def run(self, probes: Sequence[Probe], progress: Callable[[int], None]) -> dict[int, Outcome]:
-        """Try every probe; an outcome for every key, in the order of the probes."""
+        """Run every probe; an outcome for every key, in the order of the probes."""
         waiting = deque(self._split(probes).items())
         counts = {name: len(own) for name, own in waiting}
         shares = divide_in_flight(self._settings.in_flight, counts)
@@ -143,7 +140,7 @@ class Campaign:
         except queue.Empty:
             return
         sender = self._sending.get(news.machine)
-        if sender is None:  # it was given up
+        if sender is None:  # already given up
             return
         sender.heard = monotonic()
         sender.ended = max(sender.ended, min(news.number, len(sender.probes)))
@@ -174,10 +171,10 @@ class Campaign:
 
 
 def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int]:
-    """Share the probes under way among machines, by how many each has to send; at least one.
+    """Divide ``in_flight`` among machines in proportion to ``counts``; each gets at least one.
 
-    The sum is at most ``in_flight``, unless there are more machines than that: then each has
-    one, and no more than ``in_flight`` machines may send at once.
+    The sum is at most ``in_flight``, unless there are more machines than that: then each gets
+    one, and at most ``in_flight`` machines may send at once.
     """
     total = sum(counts.values())
     shares = {name: max(1, in_flight * count // total) for name, count in counts.items()}
@@ -187,7 +184,7 @@ def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int
     return shares
 
 
-def capture(  # noqa: PLR0913, PLR0917  what is captured, where, and while what runs
+def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
     controls: Mapping[str, NodeControl],
     place: Mapping[str, str],
     taps: Sequence[Tap],
@@ -195,15 +192,15 @@ def capture(  # noqa: PLR0913, PLR0917  what is captured, where, and while what 
     during: Callable[[], None],
     deadline: Deadline,
 ) -> tuple[Taken, ...]:
-    """Capture packets while ``during`` runs; in the order of the taps.
+    """Capture packets while ``during`` runs; results in the order of the taps.
 
-    ``place`` has the machine of each pod and machine, and ``limit`` is bytes kept of each tap. A
-    machine that cannot capture is trouble at its taps alone.
+    ``place`` maps each pod and machine to its machine; ``limit`` is bytes kept per tap. If a
+    machine cannot capture, only its own taps have trouble.
 
     Raises
     ------
     DeadlineError
-        When a machine has not ended in time; its agent ends by its own deadline.
+        When a machine does not finish in time; its agent ends at its own deadline.
 
     """
     news: queue.SimpleQueue[News] = queue.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Orders to one machine's agent, over a shell on that machine."""
+"""Send orders to one machine's agent, over a shell on that machine."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from lab.topology.intent import Intent, MachineIntent
 
 _AGENT = "lab.providers.node.agent"
 _BY_PATH = ("lab.providers.netns.holder", "lab.providers.netns.responder")
-"""Programs that the agent starts by their path, which no import tells of."""
+"""Programs that the agent starts by path, which its imports do not reveal."""
 _MAIN = "lab.providers.node.bootstrap"
 _PACKAGE = "lab"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
-"""Of a ZIP archive; the same content is the same file at any time."""
+"""The earliest ZIP timestamp; fixed, so that equal content gives equal archives."""
 _DIGEST_LETTERS = 16
 
 
@@ -45,20 +45,20 @@ _MAKING = Lock()
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The agent as one file: the modules of the product that it imports, and no others.
+    """The agent as one file: the modules of this package that it imports, and no others.
 
-    They are found by reading the imports, so that the list stays right when those change.
+    They are found by parsing import statements, so the list needs no maintenance.
     """
 
     content: bytes
     digest: str
-    """Of what is in it, whatever library has packed it."""
+    """Hash of the contents, independent of the compression library."""
 
 
 def build_archive() -> Archive:
-    """The archive of this version of the product; made once, for whichever thread asks first.
+    """The archive of this version; built once, by the first thread that needs it.
 
-    One at a time: CPython 3.11 cannot parse in several threads (python/cpython#106905).
+    Under a lock: CPython 3.11 cannot parse in several threads (python/cpython#106905).
     """
     with _MAKING:
         return _built()
@@ -83,7 +83,7 @@ def _built() -> Archive:
 
 
 def closure() -> tuple[str, ...]:
-    """Every module of the product that the agent can come to import, in order of their names."""
+    """Every module of this package that the agent may import, sorted by name."""
     known: set[str] = set()
     waiting = [_AGENT, *_BY_PATH]
     while waiting:
@@ -112,7 +112,7 @@ def _imported(module: str) -> Iterator[str]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every part of a module but those that are for type checkers alone."""
+    """Every node of a module except those under ``TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(tree):
         if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield child
@@ -141,16 +141,16 @@ def _source(module: str) -> Path:
 
 
 _PICKLE = 4
-"""A protocol that Python 3.11 and all after it read."""
+"""A pickle protocol that Python 3.11 and later can read."""
 _NOT_THERE, _NO_PYTHON = 118, 127
 _START = f"""
 command -v python3 > /dev/null || {{ cat > /dev/null; exit {_NO_PYTHON}; }}
 [ -e "$0" ] || {{ cat > /dev/null; exit {_NOT_THERE}; }}
 exec python3 -I -S "$0" "$@"
 """
-"""Standard input is read to its end in any case: else the shell's other end would stumble."""
+"""Always reads standard input to its end; otherwise the sender would get EPIPE."""
 _AGENTS_SHARE = 0.95
-"""Of the time left: the agent's own complaint says more than that it did not answer."""
+"""Fraction of the time left: the agent's own error says more than a timeout here."""
 
 Heard = Callable[[str], None]
 
@@ -168,7 +168,7 @@ def _stay_below(path: str) -> str:
 
 
 class AgentLine(BaseModel):
-    """One line of an agent; nothing that a guest says is trusted to be one."""
+    """One line of an agent's output; validated, because guests are not trusted."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -229,20 +229,20 @@ class _Answer:
 
 
 class NodeControl:
-    """A machine whose network is the lab's to make.
+    """A machine whose network the lab configures.
 
     Parameters
     ----------
     name
-        The machine's, in the Intent.
+        The machine's name in the Intent.
     shell
-        A shell on it, as root.
+        A root shell on it.
     token
-        Where the machine's pods are Kubernetes' own: what their processes carry.
+        For real Kubernetes pods: the token in their processes' environment.
     by_hand
-        The words before a command that reach the machine from a terminal and pass the command
-        on word by word: ``("lab", "ssh", "overlay", "worker1", "--")``. Without them command
-        lines are those on the machine itself.
+        Command prefix that reaches the machine from a terminal:
+        ``("lab", "ssh", "overlay", "worker1", "--")``. Without it, command lines are for the
+        machine itself.
 
     """
 
@@ -261,12 +261,12 @@ class NodeControl:
         deadline: Deadline,
         phase: Heard = lambda _: None,
     ) -> None:
-        """Make the machine's network and its pods, whatever was there of an earlier life.
+        """Create the machine's network and its pods, replacing any earlier ones.
 
         Raises
         ------
         BrokenError
-            When it cannot be created, or the machine not be reached; names the machine.
+            When they cannot be created, or the machine is unreachable; names the machine.
         DeadlineError
             When it takes too long.
 
@@ -277,7 +277,7 @@ class NodeControl:
     def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
         """Ask what is wrong with the machine's network as a whole; empty if nothing is.
 
-        Faults that packets meet are for the matrix to find. Raises as :meth:`up`.
+        The matrix finds faults that affect packets. Raises as :meth:`up`.
         """
         digest = machine_work(machine, intent).digest()
         completed = self.shell.run(["sh", "-c", STATUS_COMMAND, digest], deadline)
@@ -290,7 +290,7 @@ class NodeControl:
         return completed.stdout.strip()
 
     def down(self, deadline: Deadline) -> None:
-        """Take the machine's network away. Safe to repeat. Raises as :meth:`up`."""
+        """Remove the machine's network. Safe to repeat. Raises as :meth:`up`."""
         self._told("down", Order(_share(deadline)), deadline)
 
     def probe(
@@ -300,12 +300,12 @@ class NodeControl:
         progress: Callable[[int], None],
         deadline: Deadline,
     ) -> dict[int, Outcome]:
-        """Try every probe, whose sources are the machine and its pods.
+        """Run probes whose sources are the machine and its pods.
 
         Raises
         ------
         BrokenError
-            When the machine cannot be reached, or its network is not there.
+            When the machine is unreachable, or its network does not exist.
         DeadlineError
             When it takes too long.
 
@@ -323,7 +323,7 @@ class NodeControl:
         return {probe.key: found[probe.key] for probe in probes}
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
-        """How the pods of Kubernetes are plugged in; none where they are the lab's own.
+        """The network links of the Kubernetes pods; none if pods are namespaces.
 
         Raises as :meth:`probe`.
         """
@@ -338,15 +338,15 @@ class NodeControl:
         ready: Callable[[int], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes taps of the machine and its pods, until :meth:`stop`.
+        """Capture all packets at taps of the machine and its pods, until :meth:`stop`.
 
-        ``ready`` gets the agent's process once all are open. Raises as :meth:`probe`.
+        ``ready`` gets the agent's process id once all taps are open. Raises as :meth:`probe`.
         """
         order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
         return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
 
     def stop(self, process: int, deadline: Deadline) -> None:
-        """Have the agent of that process, which listens, say what it has heard."""
+        """Tell the capturing agent with that process id to stop and report its packets."""
         self.shell.run(["kill", f"-{protocol.STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
@@ -360,18 +360,18 @@ class NodeControl:
             yield Evidence(f"{self.name}/network/{path}", text.encode())
 
     def machine(self, name: str) -> NodeMachine:
-        """The machine itself by its own name, else its pod of that name."""
+        """The machine itself, or its pod of that name."""
         return NodeMachine(name, self)
 
     def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command in a pod to its end; see :class:`NodeMachine`."""
+        """Run a command in a pod; see :class:`NodeMachine`."""
         order = Order(_share(deadline), pod=pod, command=tuple(command))
         answer = self._told("run", order, deadline)
         if answer.completed is None:
             raise self._senseless("run", "no exit code")
         return answer.completed
 
-    def _told(  # noqa: PLR0913  what is heard of it, each by its own verb
+    def _told(  # noqa: PLR0913  one callback per kind of line
         self,
         verb: str,
         order: Order,
@@ -381,7 +381,7 @@ class NodeControl:
         progress: Callable[[int], None] = lambda _: None,
         ready: Callable[[int], None] = lambda _: None,
     ) -> _Answer:
-        """Have the agent do a verb, and ship it there first if it is not there."""
+        """Have the agent run a verb; ship the agent first if it is missing."""
         built = build_archive()
         place = str(archive_path(built.digest))
         answer = _Answer(self.name, phase, progress, ready)
@@ -420,20 +420,20 @@ class NodeControl:
 
 @dataclass(frozen=True, slots=True)
 class NodeMachine:
-    """The machine itself, or one of its pods, as a place to run commands in."""
+    """The machine itself, or one of its pods, to run commands in."""
 
     name: str
     control: NodeControl
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end.
+        """Run a command and wait for it.
 
         Raises
         ------
         DeadlineError
-            When it has not ended in time; it is killed.
+            When it does not finish in time; it is killed.
         BrokenError
-            When the machine cannot be reached, or has no such pod.
+            When the machine is unreachable, or has no such pod.
 
         """
         if self._is_pod:
@@ -442,11 +442,11 @@ class NodeMachine:
         return self.control.shell.run(["timeout", "-s", "KILL", seconds, *command], deadline)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a shell."""
+        """Run a command on this terminal, or a shell if ``command`` is empty."""
         return self.control.shell.attach(self._words(command))
 
     def command_line(self, command: Sequence[str]) -> str:
-        """The shell line that does the same by hand."""
+        """The equivalent shell command."""
         return shlex.join([*self.control.by_hand, *self._words(command)])
 
     @property
@@ -462,7 +462,7 @@ def _share(deadline: Deadline) -> float:
 
 
 def join_taken(taps: Sequence[Tap], parts: Sequence[Taken]) -> tuple[Taken, ...]:
-    """Join the parts in which each tap was reported."""
+    """Join the parts that were reported for each tap."""
     own = {tap: [one for one in parts if one.tap == tap] for tap in taps}
     return tuple(
         Taken(

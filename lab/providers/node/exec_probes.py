@@ -1,15 +1,15 @@
-"""Probes of a node that no agent runs on, made by commands in its pods, through the API.
+"""Probes from a node without an agent: commands executed in its pods through the API server.
 
-A Windows pod runs one ``curl`` for all of its probes. The agnhost image holds curl and, in every
-pod, netexec. TCP is asked by curl itself; what curl cannot ask (UDP, or 64 tries) the pod's own
-netexec asks in its place (``/dial``), with a socket of its own for each question. So every answer
-that a target must give is one transfer of curl's:
+A Windows pod runs one ``curl`` for all of its probes. The agnhost image contains curl, and every
+pod runs netexec. curl itself sends TCP requests; for what curl cannot send (UDP, or 64 tries) it
+asks the pod's own netexec (``/dial``), which opens a new socket per request. So every answer
+expected from a target is one curl transfer:
 
-- bodies go to a file each, and a second curl prints them one after another: bodies of parallel
-  transfers cannot be told apart on one output;
-- a large TCP probe is an echo of 64 KiB of which the length is looked at;
+- each body goes to its own file, and a second curl prints them one after another: on one output,
+  the bodies of parallel transfers would mix;
+- a large TCP probe is an echo of 64 KiB; only its length is checked;
 - netexec's dialler cannot set DF, waits 5 s for each answer, and reads 2,048 bytes;
-- names are looked up by the system, which chooses between UDP and TCP itself.
+- the system resolves names and chooses between UDP and TCP.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 Part = Literal["hostname", "clientip", "whole", "fragments", "body", "name"]
 
-DIRECTORY = "/tmp/hybridlab-probe"  # noqa: S108  in a pod of our own
-"""Made in the pod when it is first written to; a node's own pod writes to the node's disk."""
+DIRECTORY = "/tmp/hybridlab-probe"  # noqa: S108  inside our own pod
+"""Created in the pod by the first write; a HostProcess pod writes to the node's disk."""
 BODY = f"{DIRECTORY}/body"
 DIALLER_SECONDS = 5.0
-"""After which netexec's dialler gives an answer up."""
+"""netexec's dialler waits this long for an answer."""
 _DIALLERS_START = 2.0
 _PARALLEL_LIMIT = 300
-"""curl's own."""
+"""curl's own limit."""
 _SERVICE_PORT = 80
 _TEXT = FILLING.hex()
 _ECHO = "echo "
@@ -58,14 +58,14 @@ _ECHO = "echo "
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One transfer of curl's."""
+    """One curl transfer."""
 
     key: int
     part: Part
     url: str
     seconds: float
     dialled: bool
-    """True if netexec's dialler asks the target, and its answer is JSON."""
+    """True if netexec's dialler asks the target; the answer is then JSON."""
     expected: str = ""
 
     @property
@@ -80,7 +80,7 @@ class Transfer:
 
 
 def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...]:
-    """The transfers of one probe of a cluster."""
+    """The transfers for one probe."""
     if probe.name is not None:
         url = f"http://{probe.name}:{_SERVICE_PORT}/hostname"
         return (Transfer(probe.key, "name", url, settings.timeout, dialled=False),)
@@ -90,14 +90,14 @@ def plan_transfers(probe: Probe, settings: ProbeSettings) -> tuple[Transfer, ...
 
 
 def _lab_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transfer]:
-    """The lab's own responder says everything in one answer; its UDP has no dialler."""
+    """The lab's responder gives everything in one answer."""
     url = f"http://{probe.address}:{probe.port}/"
     if probe.protocol == "tcp":
         if probe.size == "large":
             yield Transfer(probe.key, "body", f"{url}echo", settings.timeout, dialled=False)
         yield Transfer(probe.key, "hostname", url, settings.timeout, dialled=False)
         return
-    # A datagram that is not in its protocol is echoed with a head that says who and whom.
+    # The responder echoes a foreign datagram behind a header that names endpoint and client.
     yield _dial(probe, "hostname", "x" * 100, 1)
     if probe.size == "large":
         whole, fragments = datagram_sizes(probe.mtu)
@@ -122,7 +122,7 @@ def _netexec_transfers(probe: Probe, settings: ProbeSettings) -> Iterator[Transf
 
 
 def datagram_sizes(mtu: int) -> tuple[int, int]:
-    """Bytes of a datagram at the path's MTU, and of one in fragments; netexec reads no more."""
+    """Bytes of a datagram at the path MTU, and of a fragmented one; limited by netexec."""
     return min(mtu - IP_UDP_BYTES, BUFFER_BYTES), BUFFER_BYTES
 
 
@@ -141,7 +141,7 @@ def _dial(probe: Probe, part: Part, request: str, tries: int) -> Transfer:
 
 
 def prepare_command() -> tuple[list[str], str]:
-    """Command and standard input that leave the body of large TCP probes in the pod."""
+    """Command and standard input that store the body of large TCP probes in the pod."""
     form = urlencode({"msg": "msg=" + _TEXT[:LARGE_TCP_BYTES]})
     url = f"http://127.0.0.1:{PROBE_PORT}/echo"
     lines = [f"url = {_quoted(url)}", f"data = {_quoted(form)}", f"output = {_quoted(BODY)}"]
@@ -150,7 +150,7 @@ def prepare_command() -> tuple[list[str], str]:
 
 
 def ask_command(asked: Sequence[Transfer], settings: ProbeSettings) -> tuple[list[str], str]:
-    """Command and standard input of the one curl that asks everything, many at once."""
+    """Command and standard input of the one curl that runs all transfers in parallel."""
     at_once = str(max(1, min(settings.in_flight, _PARALLEL_LIMIT)))
     command = ["curl", "--silent", "--parallel", "--parallel-immediate"]
     command += ["--parallel-max", at_once, "--config", "-"]
@@ -172,9 +172,9 @@ def _section(one: Transfer) -> str:
 
 
 def collect_command(asked: Sequence[Transfer]) -> tuple[list[str], str]:
-    """Command and standard input that print every body, each with its name before it.
+    """Command and standard input that print every body, each followed by its transfer's name.
 
-    Bodies of echoes over TCP are left where they are.
+    TCP echoes and name look-ups are omitted.
     """
     command = ["curl", "--silent", "--config", "-"]
     wanted = [one for one in asked if one.part not in {"body", "name"}]
@@ -195,7 +195,7 @@ END_MARK = "--hybridlab-end--"
 
 
 def _quoted(text: str) -> str:
-    """As curl's configuration file has it: backslash and quote escaped."""
+    """Quoted for curl's configuration file: backslash and quote escaped."""
     return json.dumps(text)
 
 
@@ -209,18 +209,18 @@ _BY_EXIT: Mapping[int, ProbeStatus] = {
     55: "wrong",
     56: "wrong",
 }
-"""curl's exit codes; any other says nothing of the network."""
+"""Status by curl's exit code; any other code says nothing about the network."""
 _BY_WORDS: tuple[tuple[str, ProbeStatus], ...] = (
     ("unreachable", "no-route"),
     ("no route", "no-route"),
     ("refused", "refused"),
-    ("forcibly closed", "refused"),  # on Windows a UDP socket hears so of a closed port
+    ("forcibly closed", "refused"),  # a UDP socket's error for a closed port on Windows
     ("timeout", "timeout"),
     ("timed out", "timeout"),
     ("deadline exceeded", "timeout"),
     ("did not properly respond", "timeout"),
 )
-"""Words of curl, and of Go on both systems, about the network; the first match counts."""
+"""Phrases in error messages of curl, and of Go on both systems; the first match counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +234,11 @@ class Ended:
     remote: str
     error: str
     body: str | None = None
-    """None where it has not been collected."""
+    """None if it was not collected."""
 
 
 def read_transfers(output: str) -> dict[str, Ended]:
-    """Read curl's report of each transfer, by its name; other lines are skipped."""
+    """Read curl's report of each transfer, by name; other lines are skipped."""
     found: dict[str, Ended] = {}
     for line in output.splitlines():
         name, space, text = line.partition(" ")
@@ -262,7 +262,7 @@ def _ended(said: Mapping[str, Any]) -> Ended:
 
 
 def read_bodies(output: str) -> dict[str, str]:
-    """The bodies that the second curl printed, by their transfers' names."""
+    """The bodies that the second curl printed, by transfer name."""
     found: dict[str, str] = {}
     body, *parts = output.replace("\r\n", "\n").split(f"\n{END_MARK}")
     for part in parts:
@@ -345,7 +345,7 @@ class _Learnt:
         return "ok", ""
 
     def _told_by_lab(self, transfer: Transfer, answer: str) -> tuple[ProbeStatus, str]:
-        """JSON over HTTP; over UDP a head of four words, and the rest of what was sent."""
+        """Read JSON over HTTP; over UDP a header of four words and the rest of the datagram."""
         try:
             if self._probe.protocol == "tcp":
                 said = json.loads(answer)
@@ -393,7 +393,7 @@ def _short(length: int) -> tuple[ProbeStatus, str]:
 
 _CONTAINER = "netexec"
 _START_SECONDS = 20.0
-"""For an exec to begin and end, beside what it does; a HostProcess container takes some."""
+"""Overhead of an exec; high for a HostProcess container."""
 _SIGN_SECONDS = 1.0
 ONE_ADDRESS = (
     "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses"
@@ -408,7 +408,7 @@ class ExecProber:
     api
         The cluster's API server.
     node
-        The node's name. When it is itself the source, its HostProcess pod sends.
+        The node's name. If the node is the source, its HostProcess pod sends.
 
     """
 
@@ -424,9 +424,9 @@ class ExecProber:
         progress: Callable[[int], None],
         deadline: Deadline,
     ) -> Mapping[int, Outcome]:
-        """Try every probe, all sources at once; one exec asks everything that a source asks.
+        """Run every probe, all sources in parallel, with one exec per source.
 
-        Every key has an outcome; where a source takes no command, an error that says why.
+        Every key has an outcome; if a source cannot run commands, an error with the reason.
         """
         by_source: dict[str, list[Probe]] = {}
         for probe in probes:
@@ -486,7 +486,7 @@ class ExecProber:
             self._prepared.add(pod)
 
     def _run(self, pod: str, command: list[str], stdin: str, deadline: Deadline) -> str:
-        """The command's output; its exit code is the last transfer's, and says no more."""
+        """The command's output; its exit code is only the last transfer's and is ignored."""
         return self._api.execute(
             NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
         ).stdout

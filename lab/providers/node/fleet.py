@@ -1,4 +1,4 @@
-"""All machines of a lab that an agent runs on, and what they are asked in parallel."""
+"""All machines of a lab that run an agent, controlled in parallel."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from lab.topology.intent import Intent
 
 
 def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
-    """The probes, each in the dialect of its target.
+    """The probes, each with the dialect of its target.
 
-    Linux nodes and the client answer by the lab's own responder, in their own network; pods, so
-    all that is behind Services and node ports, and Windows nodes by agnhost's netexec; health
-    checks by kube-proxy; the API servers behind a services node by TLS.
+    On Linux nodes and the client the lab's responder answers; on Windows nodes and in pods, hence
+    behind Services and NodePorts, agnhost's netexec; health checks kube-proxy; the API servers
+    behind a services node answer with TLS.
     """
     ours = {
         address.partition("/")[0]
@@ -48,14 +48,14 @@ def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
 
 
 def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
-    """The outcome with the names of those whose certificates answered, by their fingerprints."""
+    """The outcome with certificate fingerprints replaced by the names of their ``holders``."""
     names = tuple(holders.get(one, one) for one in outcome.backends)
     return outcome if names == outcome.backends else replace(outcome, backends=names)
 
 
 T = TypeVar("T")
 Phase = Callable[[str, str], None]
-"""Told a machine's name, and what is done there now."""
+"""Called with a machine's name and its current phase."""
 
 
 class Fleet:
@@ -64,12 +64,12 @@ class Fleet:
     Parameters
     ----------
     controls
-        By machine. A machine of the Intent that has none is left alone; its probes end as
+        Controls by machine. A machine of the Intent without one is skipped; its probes end as
         errors.
     cluster
-        Whether the pods are Kubernetes' own, which the controls have the token of.
+        True if the pods are real Kubernetes pods; then the controls have their token.
     others
-        What probes for machines that no agent runs on: Windows nodes of a cluster.
+        Probers for machines without an agent: Windows nodes of a cluster.
 
     """
 
@@ -87,7 +87,7 @@ class Fleet:
     def up_all(
         self, intent: Intent, deadline: Deadline, phase: Phase = lambda _name, _phase: None
     ) -> None:
-        """Make every machine's network, all at once; ``phase`` is called on any thread.
+        """Create every machine's network in parallel; ``phase`` is called on any thread.
 
         Raises
         ------
@@ -104,7 +104,7 @@ class Fleet:
         on_each(self._controls, up)
 
     def ailments(self, intent: Intent, deadline: Deadline) -> dict[str, str]:
-        """What is wrong, by machine, for machines that are broken or out of reach."""
+        """What is wrong, by machine; only broken and unreachable machines."""
 
         def look(name: str) -> str:
             return self._controls[name].ailment(intent.machine(name), intent, deadline)
@@ -117,7 +117,7 @@ class Fleet:
         return {name: text for name, text in said.items() if text}
 
     def down_all(self, deadline: Deadline) -> None:
-        """Take every machine's network away. Raises as :meth:`up_all`."""
+        """Remove every machine's network. Raises as :meth:`up_all`."""
         on_each(self._controls, lambda name: self._controls[name].down(deadline))
 
     def probe_all(
@@ -127,10 +127,10 @@ class Fleet:
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe from its source's machine.
+        """Run every probe from its source's machine.
 
-        ``progress`` gets, on this thread, the number that have ended. Every key has an outcome:
-        that of a machine which is out of reach, or falls silent, is an error that says why.
+        ``progress`` is called on this thread with the number finished. Every key has an outcome:
+        for a machine that is unreachable or stops responding, an error with the reason.
         """
         place = _places(intent)
         told = with_dialects(intent, probes) if self._cluster else probes
@@ -145,14 +145,14 @@ class Fleet:
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps while ``during`` runs; see the seam.
+        """Capture packets while ``during`` runs; see :class:`~lab.providers.capture.Capturing`.
 
-        Each machine has a clock of its own.
+        Times are by each machine's own clock.
         """
         return capture(self._controls, _places(intent), taps, limit, during, deadline)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
-        """How the pods of Kubernetes are plugged in, on every machine that says so in time."""
+        """The network links of the Kubernetes pods, on every machine that answers in time."""
         found = _parallel(self._controls, lambda name: self._controls[name].links(deadline))
         return tuple(
             link for one in found.values() if not isinstance(one, LabError) for link in one
@@ -161,9 +161,9 @@ class Fleet:
     def observe(
         self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Look at machines, all at once, and into those of their pods that are named.
+        """Observe the machines in ``asked`` in parallel, and the pods named for each.
 
-        Pods of Kubernetes are looked into with their machine, named or not.
+        Kubernetes pods are always observed together with their machine.
         """
 
         def seen(name: str) -> NodeFacts | LabError:
@@ -178,8 +178,8 @@ class Fleet:
         def gather(name: str) -> list[Evidence]:
             return list(self._controls[name].evidence(deadline))
 
-        for _, found in _ended(self._controls, gather):  # what is there is not held up by the rest
-            if not isinstance(found, LabError):  # it is none: evidence() says itself what it lacks
+        for _, found in _ended(self._controls, gather):  # do not wait for slower machines
+            if not isinstance(found, LabError):  # never: evidence() itself reports errors
                 yield from found
 
     def machine(self, intent: Intent, name: str) -> NodeMachine:
@@ -207,7 +207,7 @@ def _places(intent: Intent) -> dict[str, str]:
 
 
 def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str, T | LabError]:
-    """Do the work for each name; what it returned, or its LabError, in the order of names."""
+    """Run ``work`` for each name in parallel; its result or LabError, in the order of names."""
     found = dict(_ended(names, work))
     return {name: found[name] for name in names}
 
@@ -215,7 +215,7 @@ def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str
 def _ended(
     names: Mapping[str, object], work: Callable[[str], T]
 ) -> Iterator[tuple[str, T | LabError]]:
-    """Do the work for each name on a thread of its own; each result as soon as it is there."""
+    """Run ``work`` for each name on its own thread; yield each result as it arrives."""
     news: queue.SimpleQueue[News] = queue.SimpleQueue()
     for name in names:
         start_thread(news, name, lambda _, name=name: work(name))  # type: ignore[misc]

@@ -1,11 +1,10 @@
-"""The machine's network on this computer: made, looked at, and removed.
+"""Create and remove a machine's network on its computer.
 
-Network cards are found by their MAC and named as the Intent has it. Three things that are not the
-lab's are kept apart from it. The management card may have a default route of its own (DHCP gives
-one): packets of the lab that would leave by it are refused, as a machine without a route refuses
-them. Another default route with the Intent's metric, 0, would be used in turn with the Intent's
-(the kernel takes the one whose gateway it has heard of last), so it gets a higher metric until the
-lab goes. Kernel settings are put back as they were.
+Network cards are found by MAC and renamed as in the Intent. Three things are kept separate from the
+lab. The management card may have its own default route (from DHCP): lab packets that would leave
+through it are rejected, as on a machine without a route. Another default route with the Intent's
+metric, 0, would alternate with the Intent's (the kernel uses the one whose gateway it heard from
+last), so it gets a higher metric until the lab is removed. Kernel settings are restored.
 """
 
 from __future__ import annotations
@@ -58,10 +57,10 @@ from lab.topology.intent import Interface, MachineIntent
 
 
 def containment(ranges: Sequence[str]) -> str:
-    """The table; nothing but packets from or to the lab's ranges is touched.
+    """The nftables table that keeps lab packets off the management card; affects no others.
 
-    Established connections are let out, so that no mistake here can cut the connection
-    that the machine is reached by.
+    Established connections may leave, so that a mistake here cannot cut the connection to the
+    machine.
     """
     prefixes = f"{{ {', '.join(ranges)} }}"
     card = f'"{MANAGEMENT}"'
@@ -82,12 +81,12 @@ def containment(ranges: Sequence[str]) -> str:
 
 
 def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
-    """Refuse a management address (with prefix length) that is the lab's too.
+    """Refuse a management address (with prefix length) whose network overlaps the lab's ranges.
 
     Raises
     ------
     BrokenError
-        Naming both.
+        Names both.
 
     """
     for text in addresses:
@@ -102,9 +101,9 @@ def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
 
 
 def read_settings(one: NamespaceOperations, devices: Iterable[str]) -> dict[str, str]:
-    """The present values of the settings that are going to be written.
+    """The current values of the settings that ``one`` will write.
 
-    Those of ``devices``, which go with the lab, are left out.
+    Settings of ``devices``, which are removed with the lab, are left out.
     """
     made = frozenset(devices)
     keys = (op.key for op in one.operations if isinstance(op, SysctlSet))
@@ -117,18 +116,18 @@ def read_settings(one: NamespaceOperations, devices: Iterable[str]) -> dict[str,
 
 
 def restore_settings(settings: Mapping[str, str]) -> None:
-    """Write them back; what is not there any more needs no setting."""
+    """Write the settings back, ignoring those that no longer exist."""
     for key, value in settings.items():
         with suppress(OSError):
             Path("/proc/sys", key).write_text(value, encoding="ascii")
 
 
 METRIC = 1024
-"""The metric that systemd-networkd gives to a route from DHCP."""
+"""The metric that systemd-networkd gives to DHCP routes."""
 
 
 def find_foreign_defaults(channel: Socket, machine_has_default: bool) -> tuple[Demoted, ...]:
-    """The default routes to be moved; to be asked when those of the lab are cleared."""
+    """The default routes to demote; call it while the lab has none."""
     if not machine_has_default:
         return ()
     names = {link.index: link.name for link in list_links(channel)}
@@ -140,12 +139,12 @@ def find_foreign_defaults(channel: Socket, machine_has_default: bool) -> tuple[D
 
 
 def demote_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
-    """Give each the higher metric; one that has it already is left alone."""
+    """Give each route the higher metric, unless it already has it."""
     _move(channel, routes, 0, METRIC)
 
 
 def restore_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
-    """Give each its metric back; routes that are gone meanwhile are skipped."""
+    """Restore each route's metric, skipping routes that have disappeared."""
     _move(channel, routes, METRIC, 0)
 
 
@@ -165,22 +164,22 @@ def _move(channel: Socket, routes: Iterable[Demoted], before: int, after: int) -
 
 
 _CARD_KINDS = frozenset({"", "veth"})
-"""A card has no kind; in a container it is one end of a veth. Bridges and the like, which
-may have the MAC of a card of theirs, are none."""
+"""A card has no kind, or in a container is a veth. Excludes bridges and the like, which may have
+the MAC of one of their cards."""
 _MADE_KINDS = frozenset({"bridge", "vxlan", "veth"})
 _PASSING = "hybridlab{}"
-"""A name on the way to another: two cards may have each other's."""
+"""A temporary name while renaming: two cards may have each other's name."""
 _FIRST_INDEX = 1000
-"""Far from what others use, so that a machine's indexes are as good as the same every time."""
+"""Far above indexes in use, so that a machine's indexes are practically always the same."""
 
 
 def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]:
-    """Each interface's card, by the interface's name. Pure.
+    """Each interface's card, by interface name. Pure.
 
     Raises
     ------
     BrokenError
-        Naming the MAC that no card has, and the cards; or the name that a stranger's card has.
+        If no card has an interface's MAC; lists the cards. If another device has its name.
 
     """
     cards = [link for link in there if link.kind in _CARD_KINDS and link.mac]
@@ -209,17 +208,17 @@ def _card(interface: Interface, cards: Sequence[Link]) -> Link:
 
 
 def first_index(there: Sequence[Link]) -> int:
-    """The first interface index of those that nobody uses. Pure."""
+    """The first of the unused interface indexes. Pure."""
     return max(_FIRST_INDEX, *(link.index for link in there)) + 1
 
 
 def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
-    """Refuse to touch the card that carries the connection that this is run through.
+    """Refuse to touch the card that carries the SSH connection to this agent.
 
     Raises
     ------
     BrokenError
-        Naming it.
+        Names the card.
 
     """
     words = os.environ.get("SSH_CONNECTION", "").split()
@@ -236,7 +235,7 @@ def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
 
 
 def rename_cards(channel: Socket, found: Mapping[str, Link]) -> None:
-    """Give each card, which is down, its interface's name."""
+    """Rename each card to its interface's name; the cards must be down."""
     wrong = {name: link for name, link in found.items() if link.name != name}
     indexes = {link.name: link.index for link in wrong.values()}
     passing = {name: _PASSING.format(link.index) for name, link in wrong.items()}
@@ -247,7 +246,7 @@ def rename_cards(channel: Socket, found: Mapping[str, Link]) -> None:
 
 
 def clear_cards(channel: Socket, macs: Iterable[str]) -> None:
-    """Set the cards down, which ends their routes and neighbours, and take their addresses."""
+    """Set the cards down, which drops their routes and neighbours, and delete their addresses."""
     wanted = frozenset(macs)
     cards = {
         link.index: link.name
@@ -260,21 +259,21 @@ def clear_cards(channel: Socket, macs: Iterable[str]) -> None:
 
 
 def _removals(channel: Socket, cards: Mapping[int, str]) -> Iterator[AddressRemove]:
-    # The last first: the first of a prefix would take the others with it.
+    # Last first: deleting a primary address would delete its secondaries.
     for index, address in reversed(list_addresses(channel)):
         if index in cards:
             yield AddressRemove(cards[index], address)
 
 
 def remove_devices(channel: Socket, names: Iterable[str], deadline: Deadline) -> None:
-    """Take away the bridges, tunnels and veths of these names, and wait until they have gone.
+    """Delete the bridges, tunnels and veths of these names, and wait until they are gone.
 
-    A veth whose far end's namespace is ending goes by itself, at any moment.
+    A veth also disappears when its far end's namespace ends, at any moment.
 
     Raises
     ------
     DeadlineError
-        With what the kernel said of those that are still there.
+        With the kernel's error for each remaining device.
 
     """
     deadline.wait(
@@ -303,12 +302,12 @@ _HERE = "this machine"
 
 
 def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
-    """Make the network, whatever an earlier one has left behind.
+    """Create the network, replacing any remains of an earlier one.
 
     Raises
     ------
     LabError
-        Saying what could not be made.
+        Names what could not be created.
 
     """
     machine = work.machine
@@ -341,7 +340,7 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
 
 
 def remove_network(deadline: Deadline, phase: Phase) -> None:
-    """Take away all that was made, and put the settings back."""
+    """Remove everything that was created, and restore the settings."""
     with _alone(deadline):
         phase("clearing")
         record.STATUS_SCRIPT.unlink(missing_ok=True)
@@ -357,7 +356,7 @@ def remove_network(deadline: Deadline, phase: Phase) -> None:
 
 
 def enter_holder() -> HolderEntry:
-    """The way into the holder.
+    """The entry into the holder.
 
     Raises
     ------
@@ -379,7 +378,7 @@ def _holders() -> tuple[HolderProcess, ...]:
 
 @contextmanager
 def _alone(deadline: Deadline) -> Iterator[None]:
-    """Have the computer's network to oneself; an agent whose lab command died may still work."""
+    """Lock the computer's network: an agent may still be working after its lab command died."""
     lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         deadline.wait(
@@ -438,7 +437,7 @@ def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperati
 def _noted(
     channel: Socket, machine: MachineIntent, noted: Record, operations: NamespaceOperations
 ) -> Record:
-    """The record with what was there before the lab; the first time it is looked at counts."""
+    """The record with the state from before the lab; the first recorded state is kept."""
     has_default = any(route.destination == "default" for route in machine.routes)
     moved = find_foreign_defaults(channel, has_default)
     return replace(
@@ -449,14 +448,14 @@ def _noted(
 
 
 def _ensure_bridge_filter(machine: MachineIntent) -> None:
-    """Load the one kernel module that the kernel does not load by itself when it is wanted."""
+    """Load br_netfilter, the one module that the kernel does not load on demand."""
     if machine.bridge is None or _BRIDGE_SETTINGS.is_dir():
         return
     doing = "loading the kernel module 'br_netfilter'"
     hint = "boot the machine with a kernel that has it"
     try:
         done = subprocess.run(
-            ["modprobe", "br_netfilter"],  # noqa: S607  where it is differs between distributions
+            ["modprobe", "br_netfilter"],  # noqa: S607  its path differs between distributions
             capture_output=True,
             text=True,
             check=False,
@@ -468,7 +467,7 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
 
 
 def _ensure_resolver_file() -> None:
-    """Have a file where the pods' own are laid over; an empty one says what none says."""
+    """Create the file that pods mount their resolver files over; empty is equivalent to none."""
     if not os.path.lexists(RESOLVER_FILE):
         Path(RESOLVER_FILE).touch(0o644)
 

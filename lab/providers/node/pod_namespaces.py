@@ -1,8 +1,8 @@
-"""The pods that Kubernetes runs on this machine, found by what their processes carry.
+"""Find the pods that Kubernetes runs on this machine, by their processes' environment.
 
-Every probe pod's processes have the run's token and the pod's name in their environment. That
-holds for every container runtime, and asks none: a command of theirs takes a second to start
-where the processor is emulated, and there would be two.
+Every probe pod's processes have the run's token and the pod's name in their environment. This
+works for every container runtime, without two of its commands, each of which takes a second to
+start on an emulated processor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _PROC = Path("/proc")
 _OWN = "/proc/thread-self/ns/net"
 _INSIDE = "eth0"
-"""The container runtime's name of a pod's network card."""
+"""The name that container runtimes give a pod's network card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class PodProcess:
 
 
 def pod_processes() -> Iterator[PodProcess]:
-    """One process of each pod; of pods of one name and token the youngest counts."""
+    """One process of each pod; for several pods with the same name and token, the newest."""
     youngest: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in os.listdir(_PROC):  # noqa: PTH208  names are wanted, not paths
         if not entry.isdigit():
             continue
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has exited meanwhile
             carried = _carried((_PROC / entry / "environ").read_bytes())
             since = start_time(int(entry)) if carried else None
             if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
@@ -76,7 +76,7 @@ def _carried(environment: bytes) -> tuple[str, str] | None:
 
 
 class PodNamespaces:
-    """The network namespaces of one run's pods, held open, and that of the machine itself."""
+    """The network namespaces of one run's pods and of the machine itself, kept open."""
 
     def __init__(self, cluster: ClusterPods) -> None:
         self._cluster = cluster
@@ -87,7 +87,7 @@ class PodNamespaces:
         self._spaces[self._cluster.machine] = _open(_OWN)
         for one in pod_processes():
             if one.token == self._cluster.token:
-                with suppress(OSError):  # it has ended meanwhile
+                with suppress(OSError):  # it has exited meanwhile
                     self._spaces[one.pod] = _open(one.network)
                     self._carriers[one.pod] = one
         return self
@@ -98,7 +98,7 @@ class PodNamespaces:
             os.close(space)
 
     def enter(self, name: str) -> None:
-        """Go into the network namespace of a pod or of the machine.
+        """Enter the network namespace of a pod or of the machine.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class PodNamespaces:
         return self._spaces[name]
 
     def links(self) -> list[PodLink]:
-        """How each pod is plugged in; one without a card is left out."""
+        """Each pod's network link; a pod without a card is left out."""
         ports = {link.index: link.name for link in self._listed(self._cluster.machine, list_links)}
         found = []
         for name in self._carriers:
@@ -152,23 +152,23 @@ def _open(path: str) -> int:
 
 
 def find_pod(pod: str) -> PodMachine | None:
-    """The pod of that name that this machine runs for Kubernetes, if it does."""
+    """The Kubernetes pod of that name on this machine; None if there is none."""
     return next((PodMachine(one) for one in pod_processes() if one.pod == pod), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PodMachine:
-    """A pod of Kubernetes as a place to run this machine's programs in: its network, its DNS."""
+    """A Kubernetes pod to run this machine's programs in, with the pod's network and DNS."""
 
     carrier: PodProcess
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end, its standard input empty.
+        """Run a command with empty standard input.
 
         Raises
         ------
         DeadlineError
-            When it has not ended in time; it has been killed.
+            When it does not finish in time; it is killed.
 
         """
         try:
@@ -188,12 +188,12 @@ class PodMachine:
         return Completed(done.returncode, out, err)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a shell."""
+        """Run a command on this terminal, or a shell if ``command`` is empty."""
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         return subprocess.run(self._words(words), check=False).returncode  # noqa: S603  the same
 
     def _words(self, command: Sequence[str]) -> list[str]:
-        """A copy of the pod's resolver file is laid over this machine's, for the command alone."""
+        """Mount a copy of the pod's resolver file over this machine's, for this command only."""
         lay = (
             'copy=$(mktemp) && cat "$0" > "$copy" && '
             'mount --bind "$copy" "$(readlink -f /etc/resolv.conf)" && rm "$copy" && exec "$@"'

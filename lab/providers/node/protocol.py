@@ -1,18 +1,17 @@
-"""The orders that an agent gets, and what it says.
+"""The orders to an agent, and its output.
 
-Orders are plain frozen data, pickled on the way to the agent and never on the way back. The agent
-says one JSON object a line, with one key::
+Orders are plain frozen data; they are pickled on the way to the agent, never on the way back. The
+agent prints one JSON object per line, with one key::
 
-    {"phase": "network"}                   what is done now
-    {"progress": 17}                       so many probes have ended; a sign of life too
+    {"phase": "network"}                   the current phase
+    {"progress": 17}                       number of probes finished; also a sign of life
     {"outcomes": [[...], ...]}             fields of Outcome, in order
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
-    {"ready": 4711}                        the agent's process, once every tap is open
-    {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
-    {"completed": [0, stdout, stderr]}     a command's result
-    {"links": [[...], ...]}                fields of PodLink, in order
-    {"failed": ["BrokenError", doing, happened, hint]}
-    {"done": true}                         the last line
+    {"ready": 4711}                        the agent's process id, once every tap is open {"taken":
+    [place, device, missed, trouble, [[at, direction, length, base64], ...]]} {"completed": [0,
+    stdout, stderr]}     a command's result {"links": [[...], ...]}                fields of
+    PodLink, in order {"failed": ["BrokenError", doing, happened, hint]} {"done": true}
+    the last line
 
 The controller validates each of them: see :mod:`lab.providers.node.control`.
 """
@@ -35,27 +34,27 @@ from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import SMALL, Intent, MachineIntent
 
 FORM = "1"
-"""Changes when an agent does something else for the same work."""
+"""Increment when an agent does something different for the same work."""
 MANAGEMENT = "mgmt0"
 """The network card that carries the connection to the machine; never the lab's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One machine's network, with all that is known of the rest of the lab there."""
+    """One machine's network, with everything it needs to know about the rest of the lab."""
 
     machine: MachineIntent
     answers: str
     """The responder's configuration, JSON."""
     ranges: tuple[str, ...]
-    """Every prefix of the lab: what must never leave or come by the management card."""
+    """Every prefix of the lab; its packets must never cross the management card."""
 
     def namespaces(self) -> tuple[str, ...]:
-        """The machine's name, and its pods'."""
+        """The names of the machine and its pods."""
         return (self.machine.name, *(pod.name for pod in self.machine.pods))
 
     def digest(self) -> str:
-        """The hash of all that is to be there."""
+        """The hash of the whole work."""
         text = "\0".join((FORM, repr(self.machine), self.answers, *self.ranges))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -82,42 +81,42 @@ def _prefixes(intent: Intent) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPods:
-    """The pods of one run on a cluster, as a node's agent finds them."""
+    """How a node's agent finds the pods of one run on a cluster."""
 
     machine: str
-    """The node itself, a source too."""
+    """The node itself, which is a source too."""
     token: str
-    """In the environment of the pods' processes."""
+    """The token in the environment of the pods' processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What an agent is to do; each verb reads the fields that it needs."""
+    """An order to an agent; each verb reads the fields that it needs."""
 
     seconds: float
-    """All the time there is."""
+    """Time limit for the whole order."""
     cluster: ClusterPods | None = None
-    """If the pods are Kubernetes' own; None if they are the lab's namespaces."""
+    """Set for real Kubernetes pods; None if the pods are namespaces."""
     work: Work | None = None
-    """Of ``up``: the network to make."""
+    """For ``up``: the network to create."""
     probes: tuple[Probe, ...] = ()
     settings: ProbeSettings | None = None
-    """Of ``probe``."""
+    """For ``probe``."""
     pod: str = ""
     command: tuple[str, ...] = ()
-    """Of ``run``."""
+    """For ``run``."""
     taps: tuple[Tap, ...] = ()
     limit: int = 0
-    """Of ``listen``, until :data:`STOP`: bytes kept of each tap."""
+    """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""
 
 
 STOP = signal.SIGUSR1
-"""Sent to an agent that listens, it has it say what it has heard."""
+"""The signal that makes a capturing agent stop and report its packets."""
 _LETTERS_A_LINE = 1 << 17
 
 
 def make_line(kind: str, value: Any) -> bytes:
-    """One line to say."""
+    """One line of output."""
     return json.dumps({kind: value}, ensure_ascii=True).encode() + b"\n"
 
 
@@ -127,7 +126,7 @@ def failure_line(error: LabError) -> bytes:
 
 
 def taken_lines(found: Taken) -> Iterator[bytes]:
-    """The packets of a tap, in as many lines as they need."""
+    """The packets of a tap, split over as many lines as needed."""
     tap, missed = found.tap, found.missed
     frames: list[list[Any]] = []
     letters = 0

@@ -1,9 +1,9 @@
 """The files that an agent leaves on its computer: its record, its archive, and a status script.
 
-The record is written before anything is made. The status script answers how the machine is
-without starting Python there: Python and the agent's modules take seconds to load where the
-processor is emulated, and every command asks. It exists from when the network is complete until
-the network is changed again, so its absence says something too.
+The record is written before anything is created. The status script reports the machine's state
+without Python: Python and the agent's modules take seconds to load on an emulated processor, and
+every command needs the state. The script exists only while the network is complete, so its absence
+is informative too.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from lab.providers.netns.services import LIMIT_TABLE, SERVICE_TABLE
 from lab.topology.intent import MachineIntent
 
 DIRECTORY = Path("/run/hybridlab")
-"""Gone with a restart of the computer, as is all that it speaks of."""
+"""Lost when the computer restarts, like everything that it describes."""
 ENTER = DIRECTORY / "enter"
-"""For people: ``/run/hybridlab/enter worker1-p1 ping 10.244.1.2``."""
+"""For interactive use: ``/run/hybridlab/enter worker1-p1 ping 10.244.1.2``."""
 _SUFFIX = ".pyz"
 
 
 def archive_path(digest: str) -> Path:
-    """The archive's file; unpacked beside it, without the ending, when it is first run."""
+    """The archive's file; the first run unpacks it beside it, without the suffix."""
     return DIRECTORY / f"node-{digest}{_SUFFIX}"
 
 
 def write_file(path: Path, text: str) -> None:
-    """Put a file in the place of the one before, whole or not at all."""
+    """Replace a file atomically."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.rename(path)
 
 
 def remove_old_archives() -> None:
-    """On the computer: take older archives away, and write the way in for people."""
+    """On the computer: remove older archives, and write the ``enter`` script."""
     unpacked = Path(__file__).parents[3]
     packed = unpacked.with_suffix(_SUFFIX)
     for path in DIRECTORY.glob("node-*"):
@@ -68,25 +68,25 @@ STATUS_COMMAND = f"""
 [ ! -e {STATUS_SCRIPT} ] || exec sh {STATUS_SCRIPT} "$0"
 if [ -e {RECORD} ]; then echo {shlex.quote(UNFINISHED)}; else echo {shlex.quote(ABSENT)}; fi
 """
-"""To be asked with the digest of the work as its name."""
+"""Run it with the work's digest as ``$0``."""
 
 Process = tuple[int, int]
-"""Its id, and when it started, in clock ticks since boot."""
+"""Process id and start time, in clock ticks since boot."""
 
 
 def status_script(digest: str, holder: Process, responder: Process, names: Sequence[str]) -> str:
-    """The script: says what is wrong, in a sentence; nothing where nothing is.
+    """The status script: it prints one sentence if something is wrong, else nothing.
 
     Parameters
     ----------
     digest
-        Of the work that was done; the script is asked with that of the work there should be.
+        The digest of the finished work; the script's argument is the digest of the wanted work.
     holder
         The holder's process.
     responder
-        The responder's process, its id as it is inside the holder.
+        The responder's process, with its id inside the holder.
     names
-        The namespaces that the holder holds.
+        The namespaces in the holder.
 
     """
     inside = f"/proc/{holder[0]}/root/proc/{responder[0]}/stat"
@@ -113,12 +113,12 @@ runs {inside} {responder[1]} || say {shlex.quote(NO_RESPONDER)}
 
 MANAGEMENT_TABLE = "hybridlab-management"
 Demoted = tuple[str, str | None, bool]
-"""Device, gateway, and whether the gateway is on the link."""
+"""Device, gateway, and whether the gateway is on-link."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The things that exist, or may."""
+    """What exists, or may exist, of the lab on this computer."""
 
     machine: str
     devices: tuple[str, ...]
@@ -126,14 +126,14 @@ class Record:
     cards: tuple[str, ...]
     """MACs of the network cards that were given addresses."""
     tables: tuple[str, ...]
-    """Tables of nftables, family ``ip``."""
+    """nftables tables of family ``ip``."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Kernel settings as they were before the lab."""
+    """Kernel settings from before the lab."""
     demoted: tuple[Demoted, ...] = ()
-    """Strangers' default routes that were given a higher metric."""
+    """Foreign default routes that were given a higher metric."""
 
     def joined(self, older: Record | None) -> Record:
-        """The record, with all that an older one may have left."""
+        """The record, extended by what an older record may have left."""
         if older is None:
             return self
         return Record(
@@ -147,7 +147,7 @@ class Record:
 
 
 def plan_record(machine: MachineIntent) -> Record:
-    """The record of what a machine is going to have. Pure."""
+    """The record of what a machine will have. Pure."""
     made = [one.name for one in (machine.bridge, machine.tunnel) if one]
     tables = [MANAGEMENT_TABLE]
     if machine.translation:
@@ -168,7 +168,7 @@ def read_record() -> Record | None:
     Raises
     ------
     BrokenError
-        If it is none of this version's.
+        If this version did not write it.
 
     """
     try:
@@ -194,10 +194,10 @@ def read_record() -> Record | None:
 
 
 def write_record(record: Record) -> None:
-    """Put a record in the place of the one before, whole or not at all."""
+    """Replace the record atomically."""
     write_file(RECORD, json.dumps(asdict(record), indent=1))
 
 
 def remove_record() -> None:
-    """Remove the record: nothing of the lab is left."""
+    """Remove the record, once nothing of the lab is left."""
     RECORD.unlink(missing_ok=True)
