@@ -1,1 +1,1 @@
-"""What a run found, for people and for machines."""
+"""Reports of runs, for people and for programs."""

@@ -13,12 +13,12 @@ from lab.matrix.verdict import GREEN
 from lab.reports.wording import path_words
 
 _MOST = 5
-"""Silent addresses and errors that are told one by one."""
+"""Number of unanswered ARP addresses that are listed."""
 _HEAD = ("#", "where", "question", "after", "answer", "after", "as")
 
 
 def to_text(lab: str, captured: Captured, directory: Path) -> str:
-    """For a person: every hop, where the packet was last seen, and where the files are."""
+    """As text: every hop, where the packet was last seen, and where the files are."""
     return "".join(f"{line}\n" for line in _lines(lab, captured, directory))
 
 
@@ -64,7 +64,7 @@ def _cells(captured: Captured) -> Iterator[tuple[str, ...]]:
 
 
 def _passed(passing: str, sight: Sight) -> str:
-    """``2 out``: two packets left by the device; ``-`` where none was seen."""
+    """``2 out``: two packets left by the device; ``-`` if none was seen."""
     if not sight.packets:
         return "-"
     return f"{sight.packets} {passing}{' (not its MAC)' if sight.strangers_mac else ''}"

@@ -1,7 +1,7 @@
-"""Two runs, cell by cell: what fails now and did not before, in as few sentences as can be. Pure.
+"""Compare two runs, cell by cell, and group the changes into few sentences. Pure.
 
-Cells are the same when they have the same id. Names asked of the DNS are the exception: the
-namespace and the domain in them are the provider's, so they count as the same by their form.
+Cells are the same if they have the same id. DNS names are an exception: their namespace and domain
+depend on the provider, so they are matched by their form.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lab.reports.patterns import Group, Hosts, explain
 from lab.reports.wording import closing_line, in_full, sampled
 
 SHOWN = 10
-"""Cells of one kind of change, in no pattern, that the text lists; the rest are counted."""
+"""Cells of one kind of change, outside any pattern, that the text lists; the rest are counted."""
 
 Kind = Literal["failing", "passing", "changed", "gone", "new"]
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """One cell whose verdict is another than before; None where the run has no such cell."""
+    """One cell whose verdict has changed; None for a run that does not have the cell."""
 
     cell: str
     before: Verdict | None
@@ -46,41 +46,41 @@ class VerdictChange:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Changes of one kind that one sentence tells of."""
+    """Changes of one kind that one sentence describes."""
 
     sentence: str
-    """The cause with its number of cells; without one what the cells have in common:
-    ``everything to and from win1 (44 of 44 cells)``, of the cells that it could be."""
+    """The cause with its number of cells; without a cause, what the cells have in common:
+    ``everything to and from win1 (44 of 44 cells)``, out of all such cells."""
     where: tuple[str, ...]
-    """What the cells of a cause have in common; empty where the sentence says it."""
+    """What the cells of a cause have in common; empty if the sentence says it."""
     cells: tuple[str, ...]
     example: VerdictChange
     detail: str
     """Why the example has its verdict; empty for a plain pass."""
     cause: str
-    """What all of the cells met first on their paths; empty where nothing was found there."""
+    """The first fault on the paths of all the cells; empty if none was found."""
     repeat: str
     """The command that repeats the example."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunDifference:
-    """What became of every cell, each in the order of the run that has it."""
+    """The change of every cell, in the order of the run that has it."""
 
     failing: tuple[VerdictChange, ...] = ()
-    """As expected before, and not now."""
+    """As expected before, but not now."""
     passing: tuple[VerdictChange, ...] = ()
-    """Not as expected before, and as expected now."""
+    """Not as expected before, but as expected now."""
     changed: tuple[VerdictChange, ...] = ()
     """Another verdict of the same colour: ``fail`` to ``flaky``, ``pass`` to ``known-limit``."""
     gone: tuple[VerdictChange, ...] = ()
     new: tuple[VerdictChange, ...] = ()
     unasked: tuple[VerdictChange, ...] = ()
-    """Asked in one of the runs only: the other has such a cell, and left it out of its sample."""
+    """Probed in one run only: the other run has the cell, but not in its sample."""
     patterns: Mapping[Kind, tuple[Pattern, ...]] = field(default_factory=dict)
-    """Of the changes of each kind, what they have in common; some stand in none."""
+    """Patterns in the changes of each kind; some changes are in none."""
     unchanged: int = 0
-    """Cells of both runs that have the verdict that they had."""
+    """Number of cells with the same verdict in both runs."""
 
     def of(self, kind: Kind) -> tuple[VerdictChange, ...]:
         """The changes of one kind."""
@@ -102,7 +102,7 @@ TITLES: Mapping[Kind, str] = {
     "gone": "gone",
     "new": "new",
 }
-"""Each kind of change in words."""
+"""Titles of the kinds of change."""
 _OTHERS: Mapping[Kind, str] = {
     "failing": "still pass",
     "passing": "passed before",
@@ -110,9 +110,9 @@ _OTHERS: Mapping[Kind, str] = {
     "gone": "are in both",
     "new": "are in both",
 }
-"""What the rest of a pattern's cells do."""
+"""Predicate for the other cells of a pattern."""
 _PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now pass"}
-"""The move that goes without saying."""
+"""The usual move, which is not mentioned."""
 
 
 def difference(before: RunResult, after: RunResult) -> RunDifference:
@@ -152,7 +152,7 @@ _Judged = CellResult | WorkloadResult
 
 
 class _Sample:
-    """Which cells a run has not because they were not asked, and not for want of their ends."""
+    """Which missing cells of a run were left out of its sample, although their endpoints exist."""
 
     def __init__(self, run: RunResult, other: RunResult) -> None:
         self._whole = run.coverage is None or run.coverage.cells.whole
@@ -165,20 +165,20 @@ class _Sample:
         )
 
     def left_out(self, result: _Judged) -> bool:
-        """Check whether a cell that this run lacks is in its matrix, as far as is known."""
+        """Whether a cell missing from this run is in its matrix, as far as is known."""
         if self._whole or isinstance(result, WorkloadResult):
             return False
         return self._alike or self._known.issuperset(_ends(result.cell))
 
 
 def _ends(cell: Cell) -> tuple[str, ...]:
-    """Who asks, and the node and the Service that are asked."""
+    """The source, and the node and the Service of the target."""
     target = cell.target.name.partition(".")[0] if cell.name_form else cell.target.name
     return (cell.source.name, *target.split(":"))
 
 
 def _cells(run: RunResult) -> dict[str, _Judged]:
-    """All that a run has judged: cells, and the checks of a cluster beside them."""
+    """Everything that a run has judged: cells, and workload checks of a cluster."""
     found: dict[str, _Judged] = {_key(result.cell): result for result in run.results}
     return found | {f"workloads/{check.id}": check for check in run.workloads}
 
@@ -205,10 +205,10 @@ def _kind(change: VerdictChange) -> Kind:
 def _population(
     kind: Kind, before: RunResult, after: RunResult, old: Mapping[str, _Judged]
 ) -> list[CellResult]:
-    """The cells of which a pattern must have nearly all.
+    """The cells in which patterns are searched.
 
-    Of those that fail now it is those that were as expected; of those that pass now, those that
-    are. Known limits that held both times count for neither.
+    For newly failing cells: those that were as expected. For newly passing cells: those that are as
+    expected now. Known limits that held both times are in neither.
     """
     if kind == "gone":
         return list(before.results)
@@ -276,7 +276,7 @@ def _numbers(kind: Kind, group: Group, changes: Sequence[VerdictChange]) -> str:
 
 
 def to_json(found: RunDifference) -> dict[str, Any]:
-    """As values that :mod:`json` can write."""
+    """The difference as values that :mod:`json` can write."""
     kinds: dict[str, Any] = {kind: [asdict(change) for change in found.of(kind)] for kind in TITLES}
     patterns = {
         kind: [
@@ -295,7 +295,7 @@ def to_json(found: RunDifference) -> dict[str, Any]:
 
 
 def text_lines(found: RunDifference) -> list[str]:
-    """The difference as text: for each kind of change its patterns, then what stands alone."""
+    """The difference as text: for each kind of change its patterns, then the other cells."""
     lines: list[str] = []
     for kind, changes in found.kinds():
         lines.append(f"{quantity(len(changes), 'cell')} {TITLES[kind]}")
@@ -326,7 +326,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two runs, and what differs."""
+    """Two runs and their difference."""
 
     before: RunResult
     after: RunResult
@@ -334,19 +334,19 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """1 where cells that were as expected are not any more, else 0."""
+        """1 if cells that were as expected no longer are, else 0."""
         return 1 if self.found.failing else 0
 
     @property
     def common(self) -> int:
-        """Cells that both runs have."""
+        """Number of cells that both runs have."""
         found = self.found
         same_cells = (found.failing, found.passing, found.changed)
         return found.unchanged + sum(len(changes) for changes in same_cells)
 
 
 def compare(before: RunResult, after: RunResult) -> Comparison:
-    """Hold one run against a later one.
+    """Compare a run with a later one.
 
     Raises
     ------
@@ -368,7 +368,7 @@ def compare(before: RunResult, after: RunResult) -> Comparison:
 
 
 def notes(made: Comparison) -> Iterator[str]:
-    """In what the two runs are not alike, beside their cells; or that they are one."""
+    """Notes on how the runs differ apart from their cells, or that they are the same run."""
     if made.before == made.after:
         yield f"both are run {made.before.run}: '{made.after.lab}~1' is the one before it"
     elif made.before.started > made.after.started:
@@ -419,7 +419,7 @@ def _lines(made: Comparison) -> list[str]:
 
 
 def _unasked(made: Comparison) -> Iterator[str]:
-    """How many cells cannot be compared, because one of the runs left them out."""
+    """How many cells cannot be compared, because one of the runs did not sample them."""
     asked_now = sum(1 for change in made.found.unasked if change.before is None)
     for count, run in (
         (len(made.found.unasked) - asked_now, "first"),

@@ -16,7 +16,7 @@ from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
 
 _COMMAND_SHOWN = 2000
-"""Characters of a command on the terminal; JSON has it whole."""
+"""Characters of a command on the terminal; JSON has the whole command."""
 _LOGGED_SHOWN = 5
 _REFUSED: Mapping[str, str] = {
     "timeout": "times out",
@@ -28,7 +28,7 @@ _REFUSED: Mapping[str, str] = {
 
 
 def to_text(lab: str, explanation: Explanation) -> str:
-    """For a person: what happens, what is wrong first, how to see it and how to fix it."""
+    """As text: what happens, the first thing that is wrong, how to see it and how to fix it."""
     return "".join(f"{line}\n" for line in _lines(lab, explanation))
 
 
@@ -75,13 +75,13 @@ def _answer(explanation: Explanation) -> str:
 
 
 def _times(explanation: Explanation) -> int:
-    """How often it was as the verdict says."""
+    """How often the outcome matched the verdict."""
     green = explanation.verdict in GREEN
     return explanation.times - explanation.failed if green else explanation.failed
 
 
 def _rule(expectation: Expectation) -> Iterator[str]:
-    """Why it is not to work, where it is not."""
+    """The rule by which the cell is expected to fail, if it is."""
     if expectation.works:
         return
     kind = "Kubernetes promises it" if expectation.promised else "a known limit"
@@ -181,7 +181,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
 
 
 def finding_json(lab: str, finding: Finding) -> dict[str, Any]:
-    """One finding; ``show`` and ``mend`` are what to type."""
+    """One finding; ``show`` and ``mend`` are commands."""
     return {
         "kind": finding.kind,
         "fault": finding.fault,
@@ -197,9 +197,9 @@ def finding_json(lab: str, finding: Finding) -> dict[str, Any]:
 
 
 MOST_WHERE = 5
-"""Sentences of one cause; of the cells that none of them tells of there is the number."""
+"""Sentences listed for one cause; the cells that they do not cover are counted."""
 MOST_PLACED = 20
-"""Causes, those with most cells first, that say what their cells have in common."""
+"""Causes, those with most cells first, for which common properties are computed."""
 
 Explain = Callable[[Sequence[CellResult], Sequence[int]], Findings]
 """Groups the marked cells of a population, given by their indexes."""
@@ -207,21 +207,21 @@ Explain = Callable[[Sequence[CellResult], Sequence[int]], Findings]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Red cells that met the same thing first on their paths, or nothing that is wrong."""
+    """Red cells with the same first fault on their paths, or with no fault found."""
 
     line: str
     """``on worker2, tunnel flannel.4096: VNI 4097; it should be: VNI 4096 (wrong-vni)``; empty
-    where no cause was found."""
+    if no cause was found."""
     cells: tuple[CellResult, ...]
     """In the run's order."""
     groups: tuple[Group, ...]
-    """What the cells have in common, the widest first."""
+    """Groups with something in common, the largest first."""
     singles: tuple[CellResult, ...]
-    """Those of the cells that are in no group."""
+    """The cells that are in no group."""
 
     @property
     def sentence(self) -> str:
-        """The line, and how many cells are broken by it."""
+        """The line and its number of cells."""
         return f"{self.line}: {quantity(len(self.cells), 'cell')}"
 
     @property
@@ -231,7 +231,7 @@ class Cause:
 
     @property
     def where(self) -> tuple[str, ...]:
-        """What the cells have in common, sentence by sentence; empty of a single cell."""
+        """What the cells have in common, as sentences; empty for a single cell."""
         shown = self.groups[:MOST_WHERE]
         told = [group.sentence for group in shown]
         placed = {result.cell.id for group in shown for result in group.cells}
@@ -241,13 +241,13 @@ class Cause:
 
 
 def red_causes(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> tuple[Cause, ...]:
-    """The red cells of a run by their causes; ``hosts`` is what machines run on."""
+    """The red cells of a run by cause; ``hosts`` maps machines to hypervisors."""
     red = [index for index, result in enumerate(results) if result.verdict in RED]
     return by_cause(results, red, lambda population, _: red_groups(population, hosts))
 
 
 def in_common(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> str:
-    """What all red cells of a run have in common, whatever broke each; empty where nothing is."""
+    """What all red cells of a run have in common, whatever their causes; empty if nothing."""
     found = red_groups(results, hosts)
     return "" if found.singles or len(found.groups) != 1 else found.groups[0].sentence
 
@@ -255,10 +255,10 @@ def in_common(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> str:
 def by_cause(
     population: Sequence[CellResult], marked: Sequence[int], explain: Explain
 ) -> tuple[Cause, ...]:
-    """The marked cells of a population by their causes, most cells first, no cause found last.
+    """The marked cells of a population by cause, most cells first, cells without a cause last.
 
-    Marked cells of another cause say nothing about a cause: neither for nor against what its
-    cells have in common.
+    When the common properties of one cause's cells are determined, marked cells of other causes
+    are left out.
     """
     lines = {index: _line(population[index]) for index in marked}
     counts = Counter(lines.values())

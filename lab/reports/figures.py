@@ -1,4 +1,4 @@
-"""The numbers of a run: verdicts by family, latencies, the slowest cells. Pure."""
+"""The figures of a run: verdicts by family, latencies, the slowest cells. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.scenario.terms import Family
 
 @dataclass(frozen=True, slots=True)
 class FamilyRow:
-    """One family's cells: how many in all, and by verdict in the order of the table's columns."""
+    """The cells of one family: their number, and the counts in the order of the table's columns."""
 
     family: Family
     cells: int
@@ -23,7 +23,7 @@ class FamilyRow:
 
 @dataclass(frozen=True, slots=True)
 class FamilyTable:
-    """Families that occur by verdicts that occur (``pass`` always has its column)."""
+    """Rows for families and columns for verdicts that occur; ``pass`` is always a column."""
 
     verdicts: tuple[Verdict, ...]
     rows: tuple[FamilyRow, ...]
@@ -38,12 +38,12 @@ class Latencies:
 
     @property
     def median(self) -> float:
-        """Half of the answered cells took no longer; there must be one."""
+        """The median; at least one cell must be answered."""
         return percentile(self.values, 0.5)
 
     @property
     def p99(self) -> float:
-        """99 of 100 answered cells took no longer; there must be one."""
+        """The 99th percentile; at least one cell must be answered."""
         return percentile(self.values, 0.99)
 
 
@@ -71,14 +71,14 @@ def latencies(run: RunResult, slowest: int = 3) -> Latencies:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of the cells that concern a machine or pod are red, known limits aside."""
+    """How many of the cells that involve a machine or pod are red, without known limits."""
 
     red: int
     cells: int
 
     @property
     def level(self) -> int:
-        """0 none red, 1 up to a tenth, 2 up to a half, 3 up to nine tenths, 4 beyond."""
+        """0: none red, 1: up to 10 %, 2: up to 50 %, 3: up to 90 %, 4: more."""
         if not self.red:
             return 0
         share = self.red / self.cells
@@ -93,7 +93,7 @@ class Share:
 
 
 def shares(run: RunResult) -> dict[str, Share]:
-    """The share of red cells of every machine and pod that a cell concerns, by name."""
+    """The share of red cells of every machine and pod, by name."""
     red: Counter[str] = Counter()
     cells: Counter[str] = Counter()
     for result in run.results:

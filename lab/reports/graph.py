@@ -13,13 +13,13 @@ from lab.reports.topology import arrange
 
 FORMATS = ("mermaid", "dot", "d2", "svg")
 _PODS = 8
-"""With more pods on a node, their number is written."""
+"""Pods listed on a node; if there are more, only their number is shown."""
 _KINDS = {"node": "", "services": "HAProxy, DNS"}
 
 
 @dataclass(frozen=True, slots=True)
 class GraphBox:
-    """A segment or a machine: its words, a line each."""
+    """A segment or a machine, with its lines of text."""
 
     id: str
     lines: tuple[str, ...]
@@ -28,7 +28,7 @@ class GraphBox:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Boxes, and which machine is on which segment with which address."""
+    """Boxes, and edges as (machine, segment, address)."""
 
     title: str
     boxes: tuple[GraphBox, ...]
@@ -72,7 +72,7 @@ def _lines(machine: DrawnMachine) -> Iterator[str]:
 
 
 def _rows(picture: Picture, ids: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """What is outside, the way in, the nodes' segment, nodes, and what they stand on."""
+    """The rows: outside, its segments, routers, the nodes' segment, nodes, hypervisors."""
     rows = arrange(picture)
     inner = {at.segment for _, nodes in rows.hosts for one in nodes for at in one.attachments}
     beneath = {at.segment for host in picture.hypervisors for at in host.attachments} - inner
@@ -90,7 +90,7 @@ def _rows(picture: Picture, ids: Mapping[str, str]) -> Iterator[tuple[str, ...]]
 
 
 def draw(graph: Graph, format: str) -> str:  # noqa: A002  the option's word
-    """The drawing in one of :data:`FORMATS`, with a line end."""
+    """The drawing in one of :data:`FORMATS`, ending with a newline."""
     drawer = {"mermaid": _mermaid, "dot": _dot, "d2": _d2, "svg": _svg}[format]
     return "\n".join(drawer(graph)) + "\n"
 
@@ -128,13 +128,13 @@ def _d2(graph: Graph) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, for DOT, D2 and YAML alike."""
+    """The text in double quotes, valid in DOT, D2 and YAML."""
     safe = clean(text).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + safe.replace("\n", "\\n") + '"'
 
 
 _WIDTH, _LINE, _PAD, _GAP, _BETWEEN = 190, 16, 10, 20, 44
-"""Pixels: a box's width, a line of text, a box's rim, and what is between boxes and rows."""
+"""Pixels: width of a box, height of a line, padding, and gaps between boxes and between rows."""
 _STYLE = (
     "text{font:12px sans-serif;fill:#1b1f24}.head{font-weight:bold}"
     "rect{fill:#fff;stroke:#57606a}.segment rect{fill:#eef1f4}"

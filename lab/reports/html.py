@@ -1,11 +1,11 @@
-"""A run as one self-contained HTML file: nothing is fetched, and it opens from a directory.
+"""A run as one self-contained HTML file, which loads nothing and opens from a directory.
 
-Every text of the run is escaped by the template. The page's own script is allowed by its hash in
-the Content-Security-Policy, so that no other can run whatever a lab's names say.
+The template escapes every text of the run. The Content-Security-Policy allows only the page's own
+script, by its hash, so that no name in a lab can run another script.
 
-Texts stand once in ``strings``; a cell is a row of numbers, in the order of ``columns``. The
-text can stand between ``<script type="application/json">`` and ``</script>``: every ``<``, ``>``
-and ``&`` is escaped.
+In the JSON of the cells, ``strings`` has each text once; a cell is a row of numbers in the order of
+``columns``. The JSON is safe inside ``<script type="application/json">``: every ``<``, ``>`` and
+``&`` is escaped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 BINS_PER_DECADE = 12
 SHORTEST = 0.001
-"""Milliseconds; what is below is drawn here."""
+"""Milliseconds; shorter latencies are drawn at this value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Histogram:
     """Latencies on a logarithmic scale."""
 
     bars: tuple[tuple[float, str], ...]
-    """Height in per cent of the highest, and what the bin holds."""
+    """Height in per cent of the highest bar, and a description of the bin."""
     decades: tuple[str, ...]
     marks: tuple[tuple[str, float], ...]
-    """Words, and their place in per cent of the width."""
+    """Text, and its position in per cent of the width."""
 
 
 def histogram(latencies: Latencies) -> Histogram | None:
-    """Sort the latencies into bins; None when there are none."""
+    """The histogram of the latencies; None if there are none."""
     if not latencies.values:
         return None
     first, counts = bins(latencies.values)
@@ -88,9 +88,9 @@ def histogram(latencies: Latencies) -> Histogram | None:
 
 
 def bins(values: Sequence[float]) -> tuple[int, tuple[int, ...]]:
-    """The number of the first bin, and the counts from there on.
+    """The number of the first bin, and the counts from that bin on.
 
-    Bin ``n`` holds from 10^(n/12) to 10^((n+1)/12) milliseconds. At least one decade is covered.
+    Bin ``n`` covers 10^(n/12) to 10^((n+1)/12) milliseconds. At least one decade is covered.
     """
     numbers = [floor(_bin_of(value)) for value in values]
     first = floor(min(numbers) / BINS_PER_DECADE) * BINS_PER_DECADE
@@ -131,13 +131,13 @@ COLUMNS = (
     "retried",
     "latency",
 )
-"""The first four are places in the lists of names; up to ``repeat`` places in ``strings``."""
+"""The first four are indexes into lists of names; the others up to ``repeat`` into ``strings``."""
 PROTOCOLS = ("tcp", "udp")
 SIZES = ("small", "large")
 
 
 def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
-    """The run's cells, and for each group the places of its cells among them."""
+    """The run's cells, and for each group the indexes of its cells, as JSON."""
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
     document = {
@@ -155,7 +155,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """JSON that can neither end the element it stands in nor begin another."""
+    """JSON that can neither end the HTML element around it nor start another."""
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -195,37 +195,37 @@ def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
 
 
 def _label(cell: Cell) -> str:
-    """The target's name as the head of a column, without the node that is its heading."""
+    """The target's name as a column label, without the node that is the heading."""
     return cell.target.name.removeprefix(f"{cell.entry}:") if cell.entry else cell.target.name
 
 
 def _heading(cell: Cell) -> str:
-    """What columns are gathered under: the node asked, or the node that answers."""
+    """The heading of a group of columns: the node probed, or the node that answers."""
     return cell.entry or machine_of(cell.target) or "several nodes"
 
 
 SINGLES = 10
 """Red cells without a group that are shown in full."""
 STATIC_ROWS = 100
-"""Rows of the table of everything but plain passes that are there without JavaScript."""
+"""Rows in the table of all cells except passes that are visible without JavaScript."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """One thing that is red, as the template shows it."""
+    """One group of red cells, as the template shows it."""
 
     title: str
     cells: tuple[CellResult, ...]
-    """Shown in the matrix by a link where there are several."""
+    """If there are several, a link shows them in the matrix."""
     where: tuple[str, ...]
-    """What the cells have in common, where the title does not say it."""
+    """What the cells have in common, if the title does not say it."""
     example: CellResult
     expected: str
     actual: str
 
 
 def to_html(run: RunResult, picture: Picture) -> str:
-    """The report: some 50 KB and 220 bytes a cell. No file but the templates is read."""
+    """The report: about 50 KB plus 220 bytes per cell. Only the templates are read from files."""
     findings = list(_findings(red_causes(run.results, dict(run.hosts))))
     others = [result for result in run.results if result.verdict != "pass"]
     return render(
@@ -288,7 +288,7 @@ def part(name: str) -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """A page from its template; every text in it is escaped."""
+    """Render a page from its template, escaping every text."""
     return _template(template).render(values)
 
 

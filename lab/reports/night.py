@@ -1,4 +1,4 @@
-"""One night: what became of every scenario, and what that means for who asked. Pure data."""
+"""One night: the outcome of every scenario, and the exit code. Pure data."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ FORMAT = 1
 """Version of the JSON summary; a change that an older reader would misread raises it."""
 
 Fate = Literal["green", "red", "refused", "broken", "stopped"]
-"""``red``: cells are not as expected. ``refused``: by preflight, or for what stands in its file.
-``broken``: the lab came to grief, ran out of time, had no cells, or would not go. ``stopped``:
-the night was ended before it was through."""
+"""``red``: cells are not as expected. ``refused``: by preflight, or because its file is invalid.
+``broken``: the lab failed, ran out of time, had no cells, or could not be taken down. ``stopped``:
+the night was stopped before it finished."""
 Stage = Literal["sweep", "up", "test", "gather", "down"]
-"""``sweep``: a lab of an earlier night is taken down before."""
+"""``sweep``: take down a leftover lab of an earlier night."""
 
 BROKEN, CELLS, WELL = 3, 1, 0
 TESTED = frozenset({WELL, CELLS})
-"""What a test ends with that has asked all its cells."""
+"""Exit codes of a test that has probed all its cells."""
 _REFUSALS = frozenset({2, 4})
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One stage, done or given up. ``code`` is None where it was ended for want of time."""
+    """One stage that has run. ``code`` is None if it ran out of time or was stopped."""
 
     stage: Stage
     code: int | None
     seconds: float
     log: str
-    """Its output, a path relative to the night's directory."""
+    """Path of its output, relative to the night's directory."""
     words: str = ""
-    """Why it failed, in one line; else the last that it said."""
+    """Why it failed, in one line; else the last line of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioNight:
-    """What became of one scenario. Paths are relative to the night's directory."""
+    """The outcome of one scenario. Paths are relative to the night's directory."""
 
     scenario: str
     lab: str
     provider: str
     fate: Fate
     detail: str
-    """Why, in one sentence; empty for a green one."""
+    """The reason, in one sentence; empty if green."""
     seconds: float
     stages: tuple[Done, ...]
     run: RunResult | None = None
@@ -69,57 +69,57 @@ class ScenarioNight:
 
     @property
     def unfit(self) -> bool:
-        """Check whether it was refused without a try: the provider can never have such a lab."""
+        """Whether it was refused untried, because the provider can never run this lab."""
         return self.fate == "refused" and not self.stages
 
     @property
     def tested(self) -> bool:
-        """Check whether its matrix was asked to the end."""
+        """Whether its whole matrix was probed."""
         return any(done.stage == "test" and done.code in TESTED for done in self.stages)
 
     @property
     def suite(self) -> str:
-        """Its name in JUnit: the provider is in it."""
+        """Its name in JUnit, which includes the provider."""
         return f"hybridlab.{self.provider}.{self.scenario}"
 
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """All of one night."""
+    """One night."""
 
     name: str
-    """Of its directory."""
+    """Name of its directory."""
     provider: str
     started: str
     """ISO 8601, UTC."""
     seconds: float
     scenarios: tuple[ScenarioNight, ...]
     before: Mapping[str, str] = field(default_factory=dict)
-    """Of each scenario that is compared, the name of the night that it is compared with."""
+    """For each scenario that is compared, the name of the night that it is compared with."""
     differences: Mapping[str, RunDifference] = field(default_factory=dict)
-    """Of the same scenarios."""
+    """For the same scenarios, the difference."""
 
     @property
     def usual_before(self) -> str | None:
-        """The night that most scenarios are compared with; None where none is compared."""
+        """The night that most scenarios are compared with; None if none is compared."""
         names = list(self.before.values())
         return max(dict.fromkeys(names), key=names.count, default=None)
 
     @property
     def alone(self) -> tuple[str, ...]:
-        """The scenarios that were tested, and of which no earlier night has a complete run."""
+        """The tested scenarios for which no earlier night has a complete run."""
         tested = (one.scenario for one in self.scenarios if one.run and one.tested)
         return tuple(name for name in tested if name not in self.before)
 
     @property
     def green(self) -> bool:
-        """Check whether every scenario is, of those that the provider can have."""
+        """Whether every scenario that the provider can run is green."""
         fit = [one for one in self.scenarios if not one.unfit]
         return bool(fit) and all(one.fate == "green" for one in fit)
 
     @property
     def exit_code(self) -> int:
-        """3 where a lab broke, was refused or not reached; 1 where cells failed; else 0."""
+        """3 if a lab broke, was refused or did not run; 1 if cells failed; else 0."""
         fates = {one.fate for one in self.scenarios if not one.unfit}
         if not fates or fates - {"green", "red"}:
             return BROKEN
@@ -134,13 +134,13 @@ def judge(
     Parameters
     ----------
     stages
-        Those that were begun, in order.
+        The stages that were started, in order.
     run
-        What the matrix found; None where it has left no result.
+        The result of the matrix; None if there is none.
     stopped
-        Whether the night was ended meanwhile.
+        Whether the night was stopped meanwhile.
     left
-        Whether something of the lab is still there.
+        Whether something of the lab is left.
 
     """
     ended = {one.stage: one for one in stages}
@@ -174,7 +174,7 @@ def _said(done: Done | None) -> str:
 
 
 def summary_json(night: Night) -> dict[str, Any]:
-    """The night without its cells, which stand in each scenario's own result."""
+    """The night without cells, which are in each scenario's result."""
     return {
         "format": FORMAT,
         "name": night.name,
@@ -196,7 +196,7 @@ def summary_json(night: Night) -> dict[str, Any]:
 
 
 def difference_json(night: Night) -> dict[str, Any]:
-    """Cell by cell, each scenario against the night that it is compared with."""
+    """The difference of each scenario, cell by cell, from the night it is compared with."""
     return {
         "format": FORMAT,
         "before": night.usual_before,
@@ -263,7 +263,7 @@ def plain_lines(night: Night) -> list[str]:
 
 
 def comparison_lines(night: Night) -> list[str]:
-    """What differs from earlier nights, as text."""
+    """The differences from earlier nights as text."""
     lines: list[str] = []
     for before in dict.fromkeys(night.before.values()):
         changes = [
@@ -290,11 +290,11 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
     Parameters
     ----------
     scenarios
-        One testsuite each, named ``hybridlab.PROVIDER.SCENARIO``. One that is neither green nor
-        red has a testcase ``lab`` more, which is an error and says what happened; skipped where
-        the provider can never have such a lab.
+        Each becomes a testsuite named ``hybridlab.PROVIDER.SCENARIO``. One that is neither green
+        nor red has an additional testcase ``lab`` with an error that says what happened; it is
+        skipped instead if the provider can never run the lab.
     documents
-        JUnit XML of each scenario's run, by the scenario's name, where there is one.
+        Scenario name to the JUnit XML of its run, if there is one.
 
     """
     root = ET.Element("testsuites", {"name": "hybridlab"})
@@ -316,7 +316,7 @@ def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
     suite = ET.Element("testsuite", dict.fromkeys(_COUNTS, "0")) if found is None else found
     suite.set("name", one.suite)
     suite.set("time", f"{one.seconds:.3f}")
-    suite.attrib.pop("hostname", None)  # who publishes a report need not publish that
+    suite.attrib.pop("hostname", None)  # reports may be published
     return suite
 
 
@@ -353,7 +353,7 @@ class _Changes:
 
 
 def night_to_html(night: Night) -> str:
-    """The index of a night. No file but the templates is read; every text is escaped."""
+    """The index page of a night. Only the templates are read from files; every text is escaped."""
     cards = [_card(night, one) for one in night.scenarios]
     totals: Counter[Verdict] = Counter()
     for card in cards:

@@ -1,13 +1,12 @@
-"""Groups red cells into the fewest sentences that explain them. Pure.
+"""Group red cells into few sentences that describe them. Pure.
 
-A candidate is the set of cells with one facet, or two (a place and a property, or two
-properties). It counts when at least nine in ten of its cells are red. Candidates are taken
-greedily, each time the one that explains most red cells not yet explained for the fewest
-green ones it would blame. Sets of cells are whole numbers used as bit masks, so that 10,000 cells
-and 100,000 candidates take milliseconds.
+A candidate is the set of cells with one facet, or two (a place and a property, or two properties),
+if at least nine in ten of its cells are red. Candidates are chosen greedily: each time the one that
+explains the most unexplained red cells for the fewest green cells that it blames. Sets of cells are
+integers used as bit masks, so that 10,000 cells and 100,000 candidates take milliseconds.
 
-Cells that are expected to fail, and do, say nothing about what is broken: they count neither for
-nor against a candidate. Passes that nobody expected are explained apart from failures.
+Known limits that held are left out: they count neither for nor against a candidate. Unexpected
+passes are explained apart from failures.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from lab.reports.wording import RED, path_words, verdict_words
 from lab.scenario.terms import Os
 
 ENOUGH = 0.9
-"""The share of a candidate's cells that must be red."""
+"""Smallest share of red cells in a candidate."""
 BLAME = 2
-"""How many red cells explained make up for one green cell blamed."""
+"""Number of explained red cells that outweigh one blamed green cell."""
 FEWEST = 2
-"""A group has at least this many cells that no other group explains."""
+"""Smallest number of cells of a group that no other group explains."""
 
 
 Hosts = Mapping[str, str]
@@ -41,17 +40,17 @@ NOWHERE: Hosts = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Red cells that one sentence explains."""
+    """Red cells that one sentence describes."""
 
     phrase: str
     note: str
-    """``small ones pass``; empty where there is nothing to add."""
+    """``small ones pass``; may be empty."""
     total: int
-    """Cells that the phrase speaks of, known limits aside."""
+    """Number of cells that match the phrase, without known limits."""
     cells: tuple[CellResult, ...]
-    """Those of them that are red, in the run's order."""
+    """The red cells that match, in the run's order."""
     example: CellResult
-    """One that no earlier group explains."""
+    """One of them that is in no earlier group."""
 
     @property
     def sentence(self) -> str:
@@ -65,7 +64,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is red: groups, the widest first, and the cells that belong to none."""
+    """Groups of red cells, the largest first, and the red cells in no group."""
 
     groups: tuple[Group, ...]
     singles: tuple[CellResult, ...]
@@ -73,7 +72,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class LimitGroup:
-    """Known limits that held, by rule."""
+    """Known limits of one rule that held."""
 
     rule: str
     reason: str
@@ -100,7 +99,7 @@ class _Candidate:
 
 
 def red_groups(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> Findings:
-    """Explain every red cell of a run, by a group or alone; ``hosts`` is what machines run on."""
+    """Group the red cells of a run; ``hosts`` maps machines to hypervisors."""
     failures: list[CellResult] = []
     by_rule: dict[str, list[CellResult]] = {}
     for result in results:
@@ -132,7 +131,7 @@ def limit_groups(results: Sequence[CellResult]) -> tuple[LimitGroup, ...]:
 
 
 def single_sentence(result: CellResult) -> str:
-    """One red cell that belongs to no group."""
+    """A sentence for one red cell that is in no group."""
     words = path_words(result.cell)
     if result.verdict == "fail":
         return f"{result.cell.family}: {words}"
@@ -154,20 +153,20 @@ def explain(
     of: tuple[Facet, ...] = (),
     hosts: Hosts = NOWHERE,
 ) -> Findings:
-    """Groups of the marked cells of a population.
+    """Group the marked cells of a population.
 
     Parameters
     ----------
     population
-        All cells that the phrases speak of.
+        All cells that the phrases refer to.
     marked
-        Indexes of those that are to be explained: red ones, or ones that changed.
+        Indexes of the cells to group: red cells, or changed ones.
     others
-        What cells of the other size or protocol do where none of them is marked: ``pass``.
+        Predicate for cells of the other size or protocol if none of them is marked: ``pass``.
     of
-        Facets that the whole population has in common.
+        Facets that all cells of the population have.
     hosts
-        What machines run on.
+        Machine to hypervisor.
 
     """
     red = _mask(iter(marked))
@@ -203,7 +202,7 @@ def _masks(population: Sequence[CellResult], hosts: Hosts) -> dict[Facet, int]:
 
 
 def _candidates(masks: dict[Facet, int], red: int) -> list[_Candidate]:
-    """Every one-facet and two-facet set that is red enough."""
+    """Every set of one facet or two with enough red cells."""
     touched = {facet: mask for facet, mask in masks.items() if (mask & red).bit_count() >= FEWEST}
     hows = [facet for facet in touched if facet.kind in HOW]
     wheres = [facet for facet in touched if facet.kind not in HOW]
@@ -222,7 +221,7 @@ def _red_enough(cells: int, red: int) -> bool:
 
 
 def _cover(candidates: list[_Candidate], red: int) -> list[_Candidate]:
-    """The candidates chosen, in the order in which they were, without those made needless."""
+    """The chosen candidates in order, without those that later ones make redundant."""
     chosen: list[_Candidate] = []
     left, most = red, 1
     while most > 0:
@@ -247,7 +246,7 @@ def _worth(candidate: _Candidate, red: int, left: int) -> int:
 
 
 def _needless(candidate: _Candidate, chosen: list[_Candidate], red: int) -> bool:
-    """Check whether the others chosen explain all of its red cells between them."""
+    """Whether the other chosen candidates together cover all its red cells."""
     others = 0
     for each in chosen:
         if each is not candidate:
@@ -256,7 +255,7 @@ def _needless(candidate: _Candidate, chosen: list[_Candidate], red: int) -> bool
 
 
 def _note(candidate: _Candidate, red: int, masks: dict[Facet, int], verb: str) -> str:
-    """``small ones pass`` where the same cells of the other size, or protocol, are all green."""
+    """``small ones pass`` if the same cells of the other size, or protocol, are all green."""
     for facet in candidate.facets:
         if facet.kind not in {"size", "protocol"}:
             continue
@@ -286,7 +285,7 @@ def _indexes(mask: int) -> Iterator[int]:
 OUTSIDE = "the other machines"
 
 HOW = ("protocol", "size", "family", "relation", "rule")
-"""Kinds of property, the simplest to say first."""
+"""Kinds of property, simplest wording first."""
 
 _TAILS = {
     "anywhere": "",
@@ -314,7 +313,7 @@ _TAILS = {
     "pod-to": " to pod {0}",
 }
 WHERE = tuple(_TAILS)
-"""Kinds of place, the simplest to say first."""
+"""Kinds of place, simplest wording first."""
 _OS_NAMES = {"linux": "Linux", "windows": "Windows"}
 _RELATIONS = {
     "self": "answered by the source itself",
@@ -331,7 +330,7 @@ class Facet(NamedTuple):
     values: tuple[str, ...]
 
     def order(self) -> int:
-        """Lower is simpler to say."""
+        """Rank; lower means simpler wording."""
         return (WHERE + HOW).index(self.kind)
 
 
@@ -341,10 +340,10 @@ ANYWHERE = Facet("anywhere", ())
 def places(
     cell: Cell, systems: Mapping[str, Os], pods: Mapping[str, str], hosts: Mapping[str, str]
 ) -> Iterator[Facet]:
-    """Every place that the cell concerns.
+    """Every place that the cell involves.
 
-    ``systems`` holds each node's operating system, ``pods`` each pod's node, and ``hosts`` what
-    each machine runs on, where the scenario says so.
+    ``systems`` maps nodes to operating systems, ``pods`` maps pods to nodes, and ``hosts`` maps
+    machines to hypervisors, if the scenario has any.
     """
     source, target = machine_of(cell.source), machine_of(cell.target)
     yield ANYWHERE
@@ -389,7 +388,7 @@ def machine_of(endpoint: Endpoint) -> str | None:
 
 
 def concerned(cell: Cell) -> set[str]:
-    """Names of the machines and pods that the cell passes through or ends at."""
+    """Names of the machines and pods that the cell starts at, passes through or ends at."""
     names = {machine_of(cell.source), machine_of(cell.target), cell.entry, *cell.backends}
     if cell.source.kind == "pod":
         names.add(cell.source.name)
@@ -397,7 +396,7 @@ def concerned(cell: Cell) -> set[str]:
 
 
 def phrase(facets: Sequence[Facet]) -> str:
-    """``every large UDP probe to win1``: the cells that have all of the facets."""
+    """A phrase for the cells that have all of the facets: ``every large UDP probe to win1``."""
     found = {facet.kind: facet for facet in facets}
     words = [
         *(found["size"].values if "size" in found else ()),
@@ -419,7 +418,7 @@ def phrase(facets: Sequence[Facet]) -> str:
 
 
 def opposite(facet: Facet) -> str:
-    """What to call the cells that differ in this facet alone: ``small ones``, ``TCP ones``."""
+    """A noun for the cells that differ only in this facet: ``small ones``, ``TCP ones``."""
     names = {"large": "small", "small": "large", "udp": "TCP", "tcp": "UDP"}
     return f"{names[facet.values[0]]} ones"
 
@@ -432,7 +431,7 @@ def _tail(facet: Facet) -> str:
 
 
 def _operating_systems(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]:
-    """Of the nodes at both ends and the one between; the client outside is nobody's node."""
+    """Operating systems of the nodes at both ends and of the entry node; the client has no node."""
     source = cell.source.os if cell.source.node else None
     target = cell.target.os if cell.target.node else None
     entry = systems.get(cell.entry) if cell.entry else None
@@ -447,9 +446,9 @@ def _operating_systems(cell: Cell, systems: Mapping[str, Os]) -> Iterator[Facet]
 
 
 def _pod_network(cell: Cell, pods: Mapping[str, str]) -> Iterator[Facet]:
-    """The last leg of a cell that a pod answers: from the node that sends it there to the pod's.
+    """The last leg to a pod that answers: from the node that forwards the packet to the pod's node.
 
-    That is what a tunnel or a pod route carries; for a NodePort it begins at the node asked.
+    A tunnel or a pod route carries it; for a NodePort it starts at the node that is probed.
     """
     begin = cell.entry or cell.source.node
     answering = {pods[name] for name in cell.backends if name in pods}
@@ -466,7 +465,7 @@ def _pod_network(cell: Cell, pods: Mapping[str, str]) -> Iterator[Facet]:
 
 
 def _hosts(cell: Cell, pods: Mapping[str, str], hosts: Mapping[str, str]) -> Iterator[Facet]:
-    """The hypervisors that the cell's machines run on; outside is nobody's."""
+    """The hypervisors that the cell's machines run on; outside machines have none."""
     ends = {machine_of(cell.source), machine_of(cell.target), cell.entry}
     ends |= {pods.get(name, name) for name in cell.backends}
     ends -= {None}

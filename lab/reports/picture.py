@@ -1,4 +1,4 @@
-"""What the drawn topology shows of an Intent: small enough to keep with every run."""
+"""The part of an Intent that the topology drawing shows, stored with every run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.topology.intent import Intent, MachineIntent, MachineKind, Segment
 
 @dataclass(frozen=True, slots=True)
 class DrawnPod:
-    """One pod, its address without prefix length."""
+    """One pod; the address has no prefix length."""
 
     name: str
     role: Literal["probe", "dns"]
@@ -38,11 +38,11 @@ class DrawnMachine:
     tunnel: str | None
     """``VXLAN 4096 on UDP 4789``, or None for a machine without a tunnel."""
     routes: int
-    """Routes to other networks by way of another machine, the default route aside."""
+    """Number of routes via another machine, without the default route."""
     host: str | None = None
-    """The scenario's own hypervisor that it runs on."""
+    """The scenario's hypervisor that it runs on."""
     gateways: tuple[str, ...] = ()
-    """Virtual addresses that it holds, without prefix length."""
+    """Virtual addresses that it may hold, without prefix length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,20 @@
 """A run as JSON: complete, versioned, the same bytes for the same run.
 
-Sets are written as sorted lists; keys stand in a fixed order. ``counts`` is for people and
-other programs; reading a run back counts again.
+Sets are written as sorted lists; keys have a fixed order. ``counts`` is for people and other
+programs; it is ignored when a run is read back.
 
-A cell as JSON takes a kilobyte, of which nearly all is in other cells too. Here it is a row of
-some 80 bytes. The layout::
+A cell as plain JSON takes a kilobyte, most of it repeated in other cells. In the table it is a row
+of about 80 bytes. The layout::
 
-    {"fields": [...], "attempt_fields": [...],      what a cell and an attempt have, in order
-     "columns": [...], "attempt_columns": [...],    what stands where in a row
-     "values": {"source": [...], ...},              of each such column, its distinct values
-     "rows": [[[0, 3, 5, 1], 2, ...], ...]}         numbers of those values, from 0
+    {"fields": [...], "attempt_fields": [...],      fields of a cell and of an attempt, in order
+     "columns": [...], "attempt_columns": [...],    columns of a row
+     "values": {"source": [...], ...},              distinct values of each column
+     "rows": [[[0, 3, 5, 1], 2, ...], ...]}         indexes into these values, from 0
 
-Three columns are no such numbers: ``id`` is the numbers of the texts between its slashes,
-``attempts`` is a list of rows, and an attempt's ``key`` and ``latency_ms`` stand as they are.
+Some columns are not such an index: ``id`` is a list of indexes, of the texts between its slashes,
+``attempts`` is a list of rows, and an attempt's ``key`` and ``latency_ms`` are plain values.
 ``repeat`` refers to the texts before, between and after the cell's id. ``rest`` has every field
-that has no column of its own. Pure.
+without a column. Pure.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _COLUMNS = ("source", "target", "entry", "backends", "sources", "answer", "detai
 _ATTEMPT_COLUMNS = ("source_seen", "backends")
 _PLAIN = ("key", "latency_ms")
 _LONGEST = 1_000
-"""Characters of a text that is put together from parts: a small file is not to become a large
-text in memory. A longer one is written whole."""
+"""Characters of a text that is joined from parts; longer ones are stored whole. It keeps a small
+file from becoming a large text in memory."""
 
 _line = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def table_text(cells: Iterable[Mapping[str, Any]]) -> str:
-    """The table of cells, each as :mod:`lab.reports.result` makes it, as JSON with a row a line."""
+    """The table of cells as JSON, one row per line."""
     table = _Table()
     rows = ",\n ".join(_line(table.row(cell)) for cell in cells)
     head = {
@@ -66,7 +66,7 @@ def table_text(cells: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _values_text(value: object) -> str:
-    """As JSON; the distinct values are JSON already."""
+    """A part of the table as JSON; distinct values already are JSON."""
     if not isinstance(value, dict):
         return _line(value)
     return "{" + ",\n".join(f"{_line(name)}:[{','.join(of)}]" for name, of in value.items()) + "}"
@@ -83,7 +83,7 @@ class _Values:
 
 
 class _Table:
-    """What the rows have referred to by now."""
+    """The values that the rows so far refer to."""
 
     def __init__(self) -> None:
         self.fields: list[str] = []
@@ -120,7 +120,7 @@ class _Table:
 
 
 def _parts(text: str, separator: str) -> list[str]:
-    """The texts that ``separator`` joins to ``text``."""
+    """Split ``text`` at ``separator``, unless it is empty or the text is too long."""
     return text.split(separator) if separator and len(text) <= _LONGEST else [text]
 
 
@@ -138,7 +138,7 @@ def cells_of(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     Raises
     ------
     KeyError, IndexError, TypeError, ValueError, AttributeError
-        Where it is no such table.
+        When it is not a valid table.
 
     """
     values, columns = table["values"], tuple(table["columns"])
@@ -167,21 +167,21 @@ def _attempt(table: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(values: Sequence[Any], number: object) -> Any:
-    """The value of that number."""
+    """The value at this index."""
     if type(number) is not int or number < 0 or not isinstance(values, list):
         raise TypeError(f"{number!r} is not the number of a value")
     return values[number]
 
 
 FORMAT = 3
-"""Version of the JSON. 2 has what a run needs to be reproduced: the scenario's text, and which
-nodes were kept; 1 is read as a run without. 3 has refusals that Kubernetes promises, and clients
-that keep their backend; in older ones there were none."""
+"""Version of the JSON. Version 2 added what reproducing a run needs: the scenario's text and which
+nodes were kept. Version 3 added refusals that Kubernetes promises, and clients that keep their
+backend."""
 STORED = 4
-"""Version of the file: the same, with its cells as a :mod:`table <lab.reports.cell_table>`."""
+"""Version of the file: the same, but with the cells as a table."""
 _READ = frozenset({1, 2, FORMAT, STORED})
 _SHOWN = 300
-"""Characters of what is wrong with a document: it may be anybody's."""
+"""Characters of an error in a document, which is not trusted."""
 _READING = "reading the JSON of a run"
 _MALFORMED = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
@@ -196,13 +196,13 @@ def to_json(run: RunResult, intent: Intent) -> dict[str, Any]:
 
 
 def _places(run: RunResult) -> dict[Finding, int]:
-    """Where each thing found stands among the findings."""
+    """The index of each distinct finding."""
     findings = dict.fromkeys(one.finding for one in run.results if one.finding)
     return {finding: number for number, finding in enumerate(findings)}
 
 
 def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[str, Any]:
-    """Everything but the cells."""
+    """Everything except the cells."""
     return {
         "format": FORMAT,
         "run": run.run,
@@ -232,7 +232,7 @@ def _head(run: RunResult, intent: Intent, findings: Iterable[Finding]) -> dict[s
 
 
 def to_text(run: RunResult, intent: Intent) -> str:
-    """The same as it is stored: a part a line, and the cells as a table with a row a line."""
+    """The stored text: one key per line, and the cells as a table with one row per line."""
     places = _places(run)
     head = {**_head(run, intent, places), "format": STORED}
     cells = table_text(_result_json(result, places) for result in run.results)
@@ -245,7 +245,7 @@ def _text(head: Mapping[str, Any], cells: str) -> str:
 
 
 def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored result as :func:`to_json` gives it; one of an older format stays as it is.
+    """A stored result in the form of :func:`to_json`; older formats are returned unchanged.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expanded_text(stored: str) -> str:
-    """The text of a stored result for other programs: every cell whole, in a line of its own.
+    """The text of a stored result for other programs, with one whole cell per line.
 
     Raises
     ------
@@ -283,12 +283,12 @@ def expanded_text(stored: str) -> str:
 
 
 def parsed(text: str) -> Any:
-    """The JSON of a file; numbers in it are finite.
+    """Parse JSON with finite numbers only.
 
     Raises
     ------
     ValueError
-        When it is not JSON, or nested too deep.
+        When it is not JSON, has other numbers, or is nested too deeply.
 
     """
     try:
@@ -338,14 +338,14 @@ def _malformed(error: Exception) -> BrokenError:
 
 
 def counts(run: RunResult) -> dict[str, Any]:
-    """Cells per verdict (all six), and per family that occurs and its verdicts that occur."""
+    """Cells per verdict (all six), and per family and verdict that occur."""
     verdicts: dict[Verdict, int] = dict.fromkeys(VERDICTS, 0)
     families: dict[Family, dict[Verdict, int]] = {
         family: dict.fromkeys(VERDICTS, 0) for family in terms()
     }
     for result in run.results:
         verdicts[result.verdict] += 1
-        # a run of another version may have a family that this one has not
+        # a run of another version may have a family that this version does not know
         of_family = families.setdefault(result.cell.family, dict.fromkeys(VERDICTS, 0))
         of_family[result.verdict] += 1
     return {
@@ -380,14 +380,14 @@ def _run(document: Mapping[str, Any]) -> RunResult:
 
 
 def _nested(cell: Mapping[str, Any], findings: Sequence[Any]) -> dict[str, Any]:
-    """A cell's record as it is nested in a run; in the file all of it stands side by side."""
+    """A cell's record as nested in a run; in the file all its fields are side by side."""
     place = cell.get("finding")
     return {**cell, "cell": cell, "finding": None if place is None else findings[place]}
 
 
 @cache
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    """What reads and writes a record by its types; keys that it does not know are left out."""
+    """Reads and writes a record by its types; unknown keys are ignored."""
     return TypeAdapter(kind)
 
 

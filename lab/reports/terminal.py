@@ -1,7 +1,7 @@
-"""The summary of a run on a terminal: rich on a real one, plain text anywhere else.
+"""The summary of a run: with rich on a terminal, as plain text elsewhere.
 
-Plain text has no escape codes and no character beyond ASCII of our own, and does not depend on
-the width; one that is piped, logged or read by a screen reader loses nothing.
+The plain text has no escape codes, adds no character beyond ASCII, and does not depend on the
+width, so nothing is lost in a pipe, a log or a screen reader.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SINGLES = 10
 """Red cells without a group that are listed; the rest are counted."""
 WIDEST = 110
-"""Columns that the rich summary uses at most: long lines are hard to read."""
+"""Largest width of the rich summary in columns: long lines are hard to read."""
 
 _HEADINGS: dict[Verdict, str] = {
     "pass": "pass",
@@ -47,7 +47,7 @@ _HEADINGS: dict[Verdict, str] = {
     "unexpected-pass": "unexpected",
     "probe-error": "probe error",
 }
-"""Short enough for six of them in 80 columns."""
+"""Column headings; six of them fit into 80 columns."""
 _LABELS = ("*", "where:", "cause:", "example:", "expected:", "actual:", "explain:", "repeat:")
 _STYLES: dict[Verdict, str] = {
     "pass": "green",
@@ -61,27 +61,27 @@ _STYLES: dict[Verdict, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything that the terminal shows of a run, worked out once."""
+    """Everything that the terminal shows of a run."""
 
     run: RunResult
     table: FamilyTable
     causes: tuple[Cause, ...]
     in_common: str
-    """Of all red cells, where several causes were found; empty where there is nothing."""
+    """What all red cells have in common if there are several causes; may be empty."""
     limits: tuple[LimitGroup, ...]
     latencies: Latencies
     report: str | None
-    """Path of the HTML report; None where none was written."""
+    """Path of the HTML report; None if none was written."""
 
     @property
     def title(self) -> str:
-        """Lab, provider and what is emulated."""
+        """Lab, provider and emulated nodes."""
         parts = (f"Lab '{self.run.lab}' on {self.run.provider}", emulation(self.run))
         return "; ".join(part for part in parts if part)
 
     @property
     def speed(self) -> str:
-        """The latencies in one line; empty when nothing was answered."""
+        """The latencies in one line; empty if no cell was answered."""
         if not self.latencies.values:
             return ""
         median, p99 = milliseconds(self.latencies.median), milliseconds(self.latencies.p99)
@@ -89,7 +89,7 @@ class Summary:
 
 
 def summarise(run: RunResult, report: str | None = None) -> Summary:
-    """Work out the summary of a run; ``report`` is the path of its HTML report."""
+    """Compute the summary of a run; ``report`` is the path of its HTML report."""
     hosts = dict(run.hosts)
     causes = red_causes(run.results, hosts)
     return Summary(
@@ -106,7 +106,7 @@ def summarise(run: RunResult, report: str | None = None) -> Summary:
 def show(
     summary: Summary, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ
 ) -> None:
-    """Print the summary to ``stream`` (standard output), as suits it."""
+    """Print the summary to ``stream`` (default: standard output), with rich or as plain text."""
     out = sys.stdout if stream is None else stream
     if plain(out, environ):
         print(*plain_lines(summary), sep="\n", file=out, flush=True)
@@ -118,7 +118,7 @@ def show(
 
 
 def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Check whether the stream wants plain text: no terminal, a dumb one, or NO_COLOR is set."""
+    """Whether to print plain text: not a terminal, a dumb one, or NO_COLOR is set."""
     return (
         not stream.isatty() or bool(environ.get("NO_COLOR")) or environ.get("TERM") in {"", "dumb"}
     )
@@ -216,7 +216,7 @@ def _red_lines(summary: Summary) -> Iterator[str]:
 
 
 def _unexplained_lines(lab: str, cause: Cause) -> Iterator[str]:
-    """Cells for which no cause was found: each group and each cell that is in none."""
+    """Lines for cells without a cause: each group, and each cell that is in none."""
     for group in cause.groups:
         yield f"  * {group.sentence}"
         yield f"    cause:    {group.example.cause}"
@@ -267,7 +267,7 @@ def _rich_table(table: FamilyTable) -> Table:
 
 
 def _rich_line(line: str) -> RenderableType:
-    """A line with a hanging indent, so that what is wrapped stays under what it belongs to."""
+    """A line with a hanging indent for wrapped text."""
     from rich.padding import Padding  # noqa: PLC0415 - rich is slow to import, and only for terminals
     from rich.table import Table  # noqa: PLC0415 - the same
     from rich.text import Text  # noqa: PLC0415 - the same

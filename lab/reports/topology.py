@@ -1,4 +1,4 @@
-"""The drawn topology of a lab, as the template of the report takes it: rows and words."""
+"""The topology of a lab for the report's template: rows and labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.reports.picture import DrawnMachine, DrawnPod, Picture
 from lab.topology.intent import Segment
 
 ADDRESSES = 2
-"""So many of a machine's addresses are written on its card."""
+"""Number of a machine's addresses shown on its card."""
 LISTED_PODS = 4
 """With more pods on a node, or more than ``LISTED_NODES`` nodes, pods are drawn as dots."""
 LISTED_NODES = 16
@@ -26,14 +26,14 @@ class Rows:
 
     outside: tuple[DrawnMachine, ...]
     upper: tuple[str, ...]
-    """Segments between those outside and the routers, in words."""
+    """Descriptions of the segments between outside machines and routers."""
     routers: tuple[DrawnMachine, ...]
     segment: str
-    """The nodes' segment in words."""
+    """Description of the nodes' segment."""
     hosts: tuple[tuple[DrawnMachine | None, tuple[DrawnMachine, ...]], ...]
-    """Each of the scenario's own hypervisors with what runs on it; None where it has none."""
+    """Each of the scenario's hypervisors with its machines; None if the scenario has none."""
     carriage: str
-    """How pods' packets get from node to node, in words; empty if they do not."""
+    """How pods' packets get from node to node; empty if they do not."""
     dots: bool
     """Whether pods are drawn as dots."""
 
@@ -84,13 +84,13 @@ def _carriage(nodes: Sequence[DrawnMachine], routers: Sequence[DrawnMachine], po
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The words of machines and pods, and their share of red cells."""
+    """Labels of machines and pods, and their share of red cells."""
 
     shares: Mapping[str, Share]
     emulated: Collection[str]
 
     def share(self, one: DrawnMachine | DrawnPod) -> Share:
-        """Of the cells that concern it."""
+        """The share of red cells among those that involve the machine or pod."""
         return self.shares.get(one.name, Share(0, 0))
 
     def kind(self, machine: DrawnMachine) -> str:
@@ -101,7 +101,7 @@ class Labels:
         return f"{words}, emulated" if machine.name in self.emulated else words
 
     def title(self, machine: DrawnMachine) -> str:
-        """All that is known of a machine, a line each."""
+        """Everything known about a machine, one fact per line."""
         return "\n".join(self._lines(machine))
 
     def _lines(self, machine: DrawnMachine) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""An installation medium of Windows, as a person reads it."""
+"""A Windows installation medium as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEGA, _GIGA = 1e6, 1e9
 
 
 def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
-    """What is on it, and which recipes it serves."""
+    """The contents of the medium, and the recipes that can use it."""
     builds = dict.fromkeys(version(image) for image in medium.images)
     spoken = dict.fromkeys(one for image in medium.images for one in image.languages)
     made_for = dict.fromkeys(image.architecture for image in medium.images)
@@ -43,7 +43,7 @@ def lines(medium: WindowsMedium, uses: Sequence[Use]) -> Iterator[str]:
 
 
 def document(medium: WindowsMedium, uses: Sequence[Use]) -> dict[str, object]:
-    """The same for programs."""
+    """The same as JSON values."""
     return {**asdict(medium), "uses": [asdict(use) for use in uses]}
 
 

@@ -1,4 +1,4 @@
-"""The words that every report uses for a verdict, an expectation and what was seen instead."""
+"""The wording of verdicts, expectations and outcomes in all reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
 
 RED: frozenset[Verdict] = frozenset({"fail", "flaky", "unexpected-pass", "probe-error"})
-"""Verdicts that somebody must look at."""
+"""Verdicts that are not as expected."""
 
 _NAMED = 5
 _WORDS: dict[Verdict, tuple[str, str]] = {
@@ -24,7 +24,7 @@ _WORDS: dict[Verdict, tuple[str, str]] = {
     "unexpected-pass": ("unexpected pass", "unexpected passes"),
     "probe-error": ("probe error", "probe errors"),
 }
-"""Of one cell and of several."""
+"""Singular and plural."""
 REFUSALS = {
     "timeout": "no reply",
     "refused": "a refusal",
@@ -32,7 +32,7 @@ REFUSALS = {
     "no-such-name": "no such name",
     "several-backends": "answers from several backends",
 }
-"""What comes of a cell that is not to work, as something that one expects."""
+"""Expected refusals, as nouns."""
 
 
 def verdict_words(verdict: Verdict, count: int = 2) -> str:
@@ -49,17 +49,17 @@ def counted(run: RunResult) -> tuple[tuple[Verdict, int], ...]:
 
 
 def asked(run: RunResult) -> str:
-    """``2,412 cells``; ``57,123 of 36,134,400 cells`` where not all of them were asked."""
+    """``2,412 cells``; for a sample, ``57,123 of 36,134,400 cells``."""
     return run.coverage.share if run.coverage else quantity(len(run.results), "cell")
 
 
 def asked_figures(run: RunResult) -> str:
-    """The same without its noun."""
+    """:func:`asked` without the noun."""
     return run.coverage.figures if run.coverage else f"{len(run.results):,}"
 
 
 def sampled(run: RunResult) -> str:
-    """What the cells asked reach, of all that there are; empty where they are all."""
+    """What the sample covers; empty if all cells were probed."""
     return run.coverage.sentence if run.coverage else ""
 
 
@@ -79,7 +79,7 @@ def _failover(found: Failover) -> str:
 
 
 def failover_lines(found: Failover) -> Iterator[str]:
-    """What became of the gateways and of those who went on asking, line by line."""
+    """Who held the gateways, and how long probes got no answer, as lines."""
     if found.trouble:
         yield f"not as expected: {found.trouble}"
     for node, before in found.before.items():
@@ -99,7 +99,7 @@ def failover_lines(found: Failover) -> Iterator[str]:
 
 
 def failover_words(found: Failover) -> str:
-    """The same in one sentence."""
+    """The failover in one sentence."""
     if found.trouble:
         return f"Not as expected: {found.trouble}."
     return (
@@ -132,7 +132,7 @@ def headline(run: RunResult) -> str:
 
 
 def emulation(run: RunResult) -> str:
-    """Which nodes are emulated, the first five of many; empty when none is."""
+    """The emulated nodes, at most the first five; empty if there are none."""
     names = run.emulated_nodes
     if not names:
         return ""
@@ -147,10 +147,10 @@ def path_words(cell: Cell) -> str:
 
 
 def explain_command(lab: str, result: CellResult) -> str:
-    """What to type to learn why: ``lab explain overlay worker1-p1 win1-p1 --protocol tcp ...``.
+    """The command that explains the cell: ``lab explain overlay worker1-p1 win1-p1 ...``.
 
-    Empty where the lab is taken down with the run: what repeats the cell brings up another, and
-    says how it is explained there.
+    Empty if the lab is taken down after the run: the command that repeats the cell then brings up
+    another lab, and prints how to explain it there.
     """
     if result.repeat.startswith("lab repro "):
         return ""
@@ -160,7 +160,7 @@ def explain_command(lab: str, result: CellResult) -> str:
 
 
 def expected(result: CellResult) -> str:
-    """What had to come of the cell."""
+    """The expected outcome of the cell."""
     cell, expectation = result.cell, result.expectation
     if not expectation.works:
         refusal = expectation.refusal or "any refusal"
@@ -176,14 +176,14 @@ def expected(result: CellResult) -> str:
 
 
 def actual(result: CellResult) -> str:
-    """What came of the cell: of each attempt where there were two."""
+    """The outcome of the cell, for each attempt."""
     if not result.attempts:
         return "not probed"
     return "; then ".join(_seen(outcome) for outcome in result.attempts)
 
 
 def latency_ms(result: CellResult) -> float | None:
-    """Milliseconds of the last attempt that was answered; None when none was."""
+    """Milliseconds of the last attempt that was answered; None if none was."""
     for outcome in reversed(result.attempts):
         if outcome.status == "ok":
             return outcome.latency_ms
@@ -191,16 +191,13 @@ def latency_ms(result: CellResult) -> float | None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of the sorted ``values`` that ``share`` (0 to 1) of them do not exceed.
-
-    Nearest-rank method; ``values`` must not be empty.
-    """
+    """The nearest-rank percentile of sorted, non-empty ``values``; ``share`` is from 0 to 1."""
     rank = -int(-share * len(values) // 1)
     return values[max(0, min(len(values), rank) - 1)]
 
 
 def milliseconds(value: float) -> str:
-    """``0.42 ms``, ``12 ms``: two digits where they matter."""
+    """``0.42 ms``, ``12 ms``: two decimals below 10 ms."""
     return f"{value:.2f} ms" if value < 10 else f"{value:,.0f} ms"  # noqa: PLR2004 - see docstring
 
 
@@ -214,7 +211,7 @@ def _seen(outcome: Outcome) -> str:
 
 
 def in_full(started: str) -> str:
-    """``21 November 2026, 10:15:00 UTC``; the text itself where it is no ISO 8601."""
+    """``21 November 2026, 10:15:00 UTC``; the text itself if it is not ISO 8601."""
     try:
         moment = datetime.fromisoformat(started)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Memory and disk space that are left for labs and their journal."""
+"""Memory and disk space available for labs and their journal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lab.state.failure import ELSEWHERE, FullError
 
 _UNLIMITED = 1 << 62
 _FIGURES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-"""Names of the limit and of what is used, in version 2 of control groups and in version 1."""
+"""File names of the memory limit and usage, in cgroup v2 and in cgroup v1."""
 
 
 def available(root: Path = Path("/")) -> int:
-    """Bytes that can be had without swapping; files are looked for below ``root``.
+    """Bytes of memory available without swapping; /proc and /sys are read below ``root``.
 
-    The smallest of what the kernel estimates for the machine and of what each control group
-    that this process is in has left; what a group holds of files and does not use is left too.
+    The minimum of the kernel's estimate for the machine and of what remains in each control group
+    of this process; inactive file cache of a group counts as available.
     """
     return min([_of_machine(root), *_of_groups(root)])
 
@@ -64,11 +64,11 @@ def _lines(path: Path) -> list[str]:
 
 
 NEEDED_BYTES = 16 << 20
-"""Journal and results of one lab, several runs of some thousand cells (1 MB each) included."""
+"""For the journal and results of one lab, with several runs of some thousand cells (1 MB each)."""
 
 
 def check_room(directory: Path, needed: int | None = None) -> None:
-    """Refuse a directory, there or not yet, on a disk that is as good as full.
+    """Refuse a directory, existing or not, on a disk that is nearly full.
 
     Parameters
     ----------
@@ -94,6 +94,6 @@ def check_room(directory: Path, needed: int | None = None) -> None:
 
 
 def _mounted(there: Path) -> Path:
-    """Where that disk is mounted: a lab's directory may be gone before anybody looks at it."""
+    """The mount point, for a hint that stays valid if the lab's directory is removed."""
     resolved = there.resolve()
     return next(path for path in (resolved, *resolved.parents) if path.is_mount())

@@ -1,4 +1,4 @@
-"""Where the state lives: decided from the environment, made with mode 0700, and the user's own."""
+"""The state directory: found from the environment, created with mode 0700, owned by the user."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ _DOING = "finding the state directory"
 
 
 def state_directory(environment: Mapping[str, str]) -> Path:
-    """The state directory that the environment means; nothing is made.
+    """The state directory for this environment; nothing is created.
 
     ``$HYBRIDLAB_STATE``, or ``$XDG_STATE_HOME/hybridlab``, or ``~/.local/state/hybridlab``. An
-    ``$XDG_STATE_HOME`` that is not absolute is ignored, as the XDG specification asks.
+    ``$XDG_STATE_HOME`` that is not absolute is ignored, as the XDG specification requires.
 
     Raises
     ------
     StateError
-        When ``$HYBRIDLAB_STATE`` is not absolute, or there is no ``$HOME`` to fall back on, or
-        the path is no UTF-8: it is written into JSON and shown in reports. When it is not the
-        caller's own, or somebody else could put another one in its place: what stands in it is
-        believed.
+        When ``$HYBRIDLAB_STATE`` is not absolute, when there is no ``$HOME`` to fall back on, or
+        when the path is not UTF-8 (it is written into JSON and shown in reports). When another user
+        owns or could replace the directory, whose contents are trusted.
 
     """
     directory = _meant(environment)
@@ -70,18 +69,18 @@ def _meant(environment: Mapping[str, str]) -> Path:
 
 
 def require_own(directory: Path, *, there: bool = False) -> None:
-    """Refuse a state directory that another user has made or may write.
+    """Refuse a state directory that another user owns or may write.
 
-    So are directories above it from which another user could move it away: those of another user,
-    and those that others may write unless they have the sticky bit, as /tmp has. In such a
-    directory only the owner of a file can rename or remove it. Root is trusted.
+    The same holds for its parents, from which another user could move it away: those owned by
+    another user, and those that others may write, unless they have the sticky bit like /tmp. In
+    such a directory only the owner of a file can rename or remove it. Root is trusted.
 
-    ``there``: whether it must be there; see :func:`writer`.
+    ``there``: whether it must exist; see :func:`writer`.
 
     Raises
     ------
     StateError
-        Which directory it is, and how to put it right.
+        Naming the directory, and how to fix it.
 
     """
     if wrong := writer(directory, own=True, there=there):
@@ -94,34 +93,34 @@ def require_own(directory: Path, *, there: bool = False) -> None:
 
 
 def is_trusted(owner: int, *, sudo: bool = True) -> bool:
-    """Check whether a file may belong to that user: the caller, root, or who called sudo."""
+    """Whether the user id is trusted: the caller, root, or the user who called sudo."""
     me, caller = os.geteuid(), os.environ.get("SUDO_UID", "") if sudo else ""
-    root = Path("/").stat().st_uid  # 0, or what a user namespace shows in its place
+    root = Path("/").stat().st_uid  # 0, or another id in a user namespace
     return owner in {0, root, me} or (me == 0 and caller == str(owner))
 
 
 def writer(
     path: Path, *, own: bool = False, there: bool = False, held: int | None = None
 ) -> tuple[str, str] | None:
-    """Who may write the file or directory, or put another in its place, and is not trusted.
+    """Find an untrusted user who may write the file or directory, or replace it.
 
-    Whoever owns it, a directory above it or a link on the way to it; or may write one of them,
-    by the rights of everyone or of a group that others are in. In a directory with the sticky bit,
-    as /tmp has it, only the owner of a file can rename or remove it.
+    That is a user who owns it, one of its parents or a link on the way to it, or may write one of
+    them as "other" or as a member of its group. In a directory with the sticky bit, like /tmp, only
+    the owner of a file can rename or remove it.
 
     Parameters
     ----------
     own
-        Whether the caller alone may own it, and no group write it. Root is then trusted above it,
-        and who called sudo is not.
+        Whether only the caller may own it, and no group may write it. Root is then trusted for the
+        parents, and the user who called sudo is not trusted.
     there
-        Whether it must be there: else another user may still make it.
+        Whether it must exist: otherwise another user could still create it.
     held
-        A descriptor of it, where it is open already: that file is looked at, too.
+        A descriptor of it, if it is already open: that file is checked, too.
 
     Returns
     -------
-    What was found, and a hint, in words; None where there is nobody.
+    What was found and a hint, as text; None if there is no such user.
 
     """
     real = _real(path)
@@ -142,12 +141,12 @@ def writer(
 
 
 def make_own(directory: Path) -> None:
-    """Make the state directory if it is not there, and see that it is the caller's own.
+    """Create the state directory if it does not exist, and check that the caller owns it.
 
     Raises
     ------
     StateError
-        When it cannot be created, or somebody else has made it since its path was checked.
+        When it cannot be created, or another user has created it since its path was checked.
 
     """
     make_private(directory)
@@ -157,14 +156,14 @@ def make_own(directory: Path) -> None:
 def _real(path: Path) -> str:
     try:
         return os.path.realpath(path)
-    except OSError:  # somebody has just removed a link on the way
+    except OSError:  # a link on the way was just removed
         return str(path)
 
 
 def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
-    """The directory, all above it, and the same of what links on the way lead to.
+    """The directory, all its parents, and the same for the targets of links on the way.
 
-    None for what is not there.
+    The status is None for a path that does not exist.
     """
     passed: set[Path] = set()
     ahead = [Path(_real(directory)), directory]
@@ -175,7 +174,7 @@ def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
         passed.add(path)
         ahead += [path.parent]
         found = None
-        with suppress(OSError):  # it is not there, or hidden from the caller
+        with suppress(OSError):  # missing, or hidden from the caller
             found = path.lstat()
             if stat.S_ISLNK(found.st_mode):
                 ahead.append(path.parent / path.readlink())
@@ -185,7 +184,7 @@ def _way_to(directory: Path) -> Iterator[tuple[Path, os.stat_result | None]]:
 def _stranger(
     path: Path, found: os.stat_result, *, own: bool, itself: bool
 ) -> tuple[str, str] | None:
-    """Whose the file is, where that is a stranger, and the hint; see :func:`writer`."""
+    """A message and a hint if an untrusted user owns the file; see :func:`writer`."""
     me, owner = os.geteuid(), found.st_uid
     if (owner == me) if own and itself else is_trusted(owner, sudo=not own):
         return None
@@ -200,7 +199,7 @@ def _stranger(
 def _open_to_others(
     path: Path, found: os.stat_result, *, own: bool, itself: bool
 ) -> tuple[str, str] | None:
-    """Who may write it beside its owner, and the hint; see :func:`writer`."""
+    """A message and a hint if others than its owner may write the file; see :func:`writer`."""
     mode = found.st_mode
     if not (stat.S_ISDIR(mode) or (itself and not stat.S_ISLNK(mode))):
         return None
@@ -218,7 +217,7 @@ def _open_to_others(
 
 
 def _is_alone(found: os.stat_result) -> bool:
-    """Check whether the file's group is the one that many systems make for its owner alone."""
+    """Whether the file's group is the owner's private group, which many systems create."""
     import grp  # noqa: PLC0415  seldom needed
 
     try:
@@ -248,7 +247,7 @@ def _group(number: int) -> str:
 
 
 def lab_directory(state: Path, name: str) -> Path:
-    """A lab's own directory in that state directory. Not made here."""
+    """A lab's directory in the state directory. Not created here."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name:
         raise StateError(
             "finding the directory of a lab",
@@ -259,12 +258,12 @@ def lab_directory(state: Path, name: str) -> Path:
 
 
 def open_unlinked(directory: Path) -> int:
-    """A descriptor of a lab's directory, which is no link, and neither is ``labs`` above it.
+    """Open a lab's directory, where neither it nor its parent ``labs`` is a link.
 
     Raises
     ------
     OSError
-        When one of them is a link, no directory, or not there.
+        When one of them is a link, is not a directory, or does not exist.
 
     """
     above = _open_unlinked(directory.parent, directory.parent)
@@ -283,19 +282,19 @@ def _open_unlinked(name: str | Path, path: Path, above: int | None = None) -> in
 
 
 def nights_directory(state: Path) -> Path:
-    """Where ``lab nightly`` leaves its nights in that state directory. Not made here."""
+    """The directory of nights of ``lab nightly`` in the state directory. Not created here."""
     return state / "nightly"
 
 
 def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
-    """Make the directory with mode 0700, and its parents as usual; one that exists is left alone.
+    """Create the directory with mode 0700, and missing parents; an existing one is unchanged.
 
     Parameters
     ----------
     directory
         The directory.
     elsewhere
-        What else can be tried when it cannot be created; see ``guarded_files``.
+        Hint if it cannot be created; see :func:`~lab.state.failure.file_failure`.
 
     Raises
     ------

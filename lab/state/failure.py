@@ -1,4 +1,4 @@
-"""What goes wrong with files and the database, in words and with the hint."""
+"""Errors of files and of the database, as messages with hints."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FORBIDDEN = {
 
 
 class FullError(StateError):
-    """The disk takes nothing more; what is on it can still be read and removed."""
+    """The disk is full; files on it can still be read and removed."""
 
 
 def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> StateError:
-    """The error for a file that could not be made, read or written.
+    """The error for a file that could not be created, read or written.
 
     Parameters
     ----------
     elsewhere
-        What else can be tried, ``"or ..."``; empty for a file that the user has named.
+        An alternative for the hint, ``"or ..."``; empty for a file that the user has named.
 
     """
     number = error.errno or 0
@@ -53,7 +53,7 @@ def _either(hint: str, elsewhere: str) -> str:
 
 
 def damaged(doing: str, path: Path, words: str) -> StateError:
-    """The error for a state file with contents that this program did not write."""
+    """The error for a state file whose contents this program did not write."""
     return StateError(
         doing,
         f"the state file '{path}' is damaged ({words})",
@@ -74,10 +74,10 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
     code
         SQLite's name of the error, ``"SQLITE_FULL"`` or an extended one.
     words
-        SQLite's own words.
+        SQLite's message.
     full
-        Whether its file system has no space left: SQLite reports that as an I/O error when it
-        meets it outside the database itself.
+        Whether its file system has no space left: outside the database file itself, SQLite reports
+        that as an I/O error.
 
     """
     where = f"the state file '{path}'"
@@ -97,7 +97,7 @@ def database_failure(doing: str, path: Path, code: str, words: str, *, full: boo
 
 @contextmanager
 def guarded_files(doing: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
-    """Turn an OSError of the block into a StateError that says what was being done."""
+    """Turn an OSError in the block into a StateError that says what was being done."""
     try:
         yield
     except OSError as error:
@@ -106,10 +106,10 @@ def guarded_files(doing: str, elsewhere: str = ELSEWHERE) -> Iterator[None]:
 
 @contextmanager
 def guarded_database(doing: str, path: Path) -> Iterator[None]:
-    """Turn what SQLite and the file system refuse into a StateError.
+    """Turn errors of SQLite and the file system into a StateError.
 
-    A name of bytes that are no UTF-8, which SQLite does not take, is a UsageError. Broken
-    constraints and wrong SQL are defects of lab itself, and stay what they are.
+    A name that is not UTF-8, which SQLite does not accept, becomes a UsageError. Violated
+    constraints and wrong SQL are bugs, and are not converted.
     """
     import sqlite3  # noqa: PLC0415  'lab --help' must not pay for it
 

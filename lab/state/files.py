@@ -1,4 +1,4 @@
-"""Files of the product's own, and files that a user names: whole or not there at all."""
+"""Read and write files safely: a written file is either complete or unchanged."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lab.state.failure import guarded_files
 
 PRIVATE = 0o600
 _SHOWN = 40
-"""Characters of a file's name in that of its draft: a name has at most 255 bytes."""
+"""Characters of a file's name in the name of its draft: a name has at most 255 bytes."""
 _DESCRIPTORS = "/proc/self/fd/"
 _NO_NAMELESS = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-"""What open(2) says of ``O_TMPFILE`` where the file system, or an old kernel, has it not."""
+"""Error numbers of open(2) if the file system or the kernel does not support ``O_TMPFILE``."""
 _MOST_BYTES = 64 << 20
-"""More than any of them has."""
+"""Largest file that is read; no file of this program is as large."""
 
 
 def read_private(path: Path) -> bytes:
-    """The contents of a small private file; at once, whatever is in its place.
+    """Read a small private file without blocking.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def read_private(path: Path) -> bytes:
 
 
 def read_regular(path: Path, flags: int = 0) -> bytes:
-    """The contents of a small file from elsewhere; at once, whatever is in its place.
+    """Read a small untrusted file without blocking.
 
     Raises
     ------
@@ -57,9 +57,9 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
 
 
 def remove_tree(name: str, parent: int) -> None:
-    """Remove a directory of the directory open at ``parent``, following no link, however deep.
+    """Remove the directory ``name`` in the directory open at ``parent``, of any depth.
 
-    Raises OSError.
+    Links are not followed. Raises OSError.
     """
     top = _open_directory(name, parent)
     try:
@@ -73,7 +73,7 @@ def remove_tree(name: str, parent: int) -> None:
 
 
 def _empty(child: str, top: int) -> None:
-    """Remove the directory's files, and move its directories up: so no two levels are open."""
+    """Remove a directory's files, and move its subdirectories up, so that depth is no limit."""
     descriptor = _open_directory(child, top)
     try:
         for name in _unlink_files(descriptor):
@@ -89,7 +89,7 @@ def _empty(child: str, top: int) -> None:
 
 
 def _unlink_files(descriptor: int) -> list[str]:
-    """Remove all but the directories in that directory; their names."""
+    """Remove everything except directories; return the names of the directories."""
     with os.scandir(descriptor) as found:
         entries = [(one.name, one.is_dir(follow_symlinks=False)) for one in found]
     for name, is_directory in entries:
@@ -109,7 +109,7 @@ def write_private(path: Path, text: str) -> None:
     Raises
     ------
     StateError
-        When it cannot be written; what was there before stays.
+        When it cannot be written; the old file is then unchanged.
 
     """
     with guarded_files(f"writing '{path}'"), replacing(path) as file:
@@ -118,17 +118,17 @@ def write_private(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write to a new file of mode 0600 beside that path; it takes the path's place at the end.
+    """Write to a new file of mode 0600 in the same directory, which replaces ``path`` at the end.
 
-    It has no name until then, so that nothing is left of it if the process is killed. On a file
-    system without such files (NFS) its name cannot be guessed, and a file or link of that name is
-    never opened: in a shared directory, somebody else may have put it there. A link at the path
-    itself is replaced.
+    Until then it has no name, so nothing is left if the process is killed. On a file system without
+    unnamed files (NFS) its name is random, and an existing file or link of that name is never
+    opened: in a shared directory, another user may have put it there. A link at ``path`` itself is
+    replaced.
 
     Raises
     ------
     OSError
-        When it cannot be written; what was there before stays.
+        When it cannot be written; the old file is then unchanged.
 
     """
     with ExitStack() as drafts:
@@ -144,7 +144,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with os.fdopen(number, "wb") as file:
             yield file
             file.flush()
-            if draft is None and not _link(number, path):  # what is there is replaced by a name
+            if draft is None and not _link(number, path):  # path exists: link a draft, then rename
                 draft = path.with_name(f"{_hidden(path)}{os.urandom(8).hex()}")
                 drafts.callback(draft.unlink, missing_ok=True)
                 _link(number, draft)
@@ -153,13 +153,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _hidden(path: Path) -> str:
-    """How the name of its draft begins."""
+    """Prefix of the name of a draft of ``path``."""
     return f".{path.name[:_SHOWN]}."
 
 
 def _link(number: int, path: Path) -> bool:
-    """Give the open file that name; False where there is a file or link of it already."""
-    try:  # os.link follows the first link only where it is given a descriptor
+    """Link the open file to ``path``; False if a file or link exists there."""
+    try:  # os.link follows the link in /proc only if it is given a descriptor
         os.link(f"{_DESCRIPTORS}{number}", path, src_dir_fd=number, follow_symlinks=True)
     except FileExistsError:
         return False
@@ -167,7 +167,7 @@ def _link(number: int, path: Path) -> bool:
 
 
 _MOST_LINKS = 40
-"""On the way to one file; the kernel follows as many, see path_resolution(7)."""
+"""Largest number of links on the way to a file, as in the kernel, see path_resolution(7)."""
 
 
 @contextmanager
@@ -176,23 +176,23 @@ def open_output(
 ) -> Iterator[BinaryIO]:
     """Open a file that the user has named, for writing.
 
-    A regular file has mode 0600. When the block ends without an error, it takes the place of the
-    one that is there, and its owner. A pipe or a device is written into. Symbolic links are
-    followed, and every directory on the way is held open, so that nobody can lead the file
-    elsewhere meanwhile.
+    A regular file gets mode 0600. When the block ends without an error, it replaces the existing
+    file and takes over its owner. A pipe or a device is written to directly. Symbolic links are
+    followed, and every directory on the way is held open, so that nobody can redirect the file
+    meanwhile.
 
     Parameters
     ----------
     replaceable
-        Whether a file with these contents may be replaced; any may, if None.
+        Whether a file with these contents may be replaced; None to replace any.
 
     Raises
     ------
     UsageError
-        When the file, or a symbolic link on the way to it, belongs to another user than root, the
-        caller, and who called sudo. When it may not be replaced.
+        When the file, or a symbolic link on the way to it, belongs to a user other than root, the
+        caller, and the user who called sudo. When it may not be replaced.
     OSError
-        When it cannot be written; what was there before stays.
+        When it cannot be written; the old file is then unchanged.
 
     """
     with ExitStack() as opened:
@@ -220,7 +220,10 @@ def open_output(
 
 
 def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int | None]:
-    """Where a path leads: a directory, the file's name in it, and the file; None without one."""
+    """Resolve a path to a directory, the file's name in it, and the file, or None if it is missing.
+
+    The directory and the file are open descriptors.
+    """
     name, links = ".", 0
     directory = file = _open_at(path, name, None, opened)
     ahead = [*reversed(path.parts)]
@@ -241,7 +244,7 @@ def _resolve(path: Path, doing: str, opened: ExitStack) -> tuple[int, str, int |
             if found.st_dev != Path("/proc").stat().st_dev:
                 ahead += reversed(Path(os.readlink("", dir_fd=file)).parts)
                 continue
-            file = _open_at(path, name, directory, opened)  # the kernel's: it may lead to a pipe
+            file = _open_at(path, name, directory, opened)  # a link in /proc: may lead to a pipe
         if ahead:
             directory = file
     if stat.S_ISDIR(os.fstat(file).st_mode):

@@ -1,8 +1,7 @@
-"""The lock of one lab: who works on it, and waiting for them by name.
+"""The lock of one lab, which records the command that holds it.
 
-The lock is ``flock`` on the file ``lock`` in the lab's directory. The kernel lets go of it when
-its process ends, however it ends. A child that is forked and goes on without ``exec`` holds it
-too; one that is executed does not.
+The lock is ``flock`` on the file ``lock`` in the lab's directory. The kernel releases it when
+its process ends, however it ends. A forked child holds it too, unless it calls ``exec``.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from lab.state.failure import guarded_files
 
 FILE = "lock"
 FAULTS = "faults.lock"
-"""Held besides, by one command at a time, to put faults in or take them out: tests go on."""
+"""A second lock, to put faults in or take them out, while tests may hold the first."""
 RUNS, EVIDENCE = "runs", "evidence"
 """The parts of a lab's directory that outlive the lab."""
 WAIT_SECONDS = 30.0
-"""How long a command waits for another one on the same lab, by default."""
+"""Default wait for another command on the same lab."""
 GRACE_SECONDS = 0.2
-"""How long one waits that does not want to: a reader holds the lock for microseconds."""
+"""Shortest wait, also if a command asks for none: a reader holds the lock for microseconds."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Holder:
-    """The command that holds a lab, as it says of itself."""
+    """The command that holds a lab, as recorded in the lock file."""
 
     command: str
     process: int
@@ -59,20 +58,20 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     say: Callable[[str], None] = lambda _: None,
     file: str = FILE,
 ) -> Iterator[None]:
-    """Hold the lab of that directory, which is made if it is not there.
+    """Hold the lock of the lab with this directory, which is created if it does not exist.
 
     Parameters
     ----------
     directory
         The lab's directory.
     command
-        What this process is doing: ``"lab up overlay"``. Others repeat it while they wait.
+        What this process is doing: ``"lab up overlay"``. Shown by other commands that wait for it.
     wait
-        Seconds to wait for another command; 0 for refusing at once.
+        Seconds to wait for another command; 0 to refuse at once.
     shared
-        Hold it together with other shared holders (tests), and with nobody else.
+        Whether other shared holders (tests) may hold it at the same time.
     say
-        Called once with whom this waits for.
+        Called once with the command that this one waits for.
     file
         Which of the lab's locks.
 
@@ -81,7 +80,7 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
     HeldError
         When another command still holds it.
     StateError
-        When the lock file cannot be made.
+        When the lock file cannot be created.
 
     """
     own = Holder(command, os.getpid())
@@ -98,7 +97,7 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
 
 
 def holder(directory: Path) -> Holder | None:
-    """Who holds the lab of that directory alone; None if nobody does. Makes nothing."""
+    """The command that holds the lab exclusively, or None. Creates nothing."""
     try:
         descriptor = os.open(
             directory / FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -121,7 +120,7 @@ def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str
         found = _attempt(path, own, shared)
         if isinstance(found, Holder):
             seen.append(found)
-            if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone at the second look
+            if wait and len(seen) == 2:  # noqa: PLR2004  a reader is gone by the second attempt
                 say(f"waiting for {found!r}")
         return found
 
@@ -141,7 +140,7 @@ def _take(path: Path, own: Holder, wait: float, shared: bool, say: Callable[[str
 
 
 def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
-    """The descriptor that holds the lock, or who else does."""
+    """Try to take the lock; return its descriptor, or the current holder."""
     directory = path.parent
     held = False
     make_private(directory.parent)
@@ -150,7 +149,7 @@ def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
             directory.mkdir(mode=PRIVATE)
         try:
             descriptor = _open(path)
-        except FileNotFoundError:  # the holder before us has just removed the directory
+        except FileNotFoundError:  # the previous holder has just removed the directory
             return NOBODY_KNOWN
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -167,7 +166,7 @@ def _attempt(path: Path, own: Holder, shared: bool) -> int | Holder:
 
 
 def _open(path: Path) -> int:
-    """The lock file, made if it is not there; neither it nor its directory is a link."""
+    """Open the lock file, creating it if needed; neither it nor its directory may be a link."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     directory = open_unlinked(path.parent)
     try:
@@ -177,7 +176,7 @@ def _open(path: Path) -> int:
 
 
 def _is_still(descriptor: int, path: Path) -> bool:
-    """Check whether the open file is the one that others find: its holder may have removed it."""
+    """Whether the open file is still at ``path``: its previous holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -185,7 +184,7 @@ def _is_still(descriptor: int, path: Path) -> bool:
 
 
 def _write(descriptor: int, own: Holder) -> None:
-    with suppress(OSError):  # the words are for others' messages: a full disk may lose them
+    with suppress(OSError):  # only used in messages: may be lost on a full disk
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps([own.process, own.command]).encode(), 0)
 
@@ -199,9 +198,9 @@ def _read(descriptor: int) -> Holder:
 
 
 def _tidy(directory: Path) -> None:
-    """Where there is no lab (any more), leave no lock and no empty directory behind.
+    """Remove the lock and the directory if the lab does not exist (any more).
 
-    Done while the lock is held: who waits for the file that goes sees that it went.
+    The lock must be held: a command that waits for it notices that the file was removed.
     """
     with suppress(OSError):
         if not {entry.name for entry in directory.iterdir()} - {FILE, RUNS, EVIDENCE}:

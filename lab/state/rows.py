@@ -1,4 +1,4 @@
-"""What the journal holds, row by row. Times are seconds since 1970, UTC."""
+"""The rows of the journal. Times are seconds since 1970, UTC."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 Row = TypeVar("Row")
 LabState = Literal["starting", "up", "broken", "interrupted", "going", "down"]
-"""``starting``: an ``up`` is under way or was killed; ``interrupted``: it was stopped;
-``going``: a ``down`` is under way or was killed; ``down``: gone, the name is remembered."""
+"""``starting``: an ``up`` is running or was killed; ``interrupted``: it was stopped;
+``going``: a ``down`` is running or was killed; ``down``: removed, only the name is kept."""
 StepState = Literal["intended", "done"]
 ResourceState = Literal["intended", "made", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
 class LabRow:
-    """One lab, as it was asked for and how far it has got."""
+    """One lab: the request, and its state."""
 
     name: str
     scenario: str
@@ -33,7 +33,7 @@ class LabRow:
     plan_digest: str
     options: Mapping[str, object] = field(default_factory=dict)
     detail: str = ""
-    """Why it is broken or interrupted, in words."""
+    """Why it is broken or interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
-    """One thing that a lab is made of, ``kind`` and ``name`` in the provider's words."""
+    """One resource of a lab, with the provider's ``kind`` and ``name``."""
 
     kind: str
     name: str
@@ -58,12 +58,12 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """One fault that was put into a lab on purpose."""
+    """One fault that was injected into a lab."""
 
     number: int
-    """Counts up within a lab, in the order in which faults were put in."""
+    """Increases within a lab, in the order in which faults were injected."""
     token: str
-    """The lab's token at the time, as of a run; empty since the lab was made again with it."""
+    """The lab's token at the time; empty once the lab was rebuilt under the same token."""
     name: str
     node: str
     peer: str
@@ -71,8 +71,8 @@ class FaultRow:
     state: StepState
     at: float
     observed: str
-    """What the lab's cluster had got then, see :func:`lab.cluster.observed.to_text`; empty where
-    it has none, and in rows that were written before that was kept."""
+    """The cluster's addresses at the time, see :func:`lab.cluster.observed.to_text`; empty without
+    a cluster, and in rows of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RunRow:
     id: str
     lab: str
     token: str
-    """The lab's token at the time: a lab that was taken down and brought up again has another."""
+    """The lab's token at the time: it changes if the lab is taken down and brought up again."""
     scenario: str
     provider: str
     started: str
@@ -95,7 +95,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """One cell of a run; ``latency`` in milliseconds, None where nothing answered."""
+    """One cell of a run; ``latency`` in milliseconds, None if nothing answered."""
 
     id: str
     family: str
@@ -140,31 +140,31 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "Mapping[str, object]": lambda found: all(_is_option(*one) for one in found.items()),
     "Mapping[str, int]": lambda found: all(map(_is_whole, found.values())),
 }
-"""True if a value of a column is of its type: SQLite takes any value in any column."""
+"""Checks of a column's value by its type: SQLite accepts any value in any column."""
 
 
 def columns_of(kind: type[Any]) -> str:
-    """The columns of a kind of row, as SQL lists them."""
+    """The columns of a kind of row, as a list for SQL."""
     return ", ".join(column.name for column in fields(kind))
 
 
 def values_of(row: Any) -> tuple[Any, ...]:
-    """The values of a row as the database takes them; see :func:`row_of`."""
+    """The values of a row for the database; see :func:`row_of`."""
     values = (getattr(row, column.name) for column in fields(row))
     return tuple(json.dumps(dict(one)) if isinstance(one, Mapping) else one for one in values)
 
 
 class DamagedRowError(ValueError):
-    """A row with a value that this program did not write; says which."""
+    """A row with a value that this program did not write; the message names the value."""
 
 
 def row_of(kind: type[Row], values: Sequence[Any]) -> Row:
-    """A row as the database gives it, its values of the types that it has here.
+    """A row from the values in the database, whose types are checked.
 
     Raises
     ------
     DamagedRowError
-        When one is of another type.
+        When a value has the wrong type.
 
     """
     checked = []

@@ -1,4 +1,4 @@
-"""Names that begin with a time, and sort in the order in which they were given."""
+"""Names that start with a time, and sort in the order of their creation."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _SECOND = timedelta(seconds=1)
 
 
 def stamp(moment: float) -> str:
-    """How a name of that moment begins: seconds since 1970."""
+    """The prefix of a name created at ``moment``, seconds since 1970."""
     return f"{datetime.fromtimestamp(moment, UTC):{FORMAT}}"
 
 
 def is_stamp(text: str) -> bool:
-    """Check whether it is a time and nothing else."""
+    """Whether the text is a valid time and nothing else."""
     return _STAMP.fullmatch(text) is not None and _next(text) is not None
 
 
 def in_order(name: str, others: Iterable[str]) -> str:
-    """The name; where the clock went back, a second behind the last of the others.
+    """The name; if the clock went back, with a time one second after the latest of ``others``.
 
-    Others that do not begin with a time do not count.
+    Others that do not start with a time are ignored.
     """
     found = _STAMP.match(name)
     behind = max(filter(None, map(_next, others)), default="")
@@ -33,10 +33,10 @@ def in_order(name: str, others: Iterable[str]) -> str:
 
 
 def _next(name: str) -> str | None:
-    """The time that a name begins with, and a second."""
+    """The time that a name starts with, plus one second."""
     found = _STAMP.match(name)
     try:
         moment = datetime.strptime(found[0], FORMAT).replace(tzinfo=UTC) if found else None
         return f"{moment + _SECOND:{FORMAT}}" if moment else None
-    except (ValueError, OverflowError):  # of no such day, or the last one
+    except (ValueError, OverflowError):  # an invalid date, or the last possible one
         return None

@@ -1,7 +1,6 @@
-"""The journal: one SQLite file that says what was intended, made and found.
+"""The journal: one SQLite file that records what was intended, created and found.
 
-The order of its writes is what survives ``kill -9``: what is about to be made is written before
-it is made, what is gone is written after it has gone.
+To survive ``kill -9``, a creation is recorded before it starts, and a removal after it is done.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ class Store:
     """The state directory and the journal in it.
 
     Every method raises :class:`~lab._errors.StateError` when the file cannot be read or
-    written; what was written before stays. A method that changes something is one transaction,
+    written; earlier content is then unchanged. A method that changes something is one transaction,
     or part of the one that :meth:`change` holds open.
 
     Parameters
     ----------
     directory
-        The state directory; made with mode 0700 if it is not there.
+        The state directory; created with mode 0700 if it does not exist.
     now
         The wall clock: seconds since 1970.
     busy_seconds
-        How long to wait for another process's transaction; None for the usual 5 s.
+        How long to wait for another process's transaction; None for :data:`BUSY_SECONDS`.
 
     """
 
@@ -91,21 +90,21 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._guarded("closing the journal"):
             self._connection.close()
 
     def lab_directory(self, name: str) -> Path:
-        """The lab's own directory. Not made here."""
+        """The lab's directory. Not created here."""
         return lab_directory(self.directory, name)
 
     def run_directory(self, lab: str, run: str) -> Path:
-        """Where the reports of a run are; it outlives the lab. Not made here."""
+        """The directory of a run's reports; it outlives the lab. Not created here."""
         return self.lab_directory(lab) / "runs" / run
 
     @contextmanager
     def change(self, doing: str) -> Iterator[None]:
-        """Make the changes of the block one transaction: all of them or none."""
+        """Make the changes in the block one transaction."""
         if self._deep:
             yield
             return
@@ -123,7 +122,7 @@ class Store:
     # Labs
 
     def lab(self, name: str) -> LabRow | None:
-        """The lab of that name, also one that is down; None if there never was one."""
+        """The lab of this name, even if it is down; None if there never was one."""
         found = self._labs("WHERE name = ?", name)
         return found[0] if found else None
 
@@ -132,7 +131,7 @@ class Store:
         return self._labs("WHERE status <> 'down' ORDER BY name")
 
     def put_lab(self, row: LabRow) -> None:
-        """Write the lab, over an older one of its name."""
+        """Write the lab, replacing an earlier one of the same name."""
         values = values_of(row)
         updates = ", ".join(f"{column} = excluded.{column}" for column in _LABS.split(", ")[1:])
         self.write(
@@ -143,7 +142,7 @@ class Store:
         )
 
     def set_status(self, name: str, status: LabState, detail: str = "") -> None:
-        """Write how far the lab is, and when that was found."""
+        """Write the lab's state and the current time."""
         self.write(
             f"recording that the lab '{name}' is '{status}'",
             "UPDATE labs SET status = ?, detail = ?, updated = ? WHERE name = ?",
@@ -162,7 +161,7 @@ class Store:
         )
 
     def keep_steps(self, lab: str, kept: Iterable[str]) -> None:
-        """Forget every step of the lab but those."""
+        """Delete every step of the lab except those in ``kept``."""
         names = set(kept)
         dropped = [(lab, step.name) for step in self.steps(lab) if step.name not in names]
         self.write(
@@ -172,7 +171,7 @@ class Store:
         )
 
     def intend_step(self, lab: str, position: int, name: str, digest: str) -> None:
-        """Write that the step is about to run."""
+        """Record that the step is about to run."""
         self.write(
             f"recording step '{name}' of the lab '{lab}'",
             "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, 'intended', ?)",
@@ -180,7 +179,7 @@ class Store:
         )
 
     def finish_step(self, lab: str, name: str) -> None:
-        """Write that the step is done. ValueError if it was never intended."""
+        """Record that the step is done. ValueError if it was never intended."""
         changed = self.write(
             f"recording that step '{name}' of the lab '{lab}' is done",
             "UPDATE steps SET state = 'done', at = ? WHERE lab = ? AND name = ?",
@@ -192,7 +191,7 @@ class Store:
     # Resources
 
     def resources(self, lab: str) -> tuple[ResourceRow, ...]:
-        """What the lab is made of, by kind and name."""
+        """The lab's resources, by kind and name."""
         return self.rows(
             ResourceRow,
             f"reading the resources of lab '{lab}'",
@@ -201,7 +200,7 @@ class Store:
         )
 
     def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
-        """Write what is about to be made, as (kind, name)."""
+        """Record resources that are about to be created, as (kind, name)."""
         self.write(
             f"recording the resources of lab '{lab}'",
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, 'intended')",
@@ -209,7 +208,7 @@ class Store:
         )
 
     def made(self, lab: str) -> None:
-        """Write that all that was intended has been made."""
+        """Record that all intended resources are created."""
         self.write(
             f"recording that lab '{lab}' is made",
             "UPDATE resources SET state = 'made' WHERE lab = ? AND state = 'intended'",
@@ -217,7 +216,7 @@ class Store:
         )
 
     def gone(self, lab: str) -> None:
-        """Write that nothing of the lab is left."""
+        """Record that nothing of the lab is left."""
         self.write(
             f"recording that lab '{lab}' is gone",
             "UPDATE resources SET state = 'gone' WHERE lab = ?",
@@ -227,7 +226,7 @@ class Store:
     # Runs
 
     def record_run(self, run: RunRow, cells: Iterable[CellRow]) -> None:
-        """Write a run and all its cells, or nothing."""
+        """Write a run and all its cells in one transaction."""
         doing = f"recording the run '{run.id}'"
         with self.change(doing):
             insert = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -237,7 +236,7 @@ class Store:
             self.write(doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)])
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
-        """The runs on labs of that name, oldest first."""
+        """The runs of labs of this name, oldest first."""
         return self.rows(
             RunRow,
             f"reading the runs of the lab '{lab}'",
@@ -246,12 +245,12 @@ class Store:
         )
 
     def labs_with_runs(self) -> tuple[str, ...]:
-        """Names of all labs, also those that are gone, of which there are runs."""
+        """Names of all labs that have runs, even if the lab is gone."""
         rows = self.read("reading the runs", "SELECT DISTINCT lab FROM runs ORDER BY lab", ())
         return tuple(str(row[0]) for row in rows)
 
     def forget_runs(self, runs: Iterable[str]) -> None:
-        """Forget those runs and their cells."""
+        """Delete runs and their cells."""
         ids = [(run,) for run in runs]
         self.write("forgetting runs", "DELETE FROM runs WHERE id = ?", ids)
 
@@ -264,10 +263,10 @@ class Store:
             (run,),
         )
 
-    # Faults: written before anything is broken, forgotten once it is healed
+    # Faults: recorded before anything is broken, deleted once healed
 
     def faults(self, lab: str) -> tuple[FaultRow, ...]:
-        """Every fault that is in labs of that name, in order."""
+        """Every recorded fault of labs of this name, in order."""
         return self.rows(
             FaultRow,
             f"reading the faults of the lab '{lab}'",
@@ -276,13 +275,13 @@ class Store:
         )
 
     def live_faults(self, lab: str, token: str) -> tuple[FaultRow, ...]:
-        """The faults that the lab of that token still has: those injected since it was made."""
+        """The faults that the lab with this token still has."""
         return tuple(row for row in self.faults(lab) if row.token == token)
 
     def intend_fault(  # noqa: PLR0913  a fault is all of these
         self, lab: str, token: str, name: str, *, node: str, peer: str, observed: str = ""
     ) -> int:
-        """Write that a fault is about to be injected; its number."""
+        """Record that a fault is about to be injected; return its number."""
         doing = f"recording fault '{name}' of the lab '{lab}'"
         with self.change(doing):
             number = max((one.number for one in self.faults(lab)), default=0) + 1
@@ -295,7 +294,7 @@ class Store:
         return number
 
     def finish_fault(self, lab: str, number: int) -> None:
-        """Write that the fault is injected."""
+        """Record that the fault is injected."""
         self.write(
             f"recording that fault {number} is in the lab '{lab}'",
             "UPDATE faults SET state = 'done' WHERE lab = ? AND number = ?",
@@ -303,7 +302,7 @@ class Store:
         )
 
     def disown_faults(self, lab: str) -> None:
-        """Write that no fault of the lab is in its machines any more: all are made again."""
+        """Record that no fault of the lab remains in its machines: all are rebuilt."""
         self.write(
             f"recording that the lab '{lab}' has no fault",
             "UPDATE faults SET token = '' WHERE lab = ?",
@@ -311,7 +310,7 @@ class Store:
         )
 
     def forget_fault(self, lab: str, number: int) -> None:
-        """Write that the fault is healed."""
+        """Delete the fault, which is healed."""
         self.write(
             f"recording that fault {number} is out of the lab '{lab}'",
             "DELETE FROM faults WHERE lab = ? AND number = ?",
@@ -325,7 +324,7 @@ class Store:
     def rows(
         self, kind: type[Row], doing: str, query: str, values: tuple[str, ...]
     ) -> tuple[Row, ...]:
-        """The rows of a query, their values checked; for the modules of this package."""
+        """The rows of a query, with checked values; for the modules of this package."""
         found = self.read(doing, query, values)
         try:
             return tuple(row_of(kind, row) for row in found)
@@ -338,7 +337,7 @@ class Store:
             return self._connection.execute(query, values).fetchall()
 
     def write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
-        """Run the statement for every row in the change under way; the number of rows hit."""
+        """Run the statement for every row in the current change; return the number of rows hit."""
         with self.change(doing):
             return self._connection.executemany(statement, rows).rowcount
 
@@ -348,9 +347,9 @@ class Store:
 
 FILE = "state.db"
 SETUP_SECONDS = 10.0
-"""How long to wait for another process that is just making the tables (takes milliseconds)."""
+"""Wait for another process that is creating the tables (takes milliseconds)."""
 BUSY_SECONDS = 5.0
-"""How long a statement waits for another process's transaction (ours take milliseconds)."""
+"""Default wait for another process's transaction (one takes milliseconds)."""
 
 MIGRATIONS = (
     """
@@ -421,7 +420,7 @@ MIGRATIONS = (
         PRIMARY KEY (lab, number)
     ) WITHOUT ROWID;
     """,
-    # What takes a fault out is worked out from its name and place: no command is kept.
+    # Undo commands are derived from a fault's name and place: none is stored.
     """
     CREATE TABLE faults_of_labs (
         lab TEXT NOT NULL REFERENCES labs (name) ON DELETE CASCADE,
@@ -441,34 +440,34 @@ MIGRATIONS = (
     ALTER TABLE faults_of_labs RENAME TO faults;
     """,
 )
-"""Script number N takes a state file from version N to version N + 1."""
+"""Script N migrates a state file from version N to version N + 1."""
 VERSION = len(MIGRATIONS)
 
 
 def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    """A connection to the state file, which is made with mode 0600 if it is not there.
+    """Connect to the state file, which is created with mode 0600 if it does not exist.
 
     Raises
     ------
     sqlite3.DatabaseError, OSError
-        As SQLite and the file system say; the caller puts them into words.
+        Unchanged from SQLite and the file system; the caller converts them.
 
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
-    # In WAL mode NORMAL loses nothing to a killed process, only to a loss of power, and a lab
-    # of namespaces does not outlive that either.
+    # In WAL mode, NORMAL loses nothing if a process is killed, only on a power loss, which a lab
+    # of namespaces does not survive either.
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
 
 
 def _make_private(path: Path) -> None:
-    """Make the file with mode 0600, unless it is there.
+    """Create the file with mode 0600, unless it exists.
 
-    One that is there is never opened here: closing any descriptor of it would drop the locks
-    of every connection that this process has, and another process would then take the log of
-    changes away from under them (SQLite, How To Corrupt An SQLite Database File, 2.2).
+    An existing file is never opened here: closing a descriptor of it would drop the locks of every
+    connection of this process, and another process could then remove the write-ahead log under them
+    (SQLite, How To Corrupt An SQLite Database File, 2.2).
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -480,12 +479,12 @@ def _make_private(path: Path) -> None:
 
 
 def ensure(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the state file to this version's tables.
+    """Migrate the state file to this version's tables.
 
     Raises
     ------
     StateError
-        When the file is from a newer version, or another process does not get done with this.
+        When the file is from a newer version, or another process does not finish migrating it.
 
     """
     found = version(connection)
@@ -514,7 +513,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
 
 
 def _alone(path: Path, work: Callable[[], None]) -> None:
-    """Do the work while no other process does: the change to WAL does not wait by itself."""
+    """Call ``work`` while no other process does: switching to WAL does not wait by itself."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         Deadline(SETUP_SECONDS).wait(
