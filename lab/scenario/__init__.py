@@ -1,1 +1,1 @@
-"""Scenario files: what the user wrote, read with every position kept."""
+"""Scenario files: read, checked and frozen, with the position of every key."""

@@ -1,4 +1,4 @@
-"""Rules about address ranges: what each may be, and what they are to each other."""
+"""Rules about address ranges: which are valid, and how they may relate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ROUTER: Key = ("network", "router")
 WIDEST_SERVICES = 12
 """kube-apiserver and kubeadm refuse a service range of more than 20 bits."""
 MAX_NODE_BITS = 16
-"""kube-controller-manager refuses a pod range more than 16 bits wider than a node's part."""
+"""kube-controller-manager refuses a pod range more than 16 bits wider than a node's range."""
 OWN_SERVICES = 2
-"""Services of every cluster: kubernetes and the cluster's DNS."""
+"""Services that every cluster has: kubernetes and the cluster's DNS."""
 _EDGES = 2
 """A range's network and broadcast addresses."""
 _SMALLEST = 4
-"""Addresses of a /30, the smallest range with two usable ones; a smaller one is refused for want
-of room, and nothing more is said of what stands in it."""
+"""Addresses of a /30, the smallest range with two usable ones. A smaller range is refused as too
+small, and its addresses are not checked further."""
 
 UNUSABLE = tuple(
     (IPv4Network(cidr), what)
@@ -43,7 +43,7 @@ _PRIVATE = tuple(IPv4Network(cidr) for cidr in ("10.0.0.0/8", "172.16.0.0/12", "
 
 
 def unusable_ranges(scenario: Scenario) -> Iterator[Problem]:
-    """Ranges that no network can use."""
+    """Ranges that cannot be used for a network."""
     for key, cidr in _ranges(scenario):
         for unusable, what in UNUSABLE:
             if cidr.overlaps(unusable):
@@ -76,7 +76,7 @@ def service_range_width(scenario: Scenario) -> Iterator[Problem]:
 
 
 def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part that is not a part, or one too many bits narrower than the whole."""
+    """A node's range that does not fit into the pod range, or is too many bits narrower."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     bits = prefix - cidr.prefixlen
     if bits < 0:
@@ -92,7 +92,7 @@ def pod_range_width(scenario: Scenario) -> Iterator[Problem]:
 
 
 def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
-    """A pod range with fewer parts than nodes."""
+    """A pod range with fewer node ranges than nodes."""
     cidr, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     nodes = sum(group.count for group in scenario.nodes if group.kubelet)
     bits = prefix - cidr.prefixlen
@@ -104,7 +104,7 @@ def pod_range_holds_nodes(scenario: Scenario) -> Iterator[Problem]:
 
 
 def node_range_holds_pods(scenario: Scenario) -> Iterator[Problem]:
-    """A node's part with fewer free addresses than a node has pods; the worst node is named."""
+    """A node's range with fewer free addresses than pods; the worst node is named."""
     prefix = scenario.kubernetes.node_prefix
     size = 2 ** (32 - prefix)
     worst: dict[Key, tuple[int, str]] = {}
@@ -167,7 +167,7 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
 
 
 def router(scenario: Scenario) -> Iterator[Problem]:
-    """A router's address that the node network cannot give it."""
+    """A router's address that is outside the node network or at its edge."""
     cidr, address = scenario.network.cidr, scenario.network.router
     if cidr.num_addresses < _SMALLEST:
         return
@@ -213,7 +213,7 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
 
 
 def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
-    """Explicit pod ranges of nodes that are no part of the cluster's, or taken."""
+    """Explicit pod ranges of nodes that are outside the cluster's, or taken."""
     whole, prefix = scenario.kubernetes.pod_cidr, scenario.kubernetes.node_prefix
     taken: dict[IPv4Network, str] = {}
     for index, group in enumerate(scenario.nodes):
@@ -240,7 +240,7 @@ def node_pod_ranges(scenario: Scenario) -> Iterator[Problem]:
 
 
 def single_node_keys(scenario: Scenario) -> Iterator[Problem]:
-    """Keys of one machine on a group of several."""
+    """Keys for a single machine on a group of several."""
     for index, group in enumerate(scenario.nodes):
         if group.count == 1:
             continue
@@ -284,7 +284,7 @@ def _named(key: Key) -> str:
 
 
 def _bits(number: int) -> int:
-    """Bits that count ``number`` things: the smallest power of two not below it."""
+    """Bits needed to number ``number`` things."""
     return (number - 1).bit_length()
 
 
@@ -295,7 +295,7 @@ def _wider(cidr: IPv4Network, prefix: int) -> str:
 
 
 def _elsewhere(scenario: Scenario, key: Key, cidr: IPv4Network) -> str:
-    """A private range of the same size that nothing else in the lab overlaps."""
+    """A hint with a private range of the same size that nothing else in the lab overlaps."""
     taken = [other for other_key, other in _ranges(scenario) if other_key != key]
     for block in _PRIVATE:
         start = int(block.network_address)

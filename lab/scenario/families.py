@@ -1,4 +1,4 @@
-"""The families of cells as a scenario names them: plug-ins in ``lab/matrix/families``."""
+"""The families of cells that a scenario can name: plug-ins in ``lab/matrix/families``."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ PLUGINS = "lab.matrix.families"
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyTerm:
-    """When a scenario has cells of a family."""
+    """A family, and which scenarios have cells of it."""
 
     name: Family
     order: int
-    """Its place among the families; that of its cells among the cells."""
+    """Position among the families, and of its cells among the cells."""
     special: Callable[[SpecialService], bool] | None = None
     """Whether a special Service has cells of it; None if the family needs no such Service."""
     needs: str = ""
-    """What makes a special Service have cells of it, as one would write it in the file."""
+    """What a special Service needs to have cells of it, as written in the file."""
     services_node: bool = False
-    """Whether it asks the services node."""
+    """Whether its cells probe the services node."""
     tcp_only: bool = False
 
 
 @cache
 def terms() -> Mapping[Family, FamilyTerm]:
-    """Every family by its name, in their order."""
+    """Every family by name, in order."""
     modules = iter_modules(import_module(PLUGINS).__path__)
     found = [import_module(f"{PLUGINS}.{module.name}").FAMILY for module in modules]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
 def usual_families() -> tuple[Family, ...]:
-    """Those that every lab has cells of."""
+    """The families that every lab has cells of."""
     return tuple(
         name for name, one in terms().items() if one.special is None and not one.services_node
     )
 
 
 def services_node_families() -> tuple[Family, ...]:
-    """Those that only a lab with a services node has cells of."""
+    """The families that only a lab with a services node has cells of."""
     return tuple(name for name, one in terms().items() if one.services_node)
 
 
 def families_of(services: Iterable[SpecialService]) -> tuple[Family, ...]:
-    """The usual families, and those of the special Services, each once."""
+    """The usual families and those of the special Services, without duplicates."""
     special = (
         name
         for service in services

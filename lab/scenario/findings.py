@@ -1,4 +1,4 @@
-"""What is wrong in a scenario file: problems by key path, findings by line and column."""
+"""Errors in a scenario file: problems by key path, findings by line and column."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Key = tuple[str | int, ...]
-"""A place in the file: ``("nodes", 3, "address")``."""
+"""A key path in the file: ``("nodes", 3, "address")``."""
 
 SHOWN = 100
-"""Findings printed of one file; the rest are counted in a last line."""
+"""Findings printed for one file; the rest are counted in a last line."""
 
 QUOTED = 60
-"""Characters of a value repeated in a message."""
+"""Characters of a value quoted in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Problem:
 class FileFinding:
     """A problem with its position; line and column count from 1.
 
-    Line 0 is the whole file, or the key in a file whose findings are by key.
+    Line 0 means the whole file, or a finding located by its key.
     """
 
     key: Key
@@ -53,7 +53,7 @@ class FileFinding:
 
 
 def lines(file: str, findings: Iterable[FileFinding]) -> tuple[str, ...]:
-    """Every finding of one file, ready to print, in file order; repeats are printed once."""
+    """Every finding of one file, ready to print, in file order, without duplicates."""
     ordered = sorted(findings, key=lambda finding: (finding.line, finding.col))
     texts = tuple(dict.fromkeys(finding.text(file) for finding in ordered))
     if len(texts) <= SHOWN:
@@ -63,7 +63,7 @@ def lines(file: str, findings: Iterable[FileFinding]) -> tuple[str, ...]:
 
 
 def quoted(value: object) -> str:
-    """``"value"``, cut to a readable length, with what cannot be printed escaped."""
+    """``"value"``, cut to a readable length, with unprintable characters escaped."""
     shown = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii")
         for letter in cut(str(value))
@@ -72,7 +72,7 @@ def quoted(value: object) -> str:
 
 
 def cut(text: str) -> str:
-    """The text, or its beginning and dots where it is longer than anyone reads."""
+    """The text, or if it is too long its beginning and dots."""
     return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."
 
 
@@ -83,7 +83,7 @@ def alternatives(values: Iterable[str]) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word most like ``word``, if one is like it at all."""
+    """The word most similar to ``word``; None if none is similar."""
     folded = {candidate.lower(): candidate for candidate in words}
     meant = word[:QUOTED].lower()
     close = difflib.get_close_matches(meant, folded, n=1)
@@ -92,7 +92,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, words: Iterable[str], otherwise: str) -> str:
-    """``did you mean "overlay"?``, or ``otherwise`` where nothing is near."""
+    """``did you mean "overlay"?``, or ``otherwise`` if no word is similar."""
     near = nearest(word, words)
     return f"did you mean {quoted(near)}?" if near else otherwise
 
@@ -107,25 +107,25 @@ class Position:
 
 @dataclass(slots=True)
 class Document:
-    """One file: its tree and where everything in it stands."""
+    """One file: its tree and the position of everything in it."""
 
     value: dict[str, object] = field(default_factory=dict)
     keys: dict[Key, Position] = field(default_factory=dict)
-    """Position of the key, for the entries of mappings."""
+    """Positions of the keys of mappings."""
     values: dict[Key, Position] = field(default_factory=dict)
     texts: dict[Key, str] = field(default_factory=dict)
-    """Scalars as they were written."""
+    """Scalars as written."""
     problems: list[FileFinding] = field(default_factory=list)
-    """Findings of the reading itself: duplicate keys, unprintable text, a second document."""
+    """Findings of the parser: duplicate keys, unprintable text, a second document."""
 
     def at(self, key: Key) -> object:
-        """The value at a key, None where there is none."""
+        """The value at a key; None if there is none."""
         return look(self.value, key)
 
     def position(self, key: Key, *, at_key: bool = False) -> Position:
-        """Where to point for a key path; the nearest thing above it that the file holds.
+        """The position to report for a key path, or for its nearest ancestor in the file.
 
-        A scalar is pointed at itself, a mapping or list at its key.
+        For a scalar it is that of the value, for a mapping or list that of the key.
         """
         for length in range(len(key), 0, -1):
             part = key[:length]
@@ -145,7 +145,7 @@ class Document:
 
 
 def look(tree: object, key: Key) -> object:
-    """The value at a key of a tree of mappings and lists, None where there is none."""
+    """The value at a key of a tree of mappings and lists; None if there is none."""
     for name in key:
         if isinstance(tree, dict):
             tree = tree.get(name)
@@ -158,26 +158,26 @@ def look(tree: object, key: Key) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs in messages between one kind of file and another."""
+    """The wording of messages about one kind of file."""
 
     whole: str
-    """``"the scenario"``."""
+    """Name of the file's content: ``"the scenario"``."""
     entries: Mapping[str, str]
-    """What one entry of a list or table is called: ``{"nodes": "node group"}``."""
+    """Name of an entry of each list or table: ``{"nodes": "node group"}``."""
     other_entry: str
-    """What an entry of any other list is called."""
+    """Name of an entry of any other list."""
     mapping: str
     """``"mapping"``."""
     assign: str
-    """What stands between a key and its value."""
+    """The sign between a key and its value."""
     listing: str
-    """How a list is written, as advice."""
+    """Hint on how to write a list."""
     written: Callable[[object], str]
-    """A value as one would write it in the file, on one line."""
+    """Formats a value for the file, on one line."""
 
 
 def as_yaml(value: object) -> str:
-    """A value as one would write it in YAML, on one line."""
+    """Format a value as YAML, on one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -205,4 +205,4 @@ YAML = Dialect(
     listing='begin each entry on a line of its own with "- "',
     written=as_yaml,
 )
-"""Scenario files."""
+"""The dialect of scenario files."""

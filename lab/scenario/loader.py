@@ -1,4 +1,4 @@
-"""Scenarios, found and loaded: every error at once, each with its place in what was written."""
+"""Find and load scenarios; all errors are reported at once, each with its position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX = ".yaml"
 
 @dataclass(frozen=True, slots=True)
 class SpecString:
-    """One of Kubeinit's spec strings, which stands for a scenario file."""
+    """A spec string of Kubeinit's, used instead of a scenario file."""
 
     written: str
 
@@ -28,35 +28,35 @@ class SpecString:
 
 @dataclass(frozen=True, slots=True)
 class HeldText:
-    """The text of a scenario that something else holds, such as the result of a run."""
+    """The text of a scenario from another source than a file, such as the result of a run."""
 
     text: str
     holder: str
-    """What messages have in place of a file's name."""
+    """Shown in messages instead of a file name."""
 
     def __str__(self) -> str:
         return self.holder
 
 
 Wanted = Path | SpecString | HeldText
-"""What a name on the command line means, or a text that is not a file."""
+"""A scenario to load: a file, a spec string or a text."""
 
 
 def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001  it reads nothing
-    """No problems: for callers that do not know the topologies."""
+    """Find no problems: for callers that do not know the topologies."""
     return ()
 
 
 def load(wanted: Wanted, *, topology_check: rules.Check = no_topology_check) -> Scenario:
-    """The scenario in a file, or that of a spec string.
+    """Load a scenario.
 
     Parameters
     ----------
     wanted
-        The file, or the string. A path is repeated in every message as it is given here.
+        The file, spec string or text. Messages show a path as given here.
     topology_check
-        Finds what is wrong with the topology and its parameters, as problems by key path, such
-        as ``("topology", "vni")``. It is not called where a part that it may read is broken.
+        Finds errors in the topology and its parameters, as problems by key path, such as
+        ``("topology", "vni")``. It is not called if a part that it may read is broken.
 
     Raises
     ------
@@ -91,11 +91,11 @@ def text_of(wanted: Wanted) -> str:
 def check(
     wanted: Wanted, *, topology_check: rules.Check = no_topology_check
 ) -> tuple[Scenario | None, tuple[FileFinding, ...]]:
-    """A scenario as far as it can be made out, and everything wrong with it."""
+    """The scenario, with stand-ins for broken parts, and all findings; None if it is unreadable."""
     document, findings = _document(wanted)
     if document is None:
         return None, findings
-    if not document.value.keys() & Scenario.model_fields.keys():  # nor is it to be quoted
+    if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
         what = "this is not a scenario: it has none of the keys of a scenario"
         return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
     shaped = shape.shaped(document, shape.SCENARIO)
@@ -137,12 +137,12 @@ def _document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]
 
 
 def meant(written: str) -> Wanted:
-    """What is meant on the command line: a shipped scenario, a file, or a spec string.
+    """Resolve an argument of the command line: a shipped scenario, a file, or a spec string.
 
     Raises
     ------
     UsageError
-        When it is none of them, with the nearest name and the whole list.
+        When it is none of them, with the nearest name and all shipped scenarios.
 
     """
     if spec.is_meant(written) and not _names_a_file(written):
@@ -151,15 +151,15 @@ def meant(written: str) -> Wanted:
 
 
 def find(name_or_path: str) -> Path:
-    """The file that a name or a path on the command line means.
+    """The file of a scenario's name or path.
 
-    A shipped scenario's name comes first; anything with a slash, a ``.yaml`` or ``.yml`` at its
-    end, or a file behind it is a path.
+    A shipped scenario's name takes precedence. Anything that has a slash, ends in ``.yaml`` or
+    ``.yml``, or is an existing file is a path.
 
     Raises
     ------
     UsageError
-        When it is neither, with the nearest name and the whole list.
+        When it is neither, with the nearest name and all shipped scenarios.
 
     """
     if name_or_path in shipped():
@@ -187,12 +187,12 @@ def is_shipped(path: Path) -> bool:
 
 
 def shipped() -> tuple[str, ...]:
-    """Names of the scenarios that come with the product, in alphabetical order."""
+    """Names of the shipped scenarios, in alphabetical order."""
     return tuple(sorted(path.stem for path in _directory().glob(f"*{SUFFIX}")))
 
 
 def _directory() -> Path:
-    """Where the shipped scenarios are: in the wheel inside the package, in a checkout beside it."""
+    """The directory of shipped scenarios: in the package (wheel), or beside it (checkout)."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "scenarios"
     return inside if inside.is_dir() else package.parent / "scenarios"
@@ -204,7 +204,7 @@ def _is_file(path: Path) -> bool:
     except ValueError:
         return False
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:  # a spec string may be longer than any file's name
+        if error.errno != errno.ENAMETOOLONG:  # a spec string may be longer than a file name
             raise
         return False
 
@@ -213,10 +213,10 @@ _LEFT_OUT: tuple[object, ...] = (None, [], {})
 
 
 def to_yaml(scenario: Scenario, *comment: str) -> str:
-    """The file, with those lines of comment at its head.
+    """Write a scenario as YAML, with lines of comment at the top.
 
-    Every value is written in JSON's form, which YAML takes as it is, one key of the top and one
-    node a line; a text is always in quotes, so that no version becomes a number.
+    Values are written as JSON, which is valid YAML, with one top-level key and one node per line.
+    Text is always in quotes, so that no version becomes a number.
     """
     lines = [f"# {_one_line(line)}" if line else "#" for line in comment]
     document = scenario.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -233,7 +233,7 @@ def to_yaml(scenario: Scenario, *comment: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What can stand in a comment: nothing that ends a line, or that no such file may hold."""
+    """The text with unprintable characters and line ends replaced, for a comment."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

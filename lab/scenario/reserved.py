@@ -1,4 +1,4 @@
-"""Names and addresses that the lab uses itself, and a scenario cannot."""
+"""Names, ports and addresses that every lab uses itself and a scenario cannot use."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ NAMES: dict[str, str] = {
     "fabric": "the switch that joins the machines",
     "coredns": "the pod that answers DNS",
 }
-"""Names of every lab's own machines and pods, which no node can have."""
+"""Names of the machines and pods that every lab has; no node can have them."""
 
 DNS_POD = "coredns"
 """The pod behind the DNS Service, on the first Linux node with a kubelet."""
 
 SERVICE_PORT = 80
-"""The usual Services' own."""
+"""Port of the usual Services."""
 POD_PORT = 8080
-"""Every probe pod answers here, over TCP and UDP."""
+"""Port on which every probe pod answers, over TCP and UDP."""
 SECOND_POD_PORT = 8081
-"""And here, over TCP, where a Service sends packets to it."""
+"""Second port of a probe pod, over TCP, if a Service sends packets to it."""
 
 NODE_PORTS_TAKEN: dict[int, str] = {
     22: "SSH",
@@ -37,7 +37,7 @@ NODE_PORTS_TAKEN: dict[int, str] = {
     10257: "the controller manager",
     10259: "the scheduler",
 }
-"""Ports on which nodes answer themselves, and what does: no Service can have them there."""
+"""Ports that programs on the nodes use; no NodePort can have them."""
 
 DNS_SERVICE = "kube-dns"
 
@@ -48,19 +48,19 @@ SERVICES: dict[str, str] = {
 }
 
 OUTSIDE_CIDR = IPv4Network("198.51.100.0/24")
-"""The network outside the cluster, where the client stands (TEST-NET-2, RFC 5737)."""
+"""The network outside the cluster, with the client (TEST-NET-2, RFC 5737)."""
 
 HYPERVISOR_CIDR = IPv4Network("203.0.113.0/24")
-"""The network between a scenario's own hypervisors (TEST-NET-3, RFC 5737)."""
+"""The network between a scenario's hypervisors (TEST-NET-3, RFC 5737)."""
 
 POD_RANGE_HEAD = 4
-"""Addresses at the start of a node's pod range that no pod gets: the network address, and the
-bridge's and gateways' that differ by topology (network + 1 to network + 3)."""
+"""Addresses at the start of a node's pod range that no pod gets: the network address, and those of
+the bridge and gateways, which depend on the topology (network + 1 to network + 3)."""
 
 POD_RANGE_RESERVED = POD_RANGE_HEAD + 1
-"""The same and the broadcast address."""
+"""Addresses of a node's pod range that no pod gets, including the broadcast address."""
 
 
 def router_address(network: IPv4Network) -> IPv4Address:
-    """The router's address on the node segment where nobody gives one: the first."""
+    """The router's default address on the node segment: the first."""
     return network[min(1, network.num_addresses - 1)]

@@ -1,7 +1,7 @@
-"""What the values of a scenario mean together: every rule, and what each needs to know.
+"""Every rule about values of a scenario that depend on each other.
 
-A rule is a pure function from a scenario to problems. Where a part that it reads is a stand-in
-for something broken, it is not run: it would speak of values that the author never wrote.
+A rule is a pure function from a scenario to problems. It is not run if a part that it reads is a
+stand-in for something broken: it would report values that the author never wrote.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lab.scenario.versions import (
 
 
 def services_node(scenario: Scenario) -> Iterator[Problem]:
-    """One machine at most has HAProxy and DNS, and it is Linux."""
+    """More than one services node, or one that runs Windows."""
     first = ""
     for index, group in enumerate(scenario.nodes):
         if group.role != "services":
@@ -53,7 +53,7 @@ def services_node(scenario: Scenario) -> Iterator[Problem]:
 
 
 def hypervisors(scenario: Scenario) -> Iterator[Problem]:
-    """Nodes that stand on a hypervisor that the scenario has not, or are called like one."""
+    """Nodes placed on a hypervisor that the scenario does not have, or named like one."""
     known = hypervisor_names(scenario)
     if not known:
         return
@@ -74,7 +74,7 @@ def hypervisors(scenario: Scenario) -> Iterator[Problem]:
 
 
 def families(scenario: Scenario) -> Iterator[Problem]:
-    """Families of cells that ask a services node, where there is none."""
+    """Families of cells that need a services node, if there is none."""
     if any(group.role == "services" for group in scenario.nodes):
         return
     for family in scenario.matrix.families or ():
@@ -88,7 +88,7 @@ NETBIOS = 15
 """Characters of a Windows computer name (NetBIOS)."""
 
 MAX_NODE_NAME = 63 - len("to-") - len("-p250")
-"""The Service of a node's pod, to-NODE-pN, must be a DNS label as well."""
+"""Characters of a node's name: the Service of its pod, to-NODE-pN, must be a DNS label too."""
 
 
 def too_many_nodes(scenario: Scenario) -> Iterator[Problem]:
@@ -100,7 +100,7 @@ def too_many_nodes(scenario: Scenario) -> Iterator[Problem]:
 
 
 def control_plane(scenario: Scenario) -> Iterator[Problem]:
-    """A cluster needs a control plane, and only Linux can be one."""
+    """No control plane, or one that runs Windows."""
     if not any(group.role == "control-plane" for group in scenario.nodes):
         what = "no node is a control plane, but a cluster needs one"
         yield Problem(("nodes",), what, 'give one Linux node "role: control-plane"', at_key=True)
@@ -112,7 +112,7 @@ def control_plane(scenario: Scenario) -> Iterator[Problem]:
 
 
 def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
-    """Only a control plane does without a kubelet, and without one there are no pods."""
+    """Workers without a kubelet, and nodes with pods but no kubelet."""
     for index, group in enumerate(scenario.nodes):
         if group.kubelet:
             continue
@@ -132,7 +132,7 @@ def without_kubelet(scenario: Scenario) -> Iterator[Problem]:
 
 
 def somewhere_to_run(scenario: Scenario) -> Iterator[Problem]:
-    """A matrix needs pods, and the cluster's DNS a Linux node to run on."""
+    """No pods for the matrix, or no Linux node for the cluster's DNS."""
     if not probe_pods(scenario):
         what = "no node has a pod, so there would be nothing to test"
         yield Problem(("nodes",), what, 'raise "pods_per_node" or a node\'s "pods"', at_key=True)
@@ -142,7 +142,7 @@ def somewhere_to_run(scenario: Scenario) -> Iterator[Problem]:
 
 
 def lengths(scenario: Scenario) -> Iterator[Problem]:
-    """Names too long for NetBIOS, or for the names made from them."""
+    """Names too long for NetBIOS, or for the names derived from them."""
     for index, group in enumerate(scenario.nodes):
         longest = node_names(group)[-1]
         limit = NETBIOS if group.os == "windows" else MAX_NODE_NAME
@@ -203,7 +203,7 @@ def versions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def images(scenario: Scenario) -> Iterator[Problem]:
-    """Windows images that do not exist, cannot join, or stand on a Linux node."""
+    """Windows images that do not exist, cannot join a cluster, or are for a Linux node."""
     for index, group in enumerate(scenario.nodes):
         if group.image is None:
             continue
@@ -247,7 +247,7 @@ def _all_names(scenario: Scenario, group: NodeGroup) -> Iterator[str]:
 
 
 def node_routes(scenario: Scenario) -> Iterator[Problem]:
-    """Routes that lead nowhere, to where the node is already, or to one place twice."""
+    """Routes with an unreachable gateway, to a network the node is on, or duplicates."""
     for index, group in enumerate(scenario.nodes):
         seen = set()
         for number, route in enumerate(group.routes):
@@ -275,7 +275,7 @@ def _way(scenario: Scenario, group: NodeGroup, route: StaticRoute, key: Key) -> 
 
 
 def _may_be_own(scenario: Scenario, group: NodeGroup, to: IPv4Network) -> bool:
-    """Whether the plan may choose pods of the group's nodes from that range."""
+    """Whether the plan may choose pod ranges of the group's nodes from this range."""
     written = [one.pod_cidr for one in scenario.nodes if one.pod_cidr]
     chosen = group.kubelet and not group.pod_cidr and scenario.kubernetes.pod_cidr.overlaps(to)
     return chosen and not any(to.subnet_of(one) for one in written)
@@ -308,7 +308,7 @@ Check = Callable[[Scenario], Iterable[Problem]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A check and the parts of the file that it reads, ``*`` standing for any entry."""
+    """A check and the parts of the file that it reads; ``*`` means any entry."""
 
     check: Check
     needs: tuple[str, ...]
@@ -384,16 +384,16 @@ TOPOLOGY_NEEDS = (
     "nodes.*.role",
     "nodes.*.kubelet",
 )
-"""What a topology's own check may read."""
+"""Parts that a topology's check may read."""
 
 
 def problems(scenario: Scenario, tainted: Collection[Key], topology: Check) -> Iterator[Problem]:
-    """Every problem that the rules, and the topology's own check, find.
+    """Every problem that the rules and the topology's check find.
 
     Parameters
     ----------
     scenario
-        The scenario, with stand-ins where the file is broken.
+        The scenario, with stand-ins for broken parts of the file.
     tainted
         Key paths of the stand-ins.
     topology
@@ -409,6 +409,6 @@ def problems(scenario: Scenario, tainted: Collection[Key], topology: Check) -> I
 
 
 def _reads(need: str, key: Key) -> bool:
-    """Whether a part of the file that a rule reads holds, or lies within, a key path."""
+    """Whether a part that a rule reads contains a key path, or is inside it."""
     parts = need.split(".")
     return all(part in {"*", str(name)} for part, name in zip(parts, key, strict=False))

@@ -1,8 +1,8 @@
-"""What the user wrote, checked and frozen: the first thing in the flow, and pure data.
+"""The scenario that the user wrote, as checked and frozen models. Pure data.
 
-The models check every value on its own; what values mean together is checked in
-:mod:`lab.scenario.rules`. The first example of a field stands in for a missing or broken value
-while the rest of the file is checked, so every required field has one.
+The models check every value by itself; :mod:`lab.scenario.rules` checks values that depend on each
+other. While the rest of a file is checked, the first example of a field replaces a missing or
+broken value, so every required field has an example.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ from lab.scenario.values import (
 
 MAX_NODES = 1000
 MAX_PODS = 250
-"""Pods on one node; a bridge carries 1,023 ports, and Kubernetes is tested to 110 a node."""
+"""Pods on one node; a bridge has 1,023 ports, and Kubernetes is tested with up to 110 per node."""
 MAX_BACKENDS = 4
 DEFAULT_DOMAIN = "lab.internal"
-"""For private use (ICANN, 2024)."""
+"""The top-level domain is for private use (ICANN, 2024)."""
 MIN_MTU = 576
-"""What every IPv4 host must accept (RFC 791)."""
+"""The packet size that every IPv4 host must accept (RFC 791)."""
 MAX_HYPERVISORS = 64
-"""As many as lab.toml may sensibly name; their network has room for more."""
+"""A sensible limit for lab.toml; their network has room for more."""
 CARRIED = 100
-"""Bytes that the network between hypervisors, and the pods' own overlay, take of a packet."""
+"""Bytes of overhead of the tunnels between hypervisors and of the pods' overlay."""
 MAX_AFFINITY = 86_400
-"""Seconds; the longest that kube-apiserver takes, a day."""
+"""Seconds; the longest that kube-apiserver accepts, one day."""
 
 
 class _KnownFamily:
-    """The name of a family: the plug-ins are looked up when a scenario is read."""
+    """The name of a family, checked against the plug-ins when a scenario is read."""
 
     def __get_pydantic_core_schema__(
         self, _source: object, _handler: GetCoreSchemaHandler
@@ -172,7 +172,7 @@ class TopologyChoice(Section):
 
     @property
     def parameters(self) -> Mapping[str, object]:
-        """The topology's own, as they are written; the topology reads them."""
+        """The topology's own parameters, as written; the topology validates them."""
         return self.model_extra or {}
 
 
@@ -262,12 +262,12 @@ class NodeGroup(Section):
         "the scenario has hypervisors itself, hypervisor-01 and so on.",
     )
     line: Unwritten[int] = 0
-    """Of the entry in the scenario file, counted from 1."""
+    """Line of the entry in the scenario file, counted from 1."""
 
     @field_validator("kubelet")
     @classmethod
     def _without_services_node(cls, kubelet: bool, read: ValidationInfo) -> bool:
-        """A services node has none."""
+        """A services node has no kubelet."""
         return kubelet and read.data.get("role") != "services"
 
 
@@ -366,18 +366,18 @@ class SpecialService(Section):
     @model_validator(mode="before")
     @classmethod
     def _count_pods(cls, written: Any) -> Any:
-        """As many backends as pods are named."""
+        """Default ``backends`` to the number of named pods."""
         pods = written.get("pods") if isinstance(written, dict) else None
         return {"backends": len(pods), **written} if pods and isinstance(pods, list) else written
 
     @property
     def serves(self) -> bool:
-        """Whether it has an address, and backends behind it."""
+        """Whether it has an address and backends."""
         return not self.headless and self.backends > 0
 
 
 def has_own_ports(ports: Sequence[Port | ServicePort]) -> bool:
-    """Whether a Service has other ports than the usual one."""
+    """Whether a Service has ports other than the usual one."""
     return len(ports) > 1 or any(
         (one.port, one.target_port, one.protocols) != (SERVICE_PORT, POD_PORT, PROTOCOLS)
         for one in ports
@@ -450,7 +450,7 @@ class Match(Section):
         default=None, description="For NodePorts: whether the node asked is the source's own."
     )
     entry_os: Unwritten[Os | None] = None
-    """For NodePorts: of the node asked."""
+    """For NodePorts: operating system of the node probed."""
     entry_node: str | None = Field(
         default=None,
         description="For NodePorts: shell pattern on the name of the node asked.",
@@ -469,14 +469,14 @@ class Limit(Section):
     """Cells that are expected not to work: they are reported as known limits while they fail."""
 
     id: Unwritten[str] = ""
-    """``<scenario>-exception-N``, or a topology's own."""
+    """``<scenario>-exception-N``, or the id of a topology's limit."""
     when: Match = Field(description="Which cells.", examples=[{"source": "win*"}])
     refusal: Refusal = Field(alias="fails", description="How they fail.", examples=["timeout"])
     reason: Sentence = Field(
         description="Why, in one sentence.", examples=["the router drops fragments"]
     )
     source: Unwritten[str] = ""
-    """Who says so."""
+    """Where it is documented."""
 
 
 class Scenario(Section):
@@ -510,7 +510,7 @@ class Scenario(Section):
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The families of cells that are asked for; left out, all that the lab has cells of."""
+        """The requested families of cells; by default, all that the lab has cells of."""
         if self.matrix.families is not None:
             return self.matrix.families
         with_node = any(group.role == "services" for group in self.nodes)
@@ -522,7 +522,7 @@ class Scenario(Section):
         return (*families_of(self.services.special), *of_node)
 
     def real_machine_keys(self) -> tuple[str, ...]:
-        """Keys of nodes that are written in the file and mean something to real machines alone."""
+        """Keys of nodes in the file that only apply to real machines."""
         written = {
             "image": any(group.image for group in self.nodes),
             "memory": any(group.memory_mib for group in self.nodes),
@@ -561,16 +561,16 @@ def service_name(pod: str) -> str:
 
 
 def hypervisor_name(number: int) -> str:
-    """The name of a scenario's own hypervisor; numbers begin at 1."""
+    """The name of a scenario's hypervisor; numbers start at 1."""
     return f"hypervisor-{number:02}"
 
 
 def hypervisor_names(scenario: Scenario) -> tuple[str, ...]:
-    """Of every hypervisor that the scenario has itself, in order."""
+    """Names of the scenario's hypervisors, in order."""
     count = scenario.hypervisors.count if scenario.hypervisors else 0
     return tuple(hypervisor_name(number) for number in range(1, count + 1))
 
 
 def probe_pods(scenario: Scenario) -> int:
-    """How many probe pods the lab has."""
+    """The number of probe pods in the lab."""
     return sum(group.count * pods_per_node(scenario, group) for group in scenario.nodes)

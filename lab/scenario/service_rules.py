@@ -1,4 +1,4 @@
-"""Rules about Services, NodePorts and what is asked of the matrix."""
+"""Rules about Services, NodePorts and the requested part of the matrix."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from lab.scenario.terms import Protocol
 from lab.scenario.values import MAX_PORT
 
 TRIES = 64
-"""Connections made to a shared Service, each of whose backends must answer one."""
+"""Connections to a shared Service, within which each of its backends must answer."""
 
 CLIENT = "client"
 
 
 def shared_backends(scenario: Scenario) -> Iterator[Problem]:
-    """Shared Services with more backends than pods, or than the tries surely show."""
+    """Shared Services with more backends than pods, or too many to be seen within the tries."""
     pods = probe_pods(scenario)
     for index, service in enumerate(scenario.services.shared):
         key: Key = ("services", "shared", index, "backends")
@@ -49,7 +49,7 @@ def shared_backends(scenario: Scenario) -> Iterator[Problem]:
 
 
 def names(scenario: Scenario) -> Iterator[Problem]:
-    """Shared and special Services named like another thing in the lab."""
+    """Shared and special Services whose name is already used in the lab."""
     taken = {name: f"is in every lab {what}" for name, what in SERVICES.items()}
     nodes = {name for group in scenario.nodes for name in node_names(group)}
     for kind, index, name in _named(scenario):
@@ -65,7 +65,7 @@ def names(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _named(scenario: Scenario) -> Iterator[tuple[str, int, str]]:
-    """Which list, which place in it, and the name."""
+    """The list, the index in it, and the name of each Service."""
     for index, shared in enumerate(scenario.services.shared):
         yield "shared", index, shared.name
     for index, special in enumerate(scenario.services.special):
@@ -86,7 +86,7 @@ def node_port_range(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _special_ports(scenario: Scenario) -> int:
-    """Ports on nodes of special Services, health checks included."""
+    """Number of NodePorts of special Services, including health checks."""
     special = scenario.services.special
     asked = sum(len(one.ports) or 1 for one in special if one.node_port)
     return asked + sum(one.health_check for one in special)
@@ -111,20 +111,20 @@ def exceptions(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _missed(backends: int) -> str:
-    """The chance that at least one backend is never picked, as a bound with its arithmetic."""
+    """An upper bound of the probability that a backend is never chosen, with its formula."""
     rest = backends - 1
     chance = backends * (rest / backends) ** TRIES
     return f"{backends}*({rest}/{backends})^{TRIES} = {chance:.0e}".replace("e-0", "e-")
 
 
 def _ports(first: int, need: int) -> str:
-    """A range of ``need`` NodePorts, from the same first port where they fit above it."""
+    """A range of ``need`` NodePorts, from the same first port if they fit above it."""
     start = min(first, MAX_PORT + 1 - need)
     return f"{start}-{start + need - 1}"
 
 
 def _matches(scenario: Scenario, pattern: str, *, target: bool) -> bool:
-    """Whether a shell pattern matches the name of anything that can stand there."""
+    """Whether a shell pattern matches the name of any source or target."""
     if fnmatchcase(CLIENT, pattern) or _in(_machines(scenario), pattern):
         return True
     if not target:
@@ -146,7 +146,7 @@ def _in(names: Iterator[str], pattern: str) -> bool:
 
 
 def _machines(scenario: Scenario) -> Iterator[str]:
-    """Nodes and pods."""
+    """Names of nodes and pods."""
     for group in scenario.nodes:
         yield from node_names(group)
         yield from pod_names(scenario, group)
@@ -167,7 +167,7 @@ def _each(scenario: Scenario) -> Iterator[tuple[Key, SpecialService]]:
 
 
 def backends(scenario: Scenario) -> Iterator[Problem]:
-    """More backends than there are pods, or than the tries surely show; strange or double pods."""
+    """Special Services with too many backends, or with unknown or duplicate pods."""
     known = [name for group in scenario.nodes for name in pod_names(scenario, group)]
     for key, service in _each(scenario):
         yield from _number(scenario, key, service)
@@ -198,7 +198,7 @@ def _number(scenario: Scenario, key: Key, service: SpecialService) -> Iterator[P
 
 
 def behaviour(scenario: Scenario) -> Iterator[Problem]:
-    """Services that show nothing, and behaviours that Kubernetes does not have together."""
+    """Special Services without a special property, and properties that exclude each other."""
     for key, service in _each(scenario):
         name = quoted(service.name)
         if not any(one.special and one.special(service) for one in terms().values()):
@@ -217,7 +217,7 @@ def behaviour(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
-    """A headless Service has a name and nothing else that a node could decide by."""
+    """A headless Service with properties that need a Service address, or without backends."""
     given = {
         "ports": bool(service.ports),
         "node_port": service.node_port,
@@ -238,7 +238,7 @@ def _headless(key: Key, service: SpecialService) -> Iterator[Problem]:
 
 
 def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
-    """Pods behind two headless Services: a pod has its name in one subdomain only."""
+    """Pods behind two headless Services: a pod has only one subdomain."""
     taken: dict[str, str] = {}
     several = [service for _, service in _each(scenario) if service.headless]
     for key, service in _each(scenario):
@@ -255,7 +255,7 @@ def one_subdomain(scenario: Scenario) -> Iterator[Problem]:
 
 
 def ports(scenario: Scenario) -> Iterator[Problem]:
-    """Ports of one Service that cannot be told apart, or that no pod answers on."""
+    """Duplicate or unnamed ports of one Service, and target ports that no pod answers on."""
     for key, service in _each(scenario):
         names: set[str] = set()
         numbers: set[tuple[int, Protocol]] = set()
@@ -287,7 +287,7 @@ def _target(at: Key, port: Port) -> Iterator[Problem]:
 
 
 def node_ports(scenario: Scenario) -> Iterator[Problem]:
-    """Node ports outside the range, taken by another Service, or by the node itself."""
+    """Node ports outside the range, or taken by another Service or by the node."""
     first, last = scenario.services.node_ports
     taken: dict[tuple[int, Protocol], str] = {}
     for key, service in _each(scenario):
@@ -312,7 +312,7 @@ def node_ports(scenario: Scenario) -> Iterator[Problem]:
 
 
 def asked_families(scenario: Scenario) -> Iterator[Problem]:
-    """Families that are asked for by name, and that no Service has cells of."""
+    """Requested families that no special Service has cells of."""
     shown = families_of(scenario.services.special)
     for index, family in enumerate(scenario.matrix.families or ()):
         needed = terms()[family].needs

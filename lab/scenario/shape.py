@@ -1,7 +1,7 @@
-"""From a document to the checked models, and a tree mended where it is broken.
+"""Validate a document with the models, replacing broken parts so that all errors come at once.
 
-So that every error comes at once, each broken part is replaced by a stand-in (a default, or the
-first example of its field) and named as tainted: the rules that read it are not run.
+Each broken part is replaced by a stand-in (a default, or the first example of its field) and marked
+as tainted; the rules that read it are not run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Schema = dict[str, Any]
 
 
 class _Generator(GenerateJsonSchema):
-    """Publishes optional keys as keys that may be left out, never as ``null``."""
+    """Publishes optional keys as keys that may be omitted, never as ``null``."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -50,13 +50,13 @@ class _Generator(GenerateJsonSchema):
         return published
 
     def encode_default(self, dft: Any) -> Any:
-        """A port range is published as it is written."""
+        """Publish a port range as it is written in the file."""
         is_range = isinstance(dft, tuple) and any(isinstance(one, int) for one in dft)
         return f"{dft[0]}-{dft[1]}" if is_range else super().encode_default(dft)
 
 
 def of(model: type[BaseModel]) -> Schema:
-    """The JSON Schema of any file that a model describes."""
+    """The JSON Schema of the files that a model describes."""
     published: Schema = model.model_json_schema(schema_generator=_Generator)
     _untitled(published)
     return published
@@ -68,8 +68,8 @@ def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
     Parameters
     ----------
     topology_schemas
-        By topology kind, the schema of an object holding that topology's own parameters
-        (``kind`` itself is added here). Without it, any kind and any parameters are valid.
+        Topology kind to the schema of an object with that topology's parameters (``kind`` itself
+        is added here). Without it, any kind and any parameters are valid.
 
     """
     published = of(Scenario)
@@ -99,7 +99,7 @@ def _untitled(node: Any) -> None:
 
 
 def _topologies(anything: Schema, schemas: Mapping[str, Schema]) -> Schema:
-    """One alternative a kind, each with its own parameters and no others."""
+    """One alternative per kind, each with only its own parameters."""
     return {
         "title": "topology",
         "description": anything["description"],
@@ -120,7 +120,7 @@ def _topology(kind: str, parameters: Schema) -> Schema:
 
 
 def part(published: Schema, key: Key) -> Schema:
-    """The part of the schema that speaks of a key; empty where none does."""
+    """The part of the schema for a key; empty if there is none."""
     node = published
     for name in key:
         node = _resolved(published, node)
@@ -134,17 +134,17 @@ def keys(published: Schema, key: Key) -> list[str]:
 
 
 def is_required(published: Schema, key: Key) -> bool:
-    """Whether the mapping above a key must have it."""
+    """Whether the key is required in its mapping."""
     return key[-1] in part(published, key[:-1]).get("required", ())
 
 
 def stand_in(published: Schema, key: Key) -> object:
-    """A valid value for a key: its first example, its default, or the least that is required."""
+    """A valid value for a key: its first example, its default, or its required keys only."""
     return _stand_in(published, part(published, key))
 
 
 def _property(node: Schema, name: str) -> Schema:
-    """The schema of a key: its own, or that of all keys whose names are free."""
+    """The schema of a key: its own, or that of additional properties."""
     free = node.get("additionalProperties")
     found: Schema = node.get("properties", {}).get(name, free if isinstance(free, dict) else {})
     return found
@@ -185,7 +185,7 @@ _MAPPINGS = ("model_type", "dict_type")
 
 
 class Words:
-    """Problems of one document, from what pydantic found in its tree."""
+    """Turns the errors that pydantic found in a document into problems."""
 
     def __init__(self, published: Schema, document: Document, dialect: Dialect) -> None:
         self._published = published
@@ -193,7 +193,7 @@ class Words:
         self._dialect = dialect
 
     def problems(self, errors: list[ErrorDetails]) -> Iterator[Problem]:
-        """One problem an error; a misspelt key is not also reported as missing."""
+        """One problem per error; a misspelt key is not also reported as missing."""
         meant = {
             (*error["loc"][:-1], self._near(error["loc"]))
             for error in errors
@@ -204,7 +204,7 @@ class Words:
                 yield self._problem(error)
 
     def nothing(self, key: Key) -> Problem:
-        """A key or an entry of a list without a value."""
+        """The problem of a key or an entry of a list without a value."""
         if isinstance(key[-1], int):
             return Problem(key, "this entry of the list is empty", "write it or delete it")
         what = f"{quoted(key[-1])} has no value"
@@ -275,7 +275,7 @@ class Words:
         return Problem(key, what, self._like(key))
 
     def _found(self, key: Key) -> str:
-        """What stands at a key, as its author would name it."""
+        """A description of the value at a key, for its author."""
         written = self._document.texts.get(key)
         if written is None:
             is_list = isinstance(self._document.at(key), list)
@@ -294,7 +294,7 @@ class Words:
         return f"write it like {key[-1]}{self._dialect.assign}{example}"
 
     def _near(self, key: Key) -> str | None:
-        """The known key that an unknown one is most like."""
+        """The known key most similar to an unknown one."""
         return nearest(str(key[-1]), keys(self._published, key[:-1]))
 
     def _name(self, key: Key) -> str:
@@ -302,7 +302,7 @@ class Words:
         return f"an entry of {quoted(key[-2])}" if isinstance(key[-1], int) else quoted(key[-1])
 
     def _place(self, key: Key) -> str:
-        """The mapping at a key, as a reader would name it."""
+        """A description of the mapping at a key, for its author."""
         if not key:
             return self._dialect.whole
         above = str(key[-2]) if len(key) > 1 else ""
@@ -317,12 +317,12 @@ class Words:
 Model = TypeVar("Model", bound=BaseModel)
 
 _ROUNDS = 4
-"""Times a tree is mended and checked again. Two are enough unless a stand-in is invalid."""
+"""Times a tree is repaired and validated again. Two are enough unless a stand-in is invalid."""
 
 
 @dataclass(frozen=True)
 class Form(Generic[Model]):
-    """The form of a kind of file."""
+    """The model and the dialect of a kind of file."""
 
     model: type[Model]
     dialect: Dialect
@@ -333,17 +333,17 @@ SCENARIO = Form(Scenario, YAML)
 
 @dataclass(frozen=True)
 class Shaped(Generic[Model]):
-    """A document in its shape."""
+    """A validated document."""
 
     model: Model | None
-    """None where the document is too broken to be mended."""
+    """None if the document is too broken to be repaired."""
     problems: tuple[Problem, ...]
     tainted: frozenset[Key]
     """Parts of ``model`` that the author did not write."""
 
 
 def shaped(document: Document, form: Form[Model]) -> Shaped[Model]:
-    """The document as a model, with every problem of shape and of single values."""
+    """The document as a model, with every problem of its structure and of single values."""
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []
     tainted: set[Key] = set()
@@ -370,7 +370,7 @@ def shaped(document: Document, form: Form[Model]) -> Shaped[Model]:
 def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
     """The errors without those that follow from others.
 
-    A default that is made from a broken value, and a list that is too short without its broken
+    These are a default derived from a broken value, and a list that is too short without its broken
     entries.
     """
     above = {error["loc"][:length] for error in errors for length in range(len(error["loc"]))}
@@ -383,12 +383,12 @@ def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
 
 
 def _is_unknown(error: ErrorDetails) -> bool:
-    """Whether an unknown key was found: no rule reads it, so none misses it."""
+    """Whether the error is an unknown key, which no rule reads."""
     return error["type"] == "extra_forbidden"
 
 
 def _nothings(node: object, key: Key) -> Iterator[Key]:
-    """Every key or entry that has no value."""
+    """Every key or list entry without a value."""
     children: dict[str | int, object] = {}
     if isinstance(node, (dict, list)):
         children = dict(node.items() if isinstance(node, dict) else enumerate(node))
@@ -400,7 +400,7 @@ def _nothings(node: object, key: Key) -> Iterator[Key]:
 
 
 def _mend(tree: object, broken: set[Key], published: Schema) -> None:
-    """Put a stand-in at each required key or entry of a list; drop any other key."""
+    """Replace each broken required key or list entry by a stand-in; remove other broken keys."""
     for key in sorted(broken, key=len):
         parent: Any = look(tree, key[:-1])
         name: Any = key[-1]

@@ -1,8 +1,8 @@
-"""Reading a YAML file of ours: bytes in, a document with every position out.
+"""Parse a YAML file into a document with the position of every key.
 
-The file is read from ruamel.yaml's events, so positions, duplicate keys and limits are dealt
-with in one pass. Plain scalars follow the YAML 1.2 core schema. Anchors, aliases and tags are
-refused: no such file needs them, and without them no small file can become a large tree.
+The parser uses ruamel.yaml's events, so that positions, duplicate keys and limits are handled in
+one pass. Plain scalars follow the YAML 1.2 core schema. Anchors, aliases and tags are refused: no
+scenario needs them, and without them a small file cannot become a large tree.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ruamel.yaml.events import (
 from lab.scenario.findings import Document, FileFinding, Key, Position, quoted
 
 MAX_BYTES = 256 * 1024
-"""Largest file read. A scenario of a thousand nodes, a line each, takes a quarter of it."""
+"""Largest file read. A scenario of a thousand nodes, one per line, takes a quarter of it."""
 
 UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class StopError(Exception):
-    """Nothing more can be read; carries the finding that says why."""
+    """The file cannot be read further; carries the finding that says why."""
 
     def __init__(self, finding: FileFinding) -> None:
         self.finding = finding
@@ -48,35 +48,35 @@ class StopError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of file, as messages speak of it."""
+    """The wording of messages about a kind of file."""
 
     noun: str
     """``"scenario"``."""
     absent: str
-    """What to do where there is no such file."""
+    """Hint if the file does not exist."""
     large: str
-    """What to do where it is too large."""
+    """Hint if it is too large."""
     language: str
     """``"YAML"``."""
     example: str = "my-lab"
-    """A name that such a thing may have."""
+    """An example of the value of ``name``."""
     repeated: str = "write each value out"
-    """What to do instead of repeating a part by an alias."""
+    """Hint to use instead of an alias."""
 
 
 def read_bytes(
     path: Path, kind: FileKind, look: Callable[[int], None] = lambda _descriptor: None
 ) -> bytes:
-    """The bytes of a file, of one that is too large enough to tell; the null device is empty.
+    """The bytes of a file, at most one more than :data:`MAX_BYTES`; the null device is empty.
 
-    ``look`` is given the open file before it is read.
+    ``look`` is called with the open file's descriptor before it is read.
 
     Raises
     ------
     StopError
-        When it is not there, no regular file, or cannot be read.
+        When it does not exist, is not a regular file, or cannot be read.
     OSError
-        When no file can have so long a name.
+        When its name is too long for a file.
 
     """
     try:
@@ -92,14 +92,14 @@ def read_bytes(
         raise _whole("there is no such file", kind.absent) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            raise  # its name would be the longest part of the finding
+            raise  # a finding would repeat the long name
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise _whole(f"it cannot be read: {reason}", "check the path and its permissions") from None
     return raw
 
 
 def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe keeps nobody waiting
+    return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
 
 
 def decoded(raw: bytes, kind: FileKind) -> str:
@@ -108,8 +108,8 @@ def decoded(raw: bytes, kind: FileKind) -> str:
     Raises
     ------
     StopError
-        When there are too many of them, or at the first byte that is not UTF-8, or character that
-        no such file may hold.
+        When the file is too large, or at the first byte that is not UTF-8 or character that is not
+        allowed in such a file.
 
     """
     if len(raw) > MAX_BYTES:
@@ -131,7 +131,7 @@ def decoded(raw: bytes, kind: FileKind) -> str:
 
 
 def after(before: str) -> Position:
-    """Where the character stands that comes next."""
+    """The position of the character that follows ``before``."""
     return Position(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
@@ -185,11 +185,11 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
 )
 
 _AT_START = ("end of stream", "find expected ':'", "expected ',' or")
-"""Problems to mend where the thing began, not where the parser gave up."""
+"""Problems reported where the construct began, not where the parser gave up."""
 
 
 def finding(error: MarkedYAMLError, text: str) -> FileFinding:
-    """The one finding of a syntax error, at the place to mend."""
+    """The finding of a syntax error, at the position to correct."""
     problem = str(error.problem or error.context or "it cannot be parsed")
     mark = error.problem_mark or error.context_mark
     if error.context_mark is not None and any(part in problem for part in _AT_START):
@@ -233,11 +233,11 @@ _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fals
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?")
 _INT_DIGITS = 18
-"""Digits kept of a whole number: beyond every bound, and never too long for Python."""
+"""Digits kept of an integer: beyond every bound, but short enough for Python to convert."""
 
 
 def read(path: Path, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
-    """The file's tree, or None with the one finding that says why there is none."""
+    """The document of a file, or None with the finding that says why."""
     try:
         raw = read_bytes(path, kind)
     except StopError as stop:
@@ -246,7 +246,7 @@ def read(path: Path, kind: FileKind = KIND) -> tuple[Document | None, tuple[File
 
 
 def parse(raw: bytes, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
-    """The tree of a file's bytes, or None with the findings that say why there is none."""
+    """The document of a file's bytes, or None with the findings that say why."""
     try:
         reader = _Reader(decoded(raw, kind), kind)
         reader.run()
@@ -266,19 +266,19 @@ class _Reader:
         self._events = self._noting(YAML(typ="safe", pure=True).parse(io.StringIO(text)))
 
     def _noting(self, events: Iterator[Event]) -> Iterator[Event]:
-        """The events, noting where each begins: some errors do not say where they are."""
+        """The events, recording the position of each: some errors do not have one."""
         for event in events:
             self._seen = self._at(event)
             yield event
 
     def run(self) -> None:
-        """Fill the document; every way a file can fail to be YAML becomes a stop."""
+        """Fill the document; turn every parser error into StopError."""
         try:
             self._run()
         except MarkedYAMLError as error:
             raise StopError(finding(error, self._text)) from None
         except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
-            # ruamel.yaml raises plain errors on some broken input: an escape beyond Unicode
+            # ruamel.yaml raises plain errors on some broken input, such as an invalid escape
             what = "invalid YAML here, or right after it"
             hint = "look for a stray character, or an escape (backslash) in double quotes"
             at = self._seen
@@ -346,7 +346,7 @@ class _Reader:
         return found
 
     def _skip(self, key: Key) -> None:
-        """Read the value of a repeated key, and keep nothing of it but its problems."""
+        """Read the value of a repeated key, and keep only its problems."""
         kept = self.document
         self.document = Document(problems=kept.problems)
         self._node(next(self._events), key)
@@ -366,7 +366,7 @@ class _Reader:
         return text if event.style else _resolved(text)
 
     def _text_of(self, event: Any, key: Key) -> str:
-        """The text of a scalar (an attribute that ruamel's annotations do not know)."""
+        """The text of a scalar (an attribute missing from ruamel's annotations)."""
         text = str(event.value)
         bad = UNPRINTABLE.search(text)
         if bad:
@@ -375,7 +375,7 @@ class _Reader:
         return UNPRINTABLE.sub("", text)
 
     def _refuse(self, event: Event, key: Key) -> None:
-        """Stop at what is never read: anchors, aliases, tags and deep nesting."""
+        """Stop at anything not supported: anchors, aliases, tags and deep nesting."""
         if isinstance(event, AliasEvent) or getattr(event, "anchor", None):
             what = f'anchors ("&") and aliases ("*") are not read in {self._kind.noun} files'
             self._stop(event, key, what, self._kind.repeated)

@@ -1,11 +1,11 @@
-"""Kubeinit's spec strings: ``k8s-libvirt-1-2-2,compute.os=linux``, and the scenario of one. Pure.
+"""Kubeinit's spec strings, ``k8s-libvirt-1-2-2,compute.os=linux``, as scenarios. Pure.
 
-The numbers are of controllers, computes and hypervisors. Options are about a group of nodes, or
-about one node of it by its name. An error says at which character the wrong part begins.
+The numbers count controllers, computes and hypervisors. An option applies to a group of nodes, or
+to one node by name. An error says at which character the wrong part starts.
 
-Figures are Kubeinit's: nodes in 10.0.0.0/24 from its first address on, controllers before
-computes; the services node has the name server's address, .253; the gateway .254 (its
-group_vars/kubeinit_network.yml). The pods' range is its role kubeinit_k8s'.
+Addresses are Kubeinit's: nodes in 10.0.0.0/24 from the first address on, controllers before
+computes; the services node has the name server's address, .253; the gateway .254 (from its
+group_vars/kubeinit_network.yml). The pod range is that of its role kubeinit_k8s.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORM = "DISTRIBUTION-DRIVER-CONTROLLERS-COMPUTES-HYPERVISORS[,GROUP.KEY=VALUE]..
 EXAMPLE = "k8s-libvirt-1-2-2,compute.os=linux"
 DISTRIBUTION, DRIVER = "k8s", "libvirt"
 OTHERS = ("okd", "ocp", "rke", "eks", "kid", "cdk")
-"""Distributions that Kubeinit deploys as well."""
+"""Other distributions that Kubeinit deploys."""
 GROUPS = ("controller", "compute", "services")
 KEYS = ("os", "memory", "vcpus", "disk", "hypervisor")
 MAX_API_SERVERS = 5
@@ -39,16 +39,16 @@ _COUNTS = (
 )
 _KIB_IN_GIB = 1 << 20
 _LINE = 120
-"""Characters of a string in which a mark below it is still seen to point at one."""
+"""Longest string under which errors are marked with ``^``."""
 _DIGITS = 12
-"""Of a number that is read; Python reads no more than 4,300."""
+"""Digits of a number that is read; Python's limit is 4,300."""
 
 Value = str | int
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec string, read: as good as a scenario file."""
+    """A parsed spec string."""
 
     written: str
     controllers: int
@@ -59,17 +59,17 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """Without its options: the scenario's name."""
+        """The scenario's name: the spec string without its options."""
         return self.written.partition(",")[0]
 
     def of(self, group: str, node: str) -> Mapping[str, Value]:
-        """What is asked for one node; what names it goes before its group's."""
+        """The options of one node; its own override those of its group."""
         return {**self.options.get(group, {}), **self.options.get(node, {})}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the string, and the character that it begins at, counted from 1."""
+    """A part of the string, and the column of its first character, counted from 1."""
 
     text: str
     col: int
@@ -87,7 +87,7 @@ class _Part:
 
 
 def is_meant(written: str) -> bool:
-    """Whether somebody who wrote this meant a spec string, right or wrong."""
+    """Whether the text looks like a spec string, valid or not."""
     parts = written.partition(",")[0].split("-")
     begins = parts[0] in {DISTRIBUTION, *OTHERS} and len(parts) > 1
     numbers = len(parts) > 3 and all(part.isdecimal() for part in parts[-3:])  # noqa: PLR2004  three counts
@@ -95,7 +95,7 @@ def is_meant(written: str) -> bool:
 
 
 def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
-    """The spec of a string, or everything that is wrong with it."""
+    """Parse a spec string; without errors the spec, else None with all findings."""
     for col, letter in enumerate(written, start=1):
         if not letter.isprintable():
             what = f"the character U+{ord(letter):04X} is not a part of a spec"
@@ -115,7 +115,7 @@ def read(written: str) -> tuple[Spec | None, tuple[FileFinding, ...]]:
 
 
 def describe(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]:
-    """Every finding, pointing at its part, and the form; in a long string by its number."""
+    """Every finding with a mark below its part, or its column in a long string, and the syntax."""
     ordered = sorted(findings, key=lambda finding: finding.col)
     long = len(written) > _LINE
     where = [f"character {one.col}:" if long else f"{' ' * (one.col - 1)}^" for one in ordered]
@@ -126,7 +126,7 @@ def describe(written: str, findings: tuple[FileFinding, ...]) -> tuple[str, ...]
 
 
 def nodes(group: str, count: int) -> tuple[str, ...]:
-    """Kubeinit's names of the nodes of a group: compute-01, compute-02, ..."""
+    """Kubeinit's node names of a group: compute-01, compute-02, ..."""
     return tuple(f"{group}-{number:02}" for number in range(1, count + 1))
 
 
@@ -204,7 +204,7 @@ def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> It
 
 
 def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, str]:
-    """The value of a key, or what is wrong with it and what mends it."""
+    """The value of a key, or the error and a hint."""
     if key == "os":
         return _system(text, group)
     if key in {"memory", "disk"}:
@@ -226,7 +226,7 @@ def _value(key: str, text: str, group: str, spec: Spec) -> Value | tuple[str, st
 
 
 def _number(text: str) -> int:
-    """The number of those digits, or one that is too large for everything."""
+    """The number, or a too large one if it has too many digits."""
     significant = text.lstrip("0")
     return int(significant or "0") if len(significant) <= _DIGITS else 10**_DIGITS
 
@@ -242,7 +242,7 @@ def _system(text: str, group: str) -> Value | tuple[str, str]:
 
 
 def _in_gib(text: str) -> str:
-    """Kubeinit writes memory as a number of KiB."""
+    """A hint for memory written as a number of KiB, as in Kubeinit."""
     gib = max(1, _number(text) // _KIB_IN_GIB)
     return f"Kubeinit's numbers are KiB: write {quoted(f'{gib}GiB')}"
 
@@ -252,14 +252,14 @@ GATEWAY, NAME_SERVER = NETWORK[-2], NETWORK[-3]
 DOMAIN = "k8scluster.kubeinit.local"
 """Kubeinit's cluster name and domain, by default."""
 WINDOWS_IMAGE = "windows-server-2022"
-"""The one Windows that Kubeinit supports (its author, July 2022)."""
+"""The only Windows version that Kubeinit supports (its author, July 2022)."""
 _SHARED = 4
 _PODS_PER_NODE = 2
 _UNITS = {"memory": "MiB", "disk": "GiB", "vcpus": ""}
 
 
 def to_yaml(spec: Spec) -> str:
-    """The scenario file of a spec, with a comment at its head that says what it was made from."""
+    """The scenario file of a spec, with the spec string in a comment at the top."""
     pods = _PODS_PER_NODE * (spec.controllers + spec.computes)
     on = quantity(spec.hypervisors, "hypervisor")
     listed = "".join(f"  - {{{', '.join(_node(*one, spec))}}}\n" for one in _nodes(spec))

@@ -1,7 +1,7 @@
 """Single values of a scenario file: text in, checked value out.
 
-Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"`` whose
-context holds ``what`` and ``hint``, or ``"string_type"`` for a value that is not text.
+Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"``, whose
+context has ``what`` and ``hint``, or ``"string_type"`` for a value that is not text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lab.scenario.findings import quoted
 from lab.scenario.versions import SUPPORTED
 
 LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-"""A DNS label (RFC 1123), as Kubernetes wants it: lower case."""
+"""A DNS label (RFC 1123) in lower case, as Kubernetes requires."""
 DOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 CIDR = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$"
 ADDRESS = r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$"
@@ -36,9 +36,9 @@ VERSION = r"^1\.[0-9]{1,3}$"
 MAC = r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$"
 MEMORY = r"^[1-9][0-9]{0,6}(MiB|GiB)$"
 MAX_MTU = 9216
-"""The largest frame that network cards and switches commonly carry."""
+"""The largest frame that network cards and switches commonly support."""
 LEAST_MEMORY_MIB = 64
-"""Less holds no kernel with its initramfs."""
+"""A kernel with its initramfs does not fit into less."""
 DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"
 PORTS = r"^[0-9]{1,5}-[0-9]{1,5}$"
 
@@ -50,12 +50,12 @@ _RULE = 'a DNS label holds a-z, 0-9 and "-", and begins and ends with a letter o
 
 
 def wrong(what: str, hint: str) -> PydanticCustomError:
-    """The error of a value that is of the right type and still wrong."""
+    """The error for a value that has the right type but is invalid."""
     return PydanticCustomError("wrong", "{what}; {hint}", {"what": what, "hint": hint})
 
 
 def wrong_of(check: Callable[[object], object], value: object) -> tuple[str, str] | None:
-    """What a check finds wrong with a value and what mends it; None where nothing is."""
+    """The error that a check finds in a value, and a hint; None if the value is valid."""
     try:
         check(value)
     except PydanticCustomError as error:
@@ -72,7 +72,7 @@ def text(value: object) -> str:
 
 
 def sentence(value: object) -> str:
-    """One line of text that says something."""
+    """One line of text that is not empty."""
     line = text(value).strip()
     if not line:
         raise wrong("this text is empty", "say it in a few words")
@@ -200,7 +200,7 @@ def ports(value: object) -> tuple[int, int]:
 
 
 def _amount(value: object, pattern: str, units: dict[str, int], example: str) -> int:
-    """A number with one of the units, in the smallest of them."""
+    """A number with a unit, converted to the first of ``units``."""
     if isinstance(value, int) and not isinstance(value, bool):
         smallest = next(iter(units))
         raise wrong(f"{value} has no unit", f"write it with one, such as {value}{smallest}")
@@ -224,16 +224,16 @@ def _refuse_ipv6(written: str, example: str) -> None:
 
 
 FILE = "file"
-"""The context in which a file is validated: its texts are read, its keys are those it may have.
+"""Validation context of a file: its text values are parsed, and only keys of the file are allowed.
 
-Without it values are taken as they are, by the names of the fields.
+Without it, values are not parsed, and keys are the names of fields.
 """
 
 
 def annotate(
     check: Callable[[Any], object], pattern: str | None, *examples: str, **more: Any
 ) -> Any:
-    """Annotations of a value written as text and read by ``check``."""
+    """Annotations of a value that is written as text and parsed by ``check``."""
 
     def read(value: object, info: ValidationInfo) -> object:
         return check(value) if info.context == FILE else value
@@ -251,14 +251,14 @@ def _refuse(value: object, info: ValidationInfo) -> object:
 
 
 def _written(form: Callable[[Any], str]) -> PlainSerializer:
-    """How a value is written in a file."""
+    """Serializes a value for a file."""
     return PlainSerializer(form, when_used="json-unless-none")
 
 
 T = TypeVar("T")
 
 Unwritten = Annotated[SkipJsonSchema[T], BeforeValidator(_refuse), Field(exclude=True)]
-"""What the lab fills in, and no file has."""
+"""A field that the lab fills in, and that a file cannot have."""
 
 
 def _once(values: tuple[T, ...]) -> tuple[T, ...]:
@@ -295,14 +295,14 @@ Ports = Annotated[
 
 
 class Section(BaseModel):
-    """What every mapping of the file has in common: no unknown keys, no quiet conversions."""
+    """Base of every mapping of the file: no unknown keys, no implicit conversions."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, validate_by_name=True, defer_build=True
     )
 
     def replace(self, **changes: Any) -> Self:
-        """The same with other values of some fields, which are not validated."""
+        """A copy with some fields changed; the new values are not validated."""
         free = self.model_config["extra"] == "allow"
         assert free or changes.keys() <= type(self).model_fields.keys(), [*changes]
         return self.model_copy(update=changes)

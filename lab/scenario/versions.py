@@ -1,4 +1,4 @@
-"""Which versions a lab can have: Kubernetes minors, and Windows Server as a worker."""
+"""Supported versions: Kubernetes minors, and Windows Server on workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TOO_OLD: tuple[tuple[int, str], ...] = (
     (24, "it needs dockershim, and the lab uses containerd"),
     (33, "Kubernetes itself no longer maintains it"),
 )
-"""First minor to which the reason no longer applies, with the reason."""
+"""Reasons why old minors are unsupported, each with the first minor that it does not apply to."""
 
 WINDOWS_IMAGES: tuple[str, ...] = ("windows-server-2019", "windows-server-2022")
 """Windows images that can join a cluster; the last is the default."""
