@@ -1,1 +1,1 @@
-"""What providers share whose machines are computers: shells, the cluster on them, its pods."""
+"""Shared by providers whose machines are computers: shells, the cluster, and its pods."""

@@ -1,4 +1,4 @@
-"""What every provider has whose machines are computers: all that goes through shells on them."""
+"""The base of providers whose machines are computers: everything done through shells on them."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
 
 
 DAEMONS = "daemons"
-"""The step that starts what the lab starts on its machines."""
+"""The step that starts the lab's daemons on its machines."""
 NODES = "nodes"
-"""The first of the steps that make a cluster."""
+"""The first step of the cluster."""
 
 _Layout = TypeVar("_Layout")
 Opened = Callable[[], Guests]
-"""Opens the machines; the caller closes."""
+"""Opens connections to the machines; the caller closes them."""
 Ailments = Callable[[Guests], Mapping[str, str]]
-"""What is wrong with each machine that something is wrong with."""
+"""Returns what is wrong, by machine; only machines with a problem."""
 
 
 def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
-    """What a lab's machines are made from, as read from its directory.
+    """Return the lab's layout that was read from its directory.
 
-    Raises BrokenError when nothing could be read.
+    Raises BrokenError if ``found`` is None.
     """
     if found is None:
         raise BrokenError(
@@ -76,16 +76,16 @@ def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
 
 
 def own_network(intent: Intent) -> Intent:
-    """What of an Intent the lab makes on its machines itself: the rest may be Kubernetes'."""
+    """The part of an Intent that the lab itself creates on its machines, without Kubernetes'."""
     return underlay(intent) if intent.kubernetes else intent
 
 
 def on_machines(
     lab: LabHandle, intent: Intent, bundled: Bundled | None, opened: Opened
 ) -> tuple[Step, ...]:
-    """From ``network`` on: ``daemons`` where there are some, and the cluster's own.
+    """The steps from ``network`` on: ``daemons`` if there are any, then the cluster's.
 
-    ``bundled``: what the lab's cluster is made from; None where pods are namespaces.
+    ``bundled``: the lab's cluster and its bundle; None if pods are namespaces.
     """
 
     def network() -> None:
@@ -108,7 +108,7 @@ def on_machines(
 
 
 def other_machines(decided: Collection[str], intent: Intent) -> str:
-    """In what the machines a lab was made with differ from its scenario's; empty if in nothing."""
+    """How the lab's machines differ from its scenario's; empty if they do not."""
     wanted = {one.name for one in intent.machines}
     gone, new = set(decided) - wanted, wanted - set(decided)
     words = [f"no longer has {_named(gone)}"] if gone else []
@@ -121,14 +121,14 @@ def _named(machines: Iterable[str]) -> str:
 
 
 def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) -> Liveness | None:
-    """What is wrong inside machines that run; None where all is well.
+    """What is wrong inside the running machines; None if nothing is.
 
-    ``intent``: what the lab itself makes on them. ``beyond``: what is to be asked of what runs on
-    the machines, by the step that repairs it; in order, as long as all is well.
+    ``intent``: the part that the lab itself creates. ``beyond``: further checks of the machines'
+    software, by the step that repairs it; run in order until one finds a problem.
     """
     ill: dict[str, str] = {
         name: what for name, what in guests.ailments(intent).items() if what != OTHER
-    }  # a network that is to be another is not broken: its step runs for that alone
+    }  # an outdated network is not broken: its step runs anyway
     ill |= guests.silent()
     again, reachable = "machines", not ill
     for step, ailments in beyond.items():
@@ -142,7 +142,7 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
 
 
 def unfit(intent: Intent) -> str:
-    """Why there can be no such lab on machines; empty where there can."""
+    """Why such a lab cannot run on machines; empty if it can."""
     why = unfit_daemons(intent)
     if why:
         return f"topology '{intent.topology}' needs daemons on its machines: {why}"
@@ -158,9 +158,9 @@ def unfit(intent: Intent) -> str:
 
 
 def require_fit(intent: Intent) -> None:
-    """Refuse what cannot be had.
+    """Refuse a lab that cannot run on machines.
 
-    Raises PreflightError saying why, and what can be had instead.
+    Raises PreflightError with the reason and an alternative.
     """
     why = unfit(intent)
     if why:
@@ -175,11 +175,11 @@ def require_fit(intent: Intent) -> None:
 
 
 def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str] | None]) -> None:
-    """See that the machines' images have the programs that they are to run.
+    """Check that the machines' images contain the packages that the machines need.
 
-    ``packages_of``: of an image's recipe; None where it is not set.
+    ``packages_of``: returns the packages of an image's recipe; None if unknown.
 
-    Raises PreflightError naming each image and what it lacks.
+    Raises PreflightError naming each image and its missing packages.
     """
     lacking: dict[str, set[str]] = {}
     for name, wanted in required_packages(intent).items():
@@ -202,7 +202,7 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
 class MachinesProvider(Provider):
     """Machines that are computers, reached through shells.
 
-    ``inventory``: what labs may use.
+    ``inventory``: the user's inventory.
     """
 
     pods: Pods = "kubernetes"
@@ -217,24 +217,24 @@ class MachinesProvider(Provider):
     @cached_property
     @abstractmethod
     def _image_store(self) -> ImageStore:
-        """The images of this machine."""
+        """The image store on this machine."""
 
     @abstractmethod
     def _guests(self, lab: LabHandle) -> Guests:
-        """The lab's machines, from inside.
+        """Access to the lab's machines.
 
-        Raises BrokenError when it is not known where they are.
+        Raises BrokenError when their record is missing.
         """
 
     @abstractmethod
     def _bundle_digest(self, lab: LabHandle) -> str:
-        """Digest of the bundle that the lab was made from; empty while that is not decided."""
+        """Digest of the lab's bundle; empty before it is chosen."""
 
     def _host_traits(self) -> HostTraits:
         return VIRTUAL_MACHINE
 
     def _bundled(self, lab: LabHandle, intent: Intent) -> Bundled | None:
-        """What the lab's cluster is made from; None where pods are namespaces."""
+        """The lab's cluster and its bundle; None if pods are namespaces."""
         if intent.kubernetes is None:
             return None
         from lab.providers.machines.kubernetes import find_bundle  # noqa: PLC0415  few labs have one
@@ -250,7 +250,7 @@ class MachinesProvider(Provider):
         return MachinesCluster(lab, intent, bundled, lambda: self._guests(lab))
 
     def unfit(self, intent: Intent) -> str:
-        """Why there can be no such lab of these machines."""
+        """Why such a lab cannot run on these machines; empty if it can."""
         return unfit(intent)
 
     def _packages(self, image: str) -> Collection[str] | None:
@@ -259,7 +259,7 @@ class MachinesProvider(Provider):
         return made_from.packages if made_from else None
 
     def _beyond_network(self, lab: LabHandle, intent: Intent) -> dict[str, Ailments]:
-        """What is to be asked of what runs on the machines, by the step that repairs it."""
+        """The checks of the machines' software, by the step that repairs it."""
         beyond: dict[str, Ailments] = {DAEMONS: lambda guests: daemon_ailments(intent, guests.site)}
         if intent.kubernetes is not None and self._bundle_digest(lab):
             beyond[NODES] = self._cluster(lab, intent).ailments
@@ -268,7 +268,7 @@ class MachinesProvider(Provider):
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name.
 
-        Raises UsageError if there is none; names the nearest.
+        Raises UsageError if there is none.
         """
         guests = self._guests(lab)
         if intent.kubernetes is not None:
@@ -285,14 +285,14 @@ class MachinesProvider(Provider):
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine; see the seam for the rest."""
+        """Run every probe from its source's machine; see :class:`Provider`."""
         if intent.kubernetes is not None:
             return self._cluster(lab, intent).probe(intent, probes, settings, progress)
         with self._guests(lab) as guests:
             return guests.probe(intent, probes, settings, progress)
 
     def cluster(self, lab: LabHandle, intent: Intent) -> RealCluster | None:
-        """The lab's Kubernetes; None where its pods are namespaces."""
+        """The lab's Kubernetes cluster; None if its pods are namespaces."""
         return None if intent.kubernetes is None else self._cluster(lab, intent)
 
     def observe(
@@ -302,13 +302,13 @@ class MachinesProvider(Provider):
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
-        """Look at machines, each through its own shell; see the seam for the rest."""
+        """Observe machines through their shells; see :class:`Provider`."""
         with self._guests(lab) as guests:
             if intent.kubernetes is not None:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
 
-    def capture(  # noqa: PLR0913, PLR0917  as the seam has it
+    def capture(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
         lab: LabHandle,
         intent: Intent,
@@ -317,14 +317,14 @@ class MachinesProvider(Provider):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps while ``during`` runs, by the machines' agents."""
+        """Capture all packets at the taps while ``during`` runs, by the machines' agents."""
         with self._guests(lab) as guests:
             return guests.capture(intent, taps, limit, during, deadline)
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline
     ) -> Iterator[Evidence]:
-        """What those machines have logged in the last minutes, each through its own shell."""
+        """The logs of the last minutes of the machines in ``asked``, through their shells."""
         try:
             with self._guests(lab) as guests:
                 if intent.kubernetes is None:
@@ -338,12 +338,12 @@ class MachinesProvider(Provider):
     def _evidence_inside(
         self, lab: LabHandle, intent: Intent, guests: Guests, machines: Collection[str]
     ) -> Iterator[Evidence]:
-        """What the machines show of their network, and the cluster on them; else their logs."""
+        """Evidence of the machines' network and the cluster; without a cluster, their logs."""
         yield from guests.evidence()
         try:
             made = intent.kubernetes is not None and self._bundle_digest(lab)
             cluster = self._cluster(lab, intent) if made else None
-        except LabError:  # its bundle is gone: logs are evidence enough
+        except LabError:  # its bundle is missing: logs must do
             cluster = None
         if cluster is None:
             yield from guests.logs(machines, Deadline(SLOW_EVIDENCE_SECONDS))
@@ -358,9 +358,9 @@ class MachinesProvider(Provider):
 
 
 def piece(path: str, make: Callable[[], str | bytes]) -> Evidence:
-    """A piece of evidence, or why there is none. Never raises."""
+    """A piece of evidence, or the reason why there is none. Never raises."""
     try:
         content = make()
-    except Exception as error:  # noqa: BLE001  whatever is wrong with it is evidence too
+    except Exception as error:  # noqa: BLE001  any error is evidence too
         return Evidence(f"{path}.missing", f"{error}\n".encode())
     return Evidence(path, content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""The machines of a lab, from inside: shells on them, and the Intent applied through those."""
+"""Access to a lab's machines through shells; applies the Intent through them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 APPLY_SECONDS = 60.0
 LOOK_SECONDS = 10.0
 EMULATION = 8
-"""How much slower than KVM things may go under TCG before they count as not going at all."""
+"""Factor for deadlines under TCG compared with KVM."""
 
 
 class Guests(ABC):
-    """Every machine of one lab; the connections are opened when they are first used.
+    """All machines of one lab; connections are opened on first use.
 
-    ``lab``: whose machines they are. ``linux``: names of the machines that run Linux. ``cluster``:
-    whether the pods are Kubernetes' own.
+    ``linux``: names of the Linux machines. ``cluster``: True if the pods are real Kubernetes pods.
     """
 
     def __init__(self, lab: LabHandle, linux: Collection[str], *, cluster: bool) -> None:
@@ -54,8 +53,8 @@ class Guests(ABC):
         self._pods_token = lab.token if cluster else ""
 
     at_once: int | None = None
-    """So many probes all of a cluster's machines bear together; None where each has processors of
-    its own."""
+    """Most probes in flight for all machines of a cluster together; None if each machine has its
+    own processors."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,23 +69,23 @@ class Guests(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give every connection up."""
+        """Close every connection."""
 
     @property
     @abstractmethod
     def patience(self) -> int:
-        """By how much a deadline is longer than on hardware."""
+        """Factor for deadlines: 1 on hardware or KVM, more on emulated processors."""
 
     @abstractmethod
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises BrokenError if it has none: its management network is gone.
+        Raises BrokenError if it has none because its management network is missing.
         """
 
     @abstractmethod
     def reach(self, machine: str) -> Reach:
-        """All that is needed to log in to it by SSH."""
+        """Everything needed to log in to it by SSH."""
 
     @abstractmethod
     def shell(self, machine: str) -> Shell:
@@ -98,7 +97,7 @@ class Guests(ABC):
 
     @abstractmethod
     def forward(self, machine: str, port: int, seconds: float) -> AbstractContextManager[str]:
-        """``https://`` address at which a TCP port of a Linux machine answers inside the block."""
+        """Yield the ``https://`` URL that reaches a TCP port of a Linux machine."""
 
     @cached_property
     def _controls(self) -> Mapping[str, NodeControl]:
@@ -114,17 +113,17 @@ class Guests(ABC):
 
     @property
     def site(self) -> ClusterSite:
-        """The machines as those see them that start programs on them."""
+        """The machines as the code that starts programs on them needs them."""
         return ClusterSite(self.shell, {}, self._lab.directory, say, self.patience)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
-        """How a cluster's pods are plugged in, on every machine that says so in time."""
+        """The network links of a cluster's pods, on every machine that answers in time."""
         return self._fleet.links(deadline)
 
     def apply(self, intent: Intent) -> None:
-        """Make the network of every machine as the intent has it, where it is not so already.
+        """Create the intent's network on every machine that does not have it yet.
 
-        Raises LabError naming every machine where it could not be made.
+        Raises LabError naming every machine where that failed.
         """
         ill = self.ailments(intent)
         if ill:
@@ -132,14 +131,14 @@ class Guests(ABC):
             fleet.up_all(intent, Deadline(APPLY_SECONDS * self.patience))
 
     def ailments(self, intent: Intent) -> Mapping[str, str]:
-        """What is wrong with the network of each machine that something is wrong with.
+        """What is wrong with the machines' networks, by machine; only machines with a problem.
 
-        Windows machines have none of the lab's making: that of their pods is Kubernetes' own.
+        Windows machines are omitted: Kubernetes, not the lab, creates their network.
         """
         return self._fleet.ailments(intent, Deadline(LOOK_SECONDS * self.patience))
 
     def silent(self) -> Mapping[str, str]:
-        """Machines that no agent runs on and that take no command, and what was met."""
+        """Machines without an agent that do not run commands, with the error."""
         return {}
 
     def probe(
@@ -150,7 +149,7 @@ class Guests(ABC):
         progress: Callable[[int], None],
         others: Mapping[str, Prober] | None = None,
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine; ``others`` probe for Windows nodes."""
+        """Run every probe from its source's machine; ``others`` probe for Windows nodes."""
         cluster = bool(self._pods_token)
         fleet = Fleet(self._controls, cluster=cluster, others=others)
         return fleet.probe_all(intent, probes, self._slower(settings, cluster=cluster), progress)
@@ -162,7 +161,7 @@ class Guests(ABC):
     def observe(
         self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
     ) -> dict[str, NodeFacts | LabError]:
-        """What is seen of machines, and of those of their pods that are named."""
+        """Observe the machines in ``asked``, and the pods named for each."""
         return dict(self._fleet.observe(intent, asked, deadline))
 
     def capture(
@@ -173,27 +172,27 @@ class Guests(ABC):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[Taken, ...]:
-        """Take down all that passes the taps of machines that run Linux; see the seam."""
+        """Capture packets on Linux machines; see :class:`~lab.providers.capture.Capturing`."""
         return self._fleet.capture(intent, taps, limit, during, deadline)
 
     def logs(
         self, asked: Collection[str], deadline: Deadline, since: str = ""
     ) -> Iterator[Evidence]:
-        """The end of what machines that run Linux have logged. Never raises."""
+        """The end of the logs of Linux machines. Never raises."""
         nodes = (LinuxNode(one, self.shell(one)) for one in self._controls if one in asked)
         for path, content in logs(nodes, deadline, self.patience, since):
             yield Evidence(path, content)
 
     def evidence(self) -> Iterator[Evidence]:
-        """What every machine shows of its network. Never raises."""
+        """Evidence of every machine's network. Never raises."""
         seconds = min(LOOK_SECONDS * self.patience, SLOW_EVIDENCE_SECONDS)
         return self._fleet.evidence(Deadline(seconds))
 
     def _slower(self, settings: ProbeSettings, *, cluster: bool) -> ProbeSettings:
-        """Emulated processors need more time for the same exchange, and bear fewer at once.
+        """Emulated processors need more time per exchange and handle fewer at once.
 
-        Far fewer where Kubernetes runs beside: with 32 at once, one in twenty went unanswered
-        for eight seconds.
+        Far fewer beside Kubernetes: with 32 at once, one in twenty got no answer within eight
+        seconds.
         """
         patience = self.patience
         at_once = max(1, settings.in_flight // (patience**2 if cluster else patience))

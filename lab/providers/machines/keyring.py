@@ -1,6 +1,6 @@
-"""The lab's secrets: made once, in files of the lab's own directory with mode 0600.
+"""The lab's secrets, created once, in files with mode 0600 in the lab's directory.
 
-SSH keys, and for a Windows machine a password and what it has said its own keys are.
+SSH keys; for a Windows machine its password and the pins of its own keys.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lab.state.files import read_private, write_private
 _DIRECTORY = "secrets"
 _CLIENT = "client"
 _PINS = "pins"
-"""What machines have said they will show. No secrets: those have a directory of their own."""
+"""Directory of the pins, which are not secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """A machine's own key, as OpenSSH text."""
+    """A machine's host key in OpenSSH format."""
 
     private: str
     public: str
@@ -30,25 +30,25 @@ class HostKey:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """What a Windows machine has said on its console that it will show."""
+    """The SSH host key and certificate that a Windows machine announced on its console."""
 
     key: str
-    """Its SSH host key, ``ssh-ed25519 AAAA...``."""
+    """Its SSH host key: ``ssh-ed25519 AAAA...``."""
     certificate: str
     """SHA-256 of its WinRM certificate, in hex."""
 
 
 def client_file(lab: LabHandle) -> Path:
-    """The file of the private key that logs in to every machine of the lab."""
+    """The file with the private key for every machine of the lab."""
     return lab.directory / _DIRECTORY / _CLIENT
 
 
 def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
-    """Make the keys that are not there yet: one to log in with, and one a machine.
+    """Create the missing keys: one client key, and one host key per machine.
 
     Raises StateError when they cannot be written.
     """
-    from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
+    from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow to import, and an extra
 
     directory = lab.directory / _DIRECTORY
     make_private(directory)
@@ -61,17 +61,17 @@ def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
 
 
 def client_public(lab: LabHandle) -> str:
-    """The public half of the key that logs in: ``ssh-ed25519 AAAA... comment``."""
+    """The public client key: ``ssh-ed25519 AAAA... comment``."""
     return _read(lab, f"{_CLIENT}.pub").strip()
 
 
 def host_key(lab: LabHandle, machine: str) -> HostKey:
-    """The key that the machine shows, and is known by."""
+    """The machine's SSH host key."""
     return HostKey(_read(lab, f"host-{machine}"), _read(lab, f"host-{machine}.pub").strip())
 
 
 def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:
-    """Make the passwords of Windows machines that are not there yet.
+    """Create the missing passwords of Windows machines.
 
     Raises StateError when they cannot be written.
     """
@@ -90,13 +90,13 @@ def password(lab: LabHandle, machine: str) -> str:
 
 
 def pin(lab: LabHandle, machine: str, pins: Pins) -> None:
-    """Keep what a Windows machine has said; from now on it must show nothing else."""
+    """Store a Windows machine's pins; connections must match them from now on."""
     make_private(lab.directory / _PINS)
     write_private(_pins_file(lab, machine), f"{pins.key}\n{pins.certificate}\n")
 
 
 def pins(lab: LabHandle, machine: str) -> Pins | None:
-    """What a Windows machine must show; None as long as it has not said it."""
+    """A Windows machine's pins; None until it has announced them."""
     try:
         key, certificate = read_private(_pins_file(lab, machine)).decode("ascii").splitlines()
     except (OSError, ValueError):
@@ -105,7 +105,7 @@ def pins(lab: LabHandle, machine: str) -> Pins | None:
 
 
 def unpin(lab: LabHandle, machine: str) -> None:
-    """Forget it: the machine is rebuilt."""
+    """Delete the pins of a machine that is rebuilt."""
     _pins_file(lab, machine).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes on a lab's machines: the steps that make the cluster, and its probe pods."""
+"""Kubernetes on a lab's machines: the steps that create the cluster, and its probe pods."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """A lab's cluster, and what it is made from."""
+    """A lab's cluster and the bundle that it is installed from."""
 
     store: BundleStore
     manifest: Manifest
@@ -72,11 +72,11 @@ class Bundled:
 
     @property
     def digest(self) -> str:
-        """The bundle's."""
+        """The bundle's digest."""
         return self.manifest.digest
 
     def check(self) -> None:
-        """See that the bundle is whole, as far as its media are still to be written.
+        """Verify the parts of the bundle whose media are not written yet.
 
         Raises PreflightError naming everything that is damaged.
         """
@@ -87,13 +87,13 @@ class Bundled:
 def find_bundle(
     lab: LabHandle, intent: Intent, cache: Path, kept: str, host: HostTraits = VIRTUAL_MACHINE
 ) -> Bundled:
-    """What a lab's cluster is made from.
+    """Find the bundle for a lab's cluster, and plan the cluster.
 
-    ``kept``: digest of the bundle that the lab was made from; empty for the newest one. ``host``:
-    what its Linux nodes run on.
+    ``kept``: digest of the bundle that the lab already uses; empty for the newest one. ``host``:
+    traits of the hosts that its Linux nodes run on.
 
-    Raises PreflightError when there is none of that version, or it lacks what the cluster needs:
-    all of it is named. Raises UsageError when the one that the lab was made from is gone.
+    Raises PreflightError when there is no bundle of that version, or it lacks something that the
+    cluster needs; names everything. Raises UsageError when the bundle that the lab uses is gone.
     """
     assert intent.kubernetes is not None, "asked for where pods are Kubernetes' alone"
     store = BundleStore(cache)
@@ -137,17 +137,17 @@ class ClusterPod:
     shell: Shell
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
+        """Run a command; see :class:`lab.providers.provider.Machine`."""
         seconds = str(math.ceil(deadline.left()) + 1)
         words = ("timeout", "-s", "KILL", seconds, *self._words("exec", command))
         return self.shell.run(words, deadline)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a shell."""
+        """Run a command on this terminal, or a shell if ``command`` is empty."""
         return self.shell.attach(self._words("exec", command or ("sh",), "-it"))
 
     def command_line(self, command: Sequence[str]) -> str:
-        """The shell line that does the same by hand."""
+        """The equivalent shell command."""
         return shlex.join(
             ("lab", "ssh", self.lab, self.plane, "--", *self._words("exec", command or ("sh",)))
         )
@@ -158,7 +158,7 @@ class ClusterPod:
 
 
 KUBECONFIG = "secrets/cluster.conf"
-"""In the lab's own directory: the administrator's, for the lab's own questions."""
+"""The administrator's kubeconfig in the lab's directory, for the lab's own requests."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
 _CERTIFICATE = f"{PKI}/apiserver.crt"
 PODS_SECONDS = 240.0
@@ -167,14 +167,14 @@ _API_SECONDS = 60.0
 _LOOK_SECONDS = 10.0
 
 Opened = Callable[[], Guests]
-"""Opens the machines; the caller closes."""
+"""Opens connections to the machines; the caller closes them."""
 
 
 @dataclass(frozen=True)
 class MachinesCluster:
     """One lab's cluster.
 
-    ``bundled``: what it is made from. ``opened``: shells on its machines, once they are there.
+    ``bundled``: its plan and bundle. ``opened``: opens shells on its machines, once they exist.
     """
 
     lab: LabHandle
@@ -183,7 +183,7 @@ class MachinesCluster:
     opened: Opened
 
     def steps(self) -> tuple[Step, ...]:
-        """In order, after those of the machines: the cluster's own, Windows nodes, probe pods."""
+        """The steps after those of the machines: cluster, Windows nodes, probe pods."""
         planned = {step.name: step.digest for step in self._linux(self._nowhere())}
         made = (self.bundled.cluster, self.bundled.digest)
         found = [Step(name, said, self._running(name)) for name, said in planned.items()]
@@ -193,21 +193,22 @@ class MachinesCluster:
         return (*found, ready, Step("pods", digest(self.intent, *made), self._pods))
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
-        """What is wrong with each node that the cluster does not call Ready. Never raises."""
+        """What is wrong with each node that is not Ready. Never raises."""
         deadline = Deadline(_LOOK_SECONDS * guests.patience)
         return ClusterApi(self.bundled.cluster, self._site(guests)).ailments(deadline)
 
     def foreseen(self) -> Intent:
-        """The Intent as far as it is known without its pods: enough to name every cell."""
+        """The Intent as far as known without its pods: enough to name every cell."""
         return foreseen(self.intent)
 
     @contextmanager
     def probed(self, *, ready: bool = True) -> Iterator[Intent]:
-        """Have the probe pods there, ``ready`` or not; the Intent bound to them.
+        """Deploy the probe pods and yield the Intent bound to them.
 
-        They stay after the block, for the next run and for whoever looks into them.
+        Without ``ready``, pods that already have addresses are not waited for. The pods remain
+        after the block, for the next run and for inspection.
 
-        Raises LabError when they cannot be had, or the cluster is not as the Intent has it.
+        Raises LabError when they cannot run, or the cluster differs from the Intent.
         """
         with self.opened() as guests:
             deadline = Deadline(PODS_SECONDS * guests.patience)
@@ -218,7 +219,7 @@ class MachinesCluster:
         yield bound
 
     def workloads(self) -> tuple[WorkloadResult, ...]:
-        """The checks beside the network, while the probe pods are there. Never raises."""
+        """Run the workload checks, while the probe pods exist. Never raises."""
         with self.opened() as guests:
             deadline = Deadline(PODS_SECONDS * guests.patience)
             try:
@@ -230,9 +231,9 @@ class MachinesCluster:
                 return tuple(one for machine in nodes(self.intent) for one in unmade(machine, why))
 
     def versions(self) -> tuple[NodeVersion, ...]:
-        """What the nodes really run.
+        """The versions that the nodes actually run.
 
-        Raises LabError when the cluster does not say.
+        Raises LabError when the cluster does not report them.
         """
         with self.opened() as guests:
             deadline = Deadline(_API_SECONDS * guests.patience)
@@ -241,9 +242,9 @@ class MachinesCluster:
 
     @contextmanager
     def client(self) -> Iterator[client.ApiClient]:
-        """A client of the API server while the block lasts, as the cluster's administrator.
+        """An API client with the cluster administrator's rights, for the ``with`` block.
 
-        Raises LabError when there is no way to it.
+        Raises LabError when the API server is unreachable.
         """
         with self.opened() as guests:
             deadline = Deadline(_API_SECONDS * guests.patience)
@@ -257,7 +258,7 @@ class MachinesCluster:
         settings: ProbeSettings,
         progress: Callable[[int], None],
     ) -> Mapping[int, Outcome]:
-        """Try every probe: by the agents of Linux machines, and through the API on Windows."""
+        """Run every probe: with the agents on Linux machines, through the API on Windows."""
         with self.opened() as guests:
             if not self._windows_nodes():
                 found = guests.probe(bound, probes, settings, progress)
@@ -272,7 +273,7 @@ class MachinesCluster:
     def _holders(self, guests: Guests, certificates: Collection[str]) -> Mapping[str, str]:
         """The control planes whose API servers have these certificates, by fingerprint.
 
-        A control plane that cannot be asked is left out, and its certificate stays unknown.
+        An unreachable control plane is left out; its certificate stays unknown.
         """
         holders: dict[str, str] = {}
         for plane in self.bundled.cluster.control_planes():
@@ -285,7 +286,7 @@ class MachinesCluster:
         return holders
 
     def machine(self, guests: Guests, name: str) -> Machine | None:
-        """The probe pod of that name as a place to run commands in; None if there is none."""
+        """The probe pod of that name, to run commands in; None if there is none."""
         if name not in {pod.name for machine in self.intent.machines for pod in machine.pods}:
             return None
         plane = self._plane()
@@ -297,7 +298,7 @@ class MachinesCluster:
         asked: Mapping[str, Collection[str]],
         deadline: Deadline,
     ) -> Mapping[str, NodeFacts | LabError]:
-        """What is seen of machines, those with Windows included; their pods come with them."""
+        """Observe machines, including Windows nodes, together with their pods."""
         seen = guests.observe(self.intent, asked, deadline)
         for node in self._windows_nodes():
             if node.name in seen:
@@ -313,7 +314,7 @@ class MachinesCluster:
             return error
 
     def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
-        """What nodes and API show of the cluster, and what the others have logged. Never raises."""
+        """Evidence from nodes and API server, and the logs of other machines. Never raises."""
         deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
         asked = [self._asked(guests, node) for node in self.bundled.cluster.nodes]
         try:
@@ -332,7 +333,7 @@ class MachinesCluster:
     def logs(
         self, guests: Guests, asked: Collection[str], deadline: Deadline
     ) -> Iterator[tuple[str, bytes]]:
-        """The end of what those machines have logged, nodes or not. Never raises."""
+        """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
         nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
         asking = (self._asked(guests, one) for one in nodes)
         yield from logs(asking, deadline, guests.patience, RECENTLY)
@@ -341,7 +342,7 @@ class MachinesCluster:
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline, plane: str = "") -> Iterator[Api]:
-        """The API server of a control plane, the first one if none is named."""
+        """Connect to the API server of control plane ``plane``, by default the first one."""
         first = self._plane()
         path = self.lab.directory / KUBECONFIG
         write_private(path, guests.shell(first).get(ADMIN, deadline).decode())
@@ -359,7 +360,7 @@ class MachinesCluster:
         return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
 
     def _beside(self, machines: Iterable[str]) -> frozenset[str]:
-        """Those that are no nodes: the router, the client, a services node."""
+        """The machines that are not nodes: router, client, services node."""
         return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
 
     def _asked(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
@@ -377,7 +378,7 @@ class MachinesCluster:
         return linux_steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
 
     def _nowhere(self) -> ClusterSite:
-        """For the steps' digests: what they are made from, not where it runs."""
+        """A site without machines: enough to compute the steps' digests."""
 
         def none(name: str) -> Never:
             raise AssertionError(name)

@@ -1,4 +1,4 @@
-"""What brings a lab of system containers up, step by step."""
+"""The steps that bring a lab of system containers up."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 _FORM = "1"
-"""Changes when the steps do something else for the same inputs."""
+"""Increment when the steps do something different for the same inputs."""
 _BOOT_SECONDS = 90.0
 _LOOK_SECONDS = 15.0
-"""For one question whether a machine has booted; on a busy host one went unanswered for 90 s."""
+"""For one check whether a machine has booted; on a busy host one hung for 90 s."""
 _UP = frozenset({"running", "degraded"})
 
 
 @dataclass(frozen=True)
 class NspawnBringUp:
-    """One lab's way up."""
+    """Bring-up of one lab."""
 
     lab: LabHandle
     intent: Intent
@@ -47,10 +47,10 @@ class NspawnBringUp:
     image_store: ImageStore
     cache: Path
     bundled: Bundled | None
-    """What its cluster is made from; None where pods are namespaces."""
+    """Its cluster and bundle; None if pods are namespaces."""
 
     def steps(self) -> tuple[Step, ...]:
-        """``images``, ``networks``, ``machines``, and those of machines that run."""
+        """``images``, ``networks``, ``machines``, then the steps on running machines."""
         token = self.lab.token
         recipes = {name: self.image_store.digest(name) for name in self._images_wanted()}
         bundle = self.bundled.digest if self.bundled else ""
@@ -67,7 +67,7 @@ class NspawnBringUp:
         return tuple(dict.fromkeys(one.hardware.image for one in self.intent.machines))
 
     def _images(self) -> None:
-        """Decide what the lab is made from, and have it."""
+        """Build or find the lab's images, choose its management range, and save its layout."""
         roots = {name: self.image_store.root(name, say) for name in self._images_wanted()}
         ready = None
         if self.bundled:
@@ -123,7 +123,7 @@ class NspawnBringUp:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
     def _remove_strangers(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
-        """Switch machines off that the scenario no longer has, or that are to be rebuilt."""
+        """Remove machines that the scenario no longer has, or that must be rebuilt."""
         wanted = {
             one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
         }
@@ -144,7 +144,7 @@ class NspawnBringUp:
             try:
                 shell = guests.shell(name)
                 return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
-            except BrokenError as error:  # it is off for a moment, while it starts again
+            except BrokenError as error:  # it is off briefly during a reboot
                 return error.happened
 
         try:

@@ -2,14 +2,13 @@
 
 .. code-block:: text
 
-    hybridlab-TOKEN/            on v1 only the devices that machines may open
-        master/                 the machine's limits, out of its own reach
-            outside/            what starts it, and commands that are sent to it
-            inside/             systemd-nspawn and all that the machine runs
+    hybridlab-TOKEN/            on v1: limits the devices that machines may open
+        master/                 the machine's limits, which it cannot change
+            outside/            the process that starts it, and commands sent to it
+            inside/             systemd-nspawn and everything that the machine runs
 
-A process must be in ``inside`` of every hierarchy before systemd-nspawn starts, so that the root of
-the container's cgroup namespace is there. Groups outlive their processes: they are removed with
-the lab.
+systemd-nspawn must start in ``inside`` of every hierarchy, so that this becomes the root of the
+container's cgroup namespace. Groups outlive their processes; they are removed with the lab.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from pathlib import Path
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "hybridlab-"
 _GROUP = re.compile(rf"{_PREFIX}[0-9a-z]+")
-"""A lab's group, and not a scope of systemd's."""
+"""Matches a lab's group, but not systemd's scopes."""
 _OF_CPUSET = ("cpuset.cpus", "cpuset.mems")
 _CONTROLLERS = "cgroup.controllers"
 _CPU_PERIOD = 100_000
-"""Microseconds; the kernel's own default."""
+"""Microseconds; the kernel's default."""
 OUTSIDE, INSIDE = "outside", "inside"
 HOLDER = "holder"
-"""With cgroup v2 the holder's own group, beside the lab's: processes are in leaves alone."""
+"""With cgroup v2 the holder's own group, beside the lab's: only leaves may have processes."""
 DEVICES = (
     *("c *:* m", "b *:* m"),
     *("c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm"),
     *("c 5:0 rwm", "c 5:1 rwm", "c 5:2 rwm", "c 136:* rwm"),
     *("c 10:200 rwm", "c 1:11 r"),
 )
-"""What a machine may do with devices: make any node; open null, zero, full, random, urandom,
-terminals and tun, as containers of Kubernetes do; and read ``/dev/kmsg``, as the kubelet does."""
+"""A machine's device access: create any node; open null, zero, full, random, urandom, terminals
+and tun, as Kubernetes containers do; and read ``/dev/kmsg``, as the kubelet does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one machine may use at most."""
+    """Resource limits of one machine."""
 
     memory_mib: int
     vcpus: int
@@ -55,8 +54,8 @@ class Limits:
 class Hierarchies:
     """The host's cgroup file systems.
 
-    ``unified``: whether there is only cgroup v2. ``parents``: in each hierarchy, the directory
-    below which the lab's groups are made.
+    ``unified``: True if there is only cgroup v2. ``parents``: in each hierarchy, the directory
+    for the labs' groups.
     """
 
     unified: bool
@@ -68,15 +67,15 @@ class Hierarchies:
 
 
 def unified() -> bool:
-    """Whether the host has cgroup v2 alone."""
+    """True if the host has only cgroup v2."""
     return (ROOT / _CONTROLLERS).exists()
 
 
 def hierarchies() -> Hierarchies:
-    """Those of this host; v1 controllers and the v2 hierarchy beside them, or v2 alone.
+    """The host's hierarchies: v1 controllers with a v2 hierarchy beside them, or only v2.
 
-    With v2 alone a lab's group is below the group that its holder was started in, anywhere in the
-    tree: systemd delegates one to it.
+    With only v2, systemd delegates a group to the lab's holder, anywhere in the tree; the lab's
+    group is below it.
     """
     if unified():
         return Hierarchies(True, (ROOT,))
@@ -85,7 +84,7 @@ def hierarchies() -> Hierarchies:
 
 
 def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[Path, ...]:
-    """Make a machine's group with its limits in each hierarchy, and those below; the machine's.
+    """Create a machine's group in each hierarchy, with limits and subgroups; returns the groups.
 
     Raises OSError when the kernel refuses one.
     """
@@ -107,7 +106,7 @@ def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[
 
 
 def _limit_devices(group: Path) -> None:
-    """Allow the lab's machines the devices they need; the kernel lets no group below have more."""
+    """Allow only the devices that machines need; groups below cannot allow more."""
     listed = group / "devices.list"
     if listed.exists() and listed.read_text(encoding="ascii").startswith("a"):
         _write(group / "devices.deny", "a")
@@ -144,7 +143,7 @@ def _limit(own: Path, limits: Limits) -> None:
 
 
 def freeze(there: Hierarchies, token: str, machine: str, *, frozen: bool) -> None:
-    """Stop every process of a machine where it is, or let them go on."""
+    """Freeze or thaw every process of a machine."""
     for group in there.groups(token):
         v1, v2 = group / machine / "freezer.state", group / machine / "cgroup.freeze"
         if v1.exists():
@@ -155,7 +154,7 @@ def freeze(there: Hierarchies, token: str, machine: str, *, frozen: bool) -> Non
 
 
 def is_frozen(there: Hierarchies, token: str, machine: str) -> bool:
-    """Whether a machine's processes are stopped, or are being stopped."""
+    """True if a machine's processes are frozen or being frozen."""
     for group in there.groups(token):
         own = group / machine
         with suppress(OSError):
@@ -167,7 +166,7 @@ def is_frozen(there: Hierarchies, token: str, machine: str) -> bool:
 
 
 def thaw(token: str) -> None:
-    """Let all machines of a lab go on: with cgroup v1 nothing ends a frozen process."""
+    """Thaw all machines of a lab: with cgroup v1 a frozen process cannot be killed."""
     for group in _groups():
         if group.name == f"{_PREFIX}{token}":
             for state in group.glob("*/freezer.state"):
@@ -175,7 +174,7 @@ def thaw(token: str) -> None:
 
 
 def end(there: Hierarchies, token: str, machine: str) -> bool:
-    """Kill every process of a machine, frozen or not; whether there was none."""
+    """Kill every process of a machine, frozen or not; returns True if there was none."""
     groups = (group / machine for group in there.groups(token))
     found = {process for group in groups for process in members(group)}
     for process in found:
@@ -195,9 +194,9 @@ def members(group: Path) -> Iterator[int]:
 
 
 def remove(token: str) -> bool:
-    """Remove the lab's groups, deepest first; whether all of them have gone.
+    """Remove the lab's groups, deepest first; returns True once all are gone.
 
-    A group that still has a process stays until that has ended. The lab's holder need not run.
+    A group with a process stays until that has exited. The lab's holder need not run.
     """
     found = [group for group in _groups() if group.name == f"{_PREFIX}{token}"]
     for group in found:
@@ -214,14 +213,14 @@ def _remove_empty(group: Path) -> None:
 
 
 def tokens() -> frozenset[str]:
-    """The tokens of all labs that have a group, whether their holders run or not."""
+    """The tokens of all labs with a group, whether their holders run or not."""
     return frozenset(group.name.removeprefix(_PREFIX) for group in _groups())
 
 
 def _groups() -> Iterator[Path]:
-    """Each of the caller's labs' groups in each hierarchy; what is in one is its machines' own.
+    """The groups of the caller's labs in every hierarchy, without their subgroups.
 
-    With v2 alone, systemd lets other users make groups, of any name, below those of their own.
+    With only v2, other users can create groups of any name below their own, so owners are checked.
     """
     there = hierarchies()
     for parent in there.parents:
@@ -235,7 +234,7 @@ def _groups() -> Iterator[Path]:
 def _is_own(group: Path) -> bool:
     try:
         return group.stat().st_uid == os.geteuid()
-    except FileNotFoundError:  # it has just gone
+    except FileNotFoundError:  # just removed
         return False
 
 

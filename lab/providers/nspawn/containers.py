@@ -1,7 +1,7 @@
-"""The system containers of a lab: made, switched on, found and switched off.
+"""Create, start, find and stop the system containers of a lab.
 
-All of them live in the lab's holder, whose end ends them. What is done there runs in a child of
-this process that has entered the holder's namespaces.
+All of them run in the lab's holder and end with it. Operations there run in a child of this
+process that enters the holder's namespaces.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lab.state.files import read_private
 from lab.topology.intent import Intent, MachineIntent
 
 RUN = Path("/run/hybridlab")
-"""In the holder: root file systems, start scripts and what systemd-nspawn says."""
+"""In the holder: root file systems, start scripts, and logs of systemd-nspawn."""
 MANAGEMENT_BRIDGE = "mgmt"
 _BOUND = {
     "containerd": "/var/lib/containerd",
@@ -43,12 +43,12 @@ _BOUND = {
     "etcd": "/var/lib/etcd",
     "pods": "/var/log/pods",
 }
-"""Directories of a node that are not in its overlay: an overlay cannot be the upper layer of
-another one, as a container's is, and databases are quicker without."""
+"""A node's directories outside its overlay: an overlay cannot be the upper layer of another, as
+containers need, and databases are faster without one."""
 _BUNDLE_PLACE = "/run/hybridlab/bundle"
 _MADE_FROM = "made-from"
 _FORM = "3"
-"""Changes when a machine is made differently from the same inputs."""
+"""Increment when a machine is built differently from the same inputs."""
 _BOOT_SECONDS = 60.0
 _OFF_SECONDS = 20.0
 _NSPAWN = "systemd-nspawn"
@@ -56,26 +56,26 @@ _NSPAWN = "systemd-nspawn"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One machine of a lab, as it is to be."""
+    """The specification of one machine of a lab."""
 
     lab: LabHandle
     machine: MachineIntent
     layout: NspawnLayout
     number: int
-    """Its place in the intent: its devices in the holder are named by it."""
+    """Its position in the intent; used in its device names in the holder."""
 
     @property
     def name(self) -> str:
-        """The machine's."""
+        """The machine's name."""
         return self.machine.name
 
     @property
     def is_node(self) -> bool:
-        """Whether it gets Kubernetes."""
+        """True if it gets Kubernetes."""
         return self.layout.prepared is not None and self.machine.kubelet is not None
 
     def digest(self) -> str:
-        """Hash of all that makes another machine of it."""
+        """Hash of everything whose change requires rebuilding the machine."""
         host = keyring.host_key(self.lab, self.name).public
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
         parts = (
@@ -91,7 +91,7 @@ class Container:
         return sha256(repr(parts).encode()).hexdigest()
 
     def identity(self) -> Identity:
-        """What its root file system says of it."""
+        """Its host name, keys and management card, for its root file system."""
         key = keyring.host_key(self.lab, self.name)
         card = SeedCard(
             name=DEVICE,
@@ -109,9 +109,9 @@ class Container:
         )
 
     def start(self, groups: tuple[Path, ...], bridges: Mapping[str, str]) -> Start:
-        """What it is started with.
+        """The input of its start script.
 
-        ``bridges``: the bridge of each segment, in the holder.
+        ``bridges``: the bridge in the holder, by segment.
         """
         own = disk(self.lab, self.name)
         management = NetworkCard(
@@ -136,7 +136,7 @@ class Container:
         return Start(
             machine=self.name,
             root=RUN / "roots" / self.name,
-            # what a device without an address sends has the first one of all
+            # the kernel uses the first device's address for a device without an address
             ports=(*cards, management),
             groups=groups,
             binds={own / at: place for at, place in _BOUND.items()} if self.is_node else {},
@@ -144,7 +144,7 @@ class Container:
         )
 
     def limits(self) -> Limits:
-        """What the scenario gives it."""
+        """The scenario's limits."""
         return Limits(self.machine.hardware.memory_mib, self.machine.hardware.vcpus)
 
     def _management(self) -> str:
@@ -152,7 +152,7 @@ class Container:
 
 
 def port(machine: int, card: int) -> str:
-    """The holder's end of a machine's cable: both by number, card 0 is the management card's."""
+    """The holder's end of a machine's cable, by machine and card; card 0 is the management card."""
     return f"m{machine}c{card}"
 
 
@@ -164,9 +164,9 @@ def containers(lab: LabHandle, intent: Intent, layout: NspawnLayout) -> tuple[Co
 
 
 def require_own_disks(lab: LabHandle) -> None:
-    """Refuse a link in the place of the directory of the machines' disks.
+    """Refuse a symbolic link in place of the directory with the machines' disks.
 
-    Raises BrokenError when there is one: what is behind it is not the lab's.
+    Raises BrokenError if it is one: its target does not belong to the lab.
     """
     place = lab.directory / MACHINES
     if place.is_symlink():
@@ -178,7 +178,7 @@ def require_own_disks(lab: LabHandle) -> None:
 
 
 def write_disk(one: Container) -> None:
-    """Write what the machine is made from; there must be nothing of an earlier one.
+    """Write the machine's disk; an earlier one must have been removed.
 
     Raises OSError when the disk is full.
     """
@@ -188,7 +188,7 @@ def write_disk(one: Container) -> None:
         path.mkdir(parents=True)
         path.chmod(0o755)
     with tarfile.open(fileobj=io.BytesIO(light_tree(one.identity()))) as tree:
-        # not the argument 'filter', which Debian 12's Python 3.11.2 has not
+        # not the argument 'filter', which Debian 12's Python 3.11.2 lacks
         tree.extraction_filter = lambda member, _: member
         tree.extractall(upper)  # noqa: S202  written here, owned by root
     limits = one.limits()
@@ -210,7 +210,7 @@ def write_disk(one: Container) -> None:
 
 
 def made_from(one: Container) -> bool:
-    """Whether the machine's disk is made from what it is to be made from."""
+    """True if the machine's disk exists and is up to date."""
     try:
         there = read_private(disk(one.lab, one.name) / _MADE_FROM).decode(errors="replace")
     except OSError:
@@ -221,12 +221,13 @@ def made_from(one: Container) -> bool:
 def switch_on(
     entry: HolderEntry, one: Container, hierarchies: Hierarchies, bridges: Mapping[str, str]
 ) -> None:
-    """Start a machine whose disk is there. It boots on its own afterwards.
+    """Start a machine whose disk exists; does not wait until it has booted.
 
-    What it runs outlives systemd-nspawn, and when frozen, its holder: that is ended first.
+    Its old processes may have outlived systemd-nspawn and, if frozen, the holder; they are killed
+    first.
 
-    Raises BrokenError when it cannot be started. Raises DeadlineError when something of it does not
-    end.
+    Raises BrokenError when it cannot be started. Raises DeadlineError when an old process does not
+    exit.
     """
     switch_off(hierarchies, one.lab, one.name)
     groups = cgroups.make(hierarchies, one.lab.token, one.name, one.limits())
@@ -256,19 +257,19 @@ def switch_on(
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A machine's systemd, as the host sees it."""
+    """A machine's systemd process, as the host sees it."""
 
     pid: int
     started: int
     """In clock ticks since boot."""
 
     def runs(self) -> bool:
-        """Whether it is still that process, and runs."""
+        """True if that process still runs."""
         return start_time(self.pid) == self.started
 
 
 def leaders(holder: int) -> dict[str, Leader]:
-    """The systemd of every machine of a holder that is on, by the machine's name."""
+    """The systemd process of each running machine in a holder, by machine name."""
     try:
         space = os.stat(f"/proc/{holder}/ns/pid").st_ino  # noqa: PTH116  no Path needed
     except OSError:
@@ -296,7 +297,7 @@ def _named(words: list[bytes]) -> Iterator[str]:
 
 
 def _booted(nspawn: int) -> Iterator[Leader]:
-    """The child that is process 1 of a pid namespace of its own."""
+    """The child that is process 1 of its own pid namespace."""
     children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text(encoding="ascii").split()
     for child in children:
         status = Path(f"/proc/{child}/status").read_text(encoding="utf-8", errors="replace")
@@ -312,18 +313,18 @@ def _booted(nspawn: int) -> Iterator[Leader]:
 
 
 def switch_off(hierarchies: Hierarchies, lab: LabHandle, machine: str) -> None:
-    """Cut a machine's power: all that it runs is killed.
+    """Power a machine off: kill all its processes.
 
-    Raises DeadlineError when it has not gone in time.
+    Raises DeadlineError when they do not exit in time.
     """
     end = partial(cgroups.end, hierarchies, lab.token, machine)
     Deadline(_OFF_SECONDS).wait(f"switching '{machine}' off", end)
 
 
 def remove(entry: HolderEntry, hierarchies: Hierarchies, lab: LabHandle, machine: str) -> None:
-    """Switch a machine off and take its disk away.
+    """Power a machine off and delete its disk.
 
-    Raises DeadlineError when it has not gone in time.
+    Raises DeadlineError when it does not stop in time.
     """
     switch_off(hierarchies, lab, machine)
     root = RUN / "roots" / machine
@@ -339,7 +340,7 @@ def remove(entry: HolderEntry, hierarchies: Hierarchies, lab: LabHandle, machine
 
 
 def log(entry: HolderEntry, machine: str) -> str:
-    """What systemd-nspawn and the start script have said of a machine."""
+    """The output of a machine's systemd-nspawn and start script."""
 
     def inside() -> str:
         try:

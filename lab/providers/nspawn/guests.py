@@ -1,4 +1,4 @@
-"""The system containers of a lab, from inside."""
+"""Access to a lab's system containers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ exec "$@"
 
 
 def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
-    """The words before a command that has to run in a container, with no more rights than it has.
+    """The prefix that runs a command in a container, with the container's capabilities.
 
     ``leader``: process id of the container's systemd. ``groups``: the machine's control group in
     each hierarchy.
@@ -58,8 +58,9 @@ def container_shell(
 ) -> LocalShell:
     """A shell on the container.
 
-    ``name``: the machine's, for messages. ``leader``: finds its systemd; None while it is off. It
-    is another process after a reboot. ``groups``: finds its control group in each hierarchy.
+    ``name``: the machine's name, for messages. ``leader``: returns the process id of its systemd,
+    which changes with a reboot; None while it is off. ``groups``: returns its control group in each
+    hierarchy.
     """
 
     def inside() -> tuple[str, ...]:
@@ -74,12 +75,12 @@ def container_shell(
 
 
 PROBES_A_PROCESSOR = 16
-"""All machines share this one's processors: with 256 at once on two, pods of four nodes left 15 of
-1,280 probes unanswered for a second, all over UDP."""
+"""All machines share the host's processors: with 256 probes in flight on two processors, pods on
+four nodes left 15 of 1,280 unanswered for a second, all of them UDP."""
 
 
 class ContainerGuests(Guests):
-    """Every machine of one lab, entered from this one.
+    """All machines of one lab, entered from the host.
 
     ``holder``: process id of the lab's holder; None while there is none.
     """
@@ -97,16 +98,16 @@ class ContainerGuests(Guests):
 
     @cached_property
     def patience(self) -> int:
-        """By how much a deadline is longer than on hardware."""
+        """Factor for deadlines: more than 1 if this machine's processors are emulated."""
         return EMULATION if preflight.emulated() else 1
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close."""
 
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises BrokenError if the lab's record has none: it was made for other machines.
+        Raises BrokenError if the lab's record lacks the machine.
         """
         try:
             return self._layout.address(machine)
@@ -118,7 +119,7 @@ class ContainerGuests(Guests):
             ) from error
 
     def reach(self, machine: str) -> Reach:
-        """All that is needed to log in to it by SSH."""
+        """Everything needed to log in to it by SSH."""
         return Reach(
             name=machine,
             address=self.address(machine),
@@ -136,21 +137,21 @@ class ContainerGuests(Guests):
         return self._shells[machine]
 
     def windows_shell(self, machine: str) -> WindowsShell:
-        """Refuse: no system container runs Windows."""
+        """Refuse: system containers cannot run Windows."""
         raise BrokenError(
             f"getting a shell on machine '{machine}'", "system containers run Linux alone"
         )
 
     @contextmanager
     def forward(self, machine: str, port: int, seconds: float) -> Iterator[str]:
-        """``https://`` address at which a TCP port of the machine answers inside the block."""
+        """Yield the ``https://`` URL of a TCP port of the machine."""
         del seconds
         yield f"https://{self.address(machine)}:{port}"
 
     def _groups(self, machine: str) -> tuple[Path, ...]:
         """The machine's control groups.
 
-        Raises BrokenError when they are frozen: whoever entered them would be, too.
+        Raises BrokenError if they are frozen: a process that entered them would freeze too.
         """
         if self._hierarchies is None:
             assert self._holder is not None, "the machine is on"
@@ -162,7 +163,7 @@ class ContainerGuests(Guests):
         return tuple(group / machine for group in self._hierarchies.groups(self._lab.token))
 
     def _leader(self, machine: str) -> int | None:
-        with self._looking:  # threads that ask at once look through /proc once
+        with self._looking:  # concurrent threads scan /proc only once
             known = self._leaders.get(machine)
             if known is None or not known.runs():
                 self._leaders = {} if self._holder is None else leaders(self._holder)

@@ -1,4 +1,4 @@
-"""The holder of a lab of system containers: the process that all its machines end with."""
+"""The holder of a lab of system containers; all machines end with it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _DEVICES = (
     *("char-* m", "block-* m", "/dev/console rwm", "char-pts rwm", "/dev/net/tun rwm"),
     "/dev/kmsg r",
 )
-"""What :data:`cgroups.DEVICES` has and systemd's ``closed`` has not."""
+"""The part of :data:`cgroups.DEVICES` that systemd's ``closed`` policy does not allow."""
 
 
 def find(lab: LabHandle) -> HolderProcess | None:
-    """The caller's holder of the lab; None while there is none."""
+    """The caller's holder of the lab; None if there is none."""
     return holders.find_holder(lab, KIND)
 
 
 def entry(lab: LabHandle) -> HolderEntry:
-    """The way into the lab's holder.
+    """The entry into the lab's holder.
 
     Raises BrokenError if the lab has none.
     """
@@ -33,10 +33,10 @@ def entry(lab: LabHandle) -> HolderEntry:
 
 
 def ensure(lab: LabHandle, python: str) -> HolderEntry:
-    """The way into the lab's holder, which is started if there is none.
+    """The entry into the lab's holder; starts one if there is none.
 
-    Raises PreflightError when the kernel refuses it its namespaces, with the fix. Raises
-    BrokenError when it ends without a word.
+    Raises PreflightError with the fix when the kernel refuses its namespaces. Raises BrokenError
+    when it exits without output.
     """
     if find(lab) is not None:
         return entry(lab)
@@ -49,7 +49,7 @@ def ensure(lab: LabHandle, python: str) -> HolderEntry:
 
 
 def _in_scope(lab: LabHandle) -> tuple[str, ...]:
-    """Where systemd has the control groups: the words that have it delegate one to the lab."""
+    """The command prefix that makes systemd, if it runs, delegate a control group to the lab."""
     if not Path("/run/systemd/system").is_dir():
         return ()
     unit = f"--unit=hybridlab-{lab.name}-{lab.token[:_DIGITS]}"
@@ -63,7 +63,7 @@ def _in_scope(lab: LabHandle) -> tuple[str, ...]:
 
 
 def hierarchies(pid: int) -> Hierarchies:
-    """The control groups below which the machines of a holder have theirs."""
+    """The hierarchies with the control groups of a holder's machines."""
     if not cgroups.unified():
         return cgroups.hierarchies()
     own = _group(pid)

@@ -1,4 +1,4 @@
-"""What a lab of system containers is made from: decided once, kept in the lab's directory."""
+"""The layout of a lab of system containers: decided once, stored in the lab's directory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lab.state.files import read_private, write_private
 
 FILE = "layout.json"
 MACHINES = "machines"
-"""Directory of the machines' disks, below the lab's own."""
+"""Directory of the machines' disks, in the lab's directory."""
 _FIRST_HOST = 10
-"""The first machine's place in the management range; the controller has the first address."""
+"""The first machine's host number in the management range; the controller has number 1."""
 
 
 @dataclass(frozen=True)
@@ -24,22 +24,22 @@ class NspawnLayout:
     """A lab's images, management range and bundle."""
 
     roots: Mapping[str, Path]
-    """Root file system of each image, by the image's name."""
+    """Root file system by image name."""
     management: IPv4Network
     machines: tuple[str, ...]
-    """In the order in which they have management addresses."""
+    """In the order of their management addresses."""
     bundle: str = ""
-    """Digest of the bundle that its cluster is made from; empty where pods are namespaces."""
+    """Digest of its cluster's bundle; empty if pods are namespaces."""
     prepared: Path | None = None
-    """The bundle unpacked, and containerd's store with its images; None without a cluster."""
+    """Directory with the unpacked bundle and containerd's store; None without a cluster."""
 
     @property
     def controller(self) -> str:
-        """The host's own address on the management network, with prefix length."""
+        """The host's address on the management network, with prefix length."""
         return f"{self.management[1]}/{self.management.prefixlen}"
 
     def address(self, machine: str) -> str:
-        """A machine's management address; ValueError for one that the layout has not."""
+        """A machine's management address; ValueError if the layout lacks the machine."""
         return str(self.management[_FIRST_HOST + self.machines.index(machine)])
 
 
@@ -47,7 +47,7 @@ _READER = TypeAdapter(NspawnLayout)
 
 
 def load(lab: LabHandle) -> NspawnLayout | None:
-    """The lab's layout; None before it was decided, or when it cannot be read."""
+    """The lab's layout; None if it is not decided yet or cannot be read."""
     try:
         found = _READER.validate_json(read_private(lab.directory / FILE))
     except (OSError, ValidationError):
@@ -57,10 +57,10 @@ def load(lab: LabHandle) -> NspawnLayout | None:
 
 
 def save(lab: LabHandle, layout: NspawnLayout) -> None:
-    """Keep it, before any machine is made."""
+    """Store the layout; call before creating machines."""
     write_private(lab.directory / FILE, _READER.dump_json(layout, indent=1).decode() + "\n")
 
 
 def disk(lab: LabHandle, machine: str) -> Path:
-    """The directory of what a machine has written."""
+    """The directory with a machine's disk."""
     return lab.directory / MACHINES / machine

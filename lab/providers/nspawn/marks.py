@@ -1,4 +1,4 @@
-"""Labs of system containers, found without importing what makes them."""
+"""Find labs of system containers without importing the provider."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from lab.providers.setup import ProviderSetup
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
-    """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+    """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
     del setup
     return list_marks(KIND, all_users=all_users)

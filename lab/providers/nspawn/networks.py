@@ -1,4 +1,4 @@
-"""The networks of a lab: a bridge a segment in its holder, and a cable to this machine."""
+"""The networks of a lab: one bridge per segment in its holder, and a cable to the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DIGITS = 8
 
 
 def bridges(segments: Sequence[Segment]) -> Mapping[str, str]:
-    """The bridge of each segment: numbered, for a segment's name may be too long. Pure."""
+    """The bridge of each segment; numbered, because a segment's name may be too long. Pure."""
     return {segment.name: f"s{number}" for number, segment in enumerate(segments)}
 
 
@@ -36,7 +36,7 @@ def remove_cable(lab: LabHandle) -> bool:
     """Remove the cable to the lab's management network. True once it no longer exists.
 
     The kernel removes it with the lab's network namespace, but only some time after the last
-    process has ended, and not while any other process holds that namespace open.
+    process has exited, and not while any other process holds that namespace open.
     """
     own = cable(lab)
     with suppress(BrokenError):  # the kernel may remove it at the same moment
@@ -45,7 +45,7 @@ def remove_cable(lab: LabHandle) -> bool:
 
 
 def free_range(pool: IPv4Network, token: str) -> IPv4Network:
-    """A management range that no address and no route of this machine has.
+    """A management range that overlaps no address or route of this machine.
 
     Raises PreflightError when the whole pool is in use.
     """
@@ -61,7 +61,7 @@ def free_range(pool: IPv4Network, token: str) -> IPv4Network:
 
 
 def _taken(routes: str) -> Iterable[IPv4Network]:
-    """Destinations of routes; the default route takes none. Pure."""
+    """The destinations of all routes except the default route. Pure."""
     for route in json.loads(routes or "[]"):
         destination = route.get("dst", "default")
         if destination not in {"default", "0.0.0.0/0"}:
@@ -71,9 +71,9 @@ def _taken(routes: str) -> Iterable[IPv4Network]:
 def make(
     entry: HolderEntry, lab: LabHandle, layout: NspawnLayout, segments: Sequence[Segment]
 ) -> None:
-    """Make what is not there yet: the bridges, and the cable with this machine's address.
+    """Create the missing bridges, and the cable with the host's address.
 
-    Raises BrokenError when one cannot be made.
+    Raises BrokenError when one cannot be created.
     """
     named = bridges(segments)
     mtus = {named[segment.name]: segment.mtu for segment in segments}
@@ -93,8 +93,8 @@ def make(
     )
     own = cable(lab)
     if "host" not in there:
-        remove_cable(lab)  # of a holder that was killed: the kernel may not have removed it yet
-        # made in the holder first: a cable without a lab is never left here
+        remove_cable(lab)  # from a killed holder; the kernel may not have removed it yet
+        # its other end is in the holder from the start, so it always disappears with the lab
         _ip("link", "add", own, "type", "veth", "peer", "name", "host", "netns", str(entry.pid))
     plugged = (f"link set host master {MANAGEMENT_BRIDGE} up",)
     entry.call(
@@ -106,7 +106,7 @@ def make(
 
 
 def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> str:
-    """What of the networks is not there, in words; empty where all is."""
+    """Describe the first missing part of the networks; empty if nothing is missing."""
     there = entry.call("looking at the lab's networks", lambda _: _links(), Deadline(_SECONDS))
     for segment, bridge in bridges(segments).items():
         if bridge not in there:
@@ -117,22 +117,22 @@ def missing(entry: HolderEntry, lab: LabHandle, segments: Sequence[Segment]) -> 
 
 
 def _links() -> set[str]:
-    """Names of all links of the calling process's network namespace."""
+    """Names of all links in the calling process's network namespace."""
     return {link["ifname"] for link in json.loads(_ip("-json", "link"))}
 
 
 def configure(lines: Sequence[str]) -> None:
-    """Give 'ip' these lines, where the calling process is.
+    """Run ``ip -batch`` with these lines in the calling process's network namespace.
 
-    Raises BrokenError with what it said.
+    Raises BrokenError with its error output.
     """
     _ip("-batch", "-", lines=lines)
 
 
 def _ip(*words: str, lines: Sequence[str] = ()) -> str:
     text = "".join(f"{line}\n" for line in lines)
-    done = subprocess.run(  # noqa: S603  our own words
-        ("ip", *words),  # noqa: S607  where it is differs between distributions
+    done = subprocess.run(  # noqa: S603  our own arguments
+        ("ip", *words),  # noqa: S607  its path differs between distributions
         input=text,
         capture_output=True,
         text=True,

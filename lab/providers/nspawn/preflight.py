@@ -1,7 +1,7 @@
-"""Whether this machine can have a lab of system containers: figures read, and judged.
+"""Check whether this machine can run a lab of system containers.
 
-Each check gives a :class:`~lab.providers.provider.Diagnosis`, for ``lab doctor`` and for the
-refusal of ``lab up`` alike.
+Each check returns a :class:`~lab.providers.provider.Diagnosis`, used by both ``lab doctor`` and
+``lab up``.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PROGRAMS = {
     "unshare": "util-linux",
     "ip": "iproute2",
 }
-"""Program to the Debian package that has it."""
+"""Debian package by program."""
 INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 4
-"""Inotify instances of a machine, measured: with API server and kubelet, with one of the two (the
+"""Measured inotify instances of a machine: with API server and kubelet, with one of the two (the
 control planes of the hard way run no kubelet), with neither."""
 MEMORY_MIB = {"control-plane": 560, "worker": 165, "machine": 20}
-"""What machines were measured to take; all of the scenario's memory is seldom used."""
+"""Measured memory use; machines rarely use all the memory of the scenario."""
 _MIB = 1 << 20
 _SECONDS = 20.0
 _CAP_SYS_RESOURCE = 24
@@ -47,12 +47,12 @@ _KERNEL_MODULES = {
     "br_netfilter": "/proc/sys/net/bridge",
     "nf_conntrack": "/proc/sys/net/netfilter",
 }
-"""Modules, each with a directory that is there when the kernel has it, loaded or built in."""
+"""Modules, each with a directory that exists if the module is loaded or built in."""
 
 
 @dataclass(frozen=True, slots=True)
 class NspawnNeed:
-    """What a lab takes of the machine."""
+    """Resources that a lab needs."""
 
     inotify: int
     memory_mib: int
@@ -60,7 +60,7 @@ class NspawnNeed:
 
 @dataclass(frozen=True, slots=True)
 class NspawnRoom:
-    """What the machine has left."""
+    """Resources that the machine has."""
 
     inotify_limit: int
     inotify_used: int
@@ -68,7 +68,7 @@ class NspawnRoom:
 
 
 def need(intent: Intent) -> NspawnNeed:
-    """What a lab with a cluster takes; without one each machine counts as a plain one. Pure."""
+    """The resources that a lab needs; without a cluster every machine counts as plain. Pure."""
     inotify = memory = 0
     for machine in intent.machines:
         kubelet = machine.kubelet if intent.kubernetes else None
@@ -83,13 +83,13 @@ def need(intent: Intent) -> NspawnNeed:
 
 
 def room() -> NspawnRoom:
-    """Read the figures of this machine."""
+    """Read this machine's limits and current use."""
     limit = int(Path("/proc/sys/fs/inotify/max_user_instances").read_text(encoding="ascii"))
     return NspawnRoom(limit, inotify_instances(os.geteuid()), available() // _MIB)
 
 
 def inotify_instances(user: int) -> int:
-    """How many inotify instances a user's processes have; each is counted once a process."""
+    """The number of inotify instances of a user's processes; shared ones count per process."""
     found = 0
     for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
@@ -104,7 +104,7 @@ def inotify_instances(user: int) -> int:
 
 
 def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
-    """What of a lab does not fit. Pure."""
+    """Yield a diagnosis for each resource that is too small. Pure."""
     wanted = needed.inotify + there.inotify_used
     if wanted > there.inotify_limit:
         yield _fail(
@@ -122,7 +122,7 @@ def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
 
 
 def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
-    """How many labs fit beside what runs, each as large as the largest; at least one. Pure."""
+    """How many more labs of the largest size fit; at least one. Pure."""
     inotify = max((one.inotify for one in needs), default=1)
     memory = max((one.memory_mib for one in needs), default=1)
     free = there.inotify_limit - there.inotify_used
@@ -130,10 +130,9 @@ def labs_at_once(needs: Sequence[NspawnNeed], there: NspawnRoom) -> int:
 
 
 def examine(directory: Path) -> tuple[Diagnosis, ...]:
-    """What this machine lacks or has, whatever the lab.
+    """The checks of this machine that do not depend on the lab.
 
-    ``directory``: where labs would keep what their machines write; the nearest directory above it
-    that is there is tried.
+    ``directory``: where machines' disks would be; tries its nearest existing ancestor.
     """
     root = lacking_root()
     if root:
@@ -143,7 +142,7 @@ def examine(directory: Path) -> tuple[Diagnosis, ...]:
 
 
 def lacking_root() -> Diagnosis | None:
-    """The refusal of a plain user; None for root."""
+    """The failed check for an unprivileged user; None for root."""
     if os.geteuid() == 0:
         return None
     hint = "sudo, or '--provider netns', which needs none"
@@ -168,7 +167,7 @@ def _kernel() -> Diagnosis:
 
 
 def _overlay(directory: Path) -> Diagnosis:
-    """Mount an overlay where machines would have theirs, in a scratch world."""
+    """Mount an overlay where machines would have theirs, in scratch namespaces."""
     place = next(path for path in (directory, *directory.parents) if path.is_dir())
 
     def mount() -> None:
@@ -236,9 +235,9 @@ def _inotify() -> Diagnosis:
 
 
 def strangers_cache(cache: Path) -> Diagnosis | None:
-    """Why the cache must not be used: root runs what is in it, whoever has put it there.
+    """The failed check if another user can write to the cache: root runs files from it.
 
-    None where it is root's own, or not there yet.
+    None if only root can write to it, or it does not exist yet.
     """
     for path in (cache, cache / "roots", cache / "containers", cache / "bundles"):
         try:
@@ -257,7 +256,7 @@ def strangers_cache(cache: Path) -> Diagnosis | None:
 
 
 def can_lower_oom_score() -> bool:
-    """Whether this process, and so the machines, may lower OOM scores."""
+    """True if this process, and hence the machines, may lower OOM scores."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("CapBnd:"):
             return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
@@ -265,10 +264,10 @@ def can_lower_oom_score() -> bool:
 
 
 def emulated() -> bool:
-    """Whether this machine is a virtual one whose processors QEMU emulates, without KVM."""
+    """True if this is a virtual machine with processors emulated by QEMU, without KVM."""
     try:
         done = subprocess.run(
-            ("systemd-detect-virt", "--vm"),  # noqa: S607  where it is differs
+            ("systemd-detect-virt", "--vm"),  # noqa: S607  its path differs between distributions
             capture_output=True,
             check=False,
         )
@@ -278,7 +277,7 @@ def emulated() -> bool:
 
 
 def traits() -> HostTraits:
-    """In what nodes on this machine differ from computers of their own."""
+    """How nodes on this machine differ from real computers."""
     return HostTraits(
         shared_kernel=True,
         cgroup_v1=not cgroups.unified(),

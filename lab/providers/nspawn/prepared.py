@@ -1,7 +1,7 @@
-"""A bundle made ready for system containers: its files, and containerd's store with its images.
+"""Prepare a bundle for system containers: its files, and a containerd store with its images.
 
-Both are made once for a bundle. The files are bound into every node; the store is linked into each,
-so that no node imports an image.
+Both are created once per bundle. The files are bind-mounted into every node; the store is linked
+into each, so that no node imports an image.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from lab.state.lock import lab_lock
 
 BUNDLE, STORE = "bundle", "containerd"
 _FOLDER = "containers"
-"""In the cache."""
+"""Directory in the cache."""
 _SHORT = 16
 _WAIT = 1800.0
 """Seconds to wait for another command that prepares the same bundle."""
 _START_SECONDS = 30.0
 _IMPORT_SECONDS = 300.0
-"""For one image: the largest has some 100 MB to unpack."""
+"""For one image; the largest unpacks about 100 MB."""
 _NAMESPACE = "k8s.io"
 _ROOM = 3
-"""Times the size of the bundle's archives that files and unpacked images take."""
+"""Size of the files and unpacked images, as a multiple of the bundle's archives."""
 _DATABASES = "*.db"
 
 
 def prepared(
     cache: Path, store: BundleStore, manifest: Manifest, say: Callable[[str], None]
 ) -> Path:
-    """The directory with the bundle's files and the store, made if it is not there.
+    """The directory with the bundle's files and the store; created if it does not exist.
 
-    Raises PreflightError when there is no room for it, or the bundle is damaged. Raises BrokenError
-    when containerd does not take an image.
+    Raises PreflightError when the disk has too little space, or the bundle is damaged. Raises
+    BrokenError when containerd rejects an image.
     """
     final = place(cache, manifest)
     if final.is_dir():
@@ -58,7 +58,7 @@ def prepared(
 
 
 def place(cache: Path, manifest: Manifest) -> Path:
-    """Where a bundle's prepared form is, or would be."""
+    """The path of a prepared bundle, whether it exists or not."""
     return cache / _FOLDER / medium.identity(manifest, "linux")[:_SHORT]
 
 
@@ -102,7 +102,7 @@ def _check_room(draft: Path, manifest: Manifest) -> None:
 
 @contextmanager
 def _containerd(draft: Path) -> Iterator[str]:
-    """Containerd on the draft's store, in a mount namespace of its own; its socket."""
+    """Run containerd on the draft's store, in a new mount namespace; yields its socket."""
     socket, log = str(draft / "containerd.sock"), draft / "containerd.log"
     config = draft / "containerd.toml"
     config.write_text(
@@ -170,10 +170,10 @@ def _ctr(
 
 
 def link_store(ready: Path, target: Path) -> None:
-    """Give a node containerd's store: files linked, databases copied.
+    """Give a node its containerd store: hard-linked files and copied databases.
 
-    No file of an image is ever written again; the databases are the node's own. Where the cache is
-    on another file system, everything is copied.
+    Image files are never modified; each node has its own databases. If the cache is on another
+    file system, everything is copied.
 
     Raises OSError when the disk is full.
     """

@@ -1,8 +1,8 @@
 """The provider of system containers: real Linux machines without virtualisation.
 
 Each machine boots its image's root file system with systemd, in namespaces of this kernel. All of
-a lab's machines live in one holder; its end ends them. What they have written is in the lab's own
-directory, so that a lab whose holder has ended is switched on again as it was.
+a lab's machines run in one holder and end with it. Their disks are in the lab's directory, so
+after the holder has ended, the machines can be started again with their old contents.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _SECONDS = 10.0
 
 
 def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Pull, or plug in, every cable of the machine at the switch's end but the management cable.
+    """Plug in or unplug every cable of the machine at the switch, except the management cable.
 
-    Raises BrokenError when the lab is not there.
+    Raises BrokenError when the lab is not running.
     """
     number, found = next(
         (number, one) for number, one in enumerate(intent.machines) if one.name == machine
@@ -84,9 +84,10 @@ def measure(
     change: Callable[[], None],
     pace: BeatPace,
 ) -> tuple[Silence, ...]:
-    """Send datagrams from pod to pod in a steady beat, and call ``change`` once all answer.
+    """Send datagrams from pod to pod at a fixed interval; call ``change`` once all are answered.
 
-    Raises BrokenError where not every pair is answered to begin with; nothing was changed then.
+    Raises BrokenError if some pair is not answered before the change; then ``change`` was not
+    called.
     """
 
     def inside(tell: Tell) -> tuple[Silence, ...]:
@@ -111,7 +112,7 @@ def measure(
 
 
 def _namespaces() -> Iterator[tuple[str, str]]:
-    """Every pod that is a namespace on a machine, as the lab's holder sees them."""
+    """Every namespace pod on a machine, with its path as the lab's holder sees it."""
     for found in list_holders(NODE_HOLDER):
         directory = f"/proc/{found.pid}/root{NETNS_DIRECTORY}"
         yield from ((name, f"{directory}/{name}") for name in os.listdir(directory))  # noqa: PTH208  names are wanted, not paths
@@ -127,7 +128,7 @@ MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 
 """Measured on two cores: a machine's boot, a node's preparation, the first control plane with
 add-ons and probe pods, and each further control plane."""
 ROOT_SECONDS, BUNDLE_SECONDS = 90.0, 40.0
-"""A root file system from packages, and a bundle prepared: once each."""
+"""Building a root file system from packages, and preparing a bundle; once each."""
 _LOG_SECONDS = 10.0
 _REMOVAL_SECONDS = 10.0
 
@@ -150,7 +151,7 @@ class NspawnProvider(MachinesProvider):
         return f"{self.name}: system containers on this machine, with its kernel"
 
     def cost(self, intent: Intent) -> Cost:
-        """What the lab is predicted to take here, from nothing."""
+        """Predicted cost of bringing the lab up from scratch."""
         machines = intent.machines
         nodes = [one for one in machines if one.kubelet and intent.kubernetes]
         planes = [one for one in nodes if one.kubelet and one.kubelet.role == "control-plane"]
@@ -165,7 +166,7 @@ class NspawnProvider(MachinesProvider):
         return Cost(seconds, needed.memory_mib, len(nodes) + 1, counts)
 
     def unfit(self, intent: Intent) -> str:
-        """Why there can be no such lab of system containers."""
+        """Why such a lab cannot run in system containers; empty if it can."""
         windows = [one.name for one in intent.machines if one.os == "windows"]
         if windows:
             return (
@@ -175,12 +176,12 @@ class NspawnProvider(MachinesProvider):
         return super().unfit(intent)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
-        """As many as processors, memory and inotify instances are enough for."""
+        """Limited by processors, memory and inotify instances."""
         needs = [preflight.need(intent) for intent in intents]
         return min(netns_preflight.labs_at_once(), preflight.labs_at_once(needs, preflight.room()))
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
-        """What this machine lacks for system containers."""
+        """Check this machine for system containers."""
         return preflight.examine(state)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
@@ -205,9 +206,9 @@ class NspawnProvider(MachinesProvider):
             bundled.check()
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
-        """What brings the lab up, in order.
+        """The steps of bring-up, in order.
 
-        Raises PreflightError when there can be no such lab of system containers.
+        Raises PreflightError when such a lab cannot run in system containers.
         """
         doing = f"checking scenario '{intent.scenario}' for system containers"
         why = self.unfit(intent)
@@ -221,7 +222,7 @@ class NspawnProvider(MachinesProvider):
         try:
             bundled = self._bundled(lab, intent)
         except PreflightError:
-            root = preflight.lacking_root()  # a bundle alone would not help a plain user
+            root = preflight.lacking_root()  # a bundle alone would not help without root
             if root:
                 raise PreflightError(doing, root.seen, root.hint) from None
             raise
@@ -241,7 +242,7 @@ class NspawnProvider(MachinesProvider):
         return ContainerGuests(lab, recorded(lab, layout.load(lab)), found.pid if found else None)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Look at the holder, the machines in it, and into the machines."""
+        """Check the holder, its machines, and the software on them."""
         decided, found = layout.load(lab), holder.find(lab)
         if decided is None:
             if found is None:
@@ -278,12 +279,11 @@ class NspawnProvider(MachinesProvider):
         return ill or Liveness("running", f"holder process {entry.pid}, {len(on)} machines")
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """End the owner's holders of the lab; remove its cable and control groups. Safe to repeat.
+        """Kill the owner's holders of the lab; remove its cable and control groups. Repeatable.
 
-        Cables and control groups are root's: those with the token of another user's holder are
-        not removed.
+        Cables and control groups belong to root; they are not removed for another owner.
 
-        Raises DeadlineError when one is still there after 10 s.
+        Raises DeadlineError when one still exists after 10 s.
         """
         if not owner:
             cgroups.thaw(lab.token)
@@ -297,11 +297,11 @@ class NspawnProvider(MachinesProvider):
         return tuple(f"process {one.pid} (holder) with its machines" for one in ended)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        """Every holder of the caller's; with ``all_users``, as root, everybody's."""
+        """A mark for each of the caller's holders; for root with ``all_users``, everybody's."""
         return holders.list_marks(holder.KIND, all_users=all_users)
 
     def evidence(self, lab: LabHandle, intent: Intent) -> Iterator[Evidence]:
-        """What systemd-nspawn has said, each machine's journal and network, and the cluster's."""
+        """systemd-nspawn's logs, each machine's journal and network, and the cluster's evidence."""
         decided, found = layout.load(lab), holder.find(lab)
         if decided is None or found is None:
             return
@@ -325,10 +325,7 @@ class NspawnProvider(MachinesProvider):
         return shell.run(words, Deadline(_LOG_SECONDS)).stdout
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
-        """Refuse: system containers have no screen.
-
-        Raises UsageError: always.
-        """
+        """Always raises UsageError: system containers have no screen."""
         del intent
         raise UsageError(
             f"taking a picture of the screen of '{name}'",
@@ -337,25 +334,25 @@ class NspawnProvider(MachinesProvider):
         )
 
     def gateway_holders(self, lab: LabHandle, intent: Intent) -> Mapping[str, Sequence[str]]:
-        """Machines that hold each virtual gateway now, by the node whose gateway it is."""
+        """The machines that hold each node's virtual gateway now, by node."""
         return failover.gateway_holders(holder.entry(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Pull every cable of the machine but the one that the lab reaches it by."""
+        """Unplug every cable of the machine except the management cable."""
         plug(holder.entry(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Plug every cable of the machine in."""
+        """Plug in every cable of the machine."""
         plug(holder.entry(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
-        """Send datagrams in a steady beat, and call ``change`` once all are answered."""
+        """Send datagrams at a fixed interval; call ``change`` once all are answered."""
         return measure(holder.entry(lab), lab, beats, change, pace)
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Freeze every machine where it is, in memory; the names of those that ran."""
+        """Freeze every machine in memory; returns the names of those that ran."""
         entry = holder.entry(lab)
         groups = holder.hierarchies(entry.pid)
         on = containers.leaders(entry.pid)
@@ -372,5 +369,5 @@ class NspawnProvider(MachinesProvider):
 
 
 def make(setup: ProviderSetup) -> Provider:
-    """Machines of the inventory, or of this machine where it names none."""
+    """Make the provider from the inventory."""
     return NspawnProvider(setup.machines())

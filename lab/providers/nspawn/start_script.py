@@ -1,7 +1,7 @@
-"""The shell script that powers a machine on, again after each reboot. Pure.
+"""The shell script that powers a machine on, and again after each reboot. Pure.
 
-It runs in the lab's holder: makes the machine's network namespace with its cards, enters the
-machine's control groups, and boots the root file system by systemd-nspawn.
+It runs in the lab's holder: it creates the machine's network namespace with its cards, enters the
+machine's control groups, and boots the root file system with systemd-nspawn.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lab.providers.nspawn.cgroups import INSIDE, OUTSIDE
 
 _STOP_SECONDS = 10
 REBOOT = 133
-"""systemd-nspawn's exit code when the machine wants to start again (``--keep-unit``)."""
+"""systemd-nspawn's exit code when the machine reboots (``--keep-unit``)."""
 FIRST = "/usr/local/lib/hybridlab/first-process"
-"""In the machine: what runs before systemd."""
+"""In the machine: the program that runs before systemd."""
 KERNEL_SETTINGS: Mapping[str, str] = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -26,8 +26,9 @@ KERNEL_SETTINGS: Mapping[str, str] = {
     "kernel/keys/root_maxkeys": "1000000",
     "kernel/keys/root_maxbytes": "25000000",
 }
-"""What the kubelet demands of settings that a kernel has once. A node reads these values from files
-laid over the host's, which stay as they are (kubernetes/pkg/kubelet/cm, setupKernelTunables)."""
+"""Values that the kubelet requires of settings that are global to the kernel. A node reads them
+from files mounted over the host's, which do not change (kubernetes/pkg/kubelet/cm,
+setupKernelTunables)."""
 DROPPED = (
     "CAP_SYS_MODULE",
     "CAP_SYS_RAWIO",
@@ -39,20 +40,20 @@ DROPPED = (
     "CAP_AUDIT_CONTROL",
     "CAP_SYS_PACCT",
     "CAP_PERFMON",
-    "CAP_DAC_READ_SEARCH",  # opens any file of a file system by its number
+    "CAP_DAC_READ_SEARCH",  # can open any file of a file system by inode
 )
 """Capabilities that act on the host and that neither systemd nor Kubernetes needs."""
 _ONLINE = "/sys/devices/system/cpu/online"
 _READ_ONLY = "/proc/mtrr"
-"""Root writes the host's memory types there; systemd-nspawn leaves it as it is."""
+"""Lets root change the host's memory types; systemd-nspawn does not protect it."""
 _HIDDEN = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security", "/sys/firmware")
 _ENVIRONMENT = {"SYSTEMD_SECCOMP": "0", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}
-"""No filter of system calls, which containers would inherit; ``/proc/sys/net`` can be written."""
+"""No seccomp filter, which Kubernetes containers would inherit; writable ``/proc/sys/net``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCard:
-    """One network card of a machine and where it is plugged in."""
+    """One network card of a machine, and the bridge it is connected to."""
 
     port: str
     """The other end's name, in the lab's holder."""
@@ -66,7 +67,7 @@ class NetworkCard:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """All that one machine is started with."""
+    """The input of one machine's start script."""
 
     machine: str
     root: Path
@@ -74,7 +75,7 @@ class Start:
     ports: tuple[NetworkCard, ...]
     groups: tuple[Path, ...]
     binds: Mapping[Path, str]
-    """Directories of the host, by the place where the machine has them."""
+    """Directories of the host, with their mount points in the machine."""
     read_only: Mapping[Path, str]
 
 
@@ -157,10 +158,10 @@ def _nspawn(start: Start) -> Sequence[str]:
 
 
 def first_process(memory_mib: int, cpus: int) -> Mapping[str, str]:
-    """Files of a machine's root file system, by path: what prepares ``/proc`` and ``/sys``.
+    """Files for a machine's root file system, by path; they set up ``/proc`` and ``/sys``.
 
-    ``/proc/meminfo`` says how much memory the machine has, as programs in it should see; how much
-    of it is free it is not set. ``cpus`` is how many processors the kubelet counts.
+    ``/proc/meminfo`` shows the machine's own memory size to its programs; the free memory in it is
+    not measured. ``cpus``: the number of processors that the kubelet sees.
     """
     folder = FIRST.rpartition("/")[0]
     files = {f"{folder}/kernel/{key}": f"{value}\n" for key, value in KERNEL_SETTINGS.items()}
@@ -198,7 +199,7 @@ def first_process(memory_mib: int, cpus: int) -> Mapping[str, str]:
         *(f"[ ! -d {path} ] || mount -t tmpfs -o ro none {path}" for path in _HIDDEN),
         "exec /usr/lib/systemd/systemd",
     ]
-    # a container that ignores SIGTERM would hold up a reboot for systemd's 90 s
+    # a container that ignores SIGTERM would delay a reboot by systemd's default 90 s
     files["/etc/systemd/system.conf.d/hybridlab.conf"] = (
         f"[Manager]\nDefaultTimeoutStopSec={_STOP_SECONDS}s\n"
     )
