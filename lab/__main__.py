@@ -1,8 +1,8 @@
 """``python -m lab``, and the console command ``lab``.
 
-Importing this module is starting the command: until the command is ready to say that it was
-interrupted, Ctrl-C ends it at once and without a traceback. (In the few milliseconds before,
-while Python itself starts, nothing in lab can.)
+Importing this module starts the command: until the command can report an interrupt, Ctrl-C ends it
+at once without a traceback. (In the few milliseconds while Python itself starts, lab has no
+control.)
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 import threading
 
 _DEFECT = 70
-"""As :data:`lab.cli.defect.EXIT_CODE`, which may be what cannot be imported."""
-_PYTHONS_OWN = signal.getsignal(signal.SIGINT)  # or ignored, as in a background job: left alone
+"""Same as :data:`lab.cli.defect.EXIT_CODE`, which may not be importable."""
+_PYTHONS_OWN = signal.getsignal(signal.SIGINT)  # ignored in a background job: not changed then
 if _PYTHONS_OWN is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -22,7 +22,7 @@ try:
 except Exception as error:  # noqa: BLE001  a broken installation
     try:
         from lab.cli.defect import report_import
-    except Exception:  # noqa: BLE001  of which not even that is there
+    except Exception:  # noqa: BLE001  even that module is missing
         sys.stderr.write(f"lab cannot start: {type(error).__name__}; install it again\n")
     else:
         report_import(error)

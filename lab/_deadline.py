@@ -1,4 +1,4 @@
-"""Waits that end: a deadline, the condition it waits for, and the last value seen."""
+"""Waits with a deadline, which report their condition and the last value seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Deadline:
     Parameters
     ----------
     seconds
-        How long from now. The number is the caller's; it is repeated in the error.
+        Time from now. Shown in the error.
 
     """
 
@@ -43,7 +43,7 @@ class Deadline:
         every: float = 0.01,
         hint: str = "",
     ) -> T:
-        """Call ``look`` until ``until`` holds of its value, and return that value.
+        """Call ``look`` until ``until`` is true for its value, and return that value.
 
         Raises
         ------
@@ -58,7 +58,7 @@ class Deadline:
         raise DeadlineError(doing, f"not done within {self.seconds:g} s; last seen: {seen!r}", hint)
 
     def tries(self, every: float = 0.0) -> Iterator[None]:
-        """Yield once, and again until the deadline has passed; ``every`` seconds between two."""
+        """Yield once, and then every ``every`` seconds until the deadline has passed."""
         yield
         while left := self.left():
             time.sleep(min(every, left))

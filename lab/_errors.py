@@ -1,19 +1,19 @@
-"""Every error the product raises on purpose.
+"""Every error that lab raises on purpose.
 
 .. code-block:: text
 
     LabError                      exit code
-    |-- UsageError                2  what was asked for cannot be
+    |-- UsageError                2  a wrong name, option or file
     |   `-- FileError             2  findings in a file the user wrote, all at once
     |       |-- ScenarioError     2  a scenario
     |       `-- InventoryError    2  an inventory
     |-- BrokenError               3  the lab is not in the state it should be in
     |   |-- DeadlineError         3  a wait ran out; carries the last value seen
     |   `-- MatrixError           3  a matrix with no cells to judge
-    `-- PreflightError            4  this machine cannot do what is asked; nothing was made
+    `-- PreflightError            4  this machine cannot do what is asked; nothing was created
         `-- StateError            4  the state directory cannot be used
 
-Anything else is a defect of lab itself: exit code 70, and a log with the traceback.
+Any other exception is a bug in lab itself: exit code 70, and a log with the traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 
 _WORD = re.compile(r"""\S{400,}?(?=['"):;,.]*(?:\s|$))""")
-"""A word that nobody reads: longer than the name of any file (255), and than most paths."""
+"""A word too long to read: longer than any file name (255), and than most paths."""
 _SHOWN = 60
 
 
@@ -31,12 +31,12 @@ class LabError(Exception):
     Parameters
     ----------
     doing
-        What was being done, to which object: ``"bringing up lab 'overlay'"``. One line, whatever
-        the object is called.
+        What was being done, to which object: ``"bringing up lab 'overlay'"``. Line ends in it are
+        escaped.
     happened
         What happened instead, a clause without a full stop.
     hint
-        What to try next: a sentence or the exact command. Empty if nothing can be advised.
+        What to try next: a sentence or the exact command. Empty if there is no advice.
 
     """
 
@@ -59,13 +59,13 @@ class LabError(Exception):
 
 
 class UsageError(LabError):
-    """What was asked for cannot be: a wrong name, option or file."""
+    """A wrong name, option or file."""
 
     exit_code = 2
 
 
 class FileError(UsageError):
-    """A file that the user wrote is wrong; ``lines`` holds every finding, ready to print."""
+    """A file that the user wrote is invalid; ``lines`` has every finding, ready to print."""
 
     def __init__(self, doing: str, lines: tuple[str, ...]) -> None:
         self.lines = lines
@@ -74,7 +74,7 @@ class FileError(UsageError):
 
     @property
     def cause(self) -> str:
-        """The first finding, and how many there are besides."""
+        """The first finding, and the number of others."""
         more = len(self.lines) - 1
         return f"{self.lines[0]} (and {more} more)" if more else self.lines[0]
 
@@ -83,11 +83,11 @@ class FileError(UsageError):
 
 
 class ScenarioError(FileError):
-    """A scenario file is wrong."""
+    """A scenario file is invalid."""
 
 
 class InventoryError(FileError):
-    """An inventory file is wrong."""
+    """An inventory file is invalid."""
 
 
 class BrokenError(LabError):
@@ -97,7 +97,7 @@ class BrokenError(LabError):
 
 
 class DeadlineError(BrokenError):
-    """A wait ran out. The message names the condition and the last value seen."""
+    """A wait timed out. The message names the condition and the last value seen."""
 
 
 class MatrixError(BrokenError):
@@ -105,7 +105,7 @@ class MatrixError(BrokenError):
 
 
 class PreflightError(LabError):
-    """What is asked is beyond this machine; nothing was created."""
+    """The machine cannot do what is asked; nothing was created."""
 
     exit_code = 4
 
@@ -115,14 +115,14 @@ class StateError(PreflightError):
 
 
 def first_line(text: str) -> str:
-    """The first line of a message, with the next one where it ends in a colon."""
+    """The first line of a message, joined with the next one if it ends in a colon."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def readable(text: str) -> str:
-    """The text with the beginning, and the length, of each word that is too long to be read.
+    """The text with each overlong word replaced by its beginning and its length.
 
-    User input may be arbitrarily long; errors that quote it shorten it.
+    User input that errors quote may be arbitrarily long.
     """
     return _WORD.sub(lambda word: f"{word[0][:_SHOWN]}...({len(word[0]):,} characters)", text)

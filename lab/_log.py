@@ -1,4 +1,4 @@
-"""The story on standard error: plain sentences, one a line, nothing on standard output."""
+"""Messages on standard error: plain sentences, one per line, nothing on standard output."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _CONTROL = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufffe\uffff]"
     r"|\r(?!\n)"
 )
-"""What moves a terminal's cursor, paints, hides or turns round what stands beside it, and what
-XML cannot hold: words of servers and names of files may have it."""
+"""Characters that move a terminal's cursor, or colour, hide or reverse text, and those not allowed
+in XML. Messages of servers and file names may have them."""
 
 
 def clean(text: str) -> str:
-    """The text with control characters as their numbers; tabs and line ends stay."""
+    """The text with control characters escaped; tabs and line ends are kept."""
     return _CONTROL.sub(_as_number, text)
 
 
 def one_line(text: str) -> str:
-    """The text, clean, with line ends as their numbers too: one line that quotes foreign text."""
+    """The text with control characters and line ends escaped, for quoting untrusted text."""
     return clean(text).replace("\r", "\\x0d").replace("\n", "\\x0a")
 
 
@@ -36,17 +36,17 @@ def _as_number(found: re.Match[str]) -> str:
 
 
 def say(sentence: str) -> None:
-    """Print one sentence of the story. Where nobody reads it (any more), the work goes on."""
+    """Print one message. If standard error is closed, the work continues without it."""
     with listened():
         print(clean(sentence), file=sys.stderr)
 
 
 CAUSE = "HYBRIDLAB_CAUSE"
-"""Set by a command that runs another: the file for the cause of a failure, in one line."""
+"""Variable set by a command that runs another: the file for the cause of a failure, in one line."""
 
 
 def leave_cause(line: str) -> None:
-    """Leave why this command failed for the one that runs it, if there is one that asks."""
+    """Write why this command failed to the file in ``$HYBRIDLAB_CAUSE``, if set."""
     path = os.environ.get(CAUSE)
     if path:
         with suppress(OSError):
@@ -54,16 +54,16 @@ def leave_cause(line: str) -> None:
 
 
 def complain(error: str) -> None:
-    """Print why there is no run, and leave its first line as the cause."""
+    """Print why there is no run, and leave its first line as the cause of the failure."""
     say(f"ERROR: {error}")
     leave_cause(first_line(error))
 
 
 @contextmanager
 def listened() -> Iterator[None]:
-    """Write to standard error within; what it does not take is lost, and all that follows.
+    """Write to standard error in the block; if that fails, discard it and all later output.
 
-    Left in Python's buffer, it would end the process with exit code 120.
+    Output left in Python's buffer would end the process with exit code 120.
     """
     try:
         yield
@@ -80,7 +80,7 @@ def quantity(number: int, noun: str) -> str:
 
 
 def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
-    """Rows in columns as wide as they need to be; columns in ``right`` are flush right."""
+    """Lines of a table with columns of minimal width; columns in ``right`` are right-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
         cells = (
@@ -91,7 +91,7 @@ def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> I
 
 
 def heading(text: str) -> str:
-    """Its first line, without what only leads over to the next."""
+    """The first line of ``text``, without the words that introduce the next line."""
     first, _, more = text.partition("\n")
     return first.rpartition(";")[0] or first.rstrip(": ") if more else first
 

@@ -1,1 +1,1 @@
-"""What labs may use: hypervisors, storage, image sources, mirrors, proxies, secrets."""
+"""The inventory: hypervisors, storage, image sources, mirrors, proxies, secrets."""

@@ -1,10 +1,10 @@
-"""What labs on real machines may use, as ``lab.toml`` has it: frozen pydantic models.
+"""The inventory of ``lab.toml`` as frozen pydantic models.
 
-The models check every value on its own; what values mean together is checked in
-:mod:`lab.inventory.reader`. The first example of a required field stands in for a broken value
-while the rest of the file is checked.
+The models check every value by itself; :mod:`lab.inventory.reader` checks values that depend on
+each other. While the rest of a file is checked, the first example of a required field replaces a
+broken value.
 
-Memory is MiB, disk GiB, times are seconds, paths and URLs are text or ``Path``.
+Memory is in MiB, disk in GiB, times in seconds; paths and URLs are text or ``Path``.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from lab.scenario import values as common
 from lab.scenario.values import MAX_MTU, Section, Unwritten, annotate
 
 Acceleration = Literal["auto", "kvm", "tcg"]
-"""``auto``: what a tiny guest that was really started has shown to work."""
+"""``auto``: KVM if a tiny guest was started with it successfully, else TCG."""
 
 STORAGE = "/var/lib/libvirt/images"
-"""Where Debian's and Fedora's libvirt keep images, and let QEMU read them."""
+"""The image directory of libvirt on Debian and Fedora, which QEMU may read."""
 MANAGEMENT = IPv4Network("10.201.0.0/16")
 UPLINK_MTU = 1500
 MIN_MTU = 1280
-"""A Kubernetes node that has less cannot carry IPv6 (RFC 8200), nor VXLAN pods at 1230."""
+"""The minimum for IPv6 (RFC 8200), and for pods with an MTU of 1230 over VXLAN."""
 MAX_VCPUS = 4096
 MAX_BOOTS = 1024
 
@@ -88,26 +88,26 @@ class Hypervisor(Section):
         description="Limit on virtual CPUs of all labs together.",
         examples=[16],
     )
-    """None for eight times its threads."""
+    """None for eight times its CPU threads."""
     memory_mib: Memory | None = Field(
         default=None, alias="memory", description="Limit on memory of all labs together."
     )
-    """None for all but an eighth of what it has."""
+    """None for seven eighths of its memory."""
     disk_gib: Disk | None = Field(
         default=None, alias="disk", description="Limit on disk of all labs together."
     )
-    """Sizes of disks, added up; None for four times what its storage has free (clones are thin)."""
+    """Sum of disk sizes; None for four times the free space of its storage (clones are thin)."""
     tags: Annotated[frozenset[Tag], Field(strict=False)] = Field(
         default=frozenset(), description="Tags that scenarios may ask for."
     )
     storage: Absolute = Field(
         default=STORAGE, description=("Directory for disks on this hypervisor.")
     )
-    """Images and disks are below it, in ``hybridlab/``."""
+    """Images and disks are in its subdirectory ``hybridlab/``."""
     address: Address | None = Field(
         default=None, description="Address of its end of the tunnels between hypervisors."
     )
-    """None with a single one, or the URI's host."""
+    """None for the URI's host, or with a single hypervisor."""
     mtu: int = Field(
         default=UPLINK_MTU,
         ge=MIN_MTU,
@@ -120,18 +120,18 @@ class Hypervisor(Section):
     parallel_boots: int | None = Field(
         default=None, ge=1, le=MAX_BOOTS, description="How many guests may boot at once."
     )
-    """None for the number of its threads."""
+    """None for the number of its CPU threads."""
     line: Unwritten[int] = 0
-    """Of the entry in the inventory file, counted from 1; 0 for the stock inventory."""
+    """Line of the entry in the inventory file, from 1; 0 for the default inventory."""
 
 
 class ImageSource(Section):
     """Where an image's input comes from, if not from where its recipe says."""
 
     url: Url | None = Field(default=None, description="Address to fetch it from.")
-    """Or the path of a file that is there (an ISO that cannot be downloaded)."""
+    """URL, or the path of a local file (an ISO that cannot be downloaded)."""
     path: File | None = Field(default=None, exclude=True, description="File on this machine.")
-    """In the file alone: an inventory that is loaded has it in ``url``."""
+    """Only in the file: a loaded inventory has the path in ``url``."""
     sha256: Digest | None = Field(default=None, description="Its SHA-256.")
 
 
@@ -147,7 +147,7 @@ class Proxies(Section):
     )
 
     def by_name(self) -> Mapping[str, str]:
-        """Those that there are."""
+        """The proxies that are set."""
         return {name: value for name, value in self if value is not None}
 
 
@@ -170,7 +170,7 @@ class Inventory(Section):
     expiry: Expiry | None = Field(
         default=None, description="Age after which anyone may remove a lab."
     )
-    """In seconds; None for ever."""
+    """Seconds; None for no expiry."""
     cache: File | None = Field(default=None, description="Directory of images and downloads.")
     """None for ``$XDG_CACHE_HOME/hybridlab``."""
     management: Management = Field(
@@ -179,7 +179,7 @@ class Inventory(Section):
     storage: Storage = Field(
         default_factory=Storage, exclude=True, description="Where disks are kept."
     )
-    """In the file alone: of an inventory that is loaded, each hypervisor has its own."""
+    """Only in the file: in a loaded inventory, each hypervisor has its own."""
     hypervisors: dict[str, Hypervisor] = Field(
         default={},
         description="Hypervisors, by a name of your choice.",
@@ -191,22 +191,22 @@ class Inventory(Section):
     mirrors: dict[str, Url] = Field(
         default={}, description="Mirrors: replacements for addresses that begin with the key."
     )
-    """The longest that fits is taken."""
+    """The longest matching key applies."""
     proxies: Proxies = Field(default_factory=Proxies, description="For downloads.")
     secrets: dict[str, Secret] = Field(default={}, description="By name.")
     path: Unwritten[str | None] = None
-    """The file; None for the stock inventory."""
+    """The file; None for the default inventory."""
 
 
 _LOCAL = Hypervisor.model_construct(name="local", uri=uri.LOCAL)
 STOCK = Inventory.model_construct(hypervisors={_LOCAL.name: _LOCAL})
-"""What ``--provider libvirt`` uses where there is no inventory: this machine's own libvirt."""
+"""Default of ``--provider libvirt`` without an inventory: this machine's libvirt."""
 
 _GIB = 1024
 
 
 def plain(inventory: Inventory) -> dict[str, object]:
-    """The inventory as JSON can hold it."""
+    """The inventory as JSON values."""
     return {
         **inventory.model_dump(mode="json"),
         "hypervisors": [
@@ -223,7 +223,7 @@ def plain(inventory: Inventory) -> dict[str, object]:
 
 
 def account(inventory: Inventory) -> Iterator[str]:
-    """The inventory, line by line."""
+    """The inventory as lines of text."""
     yield f"inventory {inventory.path or 'of this machine'}"
     yield f"  owner       {inventory.owner or 'user@host'}"
     yield f"  expiry      {_age(inventory.expiry)}"

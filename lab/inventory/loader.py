@@ -1,4 +1,4 @@
-"""Inventory files, found and loaded: every error at once, each with its place in the file."""
+"""Find and load inventory files; all errors are reported at once, each with its key or line."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Found(NamedTuple):
 
     path: Path
     named: bool
-    """False for one that only lies where the command is run."""
+    """False for a file that was only found in the current directory."""
 
 
 def find(environment: Mapping[str, str], cwd: Path) -> Found | None:
-    """The inventory file that is meant; None where there is none.
+    """Find the inventory file; None if there is none.
 
-    ``$HYBRIDLAB_INVENTORY``, whether or not there is such a file; else the first that is there
-    of ``lab.toml`` in ``cwd`` and ``$XDG_CONFIG_HOME/hybridlab/lab.toml`` (``~/.config`` where
-    that is not set, or not absolute).
+    It is ``$HYBRIDLAB_INVENTORY``, even if that file does not exist; else the first existing one
+    of ``lab.toml`` in ``cwd`` and ``$XDG_CONFIG_HOME/hybridlab/lab.toml`` (``~/.config`` if the
+    variable is not set or not absolute).
     """
     own = environment.get(VARIABLE, "")
     if own:
@@ -50,7 +50,7 @@ def find(environment: Mapping[str, str], cwd: Path) -> Found | None:
 
 
 def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
-    """The inventory that is meant; None where there is none.
+    """Load the inventory that :func:`find` finds; None if there is none.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
 
 
 def load(path: Path, *, named: bool = True) -> Inventory:
-    """The inventory in a file. An empty one is an inventory without hypervisors.
+    """Load an inventory file. An empty file is an inventory without hypervisors.
 
     Raises
     ------
@@ -78,13 +78,13 @@ def load(path: Path, *, named: bool = True) -> Inventory:
 
 
 def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
-    """The inventory in a file, as far as it can be made out, and everything wrong with it.
+    """The inventory, with stand-ins for broken parts, and all findings; None if it is unreadable.
 
     Raises
     ------
     InventoryError
-        When nobody has named it and another user may have written it: an inventory can name
-        commands to run.
+        When the user has not named the file and another user may have written it: an inventory
+        can name commands to run.
 
     """
     from lab.inventory import reader  # noqa: PLC0415  most labs need none
@@ -104,7 +104,7 @@ def _reading(path: Path) -> str:
 
 
 def example() -> str:
-    """An inventory with every key, commented; in the wheel inside the package, else in docs/."""
+    """A sample inventory with every key, commented: in the package (wheel), or in docs/."""
     package = Path(__file__).resolve().parents[1]
     inside = package / EXAMPLE
     path = inside if inside.is_file() else package.parent / "docs" / EXAMPLE
@@ -114,5 +114,5 @@ def example() -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a directory on the way is closed to us: to us there is none
+    except OSError:  # below an unreadable directory
         return False

@@ -1,7 +1,7 @@
-"""An inventory file, read: the model of its keys, with every error by its key.
+"""Read an inventory file into its model, with every error located by its key.
 
-A rule is a pure function from the file's model to problems. A problem about a part that stands in
-for something broken is dropped: its value is not the author's.
+A rule is a pure function from the file's model to problems. A problem about a stand-in for a broken
+part is dropped: the author did not write its value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lab.scenario.values import LABEL, wrong_of
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _UNQUOTED = re.compile(r"""[^=#"']*=[ \t]*(?P<value>[^\s"'\[{#][^#\n]*)""")
 _LONG = re.compile(r"""(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*+\.[ \t]*+){32}""", re.ASCII)
-"""A dotted key that is deeper than any inventory: tomllib takes hours over thousands of dots."""
+"""A dotted key deeper than any in an inventory: tomllib takes hours for thousands of dots."""
 _SYNTAX: tuple[tuple[str, str, str], ...] = (
     ("Cannot overwrite", "this key is defined twice", "keep one of the two"),
     ("Cannot declare", "this table is defined twice", "keep one of the two"),
@@ -39,12 +39,12 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
 
 
 def parse(text: str) -> dict[str, object]:
-    """The tree of a TOML text.
+    """Parse TOML.
 
     Raises
     ------
     StopError
-        With the one finding that says why it cannot be read.
+        With the finding that says why it cannot be parsed.
     """
     long = _LONG.search(text)
     if long:
@@ -58,7 +58,7 @@ def parse(text: str) -> dict[str, object]:
     except RecursionError:
         what = "the brackets in this file are nested too deeply"
         raise StopError(FileFinding((), 0, 0, what, "write it with fewer brackets")) from None
-    except ValueError:  # of Python itself, which reads no more digits
+    except ValueError:  # Python's limit on the digits of an integer
         what = "a number in this file has more than 4300 digits"
         raise StopError(FileFinding((), 0, 0, what, "write it with fewer")) from None
 
@@ -80,7 +80,7 @@ def _syntax_finding(said: str, text: str) -> FileFinding:
 
 
 def _texts(node: object, key: Key = ()) -> Iterator[tuple[Key, str]]:
-    """Every single value, as its author has written it."""
+    """Every scalar as text, for messages."""
     if isinstance(node, dict | list):
         for name, child in node.items() if isinstance(node, dict) else enumerate(node):
             yield from _texts(child, (*key, name))
@@ -94,7 +94,7 @@ _SECRET_KEYS = ("file", "env")
 
 
 def take_secrets(tree: dict[str, object]) -> tuple[Problem, ...]:
-    """Remove every secret that the file itself has from its tree; a problem for each."""
+    """Remove every plain-text secret from the tree; return a problem for each."""
     found = tuple(_secret_keys(tree))
     for *above, name in found:
         table: dict[str, object] = tree
@@ -139,7 +139,7 @@ def _named_like_secrets(name: str, value: object, above: Key) -> Iterator[Key]:
 
 
 def _placed(file: Inventory, path: Path, text: str) -> Inventory:
-    """The inventory with the names and lines of its hypervisors, and its paths made absolute."""
+    """The inventory with names and lines of its hypervisors, and absolute paths."""
     return file.replace(
         hypervisors={
             name: one.replace(
@@ -165,7 +165,7 @@ def _placed(file: Inventory, path: Path, text: str) -> Inventory:
 
 
 def _line(hypervisor: str, text: str) -> int:
-    """The line of its table, or of its key in the table of all; 1 where it is written otherwise."""
+    """The line of the hypervisor's table, or of its key in ``[hypervisors]``; else 1."""
     name = rf"""["']?{re.escape(hypervisor)}["']?"""
     found = re.search(
         rf"""^[ \t]*(\[[ \t]*["']?hypervisors["']?[ \t]*\.[ \t]*{name}|{name}[ \t]*[.=])""",
@@ -176,7 +176,7 @@ def _line(hypervisor: str, text: str) -> int:
 
 
 PRIVATE = 0o077
-"""What others than the owner may do with a file that holds a secret: none of it."""
+"""Permission bits that a file with a secret must not have."""
 
 
 def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Iterator[Problem]:
@@ -185,11 +185,11 @@ def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Itera
     Parameters
     ----------
     file
-        The file, with stand-ins where it is broken.
+        The file's model, with stand-ins for broken parts.
     broken
-        Key paths of the stand-ins, and of all else that is wrong already.
+        Key paths of the stand-ins and of the problems found so far.
     path
-        Where the file is: its paths are relative to that.
+        The inventory file; paths in it are relative to its directory.
 
     """
     found = (
@@ -204,7 +204,7 @@ def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Itera
 
 
 def _touches(one: Key, other: Key) -> bool:
-    """Whether one key is the other, or a part of it."""
+    """Whether the keys are equal, or one contains the other."""
     return all(a == b for a, b in zip(one, other, strict=False))
 
 
@@ -285,7 +285,7 @@ def _readable(key: Key, written: str, path: Path, bits: int) -> Iterator[Problem
 
 
 def as_toml(value: object) -> str:
-    """A value as one would write it in TOML, on one line."""
+    """Format a value as TOML, on one line."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
@@ -305,7 +305,7 @@ TOML = Dialect(
     listing='write it in brackets, such as ["a", "b"]',
     written=as_toml,
 )
-"""Inventory files."""
+"""The dialect of inventory files."""
 
 KIND = FileKind(
     noun="inventory",
@@ -319,9 +319,9 @@ FORM = Form(Inventory, TOML)
 def read(
     path: Path, look: Callable[[int], None]
 ) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
-    """The inventory in a file, as far as it is readable, and everything wrong with it.
+    """The inventory, with stand-ins for broken parts, and all findings; None if it is unreadable.
 
-    ``look`` is given the open file before it is read.
+    ``look`` is called with the open file's descriptor before it is read.
     """
     try:
         text = source.decoded(source.read_bytes(path, KIND, look), KIND)
@@ -341,12 +341,12 @@ def read(
 
 
 def _place(inventory: Path, written: Path) -> Path:
-    """Where a path of the inventory is: at home, absolute, or beside the file."""
+    """Resolve a path in the inventory: in the home directory, absolute, or relative to the file."""
     return inventory.absolute().parent / written.expanduser()
 
 
 def _mode(path: Path) -> int | None:
-    """Permissions of a file and what it is (``st_mode``), None where there is none."""
+    """Type and permissions of a file (``st_mode``); None if it does not exist."""
     try:
         return path.stat().st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""libvirt URIs: which are served, and why the others are not. Pure."""
+"""libvirt URIs: which are supported, and why others are not. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARAMETERS = {
     "qemu+ssh": ("keyfile", "no_verify", "no_tty", "command", "socket", "netcat", "proxy", "mode"),
     "qemu+tls": ("pkipath", "no_verify", "tls_priority"),
 }
-"""Of each scheme that is served, the parameters that libvirt's manual has for it."""
+"""Supported schemes, with their parameters from libvirt's manual."""
 
 _REMOTE = frozenset({"qemu+ssh", "qemu+tls"})
 _REFUSED = {
@@ -27,13 +27,13 @@ _REFUSED = {
 }
 _PORTS = {"qemu+ssh": 22, "qemu+tls": 16514}
 _WORD = re.compile(r"[A-Za-z0-9_:][^\s\x00-\x20\x7f\"'\\%;`$|&<>(){}*?!#]*")
-"""Of a host, whose address may begin with a colon, and of a user."""
+"""A valid host, whose address may begin with a colon, or user."""
 _ABSOLUTE = ("keyfile", "socket", "pkipath", "command")
 
 
 @dataclass(frozen=True, slots=True)
 class Uri:
-    """A libvirt URI taken apart."""
+    """A parsed libvirt URI."""
 
     scheme: str
     host: str | None
@@ -49,7 +49,7 @@ class Uri:
 
 
 def parse(written: str) -> Uri:
-    """Take a URI apart that :func:`check` has passed."""
+    """Parse a URI that :func:`check` has accepted."""
     parts = urlsplit(written)
     return Uri(
         scheme=parts.scheme,
@@ -62,19 +62,19 @@ def parse(written: str) -> Uri:
 
 
 def place(written: str) -> tuple[object, ...]:
-    """What two URIs have in common that lead to the same libvirtd, however they are written."""
+    """A key that is equal for two URIs of the same libvirtd."""
     uri = parse(written)
     port = uri.port or _PORTS.get(uri.scheme)
     return uri.host, port, uri.parameter("socket"), uri.host and uri.scheme
 
 
 def check(written: str) -> str:
-    """The URI, if it is one that is served.
+    """Check that a URI is supported, and return it.
 
     Raises
     ------
     PydanticCustomError
-        Of type ``"wrong"``, saying what is and what to write.
+        Of type ``"wrong"``, with the error and a hint.
 
     """
     try:
@@ -110,7 +110,7 @@ def _check_scheme(uri: Uri, written: str) -> None:
 
 
 def _check_words(uri: Uri) -> None:
-    """Refuse what ``ssh``, and its configuration, would take for something else than a name."""
+    """Refuse a host or user that ``ssh`` or its configuration would not treat as a name."""
     for noun, value in (("host", uri.host), ("user", uri.user)):
         if value is not None and not _WORD.fullmatch(value):
             what = f"the {noun} {quoted(value)} of the URI is not a name of a {noun}"

@@ -1,7 +1,7 @@
 """Single values of an inventory file: text in, checked value out.
 
-Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"``, as those of
-:mod:`lab.scenario.values` do.
+Every function raises :class:`pydantic_core.PydanticCustomError` of type ``"wrong"``, like those of
+:mod:`lab.scenario.values`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DURATION = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?)(?P<unit>[smhdw])")
 
 
 def seconds(text: str) -> float | None:
-    """The seconds that a number with one of the units s, m, h, d, w stands for; else None."""
+    """Parse a number with a unit (s, m, h, d, w) into seconds; None if it is not one."""
     found = _DURATION.fullmatch(text.strip().lower())
     return float(found["number"]) * UNITS[found["unit"]] if found else None
 
@@ -27,18 +27,18 @@ SHA256 = r"^[0-9a-fA-F]{64}$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
 EXPIRY = r"^[0-9]+(\.[0-9]+)?[smhdw]$"
 SMALLEST_RANGE = 24
-"""Prefix length of what one lab takes of the management range."""
+"""Prefix length of a lab's part of the management range."""
 _SCHEMES = ("https", "http", "file")
 _DIGEST_NAMES = ("sha256:", "sha256=")
 _PRIVATE = tuple(
     IPv4Network(network)
     for network in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 )
-"""RFC 1918, and RFC 6598's shared range."""
+"""The private ranges of RFC 1918, and the shared range of RFC 6598."""
 
 
 def word(value: object) -> str:
-    """Text of one line that says something, such as an owner."""
+    """One line of text that is not empty, such as an owner."""
     written = text(value).strip()
     if not written:
         raise wrong("this text is empty", "write some, or delete the key")
@@ -48,7 +48,7 @@ def word(value: object) -> str:
 
 
 def expiry(value: object) -> float:
-    """Seconds of a time such as ``"2d"``."""
+    """Parse a time such as ``"2d"`` into seconds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise wrong(f"{value} has no unit", f"write it with one, such as {quoted(f'{value:g}d')}")
     found = seconds(text(value))
@@ -81,11 +81,11 @@ def absolute(value: object) -> str:
         raise wrong(f'{quoted(written)} holds ".."', "write it out")
     if not parts:
         raise wrong(f"{quoted(written)} cannot hold disks", "name a directory below it")
-    return "/" + "/".join(parts)  # as libvirt gives it back
+    return "/" + "/".join(parts)  # as libvirt normalizes it
 
 
 def path(value: object) -> str:
-    """A path on this machine: absolute, beginning with ``~/``, or beside the inventory file."""
+    """A local path: absolute, starting with ``~/``, or relative to the inventory file."""
     written = text(value).strip()
     if not written or "\0" in written:
         raise wrong("this path is empty", "write the path of a file")

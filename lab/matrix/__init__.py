@@ -1,1 +1,1 @@
-"""What is asked of a lab, cell by cell, and what the answers mean."""
+"""The connectivity matrix: cells, expectations, probing and verdicts."""

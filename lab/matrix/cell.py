@@ -1,7 +1,7 @@
-"""One cell of the matrix: who asks whom, how, and what must come of it; and a grid of them.
+"""One cell of the matrix: source, target, protocol and expected outcome; and a grid of cells.
 
-A lab of 100 nodes has 36 million cells. What a grid holds grows with the sources and with the
-targets; a cell is made when it is asked for.
+A lab of 100 nodes has 36 million cells. The size of a grid grows with the number of sources plus
+targets; a cell is created only when it is needed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Relation = Literal["self", "same-node", "other-node", "outside"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A thing that sends or answers."""
+    """Something that sends or answers probes."""
 
     name: str
     """``worker1-p1``, ``to-win1-p1`` (Service), ``win1:to-worker1-p1`` (NodePort on win1),
-    ``client``, ``api`` (the address in front of the API servers), or a DNS name as asked."""
+    ``client``, ``api`` (the address in front of the API servers), or a DNS name as queried."""
     kind: EndpointKind
     os: Os
-    """Of the machine that answers (for a Service: its backend's)."""
+    """Operating system of the machine that answers (for a Service, that of its backend)."""
     node: str | None
-    """Of the pod that answers; the node itself; None outside the cluster and for a shared
-    Service, whose backends stand on several nodes."""
+    """Node of the pod that answers; the node itself; None outside the cluster and for a shared
+    Service, whose backends are on several nodes."""
     address: str
     port: int
 
@@ -40,60 +40,60 @@ class Cell:
     """One (source, target, protocol, size)."""
 
     id: str
-    """``pod-pod/worker1-p1/win1-p1/tcp-small``: unique, stable from run to run, no spaces."""
+    """``pod-pod/worker1-p1/win1-p1/tcp-small``: unique, the same in every run, no spaces."""
     family: Family
     source: Endpoint
     target: Endpoint
     protocol: Protocol
     size: Size
     relation: Relation
-    """Where the backend that must answer stands, seen from the source."""
+    """Where the backend that must answer is, relative to the source."""
     entry: str | None
-    """For NodePorts: the node that is asked."""
+    """For NodePorts: the node that is probed."""
     name_form: Literal["short", "partial", "full"] | None
     backends: tuple[str, ...]
     """Endpoints that must answer; more than one only for a shared Service or the API (64 tries)."""
     sources: frozenset[str]
-    """Addresses the backend may see; empty where any will do."""
+    """Source addresses that the backend may see; empty if any is allowed."""
     answer: str | None
-    """Of a name: the addresses that must be answered, in their order with commas between. For a
-    health check: the number of backends that the node must speak of. None elsewhere."""
+    """For a name: the addresses that it must resolve to, sorted, separated by commas. For a health
+    check: the number of backends that the node must report. Else None."""
     mtu: int
     """Bytes of an IP packet that the path carries."""
     refusal: Refusal | None = None
-    """How it must fail where Kubernetes has nobody answer it; ``backends`` is then empty."""
+    """How it must fail if, by Kubernetes' rules, nothing answers; ``backends`` is then empty."""
     sticky: bool = False
-    """Whether one of the backends must answer every time, whichever it is."""
+    """Whether the same backend, any of them, must answer every time."""
     entry_os: Os | None = None
-    """For NodePorts: of the node that is asked."""
+    """For NodePorts: operating system of the node that is probed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What a cell is expected to do, by which rule, and why."""
+    """The expected outcome of a cell, with the rule and the reason."""
 
     works: bool
     rule: str
     reason: str
     source: str
     refusal: str | None
-    """How it fails when it is not to work: a :data:`~lab.scenario.scenario.Refusal`."""
+    """How it fails if it is not expected to work: a :data:`~lab.scenario.scenario.Refusal`."""
     promised: bool = False
-    """Whether it is Kubernetes' own promise that the cell does not work, and no limit."""
+    """Whether Kubernetes specifies that the cell does not work; False for a known limit."""
 
     @classmethod
     def of_limit(cls, limit: Limit) -> Expectation:
-        """The expectation that a limit stands for."""
+        """The expectation of a known limit."""
         return cls(False, limit.id, limit.reason, limit.source, limit.refusal)
 
 
 Variant = tuple[Protocol, Size, str]
-"""Protocol, size, and how the two end a cell's id."""
+"""Protocol, size, and the suffix of a cell's id for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridPath:
-    """One source and one target, before protocol and size."""
+    """One source and one target, without protocol and size."""
 
     source: Endpoint
     target: Endpoint
@@ -110,19 +110,19 @@ class GridPath:
 
 @dataclass(frozen=True, slots=True)
 class GridTarget:
-    """One column of a grid: what all its sources ask."""
+    """One target of a grid, for all its sources."""
 
     group: str
-    """The node that is asked or answers, or the name of what stands on no single node."""
+    """The node that is probed or answers; the target's name if that is not a single node."""
     on_node: bool
     path: Callable[[Endpoint], GridPath]
     kind: str = ""
-    """What tells it from others of its group that lead elsewhere."""
+    """Distinguishes it from other targets of its group."""
     never: frozenset[str] = frozenset()
-    """Names of sources that do not ask it."""
+    """Names of sources that do not probe it."""
     only_small: bool = False
     protocol: Protocol | None = None
-    """The one protocol that it is asked over; None for all that the scenario asks for."""
+    """The only protocol that it is probed over; None for all that the scenario asks for."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Grid:
 
     @cached_property
     def size(self) -> int:
-        """How many cells it has."""
+        """The number of cells."""
         names = {source.name for source in self.sources}
         return sum(
             len(self.variants_of(target)) * (len(names) - len(target.never & names))
@@ -147,7 +147,7 @@ class Grid:
         )
 
     def variants_of(self, target: GridTarget) -> tuple[Variant, ...]:
-        """Those in which a target is asked."""
+        """The variants of one target."""
         every = self.small if target.only_small else self.variants
         if target.protocol is None:
             return every
@@ -164,7 +164,7 @@ class Grid:
 
     @cached_property
     def askers(self) -> dict[str, list[int]]:
-        """Places of the sources on each node; what stands on none is by itself."""
+        """Indexes of the sources on each node; a source on no node is its own group."""
         found: dict[str, list[int]] = {}
         for place, source in enumerate(self.sources):
             found.setdefault(source.node or source.name, []).append(place)
@@ -172,14 +172,14 @@ class Grid:
 
     @cached_property
     def asked(self) -> dict[str, list[int]]:
-        """Places of the targets of each group."""
+        """Indexes of the targets of each group."""
         found: dict[str, list[int]] = {}
         for place, target in enumerate(self.targets):
             found.setdefault(target.group, []).append(place)
         return found
 
     def find(self, source: str, target: str, suffix: str) -> Cell | None:
-        """The cell of those names and of that end of an id; None where there is none."""
+        """The cell with these names and this suffix of its id; None if there is none."""
         asking = next((one for one in self.sources if one.name == source), None)
         if asking is None:
             return None
@@ -191,7 +191,7 @@ class Grid:
         return None
 
     def cell(self, path: GridPath, variant: Variant) -> Cell:
-        """One cell."""
+        """The cell of a path and a variant."""
         protocol, size, suffix = variant
         return Cell(
             f"{self.family}/{path.source.name}/{path.target.name}/{suffix}",

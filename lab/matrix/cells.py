@@ -1,4 +1,4 @@
-"""Plan and Intent to the cells of the matrix: pure, always in the same order, ids for life."""
+"""The cells of the matrix from plan and Intent, always in the same order, with stable ids. Pure."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _PARTS_OF_AN_ID = 4
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Everything that could be asked: a grid for each family, in the order of the families."""
+    """The whole matrix: a grid for each family, in the order of the families."""
 
     grids: tuple[Grid, ...]
 
     @property
     def size(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return sum(grid.size for grid in self.grids)
 
     def counts(self) -> dict[Family, int]:
-        """How many cells each family has."""
+        """The number of cells of each family."""
         return {grid.family: grid.size for grid in self.grids}
 
     def cells(self) -> Iterator[Cell]:
@@ -39,7 +39,7 @@ class Product:
             yield from grid.cells()
 
     def find(self, cell_id: str) -> Cell | None:
-        """The cell of that id, without making the others; None where there is none."""
+        """The cell with this id, without creating the others; None if there is none."""
         parts = cell_id.split("/")
         if len(parts) != _PARTS_OF_AN_ID:
             return None
@@ -49,12 +49,12 @@ class Product:
 
 
 def product(plan: Plan, intent: Intent) -> Product:
-    """Every cell that the plan asks for, none of them made yet.
+    """The matrix that the plan asks for, without creating its cells.
 
     Raises
     ------
     MatrixError
-        If there are none at all, or none in a family that the scenario asks for.
+        If it has no cells, or none in a family that the scenario asks for.
 
     """
     lab = LabEndpoints.of(plan, intent)
@@ -69,16 +69,16 @@ def product(plan: Plan, intent: Intent) -> Product:
 
 
 def asked_of(plan: Plan, intent: Intent) -> tuple[Family, ...]:
-    """The families that the plan asks for and that can be asked where the lab will be.
+    """The families that the plan asks for and that the lab can have.
 
-    Those of the services node can where there is one.
+    Families of the services node need one.
     """
     left_out = () if intent.services_node else services_node_families()
     return tuple(one for one in families() if one in plan.families and one not in left_out)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
-    """Every cell that the plan asks for, made.
+    """Every cell that the plan asks for.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
 
 
 def counts(made: Iterable[Cell]) -> dict[Family, int]:
-    """How many cells each family has; families without any are left out."""
+    """The number of cells of each family that has any."""
     found: dict[Family, int] = {}
     for cell in made:
         found[cell.family] = found.get(cell.family, 0) + 1

@@ -1,6 +1,6 @@
-"""The endpoints of one lab: who can ask, who can be asked, and the addresses they are known by.
+"""The endpoints of one lab: sources, targets, and the source addresses that backends may see.
 
-Pods are the Intent's, which knows where they really are once it is bound to a cluster.
+Pods are taken from the Intent, which has their real addresses once it is bound to a cluster.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class _Addresses:
     uplink: frozenset[str]
     bridge: frozenset[str]
     outward: frozenset[str]
-    """Uplinks and tunnel: what traffic to another node's pods may be masqueraded with."""
+    """Addresses of uplinks and tunnel, which may masquerade traffic to another node's pods."""
     leaving: tuple[tuple[int, Mapping[int, _Way]], ...]
-    """For each length of prefix, the longest first: the bits that the rest of an address has,
-    and by the prefix without them the way there."""
+    """The routing table: for each prefix length, longest first, the number of host bits, and the
+    way for each network number (the address without its host bits)."""
 
     def toward(self, address: str, *, own: bool = False) -> frozenset[str]:
-        """Those of the device by which packets to the address leave; any if it has none.
+        """Addresses of the device by which packets to ``address`` leave; any if it has none.
 
-        With ``own`` those of the machine's own packets, which a route may give a source.
+        With ``own``, for the machine's own packets, for which a route may set the source.
         """
         number = _number(address)
         for rest, held in self.leaving:
@@ -58,29 +58,29 @@ class _Addresses:
 
 
 class Sources:
-    """Answers, for each kind of path, which addresses the backend may see.
+    """The source addresses that a backend may see, for each kind of path.
 
-    The rules are those of :class:`~lab.topology.intent.Translation`, in the shape that kube-proxy
-    and flannel's ip-masq give them:
+    The rules are those of :class:`~lab.topology.intent.Translation`, as kube-proxy and flannel's
+    ip-masq implement them:
 
-    - traffic from a node's own pods to a Service keeps its source, unless it comes back to the
-      pod it left from (hairpin);
+    - traffic from a node's own pods to a Service keeps its source, unless it returns to the same
+      pod (hairpin);
     - everything else that a node sends to a Service is masqueraded there, NodePorts always;
-    - masquerading, and a machine's own traffic, take an address of the device that the packet
-      leaves by, as the machine's routes have it: the bridge for a local backend, the tunnel or an
-      uplink for a remote one; by a device without any, as to a pod that is routed, one of the
-      machine's others; a machine's own traffic takes the route's source address where it has one;
+    - masquerading, and a machine's own traffic, use an address of the device that the packet
+      leaves by: the bridge for a local backend, the tunnel or an uplink for a remote one. If that
+      device has no address, as for a routed pod, any other address of the machine may be used. A
+      machine's own traffic uses the source address of the route if it has one;
     - pods' traffic to anything outside ``not_masqueraded`` leaves with the node's uplink address,
-      but a packet to the pod's own node leaves by no device, so nothing translates it.
+      but a packet to the pod's own node leaves by no device, so it is not translated.
 
-    What the filtering platform of Windows (VFP) does to a pod's Service traffic is not documented,
-    nor which of its addresses a Windows node takes: from a Windows pod, the pod's address and its
-    node's are both allowed, and from a Windows node any of its own.
+    It is not documented what the filtering platform of Windows (VFP) does to a pod's Service
+    traffic, nor which of its addresses a Windows node uses: from a Windows pod, the addresses of
+    the pod and of its node are allowed, and from a Windows node any of its own.
 
     Parameters
     ----------
     intent
-        Read once; the answers are shared sets.
+        Read only at construction; the results are shared sets.
     """
 
     def __init__(self, intent: Intent) -> None:
@@ -98,7 +98,7 @@ class Sources:
         }
 
     def of_machine(self, name: str, backend: Endpoint) -> frozenset[str]:
-        """The machine's own, of the device it reaches the backend by."""
+        """The machine's own addresses, of the device by which it reaches the backend."""
         addresses = self._addresses[name]
         return (
             addresses.every
@@ -107,20 +107,20 @@ class Sources:
         )
 
     def of_pod_to_pod(self, pod: Endpoint) -> frozenset[str]:
-        """The pod's own: Kubernetes promises no translation between pods."""
+        """The pod's own address: Kubernetes specifies no translation between pods."""
         return frozenset({pod.address})
 
     def of_pod_to_service(self, pod: Endpoint) -> frozenset[str]:
-        """The pod's own; from a Windows pod also its node's, but where OVN is the one to serve."""
+        """The pod's own address; from a Windows pod also its node's, unless OVN translates."""
         own = frozenset({pod.address})
         if self._logical:
             return own
         return own | self._node_of(pod).every if pod.os == "windows" else own
 
     def of_pod_to_itself(self, pod: Endpoint) -> frozenset[str]:
-        """A hairpin is masqueraded: its node's; from a Windows pod also the pod's own.
+        """A hairpin is masqueraded with the node's address; from a Windows pod also the pod's own.
 
-        OVN has one address for all of them.
+        OVN uses one address for all hairpins.
         """
         if self._logical:
             return frozenset({self._logical.hairpin})
@@ -128,7 +128,7 @@ class Sources:
         return node.every | {pod.address} if pod.os == "windows" else node.toward(pod.address)
 
     def of_pod_to_address(self, pod: Endpoint, target: Endpoint) -> frozenset[str]:
-        """What a node or the world outside may see of a pod."""
+        """The addresses that a node or an outside host may see from a pod."""
         own = frozenset({pod.address})
         node = self._gateway_of(str(pod.node))
         if self._is_kept(node, target.address):
@@ -139,20 +139,20 @@ class Sources:
         return self._addresses[node].uplink
 
     def of_node_port(self, entry: str, backend: Endpoint) -> frozenset[str]:
-        """The entry node's, of the device it reaches the backend by (policy Cluster)."""
+        """The entry node's addresses, of the device to the backend (policy Cluster)."""
         addresses = self._addresses[entry]
         if addresses.os != "windows":
             return addresses.toward(backend.address)
         return addresses.bridge if entry == backend.node else addresses.outward
 
     def at_entry(self, source: Endpoint, entry: Endpoint) -> frozenset[str]:
-        """What another node sees of whoever asks it, before it translates anything."""
+        """The addresses that the entry node sees from ``source``, before any translation."""
         if source.kind == "pod":
             return self.of_pod_to_address(source, entry)
         return self.of_machine(source.name, entry)
 
     def _gateway_of(self, node: str) -> str:
-        """The machine by which a node's pods leave the pod network: the node, but for OVN."""
+        """The machine by which a node's pods leave the pod network: the node, except with OVN."""
         return self._gateways.get(node, node)
 
     def _node_of(self, pod: Endpoint) -> _Addresses:
@@ -163,7 +163,7 @@ class Sources:
 
 
 def _addresses(machine: MachineIntent) -> _Addresses:
-    """Fall back on every address where a device that masquerades has none of its own."""
+    """The addresses of a machine; a masquerading device without an address may use any of them."""
     uplink = _bare(tuple(a for card in machine.interfaces for a in card.addresses))
     bridge = _bare(machine.bridge.addresses if machine.bridge else ())
     tunnel = _bare(machine.tunnel.addresses if machine.tunnel else ())
@@ -220,7 +220,7 @@ class SharedTarget:
 class Endpoints:
     """Every endpoint, in the order of the plan.
 
-    ``hosts`` are the nodes that run a kubelet; ``nodes`` are all. ``pods`` are probe pods only.
+    ``nodes`` are all nodes, ``hosts`` those that run a kubelet. ``pods`` are probe pods only.
     """
 
     pods: tuple[Endpoint, ...]
@@ -228,22 +228,22 @@ class Endpoints:
     hosts: tuple[Endpoint, ...]
     client: Endpoint
     services: Mapping[str, Endpoint]
-    """The Service of its own that a pod has, by the pod's name."""
+    """Pod name to the pod's own Service."""
     node_ports: Mapping[str, int]
-    """The port of that Service on every node, by the pod's name."""
+    """Pod name to the NodePort of that Service."""
     shared: tuple[SharedTarget, ...]
     pods_of: Mapping[str, tuple[Endpoint, ...]]
     """Probe pods by node name; every node is a key."""
     dns_pod: Endpoint | None
     outside: Mapping[str, str]
-    """The address by which each node is known outside: on a network that a router is on."""
+    """Node name to its address for outside hosts: on a network that a router is on."""
 
     def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
-        """A probe pod on another node of that operating system, the same one every time.
+        """A probe pod on another node with this operating system; deterministic.
 
-        The nodes after ``node`` in the plan's order are looked at first, then those before it,
-        and of each its first pod that is not named ``avoid``. Where ``avoid`` is the only one
-        there is, it is the answer; None where no other node of that system has a pod.
+        It is the first pod other than ``avoid`` on the nodes after ``node`` in the plan's order,
+        then on those before it. If there is no other pod, ``avoid`` itself; None if no other node
+        with this system has a pod.
         """
         names = [host.name for host in self.hosts]
         after = names.index(node) + 1
@@ -258,7 +258,7 @@ class Endpoints:
         return last_resort
 
     def local(self, node: str, avoid: str) -> Endpoint | None:
-        """The node's first probe pod but ``avoid``; ``avoid`` if it is alone, None without pods."""
+        """The node's first probe pod except ``avoid``; ``avoid`` if it is the only one, or None."""
         pods = self.pods_of[node]
         return next((pod for pod in pods if pod.name != avoid), pods[0] if pods else None)
 
@@ -320,7 +320,7 @@ def _outside(intent: Intent, node: Endpoint) -> str:
 
 
 def _pods(machine: MachineIntent) -> tuple[tuple[Pod, Endpoint], ...]:
-    """The machine's pods where the Intent has them: on a cluster, where they really are."""
+    """The machine's pods with the addresses in the Intent; on a cluster, their real ones."""
     return tuple(
         (
             pod,
@@ -349,7 +349,7 @@ def _service(service: PlannedService, backend: Endpoint) -> Endpoint:
 
 
 def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
-    """A shared Service counts as of its first backend's operating system, and of no node."""
+    """A shared Service has the operating system of its first backend, and no node."""
     endpoint = Endpoint(
         service.name, "service", backends[0].os, None, str(service.address), service.ports[0].port
     )
@@ -363,7 +363,7 @@ def _client(plan: Plan, intent: Intent) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LabEndpoints:
-    """The endpoints of a lab, and how they are asked."""
+    """The endpoints of a lab, and the variants in which they are probed."""
 
     plan: Plan
     ends: Endpoints
@@ -379,7 +379,7 @@ class LabEndpoints:
 
     @classmethod
     def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
-        """The endpoints of a lab, and how they are asked."""
+        """The endpoints of a lab from its plan and Intent."""
         return cls(
             plan=plan,
             ends=endpoints(plan, intent),
@@ -395,11 +395,11 @@ class LabEndpoints:
         )
 
     def asked_protocols(self, protocols: Iterable[Protocol]) -> Iterator[Protocol]:
-        """Those of the protocols that the scenario asks for."""
+        """The protocols among ``protocols`` that the scenario asks for."""
         return (one for one in protocols if one in self.plan.protocols)
 
     def nodes_and_services_node(self) -> tuple[tuple[Endpoint, ...], Endpoint]:
-        """The nodes that ask the services node, and that node; any node where there is none."""
+        """The nodes that probe the services node, and that node; without one, any node."""
         name = self.front.machine if self.front else ""
         asking = tuple(node for node in self.ends.nodes if node.name != name)
         return asking, next((node for node in self.ends.nodes if node.name == name), asking[0])
@@ -412,7 +412,7 @@ def _namespace(intent: Intent) -> str:
 
 
 def _special(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
-    """As the Intent has them, which knows where pods really are once it is bound to a cluster."""
+    """The special Services from the Intent, which has the pods' real addresses on a cluster."""
     wanted = {service.name for service in plan.services if service.purpose == "special"}
     translations = (machine.translation for machine in intent.machines if machine.translation)
     services = next(translations).services if wanted else ()
@@ -420,7 +420,7 @@ def _special(plan: Plan, intent: Intent) -> tuple[ProxiedService, ...]:
 
 
 def between(source: Endpoint, backend: Endpoint) -> Relation:
-    """Where the one that answers stands, seen from the one that asks."""
+    """Where the backend is, relative to the source."""
     if source.node is None or backend.node is None:
         return "outside"
     if source.kind == "pod" and source.name == backend.name:
@@ -431,13 +431,13 @@ def between(source: Endpoint, backend: Endpoint) -> Relation:
 SYSTEMS: tuple[Os, ...] = ("linux", "windows")
 PLACES = ("local", *SYSTEMS)
 Choose = Callable[[Endpoint], Endpoint]
-"""From a source to the backend that it is to be led to."""
+"""Maps a source to the backend of its cell."""
 
 
 def local_and_remote(
     lab: LabEndpoints, node: str, served: Mapping[str, object]
 ) -> dict[str, Choose]:
-    """Of each place that has a pod with a Service, how a backend is chosen there."""
+    """For each place that has a pod with a Service, the function that chooses a backend there."""
     found: dict[str, Choose] = {}
     for place in PLACES:
         first = _standing(lab, node, place, "")

@@ -1,4 +1,4 @@
-"""What is lost when the holder of virtual gateways is: whom to watch, and what was seen. Pure."""
+"""Failover of virtual gateways: which machine to cut off, whom to probe, and the result. Pure."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from lab.topology.intent import Intent, MachineIntent
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One change: the holder taken away, or put back."""
+    """One change: the holder cut off, or reconnected."""
 
     silences: tuple[Silence, ...]
-    """Of every pair that was watched."""
+    """The outage of every pair that was watched."""
     holders: Mapping[str, str | None]
-    """Afterwards, by the node whose gateway it is."""
+    """The holders afterwards, by the node whose gateway it is."""
     wrong: tuple[str, ...]
-    """What is not as it must be on the machines that are there, in sentences."""
+    """Differences from the Intent on the connected machines, as sentences."""
 
     @property
     def longest(self) -> float:
-        """The longest silence, in seconds."""
+        """The longest outage, in seconds."""
         return max((one.seconds for one in self.silences), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """A holder lost, and back again."""
+    """A holder cut off and reconnected."""
 
     lost: str
     before: Mapping[str, str | None]
-    """Who held what, by the node whose gateway it is."""
+    """The holders before, by the node whose gateway it is."""
     away: Turn
     back: Turn
 
     @property
     def trouble(self) -> str:
-        """Why it did not go well, in one sentence; empty where it did."""
+        """Why the failover failed, in one sentence; empty if it did not."""
         for words, turn in (("is away", self.away), ("is back", self.back)):
             left = [node for node, holder in turn.holders.items() if holder is None]
             if left:
@@ -50,7 +50,7 @@ class Failover:
         return f"{self.lost} is away and still holds the gateway of {stuck[0]}" if stuck else ""
 
     def silence(self, turn: Turn, *, outward: bool) -> Silence | None:
-        """The longest one of those who ask from behind the gateways, or of those who ask them."""
+        """The longest outage from behind the gateways (``outward``), or toward them."""
         behind = [
             one
             for one in turn.silences
@@ -65,7 +65,7 @@ class Failover:
 
 
 def holder_to_lose(intent: Intent, lab: str) -> str:
-    """The machine whose loss says most: the holder of the first gateway.
+    """The machine to cut off: the holder of the first gateway.
 
     Raises
     ------
@@ -92,9 +92,9 @@ def holder_to_lose(intent: Intent, lab: str) -> str:
 
 
 def beats(intent: Intent, lost: str) -> tuple[Beat, ...]:
-    """Whom to watch: pods behind the lost machine's gateways, and those of other Linux nodes.
+    """The pairs to watch: pods behind the lost machine's gateways, and pods of other Linux nodes.
 
-    Each asks each, both ways; the first pod of a node speaks for it.
+    Every pair is probed in both directions, with the first pod of each node.
     """
     behind = [one.node for one in intent.gateways if one.holder == lost]
     linux = [

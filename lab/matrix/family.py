@@ -1,4 +1,4 @@
-"""What a family of cells is: one object in one file of :mod:`lab.matrix.families`."""
+"""The interface of a family of cells: one object in one file of :mod:`lab.matrix.families`."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ SOURCE_IP = 'Kubernetes documentation, "Using Source IP"'
 class CellFamily(FamilyTerm):
     """One kind of cells.
 
-    ``ends`` says who asks and what is asked; ``works`` is the rule by which a cell works where no
-    limit says otherwise; ``promised`` has the rules by which a cell fails, by how it does.
+    ``ends`` returns the sources and targets; ``works`` is the rule by which a cell works if no
+    limit applies; ``promised`` has the rules by which a cell fails, by the kind of refusal.
     """
 
     ends: Callable[[LabEndpoints], Ends]
     works: Expectation
     promised: Mapping[Refusal, Expectation] = field(default_factory=dict)
     dialect: Literal["lab", "health"] = "lab"
-    """How the target is asked: as the lab's own programs answer, or as a health check."""
+    """The protocol of the probe: that of the lab's own programs, or a health check."""
     every_address: bool = False
-    """Whether all addresses of a name are asked for, and not the first alone."""
+    """Whether all addresses of a name are compared, and not only the first."""
 
 
 def families() -> Mapping[Family, CellFamily]:
-    """Every family by its name, in their order."""
+    """Every family by name, in order."""
     return cast("Mapping[Family, CellFamily]", scenario_families.terms())
 
 
@@ -56,7 +56,7 @@ def rule(name: str, reason: str, source: str) -> Expectation:
 
 
 def refusal(name: str, reason: str, how: Refusal, source: str) -> Mapping[Refusal, Expectation]:
-    """The expectation of cells that fail, as Kubernetes promises: not a limit."""
+    """The expectation of cells that fail, as Kubernetes specifies: not a known limit."""
     found = Expectation(
         works=False, rule=name, reason=reason, source=source, refusal=how, promised=True
     )

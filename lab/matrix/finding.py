@@ -1,4 +1,4 @@
-"""One thing on a cell's path that is not as intended, and which fault it amounts to. Pure."""
+"""One difference from the Intent on a cell's path, and the fault that it corresponds to. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 IN_POD = "in the pod: "
 DEVIATION = "not-as-made"
-"""The kind of what differs from how the lab makes it, whatever it is."""
+"""The kind of any other difference from the state that the lab creates."""
 _TOOLS = (
     *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
@@ -24,23 +24,23 @@ class Finding:
     """What is wrong, where, how to see it, and how to fix it."""
 
     kind: str
-    """A kind of one of the checks in :mod:`lab.explain.checks`, or one of the explainer's own:
+    """A kind of the checks in :mod:`lab.explain.checks`, or one of the explainer:
     ``"lost-between"``, ``"lost-here"``, ``"machine-silent"``, ``"intent-ends"``,
     ``"not-as-made"``."""
     fault: str
-    """The catalogue's name for it; empty where it has none."""
+    """Its name in the fault catalogue; empty if it has none."""
     node: str
     object: str
     intended: str
     observed: str
     shows: str
-    """The command that shows it, on the machine or in the pod ``place``; or words."""
+    """The command that shows it, on the machine or in the pod ``place``; or a sentence."""
     mends: str
-    """The command that fixes it there; or words."""
+    """The command that fixes it there; or a sentence."""
     place: str
     """Pod or machine where the commands are run."""
     hop: int = -1
-    """Its place on the path, counted from 0; -1 where it is not on the path."""
+    """Index of its hop on the path, from 0; -1 if it is not on the path."""
 
     @property
     def sentence(self) -> str:
@@ -53,16 +53,16 @@ class Finding:
         return f"{self.sentence} ({self.fault})" if self.fault else self.sentence
 
     def shown_by(self, lab: str) -> str:
-        """What to type to see it."""
+        """The command line or sentence to see it."""
         return by_hand(lab, self.place, self.shows)
 
     def fixed_by(self, lab: str) -> str:
-        """What to type to fix it."""
+        """The command line or sentence to fix it."""
         return by_hand(lab, self.place, self.mends)
 
 
 def by_hand(lab: str, place: str, text: str) -> str:
-    """A command as it is typed where ``lab`` is; words stay words."""
+    """The ``lab exec`` command line for a command; a sentence is returned unchanged."""
     line = text.removeprefix(IN_POD)
     words = line.split()
     if not words or words[0] not in _TOOLS:

@@ -1,4 +1,4 @@
-"""What a cell is expected to do, and its attempts to a verdict with the sentence that says why."""
+"""The expectation of a cell, and the verdict on its attempts, with the reason in one sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.scenario.scenario import Limit, Match
 
 
 def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
-    """Take the first limit that speaks of the cell; without one, what Kubernetes promises."""
+    """The expectation by the first limit that matches the cell; else what Kubernetes specifies."""
     for limit in limits:
         if speaks_of(limit.when, cell):
             return Expectation.of_limit(limit)
@@ -23,10 +23,10 @@ def expect(cell: Cell, limits: Sequence[Limit]) -> Expectation:
 
 
 def speaks_of(match: Match, cell: Cell) -> bool:
-    """Whether every facet that the match names holds of the cell.
+    """Whether every facet of the match applies to the cell.
 
-    ``source`` is held against the source's name and its node's; ``target`` against the
-    target's name, its node's, and the names of the backends behind it.
+    ``source`` is compared with the names of the source and of its node; ``target`` with the names
+    of the target, of its node, and of its backends.
     """
     return (
         (match.families is None or cell.family in match.families)
@@ -61,11 +61,11 @@ def _named(pattern: str, names: Iterable[str | None]) -> bool:
 
 
 SHARED_TRIES = 64
-"""Within this many connections every backend of a shared Service must have shown itself."""
+"""Connections within which every backend of a shared Service must answer."""
 
 STICKY_TRIES = 16
-"""So many connections of one client must all have one backend; of two that are drawn by lot,
-32,767 of 32,768 runs show both."""
+"""Connections of one client that must all reach the same backend; with two backends chosen at
+random, 32,767 of 32,768 runs see both."""
 
 _EXPECTED = {
     "timeout": "to time out",
@@ -84,7 +84,7 @@ _HAPPENED = {
 
 
 class Judgement(NamedTuple):
-    """A verdict, and why in one clause; empty for a plain pass."""
+    """A verdict, and the reason in one clause; empty for a pass."""
 
     verdict: Verdict
     detail: str
@@ -94,11 +94,11 @@ _PASS = Judgement("pass", "")
 
 
 def judge(cell: Cell, expectation: Expectation, attempts: tuple[Outcome, ...]) -> Judgement:
-    """Judge one attempt, or two where the first had failed.
+    """Judge one attempt, or two if the first failed.
 
-    The first attempt stands unless it failed. After a failure the second decides between
-    ``flaky`` (it came out as expected), ``unexpected-pass`` (it worked where it should not)
-    and ``fail``; a second attempt that could not be made changes nothing.
+    The first attempt counts unless it failed. After a failure, the second decides between
+    ``flaky`` (it was as expected), ``unexpected-pass`` (it worked but should not) and ``fail``; a
+    second attempt that could not be made changes nothing.
     """
     first = _judge_one(cell, expectation, attempts[0])
     if first.verdict != "fail" or len(attempts) == 1:
@@ -128,7 +128,7 @@ def _judge_one(cell: Cell, expectation: Expectation, outcome: Outcome) -> Judgem
 
 
 def _promised(judged: Judgement) -> Judgement:
-    """What Kubernetes promises is not a limit: it holds, or something is wrong."""
+    """Turn the verdict on a limit into that on a rule of Kubernetes: pass or fail."""
     if judged.verdict == "known-limit":
         return _PASS
     return Judgement("fail", judged.detail)

@@ -1,9 +1,9 @@
-"""The smallest scenario that still has one cell, with the same packets in it. Pure.
+"""Reduce a scenario to the smallest one that still has a given cell, with the same packets. Pure.
 
-Nodes are left out one after another, and then pods, as long as what is left is a valid scenario
-whose matrix has the cell, and the cell means the same: the same ends, addresses, backends and
-source addresses. What a topology needs, which pods back a Service and which of them a NodePort
-is asked for all follow from that, and stand nowhere here a second time.
+Nodes are removed one after another, and then pods, as long as the rest is a valid scenario whose
+matrix has the cell with the same meaning: the same endpoints, addresses, backends and source
+addresses. So nothing here needs to know what a topology requires, or which pods back a Service or a
+NodePort.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.scenario.scenario import MatrixChoice, NodeGroup, Scenario
 from lab.topology import registry
 
 _FEW = 3
-"""So many nodes are left out one by one, as a small scenario's are."""
+"""Up to this many nodes, they are removed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class _Found:
     plan: Plan
 
     def meaning(self) -> tuple[object, ...]:
-        """All that must stay. A Service's own address and port are handed out in order."""
+        """Everything that must stay the same: not the allocated address and port of a Service."""
         cell = self.cell
         pods = {pod.name: (str(pod.address), pod.mac) for pod in self.plan.pods()}
         ends = {end for end in (cell.source.node, cell.target.node, cell.entry) if end}
@@ -59,7 +59,7 @@ def _end(end: Endpoint) -> tuple[object, ...]:
 
 
 def reduce(scenario: Scenario, cell_id: str) -> Scenario:
-    """The part of the scenario that the cell needs, with every address written down.
+    """The part of the scenario that the cell needs, with every address made explicit.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def reduce(scenario: Scenario, cell_id: str) -> Scenario:
 
 
 def _shares(nodes: int) -> Iterator[int]:
-    """How many nodes to leave out at once: of many a quarter, then fewer, and at last one."""
+    """How many nodes to remove at once: a quarter if there are many, then fewer, finally one."""
     share = nodes // 4
     while share > _FEW:
         yield share
@@ -108,7 +108,7 @@ def _portions(nodes: Sequence[NodeGroup], each: int) -> Iterator[Sequence[NodeGr
 def _smaller(
     small: Scenario, candidates: tuple[Scenario, ...], cell_id: str, meaning: tuple[object, ...]
 ) -> Scenario:
-    """The first candidate whose cell means the same; the scenario itself if there is none."""
+    """The first candidate whose cell has the same meaning; else the scenario itself."""
     for candidate in candidates:
         found = _find(candidate, cell_id)
         if found is not None and found.meaning() == meaning:
@@ -128,9 +128,9 @@ def _find(scenario: Scenario, cell_id: str) -> _Found | None:
 
 
 def _spelt_out(scenario: Scenario, plan: Plan) -> Scenario:
-    """The same with an entry for each node, which has its address, range and pods in it.
+    """The scenario with an entry for each node, with its address, pod range and number of pods.
 
-    Special Services name their pods, so that these stay when others go.
+    Special Services name their pods, so that these are kept when others are removed.
     """
     groups = [group for group in scenario.nodes for _ in range(group.count)]
     nodes = tuple(
@@ -173,7 +173,7 @@ def _with_pods(scenario: Scenario, group: NodeGroup, pods: int) -> Scenario:
 
 
 def _same_port(small: Scenario, wanted: Cell) -> Scenario:
-    """Begin the range of NodePorts where the cell's own comes to stand as it was."""
+    """Shift the NodePort range so that the cell's NodePort is the same as before."""
     found = _find(small, wanted.id)
     if wanted.target.kind != "nodeport" or found is None:
         return small

@@ -1,7 +1,7 @@
-"""The engine: settle, probe everything at once, try failures again, judge.
+"""The engine: settle, probe everything at once, retry failures, judge.
 
-It sends nothing itself: ``send`` does, and ``clock`` says how long it took, so that every
-path through the engine is tested without a network.
+It does no I/O: ``send`` sends probes and ``clock`` measures time, so that every path through the
+engine can be tested without a network.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lab.scenario.scenario import Limit
 from lab.scenario.terms import Family
 
 Subject = str
-"""``node 'win1'`` or ``Service 'to-win1-p1'``, as a sentence names it."""
+"""``node 'win1'`` or ``Service 'to-win1-p1'``, for a sentence."""
 
 _PREFERENCE = {"same-node": 0, "self": 1, "other-node": 2, "outside": 3}
-"""A path inside one node says most about that node, and least about others."""
+"""Preferred relations first: a path inside one node depends on no other node."""
 
 
 def subjects(cell: Cell) -> tuple[Subject, ...]:
@@ -41,10 +41,10 @@ def subjects(cell: Cell) -> tuple[Subject, ...]:
 def representatives(
     cells: Sequence[Cell], expectations: Sequence[Expectation]
 ) -> dict[Subject, int]:
-    """For each subject the index of the one cell that stands for it.
+    """For each subject, the index of the cell that represents it.
 
-    Only cells that are expected to work are taken: a subject with none needs no waiting for.
-    Small probes come before large ones, and paths within one node before longer ones.
+    Only cells that are expected to work are used; a subject without any is not waited for. Small
+    probes are preferred to large ones, and paths within one node to longer ones.
     """
     best: dict[Subject, tuple[tuple[bool, int], int]] = {}
     for index, cell in enumerate(cells):
@@ -63,11 +63,11 @@ def converge(
     passes: Callable[[Sequence[int]], frozenset[int]],
     deadline: Deadline,
 ) -> frozenset[Subject]:
-    """Probe the chosen cells until all have passed; those that never did are the answer.
+    """Probe the chosen cells until all have passed; return the subjects that never passed.
 
-    A lab that does not settle is judged all the same: its cells say more than one refusal
-    to look would. ``passes`` tries the cells of the given indexes once and returns those that
-    passed; only what is still missing is tried again.
+    A lab that does not settle is judged anyway: its cells say more than an error would. ``passes``
+    tries the cells with the given indexes once and returns those that passed; only the missing ones
+    are tried again.
     """
     missing = dict(chosen)
 
@@ -95,21 +95,20 @@ def converge(
 Send = Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]
 
 _ROUNDS_AHEAD = 4
-"""So many times ``in_flight`` retries are sent before the clock is looked at again."""
+"""Batches of ``in_flight`` retries that are sent before the clock is checked again."""
 
 
 _FIRST = ProbeSettings(timeout=1.0, in_flight=256)
 _SECOND = ProbeSettings(timeout=2.0, in_flight=64)
-"""Longer than the second after which TCP sends its first packet again; a quarter at once."""
+"""Longer than the one second after which TCP retransmits its first packet; a quarter in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPace:
-    """How long a run may take. Times are seconds.
+    """Time limits of a run, in seconds.
 
-    ``budget`` is for the whole second pass; of each (source node, target node, family)
-    ``each`` cells are retried before any other. ``settle`` bounds the wait before the first
-    pass.
+    ``budget`` is for the whole second pass, in which ``each`` cells of every (source node, target
+    node, family) are retried before any other. ``settle`` limits the wait before the first pass.
     """
 
     first: ProbeSettings = _FIRST
@@ -131,19 +130,20 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
     *,
     pace: RunPace = PACE,
 ) -> tuple[CellResult, ...]:
-    """Judge every cell; results in the order of the cells.
+    """Probe and judge every cell; the results are in the order of the cells.
 
-    Where Services or nodes do not answer before ``pace.settle`` is over, the cells are judged
-    all the same, and a failed cell's detail names those it depends on. Failures are tried
-    again until ``pace.budget`` is spent; what is left stays failed and says so. So does a known
-    limit whose path let nothing else through either: it proves nothing.
+    If Services or nodes do not answer within ``pace.settle``, the cells are judged anyway, and the
+    detail of a failed cell names those that it depends on. Failures are retried until
+    ``pace.budget`` is spent; the detail of the others says that they were not retried. The detail
+    of a known limit says so if nothing else on its path got through either, as it then proves
+    nothing.
 
     Parameters
     ----------
     cells, limits
-        The cells, and what is expected not to work, first match wins.
+        The cells, and the known limits; the first match applies.
     send
-        Tries every probe and has an outcome for every key, the cell's index.
+        Sends the probes, and returns an outcome for every key, which is the cell's index.
     clock
         Seconds, monotonic.
     repeat
@@ -179,7 +179,7 @@ class _Engine:
         self.unproven: frozenset[int] = frozenset()
 
     def settle(self) -> None:
-        """Wait until one probe per Service and node has passed; remember which never did."""
+        """Wait until one probe per Service and node has passed; keep those that never did."""
         chosen = representatives(self.cells, self.expectations)
         self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
 
@@ -189,7 +189,7 @@ class _Engine:
         self.judgements = [self._judge(index) for index in range(len(self.cells))]
 
     def second_pass(self, clock: Callable[[], float]) -> None:
-        """Few at a time, most telling first, until the budget is spent; remember what is left."""
+        """Retry failures, few at a time, until the budget is spent; keep those not retried."""
         failed = [index for index, found in enumerate(self.judgements) if found.verdict == "fail"]
         order = retry_order(failed, self.cells, self.pace.each)
         settings = self.pace.second
@@ -210,7 +210,7 @@ class _Engine:
         self.unproven = unproven(self.cells, self.expectations, verdicts)
 
     def result(self, index: int, repeat: str) -> CellResult:
-        """What was found of one cell, with what the verdict alone does not say."""
+        """The result of one cell, with details beyond the verdict."""
         cell, attempts = self.cells[index], self.attempts[index]
         verdict, detail = self.judgements[index]
         if index in self.given_up:
@@ -241,7 +241,7 @@ class _Engine:
 
 
 def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
-    """The one thing to try for a cell."""
+    """The probe of a cell."""
     family = families()[cell.family]
     return Probe(
         key=key,
@@ -266,18 +266,18 @@ def _tries(cell: Cell) -> int:
 
 
 UNPROVEN = "not tested"
-"""What the detail of such a cell says of it."""
+"""Part of the detail of an unproven cell."""
 Path = tuple[str, str]
-"""The source's node and that of the machine that answers."""
+"""The node of the source and the node that answers."""
 
 
 def unproven(
     cells: Sequence[Cell], expectations: Sequence[Expectation], verdicts: Sequence[Verdict]
 ) -> frozenset[int]:
-    """The indexes of cells that are to time out, and do, as they would on a broken path.
+    """The indexes of cells that time out as expected, but would also do so on a broken path.
 
-    Those are the ones for which the run has controls, cells of the same path that should work,
-    of which none did. Without a control nothing is known, and nothing said.
+    For these, the run has controls (cells of the same path that should work), and none of them
+    worked. A cell without controls is not included.
     """
     tried: set[Path] = set()
     through: set[Path] = set()
@@ -310,20 +310,20 @@ Group = tuple[str, str, Family]
 
 
 def group(cell: Cell) -> Group:
-    """Source node, target node and family: cells that usually fail for one reason.
+    """Source node, target node and family: such cells usually fail for the same reason.
 
-    For a NodePort the target node is the one asked. Where an end stands on no node, its own
-    name takes the place of the node's.
+    For a NodePort, the target node is the one probed. The name of an endpoint without a node is
+    used instead of the node's name.
     """
     target = cell.entry or cell.target.node or cell.target.name
     return (cell.source.node or cell.source.name, target, cell.family)
 
 
 def retry_order(failed: Sequence[int], cells: Sequence[Cell], each: int) -> tuple[int, ...]:
-    """The failed cells' indexes, most telling first.
+    """The failed cells' indexes in the order of retries.
 
-    First one cell of every group, then a second of every group, and so on up to ``each`` of
-    them; then all the rest. Within a round the order of ``failed`` is kept.
+    First one cell of every group, then a second of every group, and so on up to ``each``; then all
+    others. Within a round, the order of ``failed`` is kept.
     """
     rounds: list[list[int]] = [[] for _ in range(each + 1)]
     seen: dict[Group, int] = {}

@@ -1,11 +1,11 @@
-"""Which cells are asked where all of them would be too many. Pure: the same for the same seed.
+"""Choose a sample of cells if there are too many. Pure: the same for the same seed.
 
-``os-pairs`` asks each kind of cell a few times: a kind is a family, the operating systems at
-both ends, how near they are, and the variant. Every node asks and is asked in every family, and
-every kind of source: pods, nodes and the client, by their operating systems.
-``node-pairs`` asks that, and in every family each node asks each node at least once, and each
-pod asks and is asked. A matrix of more than :data:`LIMIT` cells is asked that many, where each
-pair of nodes leaves room for more of it.
+``os-pairs`` probes each kind of cell a few times; a kind is a family, the operating systems at both
+ends, the relation, and the variant. In every family, every node is a source and a target, and every
+kind of source (pods, nodes and the client, by operating system) is used. ``node-pairs`` adds, in
+every family, each pair of nodes at least once, and each pod as a source and as a target. If the
+matrix has more than :data:`LIMIT` cells, more cells of each pair of nodes are added up to that
+limit.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from lab.matrix.cells import Product
 Strategy = Literal["full", "node-pairs", "os-pairs"]
 STRATEGIES: tuple[Strategy, ...] = ("full", "node-pairs", "os-pairs")
 LIMIT = 50_000
-"""With more cells than this the usual strategy is ``node-pairs``: they take half a minute."""
+"""Above this number of cells, the default is ``node-pairs``: this many take half a minute."""
 _EACH = 3
-"""Cells of each kind: one that fails may be an accident, three are not."""
+"""Cells of each kind: one failure may be an accident, three are not."""
 _STRIDE = 1_000_003
-"""Prime: a walk in such strides visits every place of a ring that is not a multiple of it."""
+"""A prime stride visits every position of a ring whose size is not a multiple of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is asked of a matrix."""
+    """The choice of cells from a matrix."""
 
     strategy: Strategy | None = None
-    """None for the usual one: all cells, where they are not too many."""
+    """None for the default: all cells unless there are too many."""
     seed: int = 0
     named: tuple[str, ...] = ()
-    """Ids of cells that are asked whatever the sample; ids of no cell mean nothing."""
+    """Ids of cells to add to any sample; unknown ids are ignored."""
 
     def strategy_for(self, product: Product) -> Strategy:
-        """The strategy asked for, or the usual one for so many cells."""
+        """The requested strategy, or the default for this number of cells."""
         return self.strategy or ("full" if product.size <= LIMIT else "node-pairs")
 
 
 def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
-    """The cells to ask, in the order of the product; those named besides come last."""
+    """The cells to probe, in the order of the product; those added by name come last."""
     strategy = choice.strategy_for(product)
     if strategy == "full":
         return tuple(product.cells())
@@ -67,7 +67,7 @@ def sample(product: Product, choice: Choice) -> tuple[Cell, ...]:
 
 
 def _fill(samplers: Sequence[_Sampler]) -> None:
-    """Ask once more for each pair of nodes, while the sum stays below the limit."""
+    """Add another cell for each pair of nodes, as long as the total stays below the limit."""
     there = sum(len(sampler.places) for sampler in samplers)
     while there + sum(sampler.pairs for sampler in samplers) <= LIMIT:
         for sampler in samplers:
@@ -86,11 +86,11 @@ def _besides(product: Product, made: Sequence[Cell], named: Sequence[str]) -> It
 
 
 class _Sampler:
-    """The cells chosen of one grid.
+    """The cells chosen from one grid.
 
-    ``places`` are numbers: (source * targets + target) * variants + variant. A pair is a group
-    of sources and a group of targets; all its cells stand in a ring, and are taken from there
-    in strides from a place that the seed decides.
+    ``places`` are indexes: (source * targets + target) * variants + variant. A pair is a group of
+    sources and a group of targets; its cells form a ring, from which they are taken in strides,
+    starting at a position that depends on the seed.
     """
 
     def __init__(self, grid: Grid, seed: int) -> None:
@@ -109,7 +109,7 @@ class _Sampler:
         return len(self._askers) * len(self._asked)
 
     def every_kind(self) -> None:
-        """So many cells of each kind that there is."""
+        """Add ``_EACH`` cells of each kind."""
         grid = self._grid
         found: Counter[tuple[object, ...]] = Counter()
         for source, target in self._examples():
@@ -121,7 +121,7 @@ class _Sampler:
                     self._add(source, target, number)
 
     def _examples(self) -> Iterator[tuple[int, int]]:
-        """Of each pair, in any order, a source with a target of each kind."""
+        """For each pair, in random order, a source with a target of each kind."""
         for _, pair in sorted((self._chance(), pair) for pair in range(self.pairs)):
             kinds: set[str] = set()
             for source, target, _ in self._ring(pair):
@@ -133,7 +133,7 @@ class _Sampler:
                     break
 
     def every_pair(self) -> None:
-        """One cell more of each pair that has one left."""
+        """Add one more cell of each pair, if it has any left."""
         for pair in range(self.pairs):
             before = len(self.places)
             for ends in self._rings.setdefault(pair, self._ring(pair)):
@@ -142,15 +142,15 @@ class _Sampler:
                     break
 
     def every_end(self) -> None:
-        """One cell for each source, and each target, that has none yet."""
+        """Add one cell for each source and each target that has none yet."""
         self._use(range(len(self._grid.sources)), range(len(self._grid.targets)))
 
     def every_node(self) -> None:
-        """One cell for a source of each node, and a target of each, that have none yet."""
+        """Add one cell for a source and for a target of each node, if they have none yet."""
         self._use([places[0] for places in self._askers], [places[0] for places in self._asked])
 
     def every_source(self) -> None:
-        """So many cells of each kind of source, and of each operating system."""
+        """Use at least ``_EACH`` sources of each kind and operating system."""
         kinds: dict[tuple[str, str], list[int]] = {}
         for place, source in enumerate(self._grid.sources):
             kinds.setdefault((source.kind, source.os), []).append(place)
@@ -176,12 +176,12 @@ class _Sampler:
                 self._first((source, target) for source in self._turned(high))
 
     def _turned(self, number: int) -> Iterator[int]:
-        """All numbers below that, from any of them on."""
+        """All numbers below ``number``, starting at a random one and wrapping around."""
         start = int(self._chance() * number)
         return (place % number for place in range(start, start + number))
 
     def _first(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Add a cell of the first of these that there is."""
+        """Add a cell of the first valid pair of ``ends``."""
         for source, target in ends:
             if self._asks(source, target):
                 variants = len(self._grid.variants_of(self._grid.targets[target]))
@@ -218,7 +218,7 @@ class _Sampler:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """So many of so many."""
+    """A count out of a total."""
 
     found: int
     of: int
@@ -231,33 +231,33 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was asked, of all that could have been."""
+    """How much of the matrix was probed."""
 
     strategy: Strategy
     seed: int
     cells: Part
     node_pairs: Part
-    """Ordered pairs of different nodes, the one that asks and the one that is asked."""
+    """Ordered pairs of different nodes, source and target."""
     systems: Part
     """Pairs of operating systems, in each family."""
     askers: Part
     asked: Part
-    """Pods that answer, for themselves or alone behind a Service."""
+    """Pods that answer, directly or as the only backend of a Service."""
 
     @property
     def figures(self) -> str:
-        """``57,123 of 36,134,400``, or ``2,300`` where that is all of them."""
+        """``57,123 of 36,134,400``, or ``2,300`` if that is all."""
         whole = f"{self.cells.of:,}"
         return whole if self.cells.whole else f"{self.cells.found:,} of {whole}"
 
     @property
     def share(self) -> str:
-        """The figures with their noun."""
+        """The figures with the noun."""
         return f"{self.figures} {'cell' if self.cells.of == 1 else 'cells'}"
 
     @property
     def sentence(self) -> str:
-        """What the share reaches; empty where all cells were asked."""
+        """What the sample covers; empty if all cells were probed."""
         if self.cells.whole:
             return ""
         reached = ", ".join(self._clauses())
@@ -288,7 +288,7 @@ def _clause(part: Part, whole: str, noun: str) -> str:
 
 
 def coverage(product: Product, choice: Choice, asked: Sequence[Cell]) -> Coverage:
-    """What those cells cover of the product that they are from."""
+    """How much of the product the cells in ``asked`` cover."""
     nodes = _nodes(product)
     pairs = {pair for grid in product.grids for pair in _node_pairs(grid, nodes)}
     systems = {one for grid in product.grids for one in _systems(grid)}
@@ -323,7 +323,7 @@ def _pair(cell: Cell) -> tuple[str | None, str | None]:
 
 
 def _systems(grid: Grid) -> Iterator[tuple[str, str, str]]:
-    """By the sources that differ in operating system, two of each: one may not ask itself."""
+    """Pairs of operating systems, from two sources of each: one may not probe itself."""
     kept: dict[str, list[int]] = {}
     for place, source in enumerate(grid.sources):
         kept.setdefault(source.os, []).append(place)

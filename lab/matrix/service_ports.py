@@ -1,7 +1,7 @@
-"""One port of a special Service as a target: all its cells are small. Pure.
+"""One port of a special Service as a target; all its cells are small. Pure.
 
-What must come of a cell is what the rules of the node that translates make of it
-(:mod:`lab.topology.proxying`): which backends, which source address, or which refusal.
+The expected backends, source address or refusal follow from the rules of the node that translates
+(:mod:`lab.topology.proxying`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def by_address(
     port: ServicePort,
     never: frozenset[str] = frozenset(),
 ) -> Iterator[GridTarget]:
-    """The port of a Service's address, once for each of its protocols."""
+    """Targets for the port of a Service's address, one per protocol."""
     for protocol in lab.asked_protocols(port.protocols):
         yield from ServicePortTargets(lab, service, port, protocol).targets(never)
 
@@ -41,14 +41,14 @@ def by_node(
     entry: Endpoint,
     never: frozenset[str] = frozenset(),
 ) -> Iterator[GridTarget]:
-    """Its port on a node, where it has one."""
+    """Targets for the port's NodePort on a node, if it has one."""
     for protocol in lab.asked_protocols(port.protocols) if port.node_port is not None else ():
         yield from ServicePortTargets(lab, service, port, protocol, entry).targets(never)
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePortTargets:
-    """One port of a Service over one protocol: by its address, or by a node."""
+    """One port of a Service over one protocol, by its address or by a node."""
 
     lab: LabEndpoints
     service: ProxiedService
@@ -57,7 +57,7 @@ class ServicePortTargets:
     entry: Endpoint | None = None
 
     def targets(self, never: frozenset[str]) -> Iterator[GridTarget]:
-        """The column of a grid, and beside it one for the pods that ask for themselves."""
+        """One target for other sources, and one for pods that are backends themselves."""
         ends = self.lab.ends
         backends = frozenset(one.pod for one in self.service.backends)
         others = names((*ends.pods, *ends.hosts, ends.client)) - backends
@@ -74,7 +74,7 @@ class ServicePortTargets:
                 )
 
     def _path(self, source: Endpoint) -> GridPath:
-        """What must come of it, by the rules of the node that translates."""
+        """The expected path, by the rules of the node that translates."""
         node = self.entry.name if self.entry else str(source.node)
         choice = self._choice(node, source)
         entry = self.entry.name if self.entry else None
@@ -96,7 +96,7 @@ class ServicePortTargets:
         )
 
     def _choice(self, node: str, source: Endpoint) -> proxying.ProxyChoice:
-        """Whoever is on that node is known there by its own address."""
+        """The node's choice of backends; a source on the node itself keeps its address."""
         address, port = self.service.address, self.port.port
         known_by = source.address
         if self.entry and self.port.node_port is not None:
@@ -144,7 +144,7 @@ def _farthest(source: Endpoint, backends: list[Endpoint]) -> Relation:
 
 
 def _nobody(source: Endpoint, node: str) -> Relation:
-    """Where the node stands that leaves a question without an answer."""
+    """Where the node that does not answer is, relative to the source."""
     if source.node is None:
         return "outside"
     return "same-node" if source.node == node else "other-node"

@@ -1,4 +1,4 @@
-"""What was found of each cell, and of a run of them. Pure data; the reports read nothing else."""
+"""The results of cells and of runs. Pure data, and the only input of the reports."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class CellResult:
     expectation: Expectation
     verdict: Verdict
     detail: str
-    """Why, in one sentence; empty for a plain pass."""
+    """The reason, in one sentence; empty for a pass."""
     attempts: tuple[Outcome, ...]
-    """One, or two when it was retried."""
+    """One, or two if it was retried."""
     retried: bool
-    """False also where a failure was not retried for want of time (``detail`` says so)."""
+    """False also if a failure was not retried for lack of time (``detail`` says so)."""
     repeat: str
-    """The one command that repeats this cell."""
+    """The command that repeats this cell."""
     finding: Finding | None = None
-    """The first thing on its path that is not as intended, of a cell that failed; None where
-    nothing was seen, or nobody looked."""
+    """The first difference from the Intent on the path of a failed cell; None if none was found,
+    or the path was not inspected."""
 
     @property
     def cause(self) -> str:
-        """What broke a red cell, in one line; ``none found on its path`` where nobody knows."""
+        """The cause of a red cell, in one line; ``none found on its path`` if it is unknown."""
         return self.finding.line if self.finding else "none found on its path"
 
 
@@ -63,38 +63,38 @@ class RunResult:
     topology: str
     provider: str
     banner: str
-    """What is emulated, in words."""
+    """A sentence on what is emulated."""
     emulated_nodes: tuple[str, ...]
     version: str
-    """Of Kubernetes."""
+    """Version of Kubernetes."""
     started: str
     """ISO 8601, UTC."""
     seconds: float
     results: tuple[CellResult, ...]
     windows_rules_off: tuple[str, ...]
     scenario_text: str = ""
-    """The file that the lab was made from, so that a run alone can be reproduced; empty in runs
-    that were kept before that was written."""
+    """Content of the scenario file, so that a run can be reproduced by itself; empty in runs of
+    earlier versions."""
     only: str | None = None
-    """The operating system whose nodes alone were kept, if that was asked."""
+    """The operating system given by ``--only``."""
     nodes: tuple[NodeVersion, ...] = ()
-    """What the nodes of a real cluster run; empty where there is none."""
+    """Versions on the nodes of a real cluster; empty if there is none."""
     workloads: tuple[WorkloadResult, ...] = ()
-    """The checks of a real cluster beside its network."""
+    """The workload checks of a real cluster."""
     coverage: Coverage | None = None
-    """How much of its matrix was asked; None in runs that were kept before that was counted."""
+    """How much of the matrix was probed; None in runs of earlier versions."""
     hosts: tuple[tuple[str, str], ...] = ()
-    """Machines and the scenario's own hypervisors that they stand on, where it has any."""
+    """Machines with the scenario's hypervisors that they run on; empty if it has none."""
 
     failover: Failover | None = None
-    """What became of its gateways when their holder was lost; None where that was not asked."""
+    """The failover of its gateways; None if it was not tested."""
 
     def count(self, verdict: Verdict) -> int:
-        """How many cells have the verdict."""
+        """The number of cells with the verdict."""
         return sum(1 for result in self.results if result.verdict == verdict)
 
     def green(self) -> bool:
-        """Whether every cell passed or is a known limit that held, and every check passed."""
+        """Whether every cell passed or is a known limit that held, and every other check passed."""
         if self.failover and not self.failover.well:
             return False
         cells = all(result.verdict in GREEN for result in self.results)

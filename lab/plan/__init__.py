@@ -1,1 +1,1 @@
-"""Scenario to Plan: every address, MAC, name and placement decided."""
+"""Plan a scenario: decide every address, MAC, name and placement."""

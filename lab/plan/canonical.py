@@ -1,4 +1,4 @@
-"""Frozen data as JSON with one spelling: printable, hashable, diffable."""
+"""Canonical JSON of frozen data: printable, hashable, diffable."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic import BaseModel
 
 
 def plain(value: object) -> object:
-    """Turn dataclasses, models, addresses and sets into what JSON has; sets are sorted.
+    """Convert dataclasses, models, addresses and sets to JSON types; sets are sorted.
 
     Raises
     ------
     TypeError
-        For a value that has no one spelling.
+        For a value without a canonical form.
     """
     if value is None or isinstance(value, str | int | float | bool):
         return value

@@ -1,4 +1,4 @@
-"""Every decision made: addresses, MACs, names and placement. Pure data, same input, same bytes."""
+"""The Plan: every address, MAC, name and placement. Pure data, the same for the same input."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from itertools import chain
 from lab.scenario.reserved import OUTSIDE_CIDR
 
 FIRST_NODE_OFFSET = 10
-"""Nodes start at network + 10, so that a person can tell them from infrastructure."""
+"""Nodes start at network + 10, so that they are easy to tell from infrastructure."""
 FIRST_SERVICE_OFFSET = 20
-"""Services start at network + 20; +1 is the API server's own and +10 is usually DNS."""
+"""Services start at network + 20; +1 is the API server and +10 usually DNS."""
 
 OUTSIDE_ROUTER = OUTSIDE_CIDR[1]
 OUTSIDE_CLIENT = OUTSIDE_CIDR[10]
 
 
 def mac(address: IPv4Address) -> str:
-    """``0a:58`` and the four bytes of the address, as the CNI bridge plugin does."""
+    """``0a:58`` and the four bytes of the address, as in the CNI bridge plugin."""
     return "0a:58:" + ":".join(f"{byte:02x}" for byte in address.packed)
 
 
@@ -44,7 +44,7 @@ def hand_out(
 def hand_out_subnets(
     network: IPv4Network, prefix: int, taken: Collection[IPv4Network]
 ) -> Iterator[IPv4Network]:
-    """Yield the network's subnets of that prefix length that overlap none of ``taken``."""
+    """Yield the network's subnets of length ``prefix`` that overlap none of ``taken``."""
     for subnet in network.subnets(new_prefix=prefix):
         if not any(subnet.overlaps(other) for other in taken):
             yield subnet
@@ -52,7 +52,7 @@ def hand_out_subnets(
 
 @dataclass(frozen=True, slots=True)
 class PlannedPod:
-    """One pod: ``probe`` pods send and answer in the matrix, the ``dns`` pod serves names."""
+    """One pod: ``probe`` pods send and answer probes, the ``dns`` pod serves names."""
 
     name: str
     node: str
@@ -79,19 +79,19 @@ class PlannedNode:
     vcpus: int
     disk_gib: int
     hypervisor: str | None
-    """What it stands on: the scenario's own hypervisor, or one that is asked for by name."""
+    """Hypervisor to run on: one of the scenario, or one named in lab.toml."""
     nics: tuple[Nic, ...] = ()
     routes: tuple[StaticRoute, ...] = ()
-    """As the scenario has them."""
+    """Static routes from the scenario."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedHypervisor:
-    """One of the scenario's own hypervisors, which nodes stand on."""
+    """One of the scenario's hypervisors."""
 
     name: str
     address: IPv4Address
-    """On the network between them."""
+    """Address on the network between hypervisors."""
     mac: str
 
 
@@ -110,12 +110,12 @@ class PlannedService:
     inside: Policy = "cluster"
     outside: Policy = "cluster"
     health_port: int | None = None
-    """On every node: where it says how many backends it has. None where it does not."""
+    """The health check port on every node; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedHeadless:
-    """A Service without an address: its name stands for those of its pods."""
+    """A Service without an address: its name resolves to its pods' addresses."""
 
     name: str
     backends: tuple[str, ...]
@@ -123,7 +123,7 @@ class PlannedHeadless:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The whole lab, decided."""
+    """The plan of a whole lab."""
 
     scenario: str
     summary: str
@@ -152,14 +152,14 @@ class Plan:
     exceptions: tuple[Limit, ...]
     headless: tuple[PlannedHeadless, ...] = ()
     node_domain: str = ""
-    """Of the nodes' own names."""
+    """DNS domain of the nodes' names."""
     hypervisors: tuple[PlannedHypervisor, ...] = ()
-    """None where the scenario does not say what its nodes stand on."""
+    """Empty if the scenario has no hypervisors."""
     hypervisor_mtu: int = 0
-    """Bytes of an IP packet between two of them."""
+    """Bytes of an IP packet between two hypervisors."""
 
     def services_node(self) -> PlannedNode | None:
-        """The machine in front of the cluster, with HAProxy and DNS; None where there is none."""
+        """The machine in front of the cluster, with HAProxy and DNS; None if there is none."""
         return next((node for node in self.nodes if node.role == "services"), None)
 
     def control_planes(self) -> tuple[PlannedNode, ...]:
@@ -175,7 +175,7 @@ class Plan:
         return tuple(pod for pod in self.pods() if pod.role == "probe")
 
     def node(self, name: str) -> PlannedNode:
-        """The node of that name; KeyError if there is none."""
+        """The node of this name; KeyError if there is none."""
         for node in self.nodes:
             if node.name == name:
                 return node

@@ -1,4 +1,4 @@
-"""Scenario to Plan: the same scenario gives the same bytes."""
+"""Make the Plan of a scenario; the same scenario gives the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ VXLAN_OVERHEAD = 50
 
 
 def planned_hypervisors(scenario: Scenario) -> tuple[PlannedHypervisor, ...]:
-    """Every hypervisor with its address; the first has the network's first."""
+    """Every hypervisor with its address, from the network's first address on."""
     return tuple(
         PlannedHypervisor(name, (address := HYPERVISOR_CIDR[number]), mac(address))
         for number, name in enumerate(hypervisor_names(scenario), start=1)
@@ -56,7 +56,7 @@ def planned_hypervisors(scenario: Scenario) -> tuple[PlannedHypervisor, ...]:
 
 
 def placement(scenario: Scenario) -> Mapping[str, str | None]:
-    """Node to hypervisor; as the scenario says where it has none itself."""
+    """Node to hypervisor; without hypervisors in the scenario, as written for each node."""
     names = hypervisor_names(scenario)
     turns = count(1)
     found: dict[str, str | None] = {}
@@ -72,7 +72,7 @@ def placement(scenario: Scenario) -> Mapping[str, str | None]:
 
 
 def node_mtu(scenario: Scenario) -> int:
-    """Bytes of an IP packet between nodes: between several hypervisors a tunnel carries it."""
+    """Bytes of an IP packet between nodes, less the tunnel's overhead between hypervisors."""
     between = scenario.hypervisors
     if between is None:
         return scenario.network.mtu
@@ -89,7 +89,7 @@ DEFAULT_DISK_GIB = {"linux": 20, "windows": 60}
 
 
 def make_plan(scenario: Scenario) -> Plan:
-    """Decide everything that the scenario leaves open. The scenario must have been checked."""
+    """Decide everything that the scenario leaves open. The scenario must be valid."""
     nodes = _nodes(scenario)
     return Plan(
         scenario=scenario.name,
@@ -210,7 +210,7 @@ def _services(scenario: Scenario, nodes: tuple[PlannedNode, ...]) -> Iterator[Pl
 
 
 def _node_ports(scenario: Scenario) -> Iterator[int]:
-    """The range, without those that a Service asks for by number or a node has itself."""
+    """The NodePort range, without ports that are explicitly assigned or used by nodes."""
     asked = {port.node_port for one in scenario.services.special for port in one.ports}
     first, last = scenario.services.node_ports
     return (port for port in range(first, last + 1) if port not in asked | {*NODE_PORTS_TAKEN})
@@ -219,7 +219,7 @@ def _node_ports(scenario: Scenario) -> Iterator[int]:
 def _special(
     special: SpecialService, address: IPv4Address, numbers: Iterator[int], backends: tuple[str, ...]
 ) -> PlannedService:
-    """A special Service with its open numbers given."""
+    """A special Service, with NodePorts taken from ``numbers`` where none is given."""
     ports = special.ports or (Port(port=SERVICE_PORT),)
     return PlannedService(
         special.name,
@@ -244,7 +244,7 @@ def _special(
 
 
 def _behind(special: SpecialService, nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
-    """The pods that are named, or the first of those in turn."""
+    """The pods behind a special Service: those named, or the first in turn."""
     return special.pods or _spread(nodes)[: special.backends]
 
 
@@ -258,7 +258,7 @@ def _usual_port(node_port: int) -> ServicePort:
 
 
 def _spread(nodes: tuple[PlannedNode, ...]) -> tuple[str, ...]:
-    """Probe pods in turn from Linux and Windows nodes, first pods of every node first."""
+    """Probe pods alternating between Linux and Windows nodes, first pods of every node first."""
     sides = [
         [
             pod.name

@@ -1,4 +1,4 @@
-"""A step of bringing a lab up."""
+"""A step of bring-up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One named step of bringing a lab up; running it twice is as good as once.
+    """One named step of bringing a lab up; idempotent.
 
-    ``digest`` is the hash of its inputs. A step that is done with the same digest is
-    skipped; when one is run again, all that follow it are too.
+    ``digest`` is the hash of its inputs. A step that was done with the same digest is skipped; if
+    a step runs again, all steps after it do, too.
     """
 
     name: str

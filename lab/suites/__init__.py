@@ -1,1 +1,1 @@
-"""The connectivity matrix as pytest items, one a cell."""
+"""The connectivity matrix as pytest items, one per cell."""

@@ -1,6 +1,6 @@
-"""The connectivity suite: a collector for the lab, one for each family, and an item a cell.
+"""The connectivity suite: a collector for the lab, one for each family, and an item per cell.
 
-Node ids read ``LAB::FAMILY::SOURCE/TARGET/PROTOCOL-SIZE``; ``-k`` also knows a cell's whole id.
+Node ids are ``LAB::FAMILY::SOURCE/TARGET/PROTOCOL-SIZE``; ``-k`` also matches a cell's whole id.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Outcome = tuple[
     Literal["passed", "failed", "skipped"],
     str | tuple[str, int, str] | None,
 ]
-"""Phase, what came of it, and the words; of what is skipped with a place, as pytest has it."""
+"""Phase, outcome and message; for a skipped item the message has a location, as in pytest."""
 WORKLOADS = "workloads"
-"""The collector of a cluster's checks, and a word for ``-k``."""
+"""Name of the collector of a cluster's checks, and a keyword for ``-k``."""
 MARKERS: dict[str, str] = {
     **{family: f"cells of the family {family}" for family in terms()},
     "tcp": "cells probed over TCP",
@@ -36,11 +36,11 @@ MARKERS: dict[str, str] = {
     "linux": "cells with a Linux machine at one end or both",
     "windows": "cells with a Windows machine at one end or both",
 }
-"""What ``-m`` can choose by."""
+"""Markers for ``-m``, with their descriptions."""
 
 
 class LabDirectory(pytest.Directory):
-    """The package of the suite: nothing but the lab's matrix is collected from it."""
+    """The collector of the suite's package, which has only the lab's matrix."""
 
     lab: LabSession
 
@@ -52,7 +52,7 @@ class LabDirectory(pytest.Directory):
         return made
 
     def collect(self) -> Iterator[pytest.Collector]:
-        """The matrix of the lab."""
+        """Yield the matrix of the lab."""
         yield MatrixFile.of(self, self.lab)
 
 
@@ -63,13 +63,13 @@ class MatrixFile(pytest.File):
 
     @classmethod
     def of(cls, parent: LabDirectory, lab: LabSession) -> MatrixFile:
-        """The collector of an open lab, under the lab's name."""
+        """The collector of an open lab, with the lab's name as node id."""
         made = cls.from_parent(parent, path=Path(__file__), nodeid=lab.lab.name)
         made.lab = lab
         return made
 
     def collect(self) -> Iterator[pytest.Collector]:
-        """A collector for each family that has cells, in the order of the families."""
+        """Yield a collector for each family that has cells, in order, and one for checks."""
         by_family: dict[Family, list[Cell]] = {}
         for cell in self.lab.cells:
             by_family.setdefault(cell.family, []).append(cell)
@@ -93,7 +93,7 @@ class FamilyCollector(pytest.Collector):
         return made
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One item a cell."""
+        """Yield one item per cell."""
         file = self.parent
         assert isinstance(file, MatrixFile)
         for cell in self.members:
@@ -101,10 +101,10 @@ class FamilyCollector(pytest.Collector):
 
 
 class WorkloadCollector(pytest.Collector):
-    """The checks of a real cluster beside its network."""
+    """The workload checks of a real cluster."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One item for each check of each node."""
+        """Yield one item for each check of each node."""
         file = self.parent
         assert isinstance(file, MatrixFile)
         for node, check in file.lab.checks:
@@ -112,7 +112,7 @@ class WorkloadCollector(pytest.Collector):
 
 
 class WorkloadItem(pytest.Item):
-    """One check on one node; it has been made before the first item runs."""
+    """One check on one node; it was made before the first item runs."""
 
     lab: LabSession
 
@@ -125,25 +125,25 @@ class WorkloadItem(pytest.Item):
         return made
 
     def setup(self) -> None:
-        """Note the verdict; a check that could not be made is an error, not a failure."""
+        """Record the verdict; a check that could not be made is an error, not a failure."""
         found = self.lab.workloads[self.name]
         self.user_properties.append(("verdict", found.verdict))
         if found.verdict == "probe-error":
             pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
 
     def runtest(self) -> None:
-        """Fail as the verdict says."""
+        """Fail unless the verdict is ``pass``."""
         found = self.lab.workloads[self.name]
         if found.verdict != "pass":
             pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """The check's name stands where a test's place in the source would."""
+        """The check's name, instead of a location in a source file."""
         return self.path, None, f"{WORKLOADS}/{self.name}"
 
 
 class CellItem(pytest.Item):
-    """One cell; the probing has been done before the first of them runs."""
+    """One cell; it was probed before the first item runs."""
 
     lab: LabSession
     cell: Cell
@@ -160,13 +160,13 @@ class CellItem(pytest.Item):
 
     @property
     def found(self) -> CellResult:
-        """What was found of the cell."""
+        """The result of the cell."""
         return self.lab.found[self.cell.id]
 
     def outcome(self) -> Outcome:
-        """In which phase the item ends, as what, and what is said of it.
+        """The phase in which the item ends, its outcome, and the message.
 
-        A probe that could not be made is an error, and so one of the setup, not a failure.
+        A probe that could not be made is an error, so it ends in the setup phase.
         """
         found = self.found
         if found.verdict == "pass":
@@ -177,12 +177,12 @@ class CellItem(pytest.Item):
         return "setup" if found.verdict == "probe-error" else "call", "failed", story(found)
 
     def setup(self) -> None:
-        """Note the cell's record, where a plugin wants the calls themselves."""
+        """Record the cell's properties; only called if another plugin watches the calls."""
         self.user_properties.extend(properties(self.found))
         self._end("setup")
 
     def runtest(self) -> None:
-        """Fail or skip as the verdict says, where a plugin wants the calls themselves."""
+        """Fail or skip by the verdict; only called if another plugin watches the calls."""
         self._end("call")
 
     def _end(self, here: str) -> None:
@@ -194,13 +194,13 @@ class CellItem(pytest.Item):
         pytest.fail(str(words), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """The cell's id stands where a test's place in the source would."""
+        """The cell's id, instead of a location in a source file."""
         return self.path, None, self.cell.id
 
 
 @cache
 def _mark(name: str) -> pytest.MarkDecorator:
-    """One mark for all the cells that carry it."""
+    """The mark of this name, shared by all cells."""
     made: pytest.MarkDecorator = getattr(pytest.mark, name)
     return made
 
@@ -212,7 +212,7 @@ def _facets(cell: Cell) -> tuple[str, ...]:
 
 
 def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
-    """What JUnit says of a cell beside its outcome."""
+    """Properties of a cell in JUnit."""
     last = found.attempts[-1]
     return (
         ("verdict", found.verdict),
@@ -227,7 +227,7 @@ def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
 
 
 def story(found: CellResult) -> str:
-    """What was expected of a cell, what happened, and how to see it again."""
+    """The failure message: what was expected, what happened, and how to repeat the cell."""
     expected, last = found.expectation, found.attempts[-1]
     aim = "to work" if expected.works else f"not to work ({expected.refusal})"
     backends = ", ".join(last.backends) or "none"

@@ -1,4 +1,4 @@
-"""What the fixtures ``lab``, ``node``, ``pod``, ``probe`` and ``kube`` give a user's own tests."""
+"""The objects behind the fixtures ``lab``, ``node``, ``pod``, ``probe`` and ``kube``."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ class LabPlace:
     name: str
     os: Os
     address: str
-    """Without prefix length; of a node that on the nodes' own network."""
+    """Without prefix length; for a node, its address on the node network."""
     machine: Machine
 
     def run(self, *command: str, timeout: float = _COMMAND_SECONDS) -> Completed:
-        """Run a command to its end; the result has ``code``, ``stdout`` and ``stderr``.
+        """Run a command; the result has ``code``, ``stdout`` and ``stderr``.
 
-        Raises DeadlineError when it has not ended within ``timeout`` seconds; it has been killed.
+        Raises DeadlineError when it was killed because it did not end within ``timeout`` seconds.
         """
         return self.machine.run(command, Deadline(timeout))
 
 
 @dataclass(frozen=True)
 class HeldLab:
-    """The lab that ``--lab`` names, while it is held: other commands do not take it down."""
+    """The lab that ``--lab`` names, held so that no other command takes it down."""
 
     suite: SuiteLab
     intent: Intent
-    """What each machine's network must be; of a cluster with the addresses that pods have."""
+    """The Intent of each machine; on a cluster with the addresses that its pods have."""
 
     @property
     def name(self) -> str:
@@ -62,7 +62,7 @@ class HeldLab:
 
     @property
     def provider(self) -> str:
-        """Where its machines come from: ``netns``."""
+        """Name of its provider, such as ``netns``."""
         return self.suite.provider.name
 
     @property
@@ -72,24 +72,24 @@ class HeldLab:
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """Names of the pods that are probed and send probes."""
+        """Names of the probe pods."""
         return tuple(
             pod.name for one in self.intent.machines for pod in one.pods if pod.role == "probe"
         )
 
     def node(self, name: str) -> LabPlace:
-        """The node, or other machine, of that name.
+        """The node or other machine of this name.
 
-        Raises UsageError if there is none; names the nearest.
+        Raises UsageError, with the nearest name, if there is none.
         """
         machines = {one.name: one for one in self.intent.machines}
         found = machines[self._known("machine", name, machines)]
         return LabPlace(name, found.os, found.address(), self._machine(name))
 
     def pod(self, name: str) -> LabPlace:
-        """The pod of that name.
+        """The pod of this name.
 
-        Raises UsageError if there is none; names the nearest.
+        Raises UsageError, with the nearest name, if there is none.
         """
         pods = {pod.name: (one, pod) for one in self.intent.machines for pod in one.pods}
         host, pod = pods[self._known("pod", name, pods)]
@@ -98,14 +98,14 @@ class HeldLab:
     def probe(
         self, source: str, target: str, protocol: str = "tcp", size: str = "small"
     ) -> CellResult:
-        """Ask once more what the matrix asks between two endpoints, and judge it.
+        """Probe a cell of the matrix again, and judge it.
 
-        Endpoints are called as in the matrix: a pod, a node, ``client``, a Service (``to-POD``), a
-        NodePort (``NODE:to-POD``), a DNS name as it is asked. A failure is tried again, as in the
-        matrix. Of several families that ask the same, the first result that is red counts.
+        Endpoints have their names in the matrix: a pod, a node, ``client``, a Service
+        (``to-POD``), a NodePort (``NODE:to-POD``), a DNS name as queried. A failure is retried, as
+        in the matrix. If several families have this cell, the first red result is returned.
 
-        Raises UsageError when the matrix has no such cell; names the nearest. Raises BrokenError
-        when the lab's machines are not there.
+        Raises UsageError, with the nearest name, when the matrix has no such cell. Raises
+        BrokenError when the lab's machines do not exist.
         """
         doing = f"probing '{target}' from '{source}' in lab '{self.name}'"
         cells = choose(
@@ -143,14 +143,14 @@ class HeldLab:
 
 
 PlaceFinder = Callable[[str], LabPlace]
-"""What ``node`` and ``pod`` are."""
+"""The type of the fixtures ``node`` and ``pod``."""
 
 
 @contextmanager
 def tested(session: LabSession) -> Iterator[HeldLab]:
-    """The lab of the session, held while the block lasts.
+    """The lab of the session, held for the block.
 
-    Raises LabError when its machines are not there.
+    Raises LabError when its machines do not exist.
     """
     with session.lab.used("test", say):
         session.lab.require_running()
@@ -160,7 +160,7 @@ def tested(session: LabSession) -> Iterator[HeldLab]:
 
 @contextmanager
 def kubernetes_client(session: LabSession) -> Iterator[client.ApiClient | None]:
-    """A client of the lab's API server, as its administrator; None where it has no cluster."""
+    """A client of the lab's API server, as its administrator; None if it has no cluster."""
     if session.cluster is None:
         yield None
         return

@@ -1,9 +1,9 @@
 """The pytest plugin: ``pytest --lab NAME --pyargs lab.suites``.
 
-Every pytest of the environment loads this module, so it imports nothing of the product until
-``--lab`` is given; without it, it only defines fixtures, and a test that uses one fails. Exit codes
-with ``--lab`` are the product's: 0 all cells green, 1 cells failed, 2 usage, 3 the lab is broken or
-no cell was chosen, 4 this machine cannot do what is asked.
+Every pytest in the environment loads this module, so it imports the rest of hybridlab only if
+``--lab`` is given. Otherwise it only defines fixtures, and a test that uses one fails. Exit codes
+with ``--lab`` are those of ``lab``: 0 all cells green, 1 cells failed, 2 usage, 3 the lab is broken
+or no cell was chosen, 4 this machine cannot do what is asked.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 PACKAGE = "lab.suites"
 _UNDER_TEST = "hybridlab-under-test"
-"""The plugin that there is once a lab is open."""
+"""Name of the plugin that is registered once a lab is open."""
 SUITE = Path(__file__).parent
 OPENER = "lab.lifecycle.api:open_lab"
-"""Where labs are opened. It is right of the suite in the flow, and is therefore found by name."""
+"""The function that opens labs, found by name because the suite may not import ``lifecycle``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; they are all that a pytest without a lab sees of the plugin."""
+    """Add the options; without a lab, the plugin does nothing else."""
     group = parser.getgroup("hybridlab", "connectivity matrix of a lab")
     group.addoption("--lab", metavar="NAME", help=f"the lab whose matrix {PACKAGE} collects")
     group.addoption(
@@ -59,40 +59,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Hooks:
-    """How a lab is found, and where a run goes.
+    """Hooks that open a lab, report progress, and hand over the run.
 
-    ``lab test`` passes pytest an object with ``pytest_lab_progress`` and ``pytest_lab_recorded``,
-    to draw its line and to take the run over in process.
+    ``lab test`` passes pytest an object that implements ``pytest_lab_open`` and
+    ``pytest_lab_recorded``, to share its open lab and to receive the run.
     """
 
     @pytest.hookspec(firstresult=True)
     def pytest_lab_open(self, name: str) -> SuiteLab | None:
-        """Open the lab of that name; LabError if there is none, or it is broken."""
+        """Open the lab of this name; LabError if there is none, or it is broken."""
 
     @pytest.hookspec
     def pytest_lab_progress(self, done: int, total: int) -> None:
-        """Hear how many of a pass's probes have ended; ``done`` is 0 when a pass begins."""
+        """Called with the number of finished probes of a pass; ``done`` is 0 when a pass starts."""
 
     @pytest.hookspec
     def pytest_lab_recorded(self, run: RunResult, directory: Path) -> None:
-        """Take over a run once it is stored, with the directory of its reports."""
+        """Called with a run once it is stored, and the directory of its reports."""
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Add the hooks by which a lab is opened and a run handed over."""
+    """Add the hooks of :class:`Hooks`."""
     pluginmanager.add_hookspecs(Hooks)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_lab_open(name: str) -> SuiteLab:
-    """Open the lab that the lifecycle knows by that name."""
+    """Open the lab of this name in the user's journal."""
     lab: SuiteLab = resolve_name(OPENER)(name)
     return lab
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Open the lab before anything is collected; an exit code where that cannot be."""
+    """Open the lab before anything is collected; return an exit code if that fails."""
     name = config.getoption("--lab")
     if config.option.help or config.option.version:
         return None
@@ -139,7 +139,7 @@ def _open(config: pytest.Config, name: str) -> int | None:
 
 
 def _unwritable(path: Path) -> str:
-    """Why the file cannot be written, which pytest finds out when all is asked; or empty."""
+    """Why the file cannot be written, or empty; pytest would notice only after probing."""
     try:
         if path.exists():
             return "" if os.access(path, os.W_OK) else "it is not your file"
@@ -163,7 +163,7 @@ def _asks_for_suite(config: pytest.Config) -> bool:
 
 
 def _session(config: pytest.Config) -> LabSession:
-    """The lab that is open; a test that asks for one fails where none is named."""
+    """The open lab; fails the test if no lab is named."""
     under_test = config.pluginmanager.get_plugin(_UNDER_TEST)
     if under_test is None:
         pytest.fail(
@@ -198,13 +198,13 @@ def pod(lab: HeldLab) -> PlaceFinder:
 
 @pytest.fixture(scope="session")
 def probe(lab: HeldLab) -> Callable[..., CellResult]:
-    """``probe("worker1-p1", "win1-p1")``: a cell, asked now: its ``verdict`` and ``detail``."""
+    """``probe("worker1-p1", "win1-p1")``: a cell, probed now; it has ``verdict`` and ``detail``."""
     return lab.probe
 
 
 @pytest.fixture(scope="session")
 def kube(lab: HeldLab, pytestconfig: pytest.Config) -> Iterator[client.ApiClient]:
-    """A client of the kubernetes package; the test is skipped where the lab has no cluster."""
+    """A client of the kubernetes package; the test is skipped if the lab has no cluster."""
     from lab.suites.fixtures import kubernetes_client  # noqa: PLC0415  the same
 
     with kubernetes_client(_session(pytestconfig)) as found:

@@ -1,4 +1,4 @@
-"""One lab under test: its cells, the items chosen, and the run that judges them all at once."""
+"""One lab under test: its cells, the chosen ones, and the run that judges them all at once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from lab.topology.intent import Intent
 
 
 class SuiteLab(Protocol):
-    """One lab that is up, found by its name: the lifecycle has it, tests bring their own."""
+    """The interface of a running lab; ``lab.lifecycle`` implements it, and so do tests."""
 
     @property
     def name(self) -> str:
@@ -61,23 +61,23 @@ class SuiteLab(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """What was decided for the lab."""
+        """The lab's plan."""
 
     @property
     def intent(self) -> Intent:
-        """What each machine's network must be."""
+        """The intended network of each machine."""
 
     @property
     def limits(self) -> Sequence[Limit]:
-        """What is expected not to work, first match wins."""
+        """The known limits; the first match applies."""
 
     @property
     def provider(self) -> Provider:
-        """Where the machines come from."""
+        """The provider of the machines."""
 
     @property
     def handle(self) -> LabHandle:
-        """The lab, as providers get it."""
+        """The lab's handle for the provider."""
 
     @property
     def windows_rules_off(self) -> Sequence[str]:
@@ -85,61 +85,61 @@ class SuiteLab(Protocol):
 
     @property
     def repeat_with(self) -> str:
-        """The command that repeats a cell, its id aside; empty for ``lab test NAME -k``."""
+        """The command that repeats a cell, without its id; empty for ``lab test NAME -k``."""
 
     def require_running(self) -> None:
-        """Look at the machines.
+        """Check that the machines run.
 
         Raises
         ------
         BrokenError
-            If they are not there.
+            If they do not.
 
         """
 
     def used(
         self, command: str, say: Callable[[str], None], *, alone: bool = False
     ) -> AbstractContextManager[None]:
-        """Hold the lab while ``command`` works on it; ``say`` gets a line if it waits.
+        """Hold the lab while ``command`` works on it; ``say`` is called with a line if it waits.
 
-        With ``alone`` other tests wait.
+        With ``alone``, other tests wait.
 
         Raises
         ------
         LabError
-            If another command works on it for too long.
+            If another command works on the lab for too long.
 
         """
 
     def cut_off(self, machine: str) -> None:
-        """Take a machine off its networks, so that it comes back even if this is killed."""
+        """Take a machine off its networks; recorded, so that a later command can reconnect it."""
 
     def join_again(self, machine: str) -> None:
-        """Put it back."""
+        """Reconnect the machine."""
 
     def record(
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
     ) -> Path:
-        """Store a run of ``intent``, write its reports; the directory that holds them."""
+        """Store a run of ``intent`` and write its reports; return their directory."""
 
 
 _BYTES_A_CELL = 10_000
-"""Cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB a cell with 57,000 of them."""
+"""Memory for cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB with 57,000 cells."""
 _STORED_A_CELL = 2_500
-"""result.json, JUnit twice while it is handed over, report.html and journal; measured: 1.5 KB,
-and 2.3 KB where a third of the cells fail."""
+"""Disk space for result.json, JUnit (twice while it is copied), report.html and the journal;
+measured: 1.5 KB, and 2.3 KB if a third of the cells fail."""
 _GIB = 1 << 30
 
 
 def require(cells: int, strategy: Strategy, lab: str) -> None:
-    """Refuse what does not fit.
+    """Refuse a matrix that does not fit into memory.
 
     A sample by ``node-pairs`` has about :data:`LIMIT` cells; one by ``os-pairs`` always fits.
 
     Raises
     ------
     PreflightError
-        With the figures, and what can be asked instead.
+        With the figures, and a smaller alternative.
 
     """
     whole = strategy == "full"
@@ -157,30 +157,30 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
 
 
 def require_disk(cells: int, directory: Path) -> None:
-    """Refuse to probe what could not be stored afterwards.
+    """Refuse to probe if the results could not be stored.
 
     Raises
     ------
     FullError
-        With what is free and what is needed.
+        With the free and the needed space.
 
     """
     check_room(directory, cells * _STORED_A_CELL)
 
 
 SECONDS = 2.0
-"""Between two looks at least."""
+"""Shortest interval between two checks."""
 _SHARE = 20
-"""A look takes a twentieth of the time at most: at an emulated cluster one takes 18 s."""
+"""Checks take at most one twentieth of the time: on an emulated cluster one takes 18 s."""
 
 
 class LivenessWatch:
-    """Looks at the lab now and then.
+    """Checks periodically that the lab is alive.
 
     Parameters
     ----------
     look
-        Raises what is to end the test.
+        Raises the error that ends the test.
     clock
         Seconds, monotonic.
 
@@ -194,44 +194,44 @@ class LivenessWatch:
         self._next = 0.0
 
     def require(self) -> None:
-        """Look now."""
+        """Check now."""
         began = self._clock()
         self._look()
         ended = self._clock()
         self._next = ended + max(SECONDS, _SHARE * (ended - began))
 
     def glance(self) -> None:
-        """Look if the last time is long enough ago."""
+        """Check if the last check was long enough ago."""
         if self._clock() >= self._next:
             self.require()
 
 
 Progress = Callable[[int, int], None]
-"""Told how many of how many probes of a pass have ended."""
+"""Called with the number of finished probes of a pass, and their total."""
 
 
 _FOLLOWED = 0.6
-"""Seconds for one exchange that is followed: a second packet would show nothing new."""
+"""Seconds for one exchange that is followed: a retransmission would show nothing new."""
 _FIRST_BATCH = 64
-"""Cells that are asked first where a red one ends the run; each batch doubles what was asked."""
+"""Cells in the first batch if a red cell ends the run; each batch doubles the number of cells."""
 _ON_CLUSTER = replace(PACE, settle=60.0)
-"""kube-proxy follows the API in its own time: 17 of 22 probes became 22 of 22 seconds later."""
+"""kube-proxy follows the API with a delay: 17 of 22 probes became 22 of 22 seconds later."""
 
 
 class LabSession:
-    """A lab between pytest's start and end.
+    """The lab of one pytest session.
 
-    ``product`` is all that could be asked and ``cells`` what is to choose from: a sample of it,
-    where there is too much. ``cluster`` is the lab's Kubernetes where it has one, and ``checks``
-    what is to be checked there. ``found`` (results by cell id) is empty and ``run`` None until
-    :meth:`probe` has judged the chosen cells; ``directory`` is None until the run is stored.
+    ``product`` is the whole matrix, and ``cells`` the cells to choose from: all, or a sample if
+    there are too many. ``cluster`` is the lab's Kubernetes if it has one, and ``checks`` its
+    workload checks. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe`
+    has judged the chosen cells; ``directory`` is None until the run is stored.
 
     Raises
     ------
     MatrixError
         If the lab has no cells, or none in a family that its scenario asks for.
     PreflightError
-        If all cells are asked for, and this machine cannot hold them.
+        If the cells do not fit into this machine's memory.
 
     """
 
@@ -244,7 +244,7 @@ class LabSession:
             if self.cluster
             else resolve_gateways(lab.provider, lab.handle, lab.intent)
         )
-        """From the first probe on with what its pods have got."""
+        """From the first probe on, with the addresses that the pods have."""
         self.product = product(lab.plan, self.intent)
         require(self.product.size, choice.strategy_for(self.product), lab.name)
         self.checks = wanted(self.intent) if self.cluster else ()
@@ -255,7 +255,7 @@ class LabSession:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells to choose from, as ``choice`` says when they are first looked at."""
+        """The cells to choose from, by ``choice`` at the time of the first access."""
         return sample(self.product, self.choice)
 
     def probe(
@@ -266,16 +266,16 @@ class LabSession:
         workloads: bool = False,
         enough: int = 0,
     ) -> RunResult:
-        """Judge the chosen cells, in bulk, while no other command changes the lab.
+        """Probe and judge the chosen cells in bulk, while no other command changes the lab.
 
-        With ``workloads`` the checks of its cluster are made too. Of ``enough`` red cells the
-        last is the last that is judged; 0 judges all.
+        With ``workloads``, the checks of its cluster are made, too. ``enough``: number of red cells
+        after which no more cells are judged; 0 judges all.
 
         Raises
         ------
         LabError
-            When the lab's machines are not there, or went while they were probed, or another
-            command works on them, or the disk cannot take what will be found.
+            When the lab's machines do not exist, or disappear while they are probed, when another
+            command works on the lab, or when the disk has no room for the results.
 
         """
         require_disk(len(chosen), self.lab.handle.directory)
@@ -287,7 +287,7 @@ class LabSession:
                 self.intent = intent
                 results = self._judge(chosen, self._send(progress, intent, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
-                    watch.require()  # silence of a lab that died meanwhile says nothing
+                    watch.require()  # failures mean nothing if the lab has died meanwhile
                 results = with_causes(results, intent, self._look(intent))
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
@@ -301,7 +301,7 @@ class LabSession:
         return self.run
 
     def _judge(self, chosen: Sequence[Cell], send: Send, enough: int) -> tuple[CellResult, ...]:
-        """All cells at once; where a few red ones are ``enough``, in batches up to the last."""
+        """Judge all cells at once; with ``enough``, in batches until there are enough red cells."""
         results: list[CellResult] = []
         cells = self._with_addresses(chosen)
         while len(results) < len(cells):
@@ -320,18 +320,18 @@ class LabSession:
         return tuple(results)
 
     def require_failover(self) -> None:
-        """See that :meth:`fail_over` has something to lose.
+        """Check that :meth:`fail_over` is possible.
 
         Raises
         ------
         UsageError
-            When the provider, or the lab, has nothing that could fail over.
+            When the provider or the lab does not support a failover.
 
         """
         FailoverTest(self.lab, self.lab.intent)
 
     def fail_over(self) -> Failover:
-        """Lose the holder of a gateway and have it back; what was seen is part of the run.
+        """Cut off the holder of a gateway and reconnect it; add the result to the run.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class LabSession:
 
     @contextmanager
     def bound(self) -> Iterator[Intent]:
-        """What the cells are made from: on a cluster, with its pods there."""
+        """The Intent for the cells; on a cluster, its probe pods exist during the block."""
         if self.cluster is None:
             yield self.intent
             return
@@ -357,7 +357,7 @@ class LabSession:
             yield resolve_gateways(self.lab.provider, self.lab.handle, intent)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
-        """The chosen cells; on a cluster with what its pods have got."""
+        """The chosen cells; on a cluster, with the addresses that its pods have."""
         if self.cluster is None:
             return chosen
         bound = product(self.lab.plan, self.intent)
@@ -372,7 +372,7 @@ class LabSession:
         lab = self.lab
 
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
-            watch.glance()  # what is tried again of a lab that died takes minutes
+            watch.glance()  # retries on a lab that died would take minutes
             total = len(probes)
             progress(0, total)
             return lab.provider.probe(
@@ -386,7 +386,7 @@ class LabSession:
         return lambda asked: lab.provider.observe(lab.handle, intent, asked, Deadline(LOOK_SECONDS))
 
     def _placed(self, results: tuple[CellResult, ...], intent: Intent) -> tuple[CellResult, ...]:
-        """With where the failures without a cause are lost; as they are, if it cannot be seen."""
+        """The results; for failures without a cause, with the place where packets are lost."""
         lab = self.lab
 
         def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
@@ -428,7 +428,7 @@ class LabSession:
 
 
 _SETTLE_SECONDS = 30.0
-"""For routes to follow, after pods are answered again; BGP comes back in 2 to 5 s."""
+"""For routes to follow after pods get answers again; BGP recovers in 2 to 5 s."""
 _LOOK_SECONDS = 20.0
 _PACE = BeatPace()
 
@@ -439,7 +439,7 @@ class FailoverTest:
     Raises
     ------
     UsageError
-        When the provider cannot take machines away, or the lab has no gateway to fail over.
+        When the provider cannot cut machines off, or the lab has no gateway to fail over.
 
     """
 
@@ -456,12 +456,12 @@ class FailoverTest:
         self._lost = holder_to_lose(self._intent, lab.name)
 
     def run(self) -> Failover:
-        """Lose the holder, have it back, and say what was seen.
+        """Cut off the holder, reconnect it, and return what was seen.
 
         Raises
         ------
         BrokenError
-            When pods do not answer to begin with, or the lab's machines are not there.
+            When pods do not answer at the start, or the lab's machines do not exist.
 
         """
         lab, lost = self._lab, self._lost
@@ -482,7 +482,7 @@ class FailoverTest:
         return Turn(silences, self._holders(), wrong)
 
     def _wrong(self, *, away: bool) -> tuple[str, ...]:
-        """What is not as it must be with the holders of now, once there has been time."""
+        """Differences from the Intent with the current holders, after time to settle."""
         try:
             Deadline(_SETTLE_SECONDS).wait(
                 "waiting for every route to follow",
@@ -502,11 +502,11 @@ class FailoverTest:
         answers = lab.provider.observe(lab.handle, wanted, asked, Deadline(_LOOK_SECONDS))
         seen = {name: one for name, one in answers.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in answers.items() if isinstance(one, LabError)]
-        # a cluster takes Services from a lost node in its own time
+        # a cluster removes a lost node from Services with a delay
         compare = unlearned if wanted.kubernetes else compare_lab
         return (*silent, *(str(one) for one in compare(wanted, seen)))
 
     def _holders(self) -> Mapping[str, str | None]:
-        """Who alone holds each gateway."""
+        """The holder of each gateway; None unless there is exactly one."""
         found = self._failing.gateway_holders(self._lab.handle, self._intent)
         return {node: names[0] if len(names) == 1 else None for node, names in found.items()}

@@ -1,8 +1,8 @@
-"""What the plugin does once a lab is open: collect, probe before the first item, hand over.
+"""The plugin for an open lab: collect cells, probe before the first item, hand over the run.
 
-A cell has been judged before its item runs, so there is nothing to set up, to capture or to tear
-down. pytest's own protocol spends a third of the time of a large matrix on that; the reports made
-here are the same. Where another plugin listens to these calls, they are made.
+A cell is judged before its item runs, so there is nothing to set up, capture or tear down. pytest's
+own protocol would take a third of the time of a large matrix; this plugin creates the same reports
+directly. If another plugin implements these hooks, the normal protocol is used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadIte
 from lab.suites.session import LabSession, SuiteLab
 
 EVERY = 0.1
-"""Seconds between two drawings of the line; the eye asks for no more."""
+"""Shortest interval between two updates of the progress line, in seconds."""
 
 
 class ProgressLine:
-    """Draws over itself while probes end, and leaves nothing behind."""
+    """A line on the terminal that shows progress and is erased at the end."""
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
@@ -40,7 +40,7 @@ class ProgressLine:
         self._begun = False
 
     def pytest_lab_progress(self, done: int, total: int) -> None:
-        """Draw the line, not too often; wipe it when a pass is over."""
+        """Draw the line at most every ``EVERY`` seconds; erase it when a pass is over."""
         now = time.monotonic()
         if done >= total:
             self._wipe()
@@ -65,15 +65,15 @@ _CALLS = (
     "pytest_exception_interact",
 )
 _OF_FUNCTIONS = {"_pytest", "_hypothesis_pytestplugin", "pytest_benchmark", "pytest_timeout"}
-"""Modules of plugins that listen to them, and do nothing with items that are no functions."""
+"""Modules of plugins that implement these hooks, but only for test functions."""
 _STEPS = ("setuponly", "setupshow", "usepdb", "trace")
-"""Options of pytest that show, or stop at, single calls."""
+"""Options of pytest that show single calls or stop at them."""
 
 Phase = Literal["setup", "call", "teardown"]
 
 
 def is_watched(config: pytest.Config) -> bool:
-    """Check whether the calls around a cell's item must be reported or shown."""
+    """Whether a plugin or an option needs the single calls of an item."""
     if any(config.getoption(name, False) for name in _STEPS):
         return True
     return any(
@@ -84,7 +84,7 @@ def is_watched(config: pytest.Config) -> bool:
 
 
 def tell(item: CellItem) -> None:
-    """Report the item's setup, call and teardown, as they would have come out."""
+    """Send the reports of the item's setup, call and teardown, as pytest's protocol would."""
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     for report in _reports(item):
@@ -121,18 +121,18 @@ BROKEN = 3
 class LabUnderTest:
     """The plugin of one pytest session with ``--lab``.
 
-    Where the session cannot go on, ``refused`` is the exit code, and nothing more is run.
+    If the session cannot continue, ``refused`` is the exit code, and nothing more is run.
     """
 
     def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.session = LabSession(lab, choice)
         self.refused: int | None = None
         self._is_watched: bool | None = None
-        """Unknown until the first item runs: until then there may come plugins."""
+        """None until the first item runs: plugins may be registered until then."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Register the markers, and take in what failed before; obey ``--lab-quiet``."""
+        """Register the markers, add cells that failed before, and apply ``--lab-quiet``."""
         choice = self.session.choice
         again = failed_before(config)
         self.session.choice = replace(choice, named=(*choice.named, *again))
@@ -144,18 +144,18 @@ class LabUnderTest:
             config.pluginmanager.unregister(name="terminalreporter")
 
     def pytest_report_header(self) -> str:
-        """Which lab, where its machines come from, and what is emulated."""
+        """The lab, its provider, and what is emulated."""
         return f"lab '{self.session.lab.name}': {self.session.lab.banner}"
 
     def pytest_collect_directory(
         self, path: Path, parent: pytest.Collector
     ) -> pytest.Collector | None:
-        """The package of the suite is the lab's; every other directory is pytest's."""
+        """Collect the package of the suite for the lab; leave other directories to pytest."""
         return LabDirectory.of(parent, self.session) if path == SUITE else None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Give a usage error the exit code that it has in the product."""
+        """Exit with the code of ``lab`` on a usage error of pytest."""
         try:
             return (yield)
         except pytest.UsageError as error:
@@ -164,7 +164,7 @@ class LabUnderTest:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Probe all the chosen cells at once, before the first item runs."""
+        """Probe all chosen cells at once, before the first item runs."""
         if self.refused is not None:
             return True
         if session.config.option.collectonly or session.testsfailed:
@@ -174,7 +174,7 @@ class LabUnderTest:
         if not chosen and not workloads:
             return None
         hook = session.config.hook
-        gc.freeze()  # cells and items stay to the end: no use in looking through them again
+        gc.freeze()  # cells and items live until the end: exclude them from garbage collection
         try:
             self.session.probe(
                 chosen,
@@ -195,7 +195,7 @@ class LabUnderTest:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Report a cell's item without the calls that nobody listens to."""
+        """Report a cell's item directly, unless the single calls are needed."""
         if not isinstance(item, CellItem) or self._watched(item.config):
             return None
         tell(item)
@@ -207,7 +207,7 @@ class LabUnderTest:
         return self._is_watched
 
     def _tell_junit(self, config: pytest.Config) -> None:
-        """Write how much was asked beside the cells, and what broke how many of them."""
+        """Add coverage and causes as properties to JUnit."""
         run = self.session.run
         told: dict[str, str] = {}
         if run is not None and run.coverage is not None:
@@ -225,7 +225,7 @@ class LabUnderTest:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store the run, JUnit included, hand it over, and set the product's exit code."""
+        """Store the run with JUnit, hand it over, and set the exit code of ``lab``."""
         if self.session.run is not None:
             self._record(session.config)
         elif self.refused is None and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
@@ -245,7 +245,7 @@ class LabUnderTest:
         return failover is not None and not failover.well
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say where the run is stored."""
+        """Print where the run is stored."""
         if self.session.directory is not None:
             terminalreporter.write_line(f"run stored in {self.session.directory}")
 
@@ -263,7 +263,7 @@ class LabUnderTest:
         config.hook.pytest_lab_recorded(run=run, directory=directory)
 
     def _sampled(self) -> str:
-        """Of how many the cells are a sample; empty where they are all."""
+        """A clause with the size of the whole matrix; empty if the cells are all of it."""
         size = self.session.product.size
         return "" if len(self.session.cells) == size else f", which are a sample of {size:,}"
 
@@ -282,18 +282,18 @@ def _failover_properties(found: Failover) -> dict[str, str]:
 
 
 _ID = re.compile(r"[^\s()]+/[^\s()]+/[^\s()]+/[^\s()]+")
-"""What looks like a cell's id in an expression for ``-k``."""
+"""Matches cell ids in an expression for ``-k``."""
 
 
 def choice_of(config: pytest.Config) -> Choice:
-    """The choice that ``--lab-sample``, ``--lab-seed`` and ``-k`` make.
+    """The choice of cells by ``--lab-sample``, ``--lab-seed`` and ``-k``.
 
-    A cell whose id stands in ``-k`` is asked whatever the sample.
+    A cell whose id is in ``-k`` is added to any sample.
 
     Raises
     ------
     UsageError
-        If there is no such strategy.
+        If the strategy is unknown.
 
     """
     return Choice(
@@ -317,9 +317,9 @@ def _strategy(asked: str | None) -> Strategy | None:
 
 
 def failed_before(config: pytest.Config) -> tuple[str, ...]:
-    """Ids of the cells that failed when they were last asked, if ``--lf`` or ``--ff`` wants them.
+    """Ids of the cells that failed when last probed, if ``--lf`` or ``--ff`` is given.
 
-    Known from ``pytest_configure`` on.
+    Available from ``pytest_configure`` on.
     """
     wanted = any(getattr(config.option, name, False) for name in ("lf", "failedfirst"))
     cache = getattr(config, "cache", None)

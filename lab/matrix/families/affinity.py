@@ -1,4 +1,4 @@
-"""Every probe pod by the address, and the client by every node: always the same backend."""
+"""Probe pods by the Service address, the client by every node: always the same backend."""
 
 from __future__ import annotations
 

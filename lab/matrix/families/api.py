@@ -1,8 +1,8 @@
-"""Every probe pod, every node and the client ask the API address; all API servers answer.
+"""Every probe pod, every node and the client probe the API address; all API servers must answer.
 
-They see the services node as the source, which makes a connection of its own to them; those of
-Kubernetes do not say so. Those are known by their certificates, which what Windows nodes are
-probed with does not tell: there no Windows node or pod asks.
+The servers see the services node as the source, since HAProxy opens its own connections; those of a
+real cluster do not report it. They are identified by their certificates, which the prober on
+Windows nodes does not report: there, Windows nodes and pods are not sources.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every pod and every node with a kubelet, by the address."""
+"""Every pod and every node with a kubelet, by the Service address."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every probe pod asks for the plan's first single Service by its three names.
+"""Every probe pod resolves the plan's first single Service by its three names.
 
-A server's answer names no backend and no source: only the address answered is judged. The
-relation, and the machine that answers, are the DNS pod's.
+A DNS answer has no backend and no source: only the address in it is judged. The relation, and the
+machine that answers, are those of the DNS pod.
 """
 
 from __future__ import annotations

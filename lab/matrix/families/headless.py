@@ -1,4 +1,4 @@
-"""Every pod asks for each Service's name, short and full, and for each of its pods'."""
+"""Every pod resolves each headless Service's name, short and full, and the names of its pods."""
 
 from __future__ import annotations
 

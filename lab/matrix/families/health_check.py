@@ -1,4 +1,4 @@
-"""The client, as a load balancer would, asks every node how many backends it has."""
+"""Like a load balancer, the client asks every node for its number of backends."""
 
 from __future__ import annotations
 

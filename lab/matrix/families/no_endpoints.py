@@ -1,4 +1,4 @@
-"""Every pod and every node, by the address; they and the client by every node."""
+"""Pods and nodes by the Service address; pods, nodes and the client by every node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every probe pod and every node asks for every name that the services node serves.
+"""Every probe pod and every node resolves every name that the services node serves.
 
-A node asks the services node itself; a pod the cluster's DNS, which passes the question on.
-The services node does not ask itself.
+A node queries the services node directly, a pod the cluster's DNS, which forwards the query. The
+services node does not query itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every node with a kubelet to the Services of one local pod and one remote one per system.
+"""Every node with a kubelet to the Services of a local pod and of a remote pod per system.
 
-The local pod is the node's first. The remote ones are, for Linux and then for Windows, the
-first pod of the next other node of that system in the plan's order, wrapping round.
+The local pod is the node's first. The remote pods are, for Linux and for Windows, the first pod of
+the next node with that system in the plan's order, wrapping around.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Every pod, every node with a kubelet and the client ask every node with a kubelet.
+"""Every pod, every node with a kubelet and the client probe every node with a kubelet.
 
-Behind the port stands the entry node's first pod, then one pod on another node for each
-system, chosen as for node-service, each time avoiding the source itself where another pod
-can be had.
+The backends are the entry node's first pod, and for each system one pod on another node, chosen as
+for node-service, each avoiding the source itself if there is another pod.
 """
 
 from __future__ import annotations

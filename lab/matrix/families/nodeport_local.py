@@ -1,7 +1,7 @@
-"""Every pod, every node with a kubelet and the client ask every node with a kubelet.
+"""Every pod, every node with a kubelet and the client probe every node with a kubelet.
 
-Not asked are pods of a Windows node with some, but not all, of the backends by that node:
-kube-proxy leads them elsewhere there than on Linux, and neither is a refusal.
+Pods of a Windows node that has some, but not all, of the backends do not probe that node:
+kube-proxy chooses other backends there than on Linux, and neither is a refusal.
 """
 
 from __future__ import annotations

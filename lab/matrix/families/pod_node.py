@@ -1,4 +1,4 @@
-"""Every probe pod to every node, those without a kubelet included."""
+"""Every probe pod to every node, including those without a kubelet."""
 
 from __future__ import annotations
 

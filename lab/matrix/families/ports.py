@@ -1,7 +1,7 @@
-"""Every pod asks every port over both protocols, the client every node port over its own.
+"""Every pod probes every port over both protocols, the client every NodePort over its protocols.
 
-What a Service does not have is asked of kube-proxy in mode nftables alone: in mode iptables it
-has no rule for that, and packets go where the network around the cluster leads them.
+Ports and protocols that a Service does not have are probed only if kube-proxy is in mode nftables:
+in mode iptables it has no rule for them, and the packets leave the cluster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _ends(lab: LabEndpoints) -> Ends:
 
 
 def _others(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
-    """The protocols that no port of that number is for."""
+    """The protocols for which the Service has no port with this number."""
     served = {one for other in service.ports if other.port == port.port for one in other.protocols}
     first = next(other for other in service.ports if other.port == port.port)
     return (one for one in PROTOCOLS if one not in served and port is first)
