@@ -1,1 +1,1 @@
-"""Virtual machines on one or many libvirt hypervisors."""
+"""Virtual machines on one or more libvirt hypervisors."""

@@ -48,27 +48,27 @@ if TYPE_CHECKING:
     from lab.providers.machines.kubernetes import Bundled
 
 _FORM = "1"
-"""Changes when the steps do something else for the same inputs."""
+"""Increment when the steps do something different for the same inputs."""
 ALL_SECONDS = 3600.0
-"""For all machines together: a last resort, as each boot has its own deadline."""
+"""For all machines together; a last resort, because each boot has its own deadline."""
 
 
 @dataclass(frozen=True)
 class LibvirtBringUp:
-    """One lab's way up."""
+    """Bring-up of one lab."""
 
     lab: LabHandle
     intent: Intent
     inventory: Inventory
     hosts: Mapping[str, Host]
     image_of: Callable[[str], GoldenImage]
-    """The golden image of a recipe's name, built if it is not there."""
+    """Returns the golden image of a recipe, and builds it if necessary."""
     digest_of: Callable[[str], str]
     bundled: Bundled | None = None
-    """What its cluster is made from; None where pods are namespaces."""
+    """Its cluster and bundle; None if pods are namespaces."""
 
     def steps(self) -> tuple[Step, ...]:
-        """From ``place`` to ``network``, ``daemons`` where there are some, the cluster's own."""
+        """``place``, ``images``, ``networks``, ``machines``, then the steps on running machines."""
         token = self.lab.token
         hardware = [plain(machine.hardware) for machine in self.intent.machines]
         segments = plain(self.intent.segments)
@@ -133,7 +133,7 @@ class LibvirtBringUp:
         self._save(replace(self._layout, users=users))
 
     def _copy_media(self, bundled: Bundled) -> None:
-        """Have the media that nodes are made from where their hypervisors read them."""
+        """Copy the bundle's media to the nodes' hypervisors."""
         for host in self._used():
             there = map(self.intent.machine, self._layout.on(host.name))
             for system in dict.fromkeys(one.os for one in there if one.kubelet):
@@ -186,7 +186,7 @@ class LibvirtBringUp:
             guests.close()
 
     def _all_seconds(self) -> float:
-        """For all machines together; the first start of Windows is slow."""
+        """Time limit for all machines together; the first boot of Windows is slow."""
         patient = all(self._layout.accelerated.values())
         first = windows.SPEAK_SECONDS[patient] + windows.SHELL_SECONDS[patient]
         return ALL_SECONDS + len(self._layout.windows) * first
@@ -227,7 +227,7 @@ class LibvirtBringUp:
     def _wait_for_shell(
         host: Host, recipe: MachineRecipe, guests: LibvirtGuests, before: str
     ) -> None:
-        """A Windows machine has to say its keys first."""
+        """Wait for a shell; a Windows machine must announce its keys first."""
         lab, name = recipe.lab, recipe.machine.name
         if recipe.is_windows:
             windows.pin_keys(host, recipe, lambda: machines.console_text(host, lab, name))
@@ -256,9 +256,9 @@ class LibvirtBringUp:
 
 
 def copy_lock(lab: LabHandle, host: str, what: str) -> AbstractContextManager[None]:
-    """One lab of this controller at a time copies a certain thing to a hypervisor.
+    """Lock: only one lab of this controller at a time copies ``what`` to a hypervisor.
 
-    Others wait, and say for whom, no longer than all machines together may take.
+    Others print whom they wait for; they wait at most ``ALL_SECONDS``.
     """
     place = lab.directory.parent.parent / "copying" / f"{host}-{what}"
     return lab_lock(place, f"lab up {lab.name}", wait=ALL_SECONDS, say=say)
@@ -269,10 +269,10 @@ def _medium_file(bundled: Bundled, system: Os) -> str:
 
 
 def _user_and_host() -> str:
-    """Who runs this command, for people: by number where the system has no name for them."""
+    """The user and host of this command, human-readable; the uid if the user has no name."""
     try:
         name = getuser()
-    except (KeyError, OSError):  # a container's user, in no passwd
+    except (KeyError, OSError):  # a container's user may not be in passwd
         name = str(os.getuid())
     return f"{name}@{os.uname().nodename}"
 

@@ -1,4 +1,4 @@
-"""Connections to hypervisors, and libvirt's refusals in words."""
+"""Connections to hypervisors, and explanations of libvirt's errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MISSING = (
     "(needs libvirt-dev, pkg-config and a C compiler)"
 )
 SSH = Path(__file__).with_name("programs") / "ssh"
-"""What libvirt is to run for ssh: it gives hypervisors up that do not answer."""
+"""The program that libvirt runs as ssh; it gives up on hypervisors that do not answer."""
 _OPEN_SECONDS = 60.0
-"""For a connection by any way; the first qemu+ssh connection took 10.8 s under TCG."""
+"""For opening any connection; the first qemu+ssh connection took 10.8 s under TCG."""
 ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'storage' path"
 
 _FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
-"""What libvirt says to who may not use it on this machine; polkit may not even be there to ask."""
+"""libvirt's errors for a user without access to it on this machine; polkit may be missing."""
 _ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
 _CURES = (
     ("authentication failed", "see that this user may use libvirt there: group 'libvirt', polkit"),
@@ -55,7 +55,7 @@ def load() -> Any:
     Raises PreflightError when it is not installed.
     """
     try:
-        import libvirt  # noqa: PLC0415  an extra: only who uses hypervisors has it
+        import libvirt  # noqa: PLC0415  an optional extra
     except ImportError as error:
         raise PreflightError("loading libvirt's Python binding", f"{error}", MISSING) from error
     libvirt.registerErrorHandler(_keep_quiet, None)
@@ -63,18 +63,18 @@ def load() -> Any:
 
 
 def _keep_quiet(_context: object, _error: object) -> None:
-    """Errors are raised; libvirt would print them too."""
+    """Suppress libvirt's own printing of errors, which are raised anyway."""
 
 
 def is_here(hypervisor: Hypervisor) -> bool:
-    """Whether this machine has a libvirt that could answer, without asking it."""
+    """True if the hypervisor is this machine and libvirt is installed; does not connect."""
     return hypervisor.uri == "qemu:///system" and is_installed()
 
 
 def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
-    """Open a connection that notices when the other end has gone.
+    """Open a connection that notices when the other end is gone.
 
-    Raises PreflightError saying which hypervisor, why not, and what to do.
+    Raises PreflightError with the hypervisor, the reason and a hint.
     """
     library = load()
     remote = hypervisor.uri.split(":")[0].endswith(("+ssh", "+tls"))
@@ -94,7 +94,7 @@ def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
 
 
 def _opened(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
-    """Open a connection in a thread: libvirt waits for ever for a daemon that says nothing."""
+    """Open a connection in a thread: libvirt waits forever for a daemon that does not respond."""
     ended: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
 
     def work() -> None:
@@ -119,10 +119,10 @@ def _opened(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
 
 @cache
 def hear_events() -> None:
-    """Run libvirt's own loop, in a thread that ends with the command.
+    """Run libvirt's event loop in a daemon thread.
 
-    Without it there is no keepalive, and a stream that does not block hears nothing unless
-    something is sent. It has to be there before the first connection that wants it.
+    Without it there is no keepalive, and a non-blocking stream receives nothing unless something
+    is sent. It must run before the first connection that needs it is opened.
     """
     library = load()
     library.virEventRegisterDefaultImpl()
@@ -135,9 +135,9 @@ def _run_events(library: Any) -> None:
 
 
 def quiet_uri(uri: str) -> str:
-    """The URI, for libvirt: over SSH it must never ask on a terminal, nor wait for ever.
+    """The URI for libvirt, changed so that SSH never prompts on a terminal nor waits forever.
 
-    A key file below ``~`` is written out, as ssh reads it: libvirt does not know homes.
+    ``~`` in a key file is expanded as ssh does; libvirt does not expand it.
     """
     parts = urlsplit(uri)
     if not parts.scheme.endswith("+ssh"):
@@ -152,7 +152,7 @@ def quiet_uri(uri: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What libvirt says, on one line, without its own repetition."""
+    """The error message of libvirt on one line, without redundant prefixes."""
     text = " ".join(str(error).split())
     return text.removeprefix("internal error: ").removeprefix("operation failed: ")
 
@@ -167,14 +167,14 @@ def _cure(said: str, hypervisor: Hypervisor) -> str:
 
 
 def is_forbidden(said: str, hypervisor: Hypervisor) -> bool:
-    """Whether this is what a user hears who may not use this machine's own libvirt."""
+    """True if the error means that the user has no access to this machine's libvirt."""
     local = hypervisor.uri.partition(":")[0] in {"qemu", "qemu+unix"}
     return local and any(sign in said.lower() for sign in _FORBIDDEN)
 
 
 @contextmanager
 def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None]:
-    """Put libvirt's refusals into words.
+    """Convert libvirt's errors.
 
     Raises BrokenError with what was being done and on which hypervisor.
     """
@@ -199,7 +199,7 @@ def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None
 
 
 def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
-    """Every object with what ``look`` sees of it; others remove theirs while we look."""
+    """Yield every object with the result of ``look``, skipping objects removed meanwhile."""
     library = load()
     gone = {
         library.VIR_ERR_NO_DOMAIN,
@@ -218,7 +218,7 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
 
 
 def find(lookup: Callable[[str], T], name: str, absent: str) -> T | None:
-    """The object of that name; None where libvirt answers with that code.
+    """The object of that name; None if libvirt raises the error code ``absent``.
 
     ``absent``: ``"VIR_ERR_NO_DOMAIN"``. Raises libvirt.libvirtError with any other code.
     """
@@ -229,20 +229,20 @@ def find(lookup: Callable[[str], T], name: str, absent: str) -> T | None:
 
 @contextmanager
 def streamed(connected: libvirt.virConnect) -> Iterator[libvirt.virStream]:
-    """A stream that is finished after the block, and aborted where the block fails."""
+    """A stream that is finished after the block, or aborted if the block fails."""
     stream = connected.newStream()
     try:
         yield stream
         stream.finish()
     except BaseException:
-        with suppress(load().libvirtError):  # it has ended by itself
+        with suppress(load().libvirtError):  # it has already ended
             stream.abort()
         raise
 
 
 @contextmanager
 def ignore(*codes: str) -> Iterator[None]:
-    """Let libvirt's errors of these codes pass: ``"VIR_ERR_NO_DOMAIN"``."""
+    """Ignore libvirt's errors with these codes: ``"VIR_ERR_NO_DOMAIN"``."""
     library = load()
     try:
         yield
@@ -258,12 +258,12 @@ def _cure_of(said: str, *, lost: bool) -> str:
 
 
 def controller_id(machine_id: str | None = None) -> str:
-    """Who we are to hypervisors that several machines use: 16 hex digits, the same every day.
+    """The id of this controller on shared hypervisors: 16 hex digits, constant over time.
 
-    The host name is part of it: machines cloned from one template may share their machine id,
-    and would take each other's labs for orphans of their own.
+    It includes the host name: machines cloned from one template may share their machine id, and
+    would take each other's labs for their own orphans.
     """
-    from hashlib import sha256  # noqa: PLC0415  only real machines carry it
+    from hashlib import sha256  # noqa: PLC0415  only real machines need it
 
     found = machine_id or _machine_id()
     known = f"hybridlab {found} {os.uname().nodename} {os.getuid()}"

@@ -1,4 +1,4 @@
-"""Every hypervisor of an inventory, examined; nothing is left on any."""
+"""Examine every hypervisor of an inventory, leaving nothing behind."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     import libvirt
 
 SURVEY_SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address show"
-"""Four lines: the time, the routes, a gap, the links with their addresses."""
+"""Prints four lines: the time, the routes, an empty line, the links with their addresses."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRoute:
-    """A route of the main table other than the default one."""
+    """A route of the main table, except default routes."""
 
     network: IPv4Network
     device: str
@@ -39,7 +39,7 @@ class KernelRoute:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One hypervisor, seen from within."""
+    """The result of :data:`SURVEY_SCRIPT` on one hypervisor."""
 
     clock: float
     """Seconds since 1970."""
@@ -49,20 +49,20 @@ class Survey:
     devices: dict[IPv4Address, str]
 
     def device_of(self, address: str | None) -> str | None:
-        """The device that has the address; without one, the uplink."""
+        """The device with that address; the uplink if ``address`` is None."""
         return self.uplink if address is None else self.devices.get(IPv4Address(address))
 
 
 def read_survey(printed: str) -> Survey:
-    """What :data:`SCRIPT` has printed.
+    """Read the output of :data:`SURVEY_SCRIPT`.
 
-    Raises ValueError when it is anything else.
+    Raises ValueError when it cannot be parsed.
     """
     clock, _, rest = printed.partition("\n")
     routes, _, links = rest.partition("\n\n")
     ways, cards = _list(routes), _list(links)
     return Survey(
-        clock=float(clock.replace("N", "0")),  # a date without nanoseconds prints the letter
+        clock=float(clock.replace("N", "0")),  # a 'date' without %N prints the letter
         routes=tuple(
             KernelRoute(IPv4Network(str(way["dst"])), str(way.get("dev", "")))
             for way in ways
@@ -82,7 +82,7 @@ def read_survey(printed: str) -> Survey:
 def _list(text: str) -> list[dict[str, Any]]:
     found = json.loads(text or "[]")
     if not isinstance(found, list):
-        raise ValueError("the output of ip is not a list")  # noqa: TRY004  of the text, not of a type
+        raise ValueError("the output of ip is not a list")  # noqa: TRY004  about the text, not a type
     return [one for one in found if isinstance(one, dict) and one]
 
 
@@ -94,34 +94,34 @@ _NO_SUCH_COMMAND = 127
 
 @dataclass(frozen=True, slots=True)
 class StorageRoom:
-    """Room in the file system of the storage directory."""
+    """Free space in the file system of the storage directory."""
 
     free_gib: int | None
     refusal: str
-    """Why there is none, as libvirt says it; empty where there is."""
+    """libvirt's error if it cannot be determined; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellFacts:
-    """What a shell on the hypervisor shows."""
+    """Facts from a shell on the hypervisor."""
 
     survey: Survey | None
     refusal: str
-    """Why there is none; empty where there is."""
+    """Why there is no survey; empty if there is."""
     hint: str
     offset: float | None
-    """Seconds that its clock is ahead of ours; None for this machine's own."""
+    """Seconds that its clock is ahead of ours; None for this machine."""
     unreached: tuple[tuple[str, str], ...] = ()
-    """Other hypervisors to which no packet of the inventory's MTU comes: name, why."""
+    """Other hypervisors that packets of the inventory's MTU do not reach: name, reason."""
     has_ping: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class HypervisorFacts:
-    """All that is known of one hypervisor."""
+    """All facts about one hypervisor."""
 
     libvirt: int
-    """As libvirt counts: 9,000,000 for 9.0.0."""
+    """libvirt's version number: 9,000,000 for 9.0.0."""
     qemu: int
     architecture: str
     threads: int
@@ -132,17 +132,17 @@ class HypervisorFacts:
     trials: tuple[AccelerationTrial, ...]
     storage: StorageRoom
     networks: tuple[tuple[str, IPv4Network], ...]
-    """Ranges of libvirt's networks that are not ours."""
+    """Ranges of libvirt networks that do not belong to a lab."""
     bridges: frozenset[str]
-    """Devices of networks that are ours."""
+    """Bridges of networks that belong to a lab."""
     owners: tuple[Owner, ...]
     inside: ShellFacts
 
 
 def gather_facts(host: Host, peers: tuple[Hypervisor, ...]) -> HypervisorFacts:
-    """Ask for everything. A tiny guest is started, and nothing is left.
+    """Collect all facts. Starts a tiny guest; leaves nothing behind.
 
-    Raises PreflightError when it cannot be reached. Raises libvirt.libvirtError as libvirt refuses.
+    Raises PreflightError when the hypervisor is unreachable. Raises libvirt.libvirtError.
     """
     connected = host.connected
     info = connected.getInfo()
@@ -181,7 +181,7 @@ def _capabilities(connected: libvirt.virConnect, kind: str) -> ET.Element | None
     library = connection.load()
     try:
         document = connected.getDomainCapabilities(None, "x86_64", "q35", kind)
-    except library.libvirtError:  # QEMU there has no such kind
+    except library.libvirtError:  # its QEMU does not support this kind
         return None
     return ET.fromstring(document)  # noqa: S314  libvirt's own document
 
@@ -232,7 +232,7 @@ def _shell_facts(host: Host, peers: tuple[Hypervisor, ...]) -> ShellFacts:
 
 
 def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[str, str]] | None:
-    """Those that a packet as large as the inventory says does not come to; None without ping."""
+    """Peers that packets of the inventory's MTU do not reach; None if ping is missing."""
     failed: list[tuple[str, str]] = []
     for peer in peers:
         address = peer.address or uri.parse(peer.uri).host or ""
@@ -253,13 +253,13 @@ def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[
 
 
 TESTED_LIBVIRT = 8_000_000
-"""<tcg><tb-cache> came with libvirt 8.0.0; without it a guest under TCG takes twice the memory."""
+"""libvirt 8.0.0 added <tcg><tb-cache>; without it a guest under TCG takes twice the memory."""
 TESTED_QEMU = 6_002_000
-"""QEMU 6.2, the oldest of a distribution with libvirt 8 (Ubuntu 22.04)."""
+"""QEMU 6.2, the oldest in a distribution with libvirt 8 (Ubuntu 22.04)."""
 SMALL_LAB_MIB = 4096
-"""About what three Linux nodes, the router and the client take."""
+"""About what three Linux nodes, the router and the client need."""
 SMALL_LAB_GIB = 5
-"""One golden image, and what five clones of it write."""
+"""One golden image and the writes of five clones."""
 CLOCK_SECONDS = 5.0
 _OWN_EIGHTH = 8
 _SPARE_RANGES = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(202, 250))
@@ -267,7 +267,7 @@ _SPARE_RANGES = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(202
 
 @dataclass(frozen=True, slots=True)
 class ExaminedHypervisor:
-    """What facts are judged against."""
+    """One hypervisor and the inventory's settings that its facts are checked against."""
 
     hypervisor: Hypervisor
     management: IPv4Network
@@ -277,7 +277,7 @@ class ExaminedHypervisor:
 
 
 def check_facts(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Iterator[Diagnosis]:
-    """Every finding about one hypervisor that could be reached."""
+    """Check the facts of one reachable hypervisor."""
     subject = f"hypervisor '{asked.hypervisor.name}'"
     for check, judge in _CHECKS.items():
         for level, seen, hint in judge(asked, facts):
@@ -341,7 +341,7 @@ def _processors(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 
 _MOST_A_THREAD = 16
-"""OpenStack's Nova gave so many vCPUs a thread by default; with more, guests miss deadlines."""
+"""vCPUs per thread, the former default of OpenStack Nova; with more, guests miss deadlines."""
 
 
 def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -419,7 +419,7 @@ def _mtu(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 
 def _in_inventory(hypervisor: Hypervisor, line: str) -> str:
-    """How a line gets into the inventory; the stock one has no file."""
+    """The hint to add a line to the inventory; the built-in one has no file."""
     if hypervisor.line:
         return f"write {line} below [hypervisors.{hypervisor.name}]"
     table = f'[hypervisors.{hypervisor.name}], uri = "{hypervisor.uri}" and {line}'
@@ -442,7 +442,7 @@ def _clock(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 
 def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
-    """What carries the node network between hypervisors, where there are several."""
+    """Check the requirements of tunnels between hypervisors: a shell, addresses, reachability."""
     inside, address = facts.inside, asked.hypervisor.address
     if inside.survey is None:
         level: Level = "fail" if asked.several else "warn"
@@ -499,7 +499,7 @@ _CHECKS = {
 
 
 def dotted(version: int) -> str:
-    """``9.0.0``, of libvirt's 9,000,000."""
+    """``9.0.0`` for libvirt's 9,000,000."""
     return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
 
@@ -511,7 +511,7 @@ _AT_ONCE = 8
 
 
 def examine(inventory: Inventory) -> tuple[Diagnosis, ...]:
-    """What was seen on every hypervisor, in the inventory's order."""
+    """Examine every hypervisor; results in the inventory's order."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         found = threads.map(lambda one: _examine(one, inventory), inventory.hypervisors.values())
         return tuple(diagnosis for several in found for diagnosis in several)
@@ -534,7 +534,7 @@ def _examine(hypervisor: Hypervisor, inventory: Inventory) -> tuple[Diagnosis, .
 
 
 def is_installed() -> Diagnosis | None:
-    """What is wrong with libvirt's binding on this machine; None if nothing."""
+    """What is wrong with libvirt's Python binding on this machine; None if nothing is."""
     try:
         connection.load()
     except LabError as error:

@@ -1,7 +1,4 @@
-"""libvirt's XML documents for a lab's objects: templates filled in. Pure.
-
-The templates beside this module are what a person would write by hand.
-"""
+"""libvirt's XML documents for a lab's objects, rendered from templates. Pure."""
 
 from __future__ import annotations
 
@@ -18,46 +15,47 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).with_name("templates")
 GATEWAY_OFFSET = 1
-"""The hypervisor's own address in a management range."""
+"""Offset of the hypervisor's address in a management range."""
 FIRST_GUEST_OFFSET = 10
 HYPERV = (
     *("relaxed", "vapic", "spinlocks", "vpindex", "runtime", "synic", "stimer", "reset"),
     *("frequencies", "reenlightenment", "tlbflush", "ipi"),
 )
-"""Hyper-V enlightenments that Windows gets where the host offers them. Left out: ``evmcs``
-is Intel's alone and ``avic`` wants a certain interrupt controller."""
+"""Hyper-V enlightenments for Windows, if the host offers them. Left out: ``evmcs`` is Intel only,
+and ``avic`` requires a certain interrupt controller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One network card of a machine: which libvirt network it is plugged into."""
+    """One network card of a machine, and the libvirt network it is connected to."""
 
     mac: str
     network: str
     mtu: int | None
-    """The card tells the guest (VIRTIO_NET_F_MTU); None to leave it to the network."""
+    """Announced to the guest (VIRTIO_NET_F_MTU); None to leave it to the network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disc:
-    """A read-only medium in a drive of its own; the drives are in order."""
+    """A CD drive with a read-only medium; drives keep their order."""
 
     path: str | None
-    """The hypervisor's; None for an empty drive."""
+    """Path on the hypervisor; None for an empty drive."""
     below: str | None = None
-    """The ISO image that the file at ``path`` is an overlay of (qcow2)."""
+    """The ISO image beneath, if the file at ``path`` is a qcow2 overlay."""
     foreign: bool = False
-    """Whether the ISO image is the user's: its owner and mode are left as they are."""
+    """True if the ISO image is the user's; its owner and mode are not changed."""
     boots: bool = False
-    """Whether the firmware may start it, after the disk."""
+    """True if the firmware may boot it, after the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
-    """All of one virtual machine but its mark. Paths are the hypervisor's."""
+    """One virtual machine, without its ownership mark. Paths are on the hypervisor."""
 
     kind: Literal["linux", "windows", "installer"]
-    """``installer`` for one of Linux: a transient machine. Windows is installed in its own kind."""
+    """``installer`` is a transient machine that installs Linux; Windows is installed in
+    ``windows``."""
     name: str
     title: str
     accelerated: bool
@@ -67,29 +65,29 @@ class VirtualMachine:
     disk: str
     console_log: str
     discs: tuple[Disc, ...]
-    """Of Linux machines the seed, and the medium with Kubernetes on it if there is a cluster."""
+    """For Linux: the seed, and the medium with Kubernetes if there is a cluster."""
     cards: tuple[Card, ...] = ()
     uuid: str = ""
-    """Empty for one of libvirt's choice."""
+    """Empty to let libvirt choose."""
     kernel: str | None = None
-    """With ``initrd`` and ``arguments``, for a machine that is started so."""
+    """With ``initrd`` and ``arguments``, for direct kernel boot."""
     initrd: str | None = None
     arguments: str = ""
     nvram: str = ""
-    """Where UEFI keeps its variables; empty for libvirt's own place."""
+    """File for the UEFI variables; empty for libvirt's default."""
     storage: Literal["virtio", "sata"] = "virtio"
-    """Of disk and network cards; ``sata`` means e1000e, too."""
+    """Type of disk and network cards; ``sata`` implies e1000e."""
     hyperv: tuple[str, ...] = ()
-    """Of :data:`HYPERV`, those that the hypervisor offers; used with KVM alone."""
+    """Those of :data:`HYPERV` that the hypervisor offers; used only with KVM."""
     disposable: bool = False
-    """Whether a loss of power may cost the disk: it is then made again."""
+    """True if losing the disk in a power failure is acceptable, because it is rebuilt."""
     user_network: bool = False
-    """Of an installer: whether it reaches the network of the hypervisor, by QEMU's own NAT."""
+    """For an installer: True to reach the hypervisor's network through QEMU's NAT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The management address that a machine always gets."""
+    """A machine's reserved management address."""
 
     name: str
     mac: str
@@ -113,17 +111,17 @@ def _fill(template: str, metadata: str = "", **values: Any) -> str:
 
 
 def domain(machine: VirtualMachine, metadata: str = "") -> str:
-    """The document of a virtual machine; ``metadata`` is its mark, as XML."""
+    """The document of a virtual machine; ``metadata`` is its ownership mark as XML."""
     return _fill(f"{machine.kind}.xml", metadata, **asdict(machine))
 
 
 def trial_domain(name: str, *, kvm: bool) -> str:
-    """The tiny guest whose firmware shows whether guests run at all."""
+    """The tiny guest whose firmware output shows whether guests run at all."""
     return _fill("trial.xml", name=name, kvm=kvm)
 
 
 def empty_drive(target: str) -> str:
-    """The CD drive of that name with nothing in it."""
+    """The CD drive of that name, empty."""
     return (
         f'<disk type="file" device="cdrom"><driver name="qemu" type="raw"/>'
         f'<target dev="{target}" bus="sata"/><readonly/></disk>'
@@ -140,7 +138,7 @@ def nat_network(  # noqa: PLR0913  the parts of the document
     mtu: int,
     uuid: str = "",
 ) -> str:
-    """A network with NAT, by which the controller reaches machines at reserved addresses."""
+    """A NAT network over which the controller reaches machines at reserved addresses."""
     return _fill(
         "nat_network.xml",
         metadata,
@@ -155,20 +153,20 @@ def nat_network(  # noqa: PLR0913  the parts of the document
 
 
 def segment(name: str, metadata: str, bridge: str, *, mtu: int, uuid: str) -> str:
-    """The network of a segment: a bridge, on which the hypervisor itself has no address."""
+    """A segment's network: a bridge without an address of the hypervisor."""
     return _fill("segment.xml", metadata, name=name, uuid=uuid, bridge=bridge, mtu=mtu)
 
 
 def pool(name: str, uuid: str, path: str) -> str:
-    """A directory of the hypervisor as a storage pool."""
+    """A storage pool for a directory on the hypervisor."""
     return _fill("pool.xml", name=name, uuid=uuid, path=path)
 
 
 def volume(name: str, capacity: int, form: str, backing: str | None = None) -> str:
-    """A volume of ``capacity`` bytes; ``backing`` is the path of the image it is a clone of."""
+    """A volume of ``capacity`` bytes; ``backing`` is the path of its backing image."""
     return _fill("volume.xml", name=name, capacity=capacity, format=form, backing=backing)
 
 
 def guest_address(subnet: IPv4Network, number: int) -> IPv4Address:
-    """The management address of the machine with that number, counted from 0."""
+    """The management address of machine ``number``, counted from 0."""
     return subnet[FIRST_GUEST_OFFSET + number]

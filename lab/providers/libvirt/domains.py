@@ -1,4 +1,4 @@
-"""Domains as libvirt has them: their states, drives, screens and serial consoles."""
+"""libvirt domains: states, drives, screens and serial consoles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WORDS = {
 def find(
     connected: libvirt.virConnect, lab: LabHandle, machine: str
 ) -> tuple[libvirt.virDomain, Owner] | None:
-    """The domain of a machine of the lab. Raises BrokenError when a stranger's has its name."""
+    """The domain of a lab's machine. Raises BrokenError if a foreign domain has its name."""
     name = ownership.domain_name(lab, machine)
     domain = connection.find(connected.lookupByName, name, "VIR_ERR_NO_DOMAIN")
     if domain is None:
@@ -49,7 +49,7 @@ def find(
 
 
 def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virDomain, Owner]]:
-    """Every domain that carries a lab's mark, whoever's lab it is."""
+    """Every domain with a lab's ownership mark, of any owner."""
     found = connected.listAllDomains()
     for domain, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
         if owner is not None:
@@ -57,10 +57,10 @@ def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virDomain, Ow
 
 
 def state(domain: libvirt.virDomain) -> State:
-    """What it is doing.
+    """The domain's state.
 
-    ``saved`` is off with its memory on disk, ``full`` is paused by QEMU, which could not write to
-    a disk since its file system is full.
+    ``saved`` is off with its memory on disk; ``full`` is paused by QEMU, because the file system
+    of a disk is full.
     """
     library = connection.load()
     number, why = domain.state()
@@ -77,7 +77,7 @@ def state(domain: libvirt.virDomain) -> State:
 
 
 def size(domain: libvirt.virDomain) -> tuple[int, int]:
-    """Virtual CPUs and MiB of memory that it has now: none if it does not run."""
+    """Virtual CPUs and MiB of memory in use; 0 if it does not run."""
     if not domain.isActive():
         return 0, 0
     _, memory_kib, _, vcpus, _ = domain.info()
@@ -85,7 +85,7 @@ def size(domain: libvirt.virDomain) -> tuple[int, int]:
 
 
 def start(domain: libvirt.virDomain) -> State:
-    """Bring it to run, from its saved memory if there is any; what it was before."""
+    """Start or resume it, from saved memory if there is any; returns its previous state."""
     before = state(domain)
     if before in {"paused", "full"}:
         domain.resume()
@@ -119,7 +119,7 @@ def remove(domain: libvirt.virDomain) -> None:
 
 
 def screenshot(domain: libvirt.virDomain) -> bytes:
-    """What its screen shows, as PNG."""
+    """Its screen as PNG."""
     picture = bytearray()
 
     def take(_stream: object, data: bytes, into: bytearray) -> int:
@@ -133,7 +133,7 @@ def screenshot(domain: libvirt.virDomain) -> bytes:
 
 
 def discard_volume(domain: libvirt.virDomain, pool: libvirt.virStoragePool, name: str) -> None:
-    """Take a volume out of the drives that hold it, locked or not, and delete it. Repeatable.
+    """Eject a volume from all drives, locked or not, and delete it. Repeatable.
 
     Raises libvirtError if libvirt refuses.
     """
@@ -148,7 +148,7 @@ def discard_volume(domain: libvirt.virDomain, pool: libvirt.virStoragePool, name
 
 
 def drives_with(document: str, ending: str) -> tuple[str, ...]:
-    """The CD drives that hold a file whose path ends so. Pure."""
+    """The CD drives with a file whose path ends with ``ending``. Pure."""
     found: list[str] = []
     for disk in ET.fromstring(document).iterfind("devices/disk[@device='cdrom']"):  # noqa: S314  libvirt's own
         source, target = disk.find("source"), disk.find("target")
@@ -162,7 +162,7 @@ _PPM = re.compile(rb"P6\s+(?:#[^\n]*\n\s*)*(\d+)\s+(\d+)\s+255\s", re.ASCII)
 
 
 def to_png(picture: bytes) -> bytes:
-    """A PNG of what QEMU gives: one already, or a binary PPM of 8 bits (P6). Pure.
+    """Convert QEMU's screenshot, a PNG or a binary 8-bit PPM (P6), to PNG. Pure.
 
     Raises ValueError if it is neither.
     """
@@ -190,15 +190,15 @@ def _png_chunk(kind: bytes, data: bytes) -> bytes:
 
 
 _LEAVE = b"\x1d"
-"""Ctrl-], as virsh and telnet have it."""
+"""Ctrl-], as in virsh and telnet."""
 _CHUNK = 4096
 _CHUNKS_AT_ONCE = 16
 _EVERY_SECONDS = 0.02
-"""Between two looks for output: libvirt's stream has no descriptor to wait on without its loop."""
+"""Poll interval for output: libvirt's stream has no descriptor to wait on."""
 
 
 def join_console(domain: libvirt.virDomain) -> int:
-    """Copy both ways until Ctrl-], the end of input, or the machine's end. Always 0.
+    """Copy both ways until Ctrl-], end of input, or the machine stops. Always returns 0.
 
     Raises UsageError if standard input is not a terminal.
     """
@@ -218,7 +218,7 @@ def join_console(domain: libvirt.virDomain) -> int:
         _copy(stream)
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
-        with suppress(library.libvirtError):  # the machine has ended it
+        with suppress(library.libvirtError):  # the machine has closed it
             stream.abort()
     return 0
 
@@ -232,13 +232,13 @@ def _copy(stream: libvirt.virStream, keyboard: int = 0, screen: int = 1) -> None
                 return
             waiting += typed
         if waiting:
-            waiting = waiting[max(0, stream.send(waiting)) :]  # negative: it takes nothing now
+            waiting = waiting[max(0, stream.send(waiting)) :]  # negative: it would block
 
 
 def _show(stream: libvirt.virStream, screen: int) -> bool:
-    """Print what has come; False at the stream's end.
+    """Print pending output; False at the stream's end.
 
-    Not too much at once: a talkative machine must not drown the keyboard.
+    Limited per call, so that heavy output does not block the keyboard.
     """
     for _ in range(_CHUNKS_AT_ONCE):
         data = stream.recv(_CHUNK)
@@ -256,7 +256,7 @@ _ENDS = (
     ("the initial RAM disk found no root file system", r"\(initramfs\)|Gave up waiting for root"),
     ("the firmware found nothing to boot", r"No bootable device"),
 )
-"""After these nothing goes on by itself."""
+"""After one of these the boot does not continue."""
 _PHASES = (
     *_ENDS,
     ("it has booted, so SSH or its network fails", r"login: ?$|Multi-User System"),
@@ -272,7 +272,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]|[\x00-\x08\x0b-\
 
 
 def boot_phase(text: str) -> str:
-    """How far a guest with this console has booted. Pure, as are the three below."""
+    """How far a guest with this console output has booted. Pure."""
     said = _last_boot(clean_console(text))
     for words, pattern in _PHASES:
         if re.search(pattern, said, re.MULTILINE):
@@ -281,22 +281,22 @@ def boot_phase(text: str) -> str:
 
 
 def has_given_up(text: str) -> bool:
-    """Whether a guest with this console has come to an end from which it does not go on."""
+    """True if a guest with this console output has stopped for good. Pure."""
     said = _last_boot(clean_console(text))
     return any(re.search(pattern, said, re.MULTILINE) for _, pattern in _ENDS)
 
 
 def _last_boot(said: str) -> str:
-    """From the last start of a kernel on, or of what our own images begin with."""
+    """The output since the last kernel started, or since our images' first own message."""
     return said[max(0, *(said.rfind(sign) for sign in _BEGINNINGS)) :]
 
 
 def console_tail(text: str, lines: int = 12) -> str:
-    """The last lines, without escape sequences, indented for a message."""
+    """The last lines, without escape sequences, indented for a message. Pure."""
     last = [line for line in clean_console(text).splitlines() if line.strip()][-lines:]
     return "".join(f"\n    | {line[:160]}" for line in last)
 
 
 def clean_console(text: str) -> str:
-    """Without escape sequences and control characters."""
+    """The text without escape sequences and control characters. Pure."""
     return _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,4 +1,4 @@
-"""The virtual machines of a lab, from inside: SSH to Linux, WinRM and SSH to Windows."""
+"""Access to a lab's virtual machines: SSH to Linux, WinRM and SSH to Windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LibvirtGuests(Guests):
-    """Every machine of one lab; the connections are opened when they are first used."""
+    """All machines of one lab; connections are opened on first use."""
 
     def __init__(self, lab: LabHandle, layout: LibvirtLayout, hosts: Mapping[str, Host]) -> None:
         linux = [name for name in layout.machines if name not in layout.windows]
@@ -39,7 +39,7 @@ class LibvirtGuests(Guests):
         self._windows_shells: dict[str, WindowsShell] = {}
 
     def close(self) -> None:
-        """Give every connection up."""
+        """Close every connection."""
         shells: tuple[Shell, ...] = (*self._shells.values(), *self._windows_shells.values())
         for shell in shells:
             shell.close()
@@ -60,7 +60,7 @@ class LibvirtGuests(Guests):
     def address(self, machine: str) -> str:
         """The machine's management address.
 
-        Raises BrokenError if it has none: its management network is gone.
+        Raises BrokenError if it has none because its management network is missing.
         """
         if machine not in self._addresses:
             raise BrokenError(
@@ -71,8 +71,8 @@ class LibvirtGuests(Guests):
         return self._addresses[machine]
 
     def reach(self, machine: str) -> Reach:
-        """All that is needed to get a shell on it."""
-        from lab.providers.libvirt.host import jump_to  # noqa: PLC0415  not for a lab that is local
+        """Everything needed to get a shell on it."""
+        from lab.providers.libvirt.host import jump_to  # noqa: PLC0415  not needed for a local lab
 
         return Reach(
             name=machine,
@@ -89,7 +89,7 @@ class LibvirtGuests(Guests):
         return keyring.host_key(self._lab, machine).public
 
     def _pins(self, machine: str) -> Pins:
-        """What a Windows machine has said it will show; it is reached by nothing else."""
+        """A Windows machine's pins; without them there is no connection."""
         pins = keyring.pins(self._lab, machine)
         if pins is None:
             raise BrokenError(
@@ -125,7 +125,7 @@ class LibvirtGuests(Guests):
         return self._windows_shells[machine]
 
     def silent(self) -> Mapping[str, str]:
-        """The Windows machines that take no command, and what was met."""
+        """Windows machines that do not run commands, with the error."""
         found: dict[str, str] = {}
         for name in self._layout.windows:
             try:
@@ -136,7 +136,7 @@ class LibvirtGuests(Guests):
 
     @contextmanager
     def forward(self, machine: str, port: int, seconds: float) -> Iterator[str]:
-        """``https://`` address at which a TCP port of a Linux machine answers inside the block."""
+        """Yield the ``https://`` URL that reaches a TCP port of a Linux machine."""
         with self.linux_shell(machine).forward(("127.0.0.1", port), seconds) as local:
             yield f"https://127.0.0.1:{local}"
 
@@ -148,10 +148,9 @@ class LibvirtGuests(Guests):
         progress: Callable[[int], None],
         others: Mapping[str, Prober] | None = None,
     ) -> Mapping[int, Outcome]:
-        """Try every probe, each from its own machine.
+        """Run every probe from its source's machine.
 
-        Those that need pods on Windows cannot be made but on a cluster, where ``others`` make
-        them.
+        Probes that need pods on Windows require a cluster, where ``others`` send them.
         """
         barred = {} if self._layout.bundle else windows.unprobeable(intent, probes)
         rest = [probe for probe in probes if probe.key not in barred]
@@ -170,7 +169,7 @@ class LibvirtGuests(Guests):
     def observe(
         self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
     ) -> dict[str, NodeFacts | LabError]:
-        """What is seen of machines that run Linux; of the others, that they were not asked."""
+        """Observe Linux machines; for others, an error that they were not observed."""
         linux = {name: pods for name, pods in asked.items() if name not in self._layout.windows}
         doing = "looking at a machine that runs Windows"
         strange = BrokenError(doing, "without a cluster, the lab has nothing on it")
@@ -179,5 +178,5 @@ class LibvirtGuests(Guests):
 
     @property
     def patience(self) -> int:
-        """By how much a deadline is longer than on hardware."""
+        """Factor for deadlines: more than 1 if some machine is emulated."""
         return 1 if all(self._layout.accelerated.values()) else EMULATION

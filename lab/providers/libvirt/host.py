@@ -1,8 +1,8 @@
 """One hypervisor: its connection, a shell on it, and whether KVM works there.
 
-An openable /dev/kvm, and a QEMU that offers KVM, prove nothing: some hypervisors pass on a KVM on
-which no guest runs. So a tiny guest is started, without disk or network, whose firmware (SeaBIOS)
-says on the serial port how far it comes.
+An openable /dev/kvm and a QEMU that offers KVM prove nothing: some hypervisors expose a KVM on
+which no guest runs. So a tiny guest is started, without disk or network; its firmware (SeaBIOS)
+prints its progress on the serial port.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 Acceleration = Literal["kvm", "tcg"]
 _TRIAL_SECONDS: dict[Acceleration, float] = {"kvm": 20.0, "tcg": 60.0}
-"""Idle, TCG takes 0.6 s; a busy host takes longer."""
+"""TCG takes 0.6 s on an idle host, longer on a busy one."""
 _FIRST, _LAST = b"SeaBIOS", b"No bootable device"
-"""What the firmware says first, and last."""
+"""The firmware's first and last messages."""
 _CHUNK = 4096
 KVM_HINT = (
     "enable VT-x or AMD-V in the host's firmware, or nested virtualisation where the host is a "
@@ -43,10 +43,10 @@ SSH_CONFIG = "~/.ssh/config"
 
 
 class Host:
-    """A hypervisor, connected when first needed.
+    """A hypervisor, connected to when first needed.
 
-    ``hypervisor``: as the inventory has it, or a lab's layout. ``listed``: whether the inventory
-    has it.
+    ``hypervisor``: from the inventory or a lab's layout. ``listed``: True if it is in the
+    inventory.
     """
 
     def __init__(self, hypervisor: Hypervisor, *, listed: bool = True) -> None:
@@ -57,14 +57,14 @@ class Host:
 
     @property
     def name(self) -> str:
-        """As the inventory has it."""
+        """The name in the inventory."""
         return self.hypervisor.name
 
     @property
     def connected(self) -> libvirt.virConnect:
-        """The connection; :func:`connection.connect` says what it raises.
+        """The connection; raises as :func:`connection.connect`.
 
-        One that has died, as with its libvirtd, is opened again when it is next needed.
+        A dead connection, for example after a restart of libvirtd, is reopened when needed.
         """
         with self._opening:
             if self._connected is None or not self._connected.isAlive():
@@ -93,14 +93,14 @@ class Host:
 
     @cached_property
     def memory_mib(self) -> int:
-        """All its memory; ``virNodeGetInfo`` speaks of one cell alone on some machines."""
+        """Total memory; ``virNodeGetInfo`` reports only one NUMA cell on some machines."""
         library = connection.load()
         stats = self.connected.getMemoryStats(library.VIR_NODE_MEMORY_STATS_ALL_CELLS)
         return int(stats["total"]) // 1024
 
     @cached_property
     def accelerated(self) -> bool:
-        """Whether guests really run on KVM there: one is started to see.
+        """True if guests really run on KVM there, which is tested with a tiny guest.
 
         Raises PreflightError if no guest runs there at all.
         """
@@ -109,7 +109,7 @@ class Host:
 
     @cached_property
     def hyperv(self) -> tuple[str, ...]:
-        """Those Hyper-V enlightenments that Windows wants and that it offers to guests on KVM."""
+        """The Hyper-V enlightenments for Windows that it offers to KVM guests."""
         if not self.accelerated:
             return ()
         with self.explain_errors("asking what it offers to guests"):
@@ -120,17 +120,17 @@ class Host:
     def boots_at_once(self) -> int:
         """How many guests may boot at the same time.
 
-        A boot keeps one thread busy half of the time: it waits for its disks and its devices.
-        Three at once on two threads, emulated, took 0.75 of the time of two and then one.
+        A boot keeps one thread busy half of the time and otherwise waits for disks and devices.
+        Three emulated boots at once on two threads took 0.75 of the time of two and then one.
         """
         return self.hypervisor.parallel_boots or 2 * self.threads
 
     def explain_errors(self, doing: str, hint: str = "") -> AbstractContextManager[None]:
-        """Put libvirt's refusals into words; see :func:`connection.explain_errors`."""
+        """Convert libvirt's errors; see :func:`connection.explain_errors`."""
         return connection.explain_errors(doing, self.name, hint)
 
     def lab_pool(self, token: str) -> libvirt.virStoragePool | None:
-        """The storage pool of the lab with that token."""
+        """The storage pool of the lab with that token; None if there is none."""
         pools = self.connected.listAllStoragePools()
         for pool, path in connection.each(pools, storage.directory_of):
             if storage.token_of(path) == token:
@@ -139,7 +139,7 @@ class Host:
 
 
 def offered_enlightenments(document: str) -> tuple[str, ...]:
-    """Of the enlightenments that Windows wants, those in a domain capabilities' XML. Pure."""
+    """The enlightenments in :data:`documents.HYPERV` that domain capabilities' XML offers. Pure."""
     path = "features/hyperv[@supported='yes']/enum[@name='features']/value"
     there = {one.text for one in ET.fromstring(document).iterfind(path)}  # noqa: S314  libvirt's own
     return tuple(name for name in documents.HYPERV if name in there)
@@ -148,8 +148,8 @@ def offered_enlightenments(document: str) -> tuple[str, ...]:
 def jump_of(uri: Uri, configured: Mapping[str, str]) -> Jump:
     """The SSH host of a ``qemu+ssh`` URI.
 
-    ``keyfile`` and ``no_verify`` mean what they mean to libvirt; ``no_tty`` is always on.
-    ``configured`` is what the user's ssh configuration says of that host: ``hostname``, ``port``,
+    ``keyfile`` and ``no_verify`` mean the same as in libvirt; ``no_tty`` is always on.
+    ``configured`` holds the user's ssh configuration for that host: ``hostname``, ``port``,
     ``user``, ``identityfile``.
     """
     keyfile = uri.parameter("keyfile") or configured.get("identityfile")
@@ -165,9 +165,9 @@ def jump_of(uri: Uri, configured: Mapping[str, str]) -> Jump:
 
 
 def jump_to(hypervisor: Hypervisor) -> Jump | None:
-    """How guests behind a hypervisor's NAT are reached; None where it is this machine.
+    """The SSH jump host to guests behind a hypervisor's NAT; None if it is this machine.
 
-    Raises UsageError if its URI is invalid, or gives no way to a shell.
+    Raises UsageError if its URI is invalid or does not allow a shell.
     """
     uri = parse(hypervisor.uri)
     if uri.host is None:
@@ -192,7 +192,7 @@ def jump_to(hypervisor: Hypervisor) -> Jump | None:
 
 
 def shell_of(hypervisor: Hypervisor) -> Shell:
-    """A shell on the hypervisor, as root; nothing is connected yet. Raises as `jump_to` does."""
+    """A root shell on the hypervisor, not connected yet. Raises as :func:`jump_to`."""
     jump = jump_to(hypervisor)
     if jump is None:
         from lab.remote.local import LocalShell  # noqa: PLC0415  few labs need a shell there
@@ -210,7 +210,7 @@ def _ssh_config(host: str) -> dict[str, str]:
     from paramiko import SSHConfig  # noqa: PLC0415  slow to import
 
     text = path.read_text(encoding="utf-8", errors="replace")
-    for sign in ("~/", "%d/"):  # which paramiko would take from HOME
+    for sign in ("~/", "%d/"):  # paramiko would expand them with HOME
         text = text.replace(sign, f"{ssh_path('~/')}/")
     found = SSHConfig.from_text(text).lookup(host)
     return {key: value if isinstance(value, str) else value[0] for key, value in found.items()}
@@ -218,7 +218,7 @@ def _ssh_config(host: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class AccelerationTrial:
-    """What came of one way to run guests."""
+    """The result of trying one kind of acceleration."""
 
     kind: Acceleration
     works: bool
@@ -226,11 +226,11 @@ class AccelerationTrial:
 
 
 def probe_acceleration(connected: libvirt.virConnect, hypervisor: Hypervisor) -> AccelerationTrial:
-    """How guests are to be run there.
+    """Determine how to run guests there.
 
-    Takes one to three seconds where nothing is wrong; the answer holds until the hypervisor is
-    restarted. Where the inventory says ``kvm`` or ``tcg`` nothing is tried. Raises PreflightError
-    if no guest can be run at all.
+    Takes one to three seconds if nothing is wrong; the result is valid until the hypervisor
+    restarts. If the inventory says ``kvm`` or ``tcg``, nothing is tried. Raises PreflightError if
+    no guest runs at all.
     """
     if hypervisor.acceleration != "auto":
         said = "as the inventory says"
@@ -246,13 +246,13 @@ def probe_acceleration(connected: libvirt.virConnect, hypervisor: Hypervisor) ->
 
 
 def try_acceleration(connected: libvirt.virConnect) -> tuple[AccelerationTrial, ...]:
-    """Try KVM, and TCG where that does not work."""
+    """Try KVM, then TCG if KVM does not work."""
     kvm = _try(connected, "kvm")
     return (kvm,) if kvm.works else (kvm, _try(connected, "tcg"))
 
 
 def _try(connected: libvirt.virConnect, kind: Acceleration) -> AccelerationTrial:
-    """Start the guest and hear how far its firmware comes."""
+    """Start the guest and read how far its firmware gets."""
     library = connection.load()
     flags = library.VIR_DOMAIN_START_AUTODESTROY | library.VIR_DOMAIN_START_PAUSED
     document = documents.trial_domain(f"hybridlab-trial-{uuid4().hex[:8]}", kvm=kind == "kvm")
@@ -266,7 +266,7 @@ def _try(connected: libvirt.virConnect, kind: Acceleration) -> AccelerationTrial
     try:
         return judge_trial(kind, *_listen(connected, guest, kind))
     finally:
-        with suppress(library.libvirtError):  # it has ended by itself
+        with suppress(library.libvirtError):  # it has already ended
             guest.destroy()
 
 
@@ -278,7 +278,7 @@ def _listen(
     said = bytearray()
 
     def ended() -> bool:
-        """Whether there is nothing more to wait for; the call for the state moves the stream."""
+        """True if the guest has finished; calling state() makes libvirt read the stream."""
         runs = guest.state()[0] == library.VIR_DOMAIN_RUNNING
         for heard in _chunks(stream):
             said.extend(heard)
@@ -296,7 +296,7 @@ def _listen(
     except library.libvirtError as error:
         how = f"and then: {connection.reason(error)}"
     finally:
-        with suppress(library.libvirtError):  # the guest has ended, and the stream with it
+        with suppress(library.libvirtError):  # the stream ends with the guest
             stream.abort()
     return bytes(said), how
 
@@ -307,7 +307,7 @@ def _chunks(stream: libvirt.virStream) -> Iterator[bytes]:
 
 
 def judge_trial(kind: Acceleration, said: bytes, how: str) -> AccelerationTrial:
-    """What came of a guest whose firmware said this; ``how`` it ended if not at its end. Pure."""
+    """Judge the firmware output ``said``; ``how`` tells how it ended if incomplete. Pure."""
     if _LAST in said:
         return AccelerationTrial(kind, works=True, detail=f"a tiny guest runs with {kind.upper()}")
     where = "its firmware begins" if _FIRST in said else "it does not start to boot"

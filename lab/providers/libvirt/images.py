@@ -1,4 +1,4 @@
-"""Golden images and installation media on a hypervisor: copied there once, whole or not at all."""
+"""Copy golden images and installation media to a hypervisor, once and atomically."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 _UUID = "b39a9dd7-77c1-4f3c-8d0e-0a4d1d8b6f10"
 _STALL_SECONDS = 20.0
-"""A copy of another controller that nothing was written to for this long was given up."""
+"""Another controller's copy counts as abandoned after this long without a write."""
 _COPY_SECONDS = 3600.0
 _DONE = ".ok"
-"""Ending of the volume that says of another one that it is whole, and its length in bytes."""
+"""Suffix of the volume that marks another volume as complete and contains its length in bytes."""
 _ANY = -1
-"""The length is not known: older versions noted none."""
+"""Unknown length: older versions did not record it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostImage:
-    """A golden image on one hypervisor; the paths are the hypervisor's."""
+    """A golden image on one hypervisor; paths are on the hypervisor."""
 
     disk: str
     kernel: str | None
@@ -42,7 +42,7 @@ class HostImage:
 
 
 def images_pool(connected: libvirt.virConnect, directory: str) -> libvirt.virStoragePool:
-    """The hypervisor's pool of golden images; all labs share it."""
+    """The hypervisor's pool of golden images, shared by all labs."""
     path = storage.images_path(directory)
     return storage.ensure_pool(connected, ownership.IMAGES_POOL, _UUID, path)
 
@@ -50,12 +50,12 @@ def images_pool(connected: libvirt.virConnect, directory: str) -> libvirt.virSto
 def ensure_image(
     connected: libvirt.virConnect, directory: str, image: GoldenImage, say: Callable[[str], None]
 ) -> None:
-    """Copy what of the image is not on the hypervisor yet.
+    """Copy the image's files that the hypervisor does not have yet.
 
-    The caller sees to it that this controller copies an image to a hypervisor once at a time.
+    The caller must prevent concurrent copies of an image to a hypervisor by this controller.
 
-    Raises BrokenError when there is no room, or the copy of another controller never ends. Raises
-    libvirt.libvirtError as libvirt refuses.
+    Raises BrokenError when there is too little space. Raises DeadlineError when another
+    controller's copy never finishes. Raises libvirt.libvirtError.
     """
     shared = images_pool(connected, directory)
     storage.refresh(shared)
@@ -70,7 +70,7 @@ def ensure_image(
 
 
 def image_paths(directory: str, image: GoldenImage) -> HostImage:
-    """Where :func:`ensure_image` puts it."""
+    """The paths that :func:`ensure_image` copies to."""
     head = f"{storage.images_path(directory)}/{image.name}-{image.digest[:16]}"
     return HostImage(
         f"{head}.qcow2",
@@ -86,7 +86,7 @@ def ensure_copy(
     what: str,
     say: Callable[[str], None],
 ) -> str:
-    """Copy one file, unless it is there, whole, or another controller is quicker; its path."""
+    """Copy one file unless a complete copy exists or another controller makes it; the path."""
     deadline = Deadline(_COPY_SECONDS)
     while (path := _complete_copy(shared, name, what, say)) is None:
         if storage.find(shared, name) is None:
@@ -105,9 +105,9 @@ def ensure_copy(
 def _complete_copy(
     shared: libvirt.virStoragePool, name: str, what: str, say: Callable[[str], None]
 ) -> str | None:
-    """The path of a copy that is whole: a second volume says so, and how long it is.
+    """The path of a complete copy, which a second volume marks; None if there is none.
 
-    One that has lost some of its bytes since is removed.
+    A copy whose size has changed since is removed.
     """
     found = storage.find(shared, name)
     wanted = _recorded_size(shared, name)
@@ -123,9 +123,9 @@ def _complete_copy(
 
 
 def _recorded_size(shared: libvirt.virStoragePool, name: str) -> int | None:
-    """How long a copy is that is whole; None where nothing says that it is."""
+    """The recorded size of a complete copy; None if it is not marked complete."""
     said = storage.read(shared, name + _DONE)
-    if said is None or said.startswith(b"\0"):  # whoever made it was killed before writing it
+    if said is None or said.startswith(b"\0"):  # its writer was killed before writing
         return None
     return int(said) if said.strip() else _ANY
 
@@ -133,7 +133,7 @@ def _recorded_size(shared: libvirt.virStoragePool, name: str) -> int | None:
 def _copy(
     shared: libvirt.virStoragePool, name: str, file: Path, what: str, say: Callable[[str], None]
 ) -> str | None:
-    """Copy the file; None where another controller has begun to."""
+    """Copy the file; None if another controller has started to copy it."""
     size = file.stat().st_size
     free = int(shared.info()[3])
     if size > free:
@@ -150,7 +150,7 @@ def _copy(
 
 
 def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline: Deadline) -> bool:
-    """Wait as long as another controller writes to a copy; False if none does."""
+    """Wait while another controller writes a copy; False if it is abandoned."""
     seen: list[object] = [None]
     still = [Deadline(_STALL_SECONDS)]
 
@@ -171,7 +171,7 @@ def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What of the shared pool of one hypervisor can go, or went."""
+    """Unused copies in one hypervisor's shared pool, found or removed."""
 
     hypervisor: str
     names: tuple[str, ...]
@@ -181,13 +181,12 @@ class Copies:
 def collect_copies(
     host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
 ) -> Copies:
-    """Find, and with ``yes`` remove, copies that no recipe leads to and no machine uses.
+    """Find, and with ``yes`` remove, copies that no recipe and no machine uses.
 
-    ``host``: the hypervisor. ``current``: digests of the images that recipes lead to now, and of
-    bundles' media; copies stay. ``discs``: digests of the installation media that recipes ask for;
-    so do those.
+    ``current``: digests of the recipes' current images and of bundles' media. ``discs``: digests
+    of the recipes' installation media. Copies of both are kept.
 
-    Raises LabError when the hypervisor cannot be reached or refuses.
+    Raises LabError when the hypervisor is unreachable or refuses.
     """
     with host.explain_errors("collecting copies of images"):
         pool = storage.find_pool(host.connected, ownership.IMAGES_POOL)
@@ -214,7 +213,7 @@ def _is_current_image(name: str, current: Collection[str]) -> bool:
 
 
 def _used(connected: libvirt.virConnect) -> Iterator[str]:
-    """Paths of all that a domain boots, and of what any volume is a clone of."""
+    """Paths of all files that domains use, and of all volumes' backing files."""
     for _, text in connection.each(connected.listAllDomains(), _document):
         document = ET.fromstring(text)  # noqa: S314  libvirt's own
         yield document.findtext("os/kernel") or ""
@@ -236,38 +235,38 @@ def _document(one: libvirt.virDomain | libvirt.virStorageVol) -> str:
 
 
 _DIGITS = 16
-"""Of a digest, in the name of a kept medium: as many as images have."""
+"""Hex digits of the digest in a medium's name, as in images' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedMedium:
-    """A medium as the hypervisor reads it."""
+    """A medium on the hypervisor."""
 
     path: str
     foreign: bool
-    """Whether it is the user's own file."""
+    """True if it is the user's own file."""
 
 
 @dataclass(frozen=True, slots=True)
 class QemuUser:
-    """Who reads it: QEMU's user."""
+    """The user that QEMU runs as."""
 
     user: int
     groups: frozenset[int]
 
 
 def is_local(hypervisor: Hypervisor) -> bool:
-    """Whether the hypervisor is this machine, and sees its files."""
+    """True if the hypervisor is this machine and sees its files."""
     return uri.parse(hypervisor.uri).host is None
 
 
 def place_medium(
     host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]
 ) -> PlacedMedium:
-    """Have a medium where the hypervisor can read it.
+    """Make a medium readable for the hypervisor, copying it to a remote one.
 
-    Raises PreflightError when QEMU may not read it where it lies, or there is no room for it.
-    Raises libvirt.libvirtError as libvirt refuses.
+    Raises PreflightError when QEMU may not read a local file. Raises BrokenError when there is too
+    little space. Raises libvirt.libvirtError.
     """
     if is_local(host.hypervisor):
         path = disc.path.resolve()
@@ -278,12 +277,12 @@ def place_medium(
 
 
 def medium_name(disc: VendorMedium) -> str:
-    """The name of a medium that a hypervisor keeps."""
+    """The name of a medium's copy on a hypervisor."""
     return f"medium-{disc.sha256[:_DIGITS]}.iso"
 
 
 def qemu_user(connected: libvirt.virConnect) -> QemuUser:
-    """Who QEMU runs as on this machine, as libvirt tells it: root where it tells nothing."""
+    """The user that QEMU runs as, from libvirt's capabilities; root if they do not say."""
     document = ET.fromstring(connected.getCapabilities())  # noqa: S314  libvirt's own document
     for model in document.iterfind("host/secmodel"):
         if model.findtext("model") == "dac":
@@ -293,7 +292,7 @@ def qemu_user(connected: libvirt.virConnect) -> QemuUser:
 
 
 def _with_groups(user: int, group: int) -> QemuUser:
-    import pwd  # noqa: PLC0415  for this alone
+    import pwd  # noqa: PLC0415  only used here
 
     try:
         name = pwd.getpwuid(user).pw_name
@@ -303,9 +302,9 @@ def _with_groups(user: int, group: int) -> QemuUser:
 
 
 def require_readable(path: Path, who: QemuUser, what: str) -> None:
-    """See that a file can be read by who it is meant for, by the modes of all that leads to it.
+    """Check by the modes of a file and its directories that ``who`` can read it.
 
-    Raises PreflightError naming what is in the way, and the command that fixes it.
+    Raises PreflightError naming the obstacle and the command that fixes it.
     """
     doing = f"attaching the {what}, '{path}'"
     if not path.is_file():
@@ -326,7 +325,7 @@ def require_readable(path: Path, who: QemuUser, what: str) -> None:
 
 
 def permits(status: os.stat_result, who: QemuUser, right: int) -> bool:
-    """Whether a mode gives a right, written as it is for others (4 to read, 1 to enter). Pure."""
+    """True if a file's mode grants ``who`` a right, given as S_IROTH or S_IXOTH. Pure."""
     if who.user == 0:
         return True
     if who.user == status.st_uid:
@@ -337,5 +336,5 @@ def permits(status: os.stat_result, who: QemuUser, right: int) -> bool:
 
 
 def is_current_medium(name: str, digests: Collection[str]) -> bool:
-    """Whether a kept file is a medium of one of those digests."""
+    """True if a file is the copy of a medium with one of those digests."""
     return any(name.startswith(f"medium-{digest[:_DIGITS]}.iso") for digest in digests)

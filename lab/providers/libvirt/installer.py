@@ -1,11 +1,11 @@
-"""Installers run unattended in a virtual machine of their own, on any hypervisor.
+"""Run unattended installers in virtual machines, on any hypervisor.
 
-Everything the machine needs is uploaded into a pool that lives as long as the installation; the
-finished disk is downloaded. The machine of a Linux installer is transient and belongs to our
-connection: when we die, libvirt ends it. Windows is installed on a site: a domain, a network and a
-storage pool of one name, which has the time at which they were made and a hash of the build's
-directory. Domain and network carry a mark of their own kind, which no lab has: ``lab image gc``
-collects them, and ``lab gc`` never does.
+The machine's files are uploaded into a pool that exists as long as the installation; the finished
+disk is downloaded. A Linux installer's machine is transient and belongs to our connection: if this
+process dies, libvirt destroys it. Windows is installed on a site: a domain, a network and a
+storage pool with a common name, which contains their creation time and a hash of the build's
+directory. Domain and network carry a mark different from a lab's: ``lab image gc`` collects them,
+``lab gc`` never does.
 """
 
 from __future__ import annotations
@@ -57,27 +57,26 @@ _NAMESPACE = "urn:hybridlab:build:1"
 _TAG = f"{{{_NAMESPACE}}}build"
 _SITE_NAME = re.compile(r"hybridlab-windows-(?P<made>[0-9]{10,12})-(?P<token>[0-9a-f]{8})")
 _ABANDONED_SECONDS = 7 * 86_400.0
-"""No installation takes a week: every phase has a deadline, and all of them together are less,
-emulated too."""
+"""A week; the deadlines of all phases add up to less, even emulated."""
 _DISK = "disk"
 _CONSOLE = "console"
 _ANSWERS = "answers"
 _MACHINE_NAME = "installing"
-"""Of the machine, in its network."""
+"""The machine's name in its network."""
 _GIB = 1 << 30
 _LEAST = 12 << 30
-"""Bytes: Windows Server core with its updates; Microsoft asks for 32 GB, desktop included."""
+"""Bytes for Windows Server Core with updates; Microsoft requires 32 GB, desktop included."""
 _REBASE_SECONDS = 60.0
-"""For writing another name into a file's head."""
+"""For writing another name into a file's header."""
 _LOOK_SECONDS = 1.0
-"""How often the console is read."""
+"""Interval between two reads of the console."""
 _KEPT = 16_384
-"""Characters of the console that are kept for messages."""
+"""Characters of the console to keep for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteMark:
-    """Whose a site is."""
+    """The ownership mark of a site."""
 
     image: str
     site: Path
@@ -87,7 +86,7 @@ class SiteMark:
 
 @dataclass(frozen=True, slots=True)
 class LeftSites:
-    """Sites of one hypervisor that nobody works on, found or removed."""
+    """Abandoned sites on one hypervisor, found or removed."""
 
     hypervisor: str
     names: tuple[str, ...]
@@ -99,19 +98,19 @@ def site_token(site: Path) -> str:
 
 
 def new_site_name(site: Path) -> str:
-    """The name of the objects of a site that is made now."""
+    """The name for a new site's objects."""
     return f"hybridlab-windows-{int(time.time())}-{site_token(site)}"
 
 
 def site_xml(mark: SiteMark) -> str:
-    """The metadata element, to be put between ``<metadata>`` and ``</metadata>``."""
+    """The element to put between ``<metadata>`` and ``</metadata>``."""
     ET.register_namespace("hybridlab-build", _NAMESPACE)
     fields = {"image": mark.image, "site": str(mark.site), "controller": mark.controller}
     return ET.tostring(ET.Element(_TAG, fields), encoding="unicode")
 
 
 def read_site(document: str) -> SiteMark | None:
-    """Whose the object with this XML is; None if it has no site's mark."""
+    """The site's mark in an object's XML; None if it has none."""
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
     if element is None:
         return None
@@ -127,22 +126,22 @@ def _mark_of(one: libvirt.virDomain | libvirt.virNetwork) -> SiteMark | None:
 
 
 def remove_site(connected: libvirt.virConnect, site: Path) -> None:
-    """Remove all of a site, half made ones too."""
+    """Remove all objects of a site, even of an incomplete one."""
     ending = site_token(site)
     _remove(connected, lambda found: found["token"] == ending)
 
 
 def _remove_abandoned(connected: libvirt.virConnect) -> None:
     now = time.time()
-    with suppress(connection.load().libvirtError):  # another command is at it, too
+    with suppress(connection.load().libvirtError):  # another command may be removing them too
         _remove(connected, lambda found: now - int(found["made"]) > _ABANDONED_SECONDS)
 
 
 def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> LeftSites:
-    """Find, and with ``yes`` remove, this controller's sites whose build nobody works on.
+    """Find, and with ``yes`` remove, this controller's sites whose build is not running.
 
-    ``alive``: whether somebody works on the build in that directory. Raises LabError if the
-    hypervisor cannot be reached or refuses.
+    ``alive``: returns True if the build in that directory is running. Raises LabError if the
+    hypervisor is unreachable or refuses.
     """
     with host.explain_errors("collecting what interrupted builds have left"):
         connected = host.connected
@@ -171,7 +170,7 @@ def _remove(connected: libvirt.virConnect, wanted: Callable[[re.Match[str]], boo
 def _site_objects(
     connected: libvirt.virConnect, wanted: Callable[[re.Match[str]], bool]
 ) -> Iterator[tuple[str, Callable[[libvirt.virDomain], object], libvirt.virDomain]]:
-    """Name, what removes it, and object; domains first: they hold the others."""
+    """Name, removal function and object; domains first, because they use the others."""
     for kind, remove in (
         (connected.listAllDomains, domains.remove),
         (connected.listAllNetworks, networks.remove),
@@ -184,19 +183,22 @@ def _site_objects(
 
 
 class WindowsInstaller:
-    """Machines on one hypervisor; :class:`lab.imaging.windows.machine.InstallationSite`."""
+    """Windows installations on one hypervisor.
+
+    Implements :class:`lab.imaging.windows.machine.InstallationSite`.
+    """
 
     def __init__(self, hypervisor: Hypervisor, management: IPv4Network) -> None:
-        """Use a hypervisor, which is connected to when it is first needed.
+        """Use a hypervisor; it is connected to when first needed.
 
-        ``management``: the range of which the machine's network takes a /24.
+        ``management``: the range from which the machine's network takes a /24.
         """
         self._host = Host(hypervisor)
         self._management = management
 
     def find(self, site: Path) -> Building | None:
-        """The machine that an earlier command has left for that directory."""
-        connection.hear_events()  # before the connection is there
+        """The machine that an earlier command left for that directory; None if there is none."""
+        connection.hear_events()  # before connecting
         with self._host.explain_errors("looking for an interrupted installation"):
             found = self._host.connected.listAllDomains()
             for domain, mark in connection.each(found, _mark_of):
@@ -205,13 +207,13 @@ class WindowsInstaller:
         return None
 
     def remove(self, site: Path) -> None:
-        """Remove what an earlier command has left for that directory, half made or whole."""
+        """Remove what an earlier command left for that directory, complete or not."""
         with self._host.explain_errors("removing an interrupted installation"):
             remove_site(self._host.connected, site)
 
     def begin(self, machine: InstallationMachine) -> Building:
-        """Make it and start it; see the protocol."""
-        connection.hear_events()  # before the connection is there
+        """Create the machine and start it; see the protocol."""
+        connection.hear_events()  # before connecting
         doing = f"installing image '{machine.image}'"
         with self._host.explain_errors(doing):
             _require_architecture(self._host, machine.architecture, doing)
@@ -223,13 +225,13 @@ class WindowsInstaller:
                 found = WindowsInstallation(self._host, machine.site, domain)
                 domain.create()
             except BaseException:
-                with suppress(connection.load().libvirtError):  # the next one finds it by its name
+                with suppress(connection.load().libvirtError):  # the next command finds it by name
                     remove_site(connected, machine.site)
                 raise
         return found
 
     def _make(self, machine: InstallationMachine, name: str) -> libvirt.virDomain:
-        """Pool, media, network and definition; the domain is not started."""
+        """Create pool, media and network, and define the domain without starting it."""
         host, connected = self._host, self._host.connected
         directory = f"{host.hypervisor.storage}/{name}"
         pool = connected.storagePoolDefineXML(documents.pool(name, str(uuid4()), directory))
@@ -276,7 +278,7 @@ class WindowsInstaller:
     def _discs(
         self, pool: libvirt.virStoragePool, machine: InstallationMachine
     ) -> tuple[Disc, ...]:
-        """Setup's first, then the answers with the drivers: letters are given in this order."""
+        """Setup first, then the answers and drivers: drive letters follow this order."""
         placed = images.place_medium(self._host, machine.setup, "installation medium", say)
         if machine.overlay is None:
             discs = [Disc(placed.path, foreign=placed.foreign, boots=True)]
@@ -291,7 +293,7 @@ class WindowsInstaller:
 
     @staticmethod
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:
-        """Copy an overlay there, on top of the medium by its name there."""
+        """Copy an overlay to the pool, rebased on the medium's path on the hypervisor."""
         command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", below]
         programs.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
         path = storage.copy_in(pool, "setup", overlay)
@@ -300,7 +302,7 @@ class WindowsInstaller:
 
 
 def _mac(name: str) -> str:
-    """A local address made of the site's token."""
+    """A locally administered MAC derived from the site's token."""
     digits = name[-8:]
     return "52:56:" + ":".join(digits[at : at + 2] for at in range(0, 8, 2))
 
@@ -329,10 +331,10 @@ def _require_room(
 
 
 class WindowsInstallation:
-    """One machine; :class:`lab.imaging.windows.machine.Building`."""
+    """One installation; implements :class:`lab.imaging.windows.machine.Building`."""
 
     def __init__(self, host: Host, site: Path, domain: libvirt.virDomain) -> None:
-        """Look at a domain from now on."""
+        """Watch a domain from now on."""
         self._host = host
         self._site = site
         self._name = str(domain.name())
@@ -347,19 +349,19 @@ class WindowsInstallation:
 
     @property
     def accelerated(self) -> bool:
-        """Whether it runs on a real processor."""
+        """True if it runs on KVM."""
         with self._explain_errors("looking at"):
             return ET.fromstring(self._domain.XMLDesc()).get("type") == "kvm"  # noqa: S314  libvirt's own
 
     @property
     def where(self) -> str:
-        """It and its hypervisor in words."""
+        """The domain and its hypervisor, for messages."""
         return f"domain '{self._name}' on '{self._host.name}'"
 
     def look(self, heard: int) -> InstallationState:
-        """Look at it."""
+        """Its state, with the console output after ``heard`` bytes."""
         with self._explain_errors("looking at"):
-            runs = bool(self._domain.isActive())  # first: what it said before it went is read after
+            runs = bool(self._domain.isActive())  # first, so that its last output is read below
             said = storage.read_from(self._pool, _CONSOLE, heard)
             disk = storage.find(self._pool, _DISK)
             return InstallationState(
@@ -367,41 +369,41 @@ class WindowsInstallation:
             )
 
     def picture(self) -> bytes:
-        """What its screen shows."""
+        """Its screen as PNG."""
         with self._explain_errors("taking a picture of"):
             return domains.screenshot(self._domain)
 
     def address(self) -> Address:
-        """Where it will answer: the address that its network keeps for it."""
+        """The address that its network reserves for it."""
         with self._explain_errors("finding the address of"):
             network = self._host.connected.networkLookupByName(self._name)
             found = networks.addresses_of(network.XMLDesc())
         return Address(found[_MACHINE_NAME], jump_to(self._host.hypervisor))
 
     def take_answers(self) -> None:
-        """Take the answer medium out, whatever the guest thinks of it, and delete it."""
+        """Eject the answer medium, even if the guest has locked it, and delete it."""
         with self._explain_errors("taking the answer medium out of"):
             domains.discard_volume(self._domain, self._pool, _ANSWERS)
 
     def power_off(self) -> None:
-        """Pull its plug."""
+        """Power it off."""
         with (
             self._explain_errors("switching off"),
-            connection.ignore("VIR_ERR_OPERATION_INVALID"),  # it is off
+            connection.ignore("VIR_ERR_OPERATION_INVALID"),  # already off
         ):
             self._domain.destroy()
 
     def bring_home(self, disk: Path) -> None:
-        """Copy its disk into a new file."""
+        """Download its disk into a new file."""
         with self._explain_errors("copying the disk of"):
             storage.copy_out(self._pool, _DISK, disk)
 
     def remove(self) -> None:
-        """Remove it with all that belongs to it."""
+        """Remove the machine and all its objects."""
         with self._explain_errors("removing"):
             connected = self._host.connected
             if self._callback is not None:
-                with suppress(connection.load().libvirtError):  # a new connection has none
+                with suppress(connection.load().libvirtError):  # a new connection does not have it
                     connected.domainEventDeregisterAny(self._callback)
                 self._callback = None
             remove_site(connected, self._site)
@@ -419,7 +421,7 @@ class WindowsInstallation:
 
 
 class InstallationConsole:
-    """What a console has said so far, and what that means. Pure."""
+    """An installer's console output so far, and the phase that it shows. Pure."""
 
     def __init__(self, phases: tuple[Phase, ...], done: str) -> None:
         self.phase = "starting"
@@ -432,9 +434,9 @@ class InstallationConsole:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def hear(self, said: bytes) -> list[str]:
-        """Take in what came; the phases that have begun with it, in order.
+        """Process new output; returns the phases that started, in order.
 
-        A phase begins once: after that, the signs of earlier ones mean nothing.
+        A phase starts once; patterns of earlier phases are then ignored.
         """
         text = self._decoder.decode(said)
         self.tail = (self.tail + text)[-_KEPT:]
@@ -452,24 +454,24 @@ class InstallationConsole:
 
     @property
     def end(self) -> str:
-        """Its last lines, for a message."""
+        """The last lines, for a message."""
         return domains.console_tail(self.tail) or " it printed nothing"
 
 
 class LibvirtInstaller:
-    """Runs installations on one hypervisor; :class:`lab.imaging.job.Installer`."""
+    """Runs installations on one hypervisor; implements :class:`lab.imaging.job.Installer`."""
 
     def __init__(self, host: Host, management: IPv4Network = MANAGEMENT) -> None:
-        """Use a hypervisor, which is connected to when the first installation runs.
+        """Use a hypervisor; it is connected to when the first installation runs.
 
-        ``management``: the range that guests take addresses from which we have to reach.
+        ``management``: the range for guests that the controller must reach.
         """
         self._host = host
         self._management = management
 
     @property
     def windows(self) -> InstallationSite:
-        """Where Windows is installed; by a connection of its own, which hears of reboots."""
+        """The site for Windows, with a separate connection that receives reboot events."""
         return WindowsInstaller(self._host.hypervisor, self._management)
 
     def install(
@@ -479,7 +481,7 @@ class LibvirtInstaller:
         tell: Callable[[str], None],
         console: Callable[[bytes], None],
     ) -> None:
-        """Run it to its end, and download the finished disk; see the protocol."""
+        """Run the installation and download the finished disk; see the protocol."""
         doing = f"installing image '{installation.name}'"
         with self._host.explain_errors(doing):
             _require_architecture(self._host, installation.architecture, doing)
@@ -558,12 +560,12 @@ def _follow(
     console: InstallationConsole,
     hear: Callable[[bytes], None],
 ) -> None:
-    """Read the console until the machine has gone down."""
+    """Read the console until the machine stops."""
     read = 0
 
     def look() -> bool:
         nonlocal read
-        gone = not _is_running(domain)  # asked first: what it said before it went is read after
+        gone = not _is_running(domain)  # first, so that its last output is read below
         said = storage.read_from(pool, _CONSOLE, read)
         read += len(said)
         if said:
@@ -583,6 +585,6 @@ def _follow(
 
 
 def _is_running(domain: libvirt.virDomain) -> bool:
-    with connection.ignore("VIR_ERR_NO_DOMAIN"):  # transient: libvirt has forgotten it
+    with connection.ignore("VIR_ERR_NO_DOMAIN"):  # transient: it no longer exists
         return bool(domain.isActive())
     return False

@@ -1,4 +1,4 @@
-"""One virtual machine: its disks made, its domain defined and started, its SSH waited for."""
+"""Create one virtual machine's disks and domain, start it, and wait for SSH."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from lab.imaging.seed import Identity
 
 _FORM = "1"
-"""Changes when a machine is made differently from the same inputs."""
+"""Increment when a machine is built differently from the same inputs."""
 _GIB = 1 << 30
 _BOOT_SECONDS = {True: 300.0, False: 900.0}
-"""From start to SSH, by whether KVM works. Measured under TCG on 2 busy cores: up to 117 s."""
+"""From start to SSH; the key is True with KVM. Measured under TCG on 2 busy cores: up to 117 s."""
 _TRY_SECONDS = 20.0
-"""After as long as this without an answer, see that the domain still runs. A first login took
-3.3 s under TCG on idle cores."""
+"""After this long without an answer, check that the domain still runs. A first login took 3.3 s
+under TCG on idle cores."""
 _CLOCK_SLACK = 1.0
 """Seconds that a resumed guest's clock may be off before it is set."""
 LOG_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
-"""Of the console's end, looked at while a machine is waited for."""
+"""Bytes at the end of the console to examine while waiting for a machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRecipe:
-    """All that one machine is made from. Two equal recipes make the same machine."""
+    """Everything that one machine is built from. Equal recipes give equal machines."""
 
     lab: LabHandle
     machine: MachineIntent
@@ -54,10 +54,10 @@ class MachineRecipe:
     management_address: str
     management_prefix: int
     bundle: str | None = None
-    """The hypervisor's path of the medium with Kubernetes on it, named after its content."""
+    """Path on the hypervisor of the medium with Kubernetes, named by its content."""
 
     def digest(self) -> str:
-        """Hash of all that makes another machine of it; not of its network's configuration."""
+        """Hash of everything whose change requires a rebuild; not the network configuration."""
         nics = tuple(nic.model_dump() for nic in self.machine.hardware.nics)
         hardware = asdict(self.machine.hardware) | {"nics": nics}
         cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
@@ -70,11 +70,11 @@ class MachineRecipe:
 
     @property
     def is_windows(self) -> bool:
-        """Whether an answer file tells it who it is, and it makes its own keys."""
+        """True if it runs Windows: configured by an answer file, with keys of its own making."""
         return self.image.first_boot == "windows"
 
     def identity(self) -> Identity:
-        """What the machine finds on its seed, if it runs Linux."""
+        """The contents of a Linux machine's seed."""
         from lab.imaging.seed import Identity, SeedCard  # noqa: PLC0415  an extra
 
         key = keyring.host_key(self.lab, self.machine.name)
@@ -96,10 +96,10 @@ class MachineRecipe:
         )
 
     def cards(self) -> tuple[Card, ...]:
-        """Its network cards: those of the intent, management, and what the scenario adds.
+        """Its network cards: the intent's, the management card, and those the scenario adds.
 
-        In this order, as Linux sends from the first one's address by a device that has none: so
-        it is the cluster's, as it is where there is no management card.
+        In this order, because Linux uses the first card's address for a device without one: so it
+        is the cluster's, as on machines without a management card.
         """
         lab, machine = self.lab, self.machine
         own = (
@@ -119,21 +119,21 @@ class MachineRecipe:
 
     @property
     def console_volume(self) -> str:
-        """The volume of the lab's pool that holds what the machine's console has said."""
+        """The volume in the lab's pool with the machine's console output."""
         return _console_volume(self.machine.name)
 
 
 Define = Callable[[Host, MachineRecipe, "libvirt.virStoragePool", str], VirtualMachine]
-"""Writes a machine's medium into the lab's pool; the machine with a disk at that path."""
+"""Writes a machine's medium to the lab's pool; returns the machine with a disk at that path."""
 
 
 def ensure_machine(
     host: Host, recipe: MachineRecipe, owner: Owner, define: Define, say: Callable[[str], None]
 ) -> str:
-    """Have the machine running; what it was before: ``"new"``, or a state of its domain.
+    """Start the machine; returns its previous state: ``"new"``, or a state of its domain.
 
-    One that was made from something else is rebuilt. Raises BrokenError when a stranger's domain
-    has its name, or libvirt refuses.
+    A machine built from another recipe is rebuilt. Raises BrokenError when a foreign domain has
+    its name, or libvirt refuses.
     """
     name = recipe.machine.name
     with host.explain_errors(f"bringing machine '{name}' up"):
@@ -151,7 +151,7 @@ def ensure_machine(
 
 
 def _has_given_up(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> bool:
-    """Whether it runs, and its kernel has panicked: it would never answer."""
+    """True if it runs but its boot has failed for good, so that it would never answer."""
     if recipe.is_windows or domains.state(domain) != "running":
         return False
     said = console_text(host, recipe.lab, recipe.machine.name, _TAIL_BYTES)
@@ -159,7 +159,7 @@ def _has_given_up(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) 
 
 
 def _power_off(host: Host, recipe: MachineRecipe, domain: libvirt.virDomain) -> None:
-    """Cut its power and forget its console: its last words are not those of its next life."""
+    """Power it off and delete its console output, so that the next boot starts with none."""
     domain.destroy()
     pool = host.lab_pool(recipe.lab.token)
     if pool is not None:
@@ -184,7 +184,7 @@ def _create(host: Host, recipe: MachineRecipe, owner: Owner, define: Define) -> 
 def linux_machine(
     host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
 ) -> VirtualMachine:
-    """Write its seed; the machine."""
+    """Write its seed; returns the machine."""
     from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
@@ -211,10 +211,10 @@ def linux_machine(
 
 
 def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
-    """Wait until the machine takes a command over SSH.
+    """Wait until the machine runs a command over SSH.
 
-    Raises DeadlineError with the phase that its boot is in and the last lines of its console;
-    BrokenError with the same when its domain has stopped meanwhile.
+    Raises DeadlineError with the phase of its boot and the last lines of its console; BrokenError
+    with the same when its domain has stopped.
     """
     name = recipe.machine.name
     deadline = Deadline(_BOOT_SECONDS[recipe.accelerated])
@@ -239,7 +239,7 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
 
 
 def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
-    """Why waiting is pointless; None while it is not."""
+    """Why waiting is pointless; None if it is not."""
     with host.explain_errors(f"looking at machine '{name}'"):
         found = domains.find(host.connected, lab, name)
         state = domains.state(found[0]) if found else None
@@ -251,7 +251,7 @@ def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
 
 
 def set_clock(shell: Shell) -> None:
-    """Set the clock of a resumed guest: it stopped with its memory."""
+    """Set the clock of a resumed guest, which stopped while it was suspended."""
     deadline = Deadline(60.0)
     said = shell.run(("date", "+%s.%N"), deadline).stdout
     now = time.time()
@@ -260,7 +260,7 @@ def set_clock(shell: Shell) -> None:
 
 
 def console_text(host: Host, lab: LabHandle, machine: str, last: int = LOG_BYTES) -> str:
-    """The last bytes of what the machine's console has said; empty if it printed nothing."""
+    """The last bytes of the machine's console output; empty if there is none."""
     with host.explain_errors(f"reading the console of '{machine}'"):
         pool = host.lab_pool(lab.token)
         content = storage.read(pool, _console_volume(machine), last) if pool else None

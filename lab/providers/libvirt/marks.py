@@ -1,4 +1,4 @@
-"""Labs on hypervisors, found without importing libvirt where there can be none."""
+"""Find labs on hypervisors, without importing libvirt if there cannot be any."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from lab.providers.provider import Mark
 from lab.providers.setup import ProviderSetup
 
 SOCKET = "/run/libvirt/libvirt-sock"
-"""The local libvirtd's."""
+"""The local libvirtd's socket."""
 
 
 def is_installed() -> bool:
-    """Whether this machine has a libvirt that could answer, without asking it."""
+    """True if libvirt and its Python binding are usable on this machine; does not connect."""
     return os.access(SOCKET, os.R_OK | os.W_OK) and find_spec("libvirt") is not None
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:
-    """Every object of this controller's; with ``all_users`` also of others' expired labs."""
+    """The controller's objects; with ``all_users`` also those of others' expired labs."""
     if setup.inventory() is None and not is_installed():
         return ()
     from lab.providers.libvirt import owned  # noqa: PLC0415  few machines have hypervisors

@@ -1,4 +1,4 @@
-"""The networks of a lab on one hypervisor: one for management, and one a segment."""
+"""The networks of a lab on one hypervisor: one for management, and one per segment."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lab.topology.intent import Segment
 
 _IN_USE = "in use"
-"""libvirt: 'network is already in use by interface', 'bridge name ... already in use',
-'Network is already in use by interface'."""
+"""Part of libvirt's errors 'network is already in use by interface', 'bridge name ... already in
+use', 'Network is already in use by interface'."""
 
 
-def ensure_management(  # noqa: PLR0913  whose, and what is asked of it
+def ensure_management(  # noqa: PLR0913  the network's owner and its settings
     connected: libvirt.virConnect,
     lab: LabHandle,
     owner: Owner,
@@ -34,12 +34,11 @@ def ensure_management(  # noqa: PLR0913  whose, and what is asked of it
     pool: IPv4Network,
     mtu: int,
 ) -> IPv4Network:
-    """The lab's management network on this hypervisor, running; its range.
+    """Create or start the lab's management network on this hypervisor; returns its range.
 
-    Each of ``machines`` gets an address reserved, in this order. A network that is there keeps its
-    range; a new one takes the first /24 of ``pool`` that neither another network nor a route of
-    the hypervisor has. Raises PreflightError if the whole pool is in use, libvirtError if libvirt
-    refuses.
+    Reserves an address for each of ``machines``, in this order. An existing network keeps its
+    range; a new one takes the first /24 of ``pool`` that overlaps no other network or route of the
+    hypervisor. Raises PreflightError if the whole pool is in use, libvirtError if libvirt refuses.
     """
     found = find(connected, lab, ownership.MANAGEMENT)
     if found is not None:
@@ -69,13 +68,12 @@ def take_range(
     document: Callable[[IPv4Network], str],
     doing: str,
 ) -> IPv4Network:
-    """Make a network with the first range of the pool that is free; the range.
+    """Create a network with the first free range of the pool; returns the range.
 
-    ``token`` is hex digits that say where in the pool to begin; ``document`` writes the network
-    with a range; ``doing`` is for the refusal.
+    ``token``: hex digits that determine where in the pool to start. ``document``: returns the
+    network's XML for a range. ``doing``: for the error.
 
-    Raises PreflightError when the whole pool is in use. Raises libvirt.libvirtError as libvirt
-    refuses.
+    Raises PreflightError when the whole pool is in use. Raises libvirt.libvirtError.
     """
     last = "none was free"
     for subnet in _free(connected, pool, token):
@@ -93,10 +91,9 @@ def take_range(
 def ensure_segment(
     connected: libvirt.virConnect, lab: LabHandle, owner: Owner, segment: Segment
 ) -> None:
-    """The network of a segment on this hypervisor, running, with the segment's MTU.
+    """Create or start a segment's network on this hypervisor, with the segment's MTU.
 
-    Raises BrokenError when another object has its name. Raises libvirt.libvirtError as libvirt
-    refuses.
+    Raises BrokenError when another object has its name. Raises libvirt.libvirtError.
     """
     found = find(connected, lab, segment.name)
     if found is not None and mtu_of(found.XMLDesc()) != segment.mtu:
@@ -123,9 +120,9 @@ def ensure_segment(
 
 
 def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.virNetwork | None:
-    """The lab's network of that segment.
+    """The lab's network for segment ``name``; None if there is none.
 
-    Raises BrokenError when a stranger's network has its name.
+    Raises BrokenError when a foreign network has its name.
     """
     wanted = ownership.network_name(lab, name)
     network = connection.find(connected.networkLookupByName, wanted, "VIR_ERR_NO_NETWORK")
@@ -135,7 +132,7 @@ def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.vi
 
 
 def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virNetwork, Owner]]:
-    """Every network that carries our mark, whoever's lab it is of."""
+    """Every network with a lab's ownership mark, of any owner."""
     found = connected.listAllNetworks()
     for network, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
         if owner is not None:
@@ -143,14 +140,14 @@ def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virNetwork, O
 
 
 def remove(network: libvirt.virNetwork) -> None:
-    """Stop it and undefine it; safe where another has done so already."""
+    """Stop it and undefine it; safe if that has already happened."""
     for act in (network.destroy, network.undefine):
         with connection.ignore("VIR_ERR_NO_NETWORK", "VIR_ERR_OPERATION_INVALID"):
             act()
 
 
 def subnet_of(document: str) -> IPv4Network:
-    """The range of a network that has one."""
+    """The range of a network. Raises BrokenError if it has none."""
     subnet = next(subnets(document), None)
     if subnet is None:
         raise BrokenError("reading a management network", "it has no IPv4 range", "'lab down' it")
@@ -158,13 +155,13 @@ def subnet_of(document: str) -> IPv4Network:
 
 
 def addresses_of(document: str) -> dict[str, str]:
-    """The reserved address of every machine, by its name."""
+    """The reserved address of every machine, by name."""
     hosts = ET.fromstring(document).iterfind("ip/dhcp/host")  # noqa: S314  libvirt's own document
     return {host.get("name", ""): host.get("ip", "") for host in hosts}
 
 
 def mtu_of(document: str) -> int | None:
-    """Its MTU, if it has one of its own."""
+    """Its configured MTU; None if it has none."""
     element = ET.fromstring(document).find("mtu")  # noqa: S314  libvirt's own document
     return None if element is None else int(element.get("size", "0"))
 
@@ -196,12 +193,12 @@ def _free(connected: libvirt.virConnect, pool: IPv4Network, token: str) -> Itera
 
 
 def _made(connected: libvirt.virConnect, document: str) -> str | None:
-    """Define and start a network; what is in its way, or None."""
+    """Define and start a network; returns None, or the conflict that prevents it."""
     library = connection.load()
     network: libvirt.virNetwork | None = None
     try:
-        network = connected.networkDefineXML(document)  # refuses the bridge of another network
-        _start(network)  # refuses a bridge and a range that others have
+        network = connected.networkDefineXML(document)  # fails if another network has the bridge
+        _start(network)  # fails if the bridge or range is in use
     except library.libvirtError as error:
         if network is not None:
             remove(network)

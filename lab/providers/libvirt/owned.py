@@ -1,4 +1,4 @@
-"""A lab's objects on hypervisors, found by their marks, and removed."""
+"""Find and remove a lab's objects on hypervisors by their ownership marks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TUNNEL_SECONDS = 60.0
 
 
 def find_owned(host: Host) -> Iterator[tuple[str, Owner]]:
-    """Every object on a hypervisor that carries a mark, in words, and whose it is."""
+    """Every object with an ownership mark on a hypervisor: description and owner."""
     for domain, owner in domains.owned(host.connected):
         yield f"domain '{domain.name()}' on '{host.name}'", owner
     for network, owner in networks.owned(host.connected):
@@ -37,14 +37,14 @@ def remove_lab(
     *,
     tunnels: bool = False,
 ) -> tuple[str, ...]:
-    """Remove every object of the lab with that token from a hypervisor; what was removed, in words.
+    """Remove the objects of the lab with that token from a hypervisor; returns descriptions.
 
-    With ``tunnels``, those to other hypervisors too, which takes a shell there.
+    With ``tunnels``, also removes its tunnel ends, which needs a shell there.
 
-    Domains go first and networks, which carry the mark of the whole lab, last: whatever stops
-    this half-way, the rest is found again. An object that ``is_whose`` refuses stays, and with it
-    the storage pool and tunnel ends, which may be its lab's. Raises libvirtError if libvirt
-    refuses.
+    Domains go first and networks, which carry the mark of the whole lab, last: so after an
+    interruption the rest can still be found. Objects for which ``is_whose`` returns False stay, and
+    with them the storage pool and tunnel ends, which may belong to their lab. Raises libvirtError
+    if libvirt refuses.
     """
     connected = host.connected
     removed: list[str] = []
@@ -71,17 +71,17 @@ def remove_lab(
 
 
 def _tunnels(host: Host, token: str) -> tuple[str, ...]:
-    from lab.providers.libvirt.vxlan_underlay import VxlanDevices  # noqa: PLC0415  'lab list' removes none
+    from lab.providers.libvirt.vxlan_underlay import VxlanDevices  # noqa: PLC0415  'lab list' does not need it
 
     try:
         shell = host.shell
-    except UsageError:  # without a shell there, none was ever made
+    except UsageError:  # without a shell there cannot be any
         return ()
     return VxlanDevices(shell, Deadline(_TUNNEL_SECONDS)).remove(token)
 
 
 def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]:
-    """Every object of this controller's; with ``all_users`` also of others' expired labs."""
+    """The controller's objects; with ``all_users`` also those of others' expired labs."""
     found: list[Mark] = []
     now, this = time.time(), controller_id()
     for host in hosts:
@@ -93,7 +93,7 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
                 owners = list(find_owned(host))
         except LabError as error:
             if unlisted and connection.is_forbidden(error.happened, host.hypervisor):
-                continue  # who may not use libvirt has nothing there
+                continue  # a user without access to libvirt has no labs there
             say(f"note: {error.doing}: {error.happened}; labs there are not seen")
             continue
         for what, owner in owners:
@@ -110,11 +110,11 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
 def destroy(
     lab: LabHandle, layout: LibvirtLayout | None, hosts: Mapping[str, Host], owner: str = ""
 ) -> tuple[str, ...]:
-    """Remove every object of the owner's with the lab's token; what was removed, in words.
+    """Remove the owner's objects with the lab's token; returns descriptions.
 
-    Without ``owner`` those of this controller's, also where it had another name when it made
-    them: then they have the lab's own directory. Safe to repeat. Raises BrokenError if a
-    hypervisor cannot be reached or refuses; the others are done first.
+    Without ``owner``, removes those of this controller, even if it had another name when it created
+    them: then they have the lab's directory. Safe to repeat. Raises BrokenError if a hypervisor is
+    unreachable or refuses, after all others are done.
     """
     this = controller_id()
 

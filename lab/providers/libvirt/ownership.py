@@ -1,9 +1,9 @@
-"""What a lab's objects on a hypervisor are called, and whose they are. Pure.
+"""Names and ownership marks of a lab's objects on a hypervisor. Pure.
 
-Every name begins with the lab's own and four digits of its token, so that ``virsh list`` reads
-well and two controllers may have labs of one name on one hypervisor. Names are for people: the
-metadata says whose an object is. That is a claim: whoever may write to a hypervisor's libvirt can
-write anything.
+Every name begins with the lab's name and four digits of its token, so that ``virsh list`` is
+readable and two controllers may have labs with the same name on one hypervisor. Names are for
+people; the metadata says who owns an object. It proves nothing: anybody with write access to the
+hypervisor's libvirt can write any metadata.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lab.providers.machines.management import SPACE
 from lab.providers.provider import LabHandle
 
 MANAGEMENT = "mgmt"
-"""The network by which the controller reaches the machines."""
+"""The network over which the controller reaches the machines."""
 IMAGES_POOL = "hybridlab-images"
 _PREFIX_DIGITS = 4
 _BRIDGE_DIGITS = 8
-"""Of 15 characters that Linux allows, two are taken before and up to five after."""
+"""Linux allows 15 characters; two precede the digits and up to five follow."""
 
 
 def name_prefix(lab: LabHandle) -> str:
-    """The beginning of the name of all that belongs to the lab: ``overlay-3fa9``."""
+    """The prefix of the names of all the lab's objects: ``overlay-3fa9``."""
     return f"{lab.name}-{lab.token[:_PREFIX_DIGITS]}"
 
 
@@ -52,7 +52,7 @@ def bridge_name(lab: LabHandle, segment: str) -> str:
 
 
 def scratch_bridge_name(name: str) -> str:
-    """The bridge of a scratch network, whose name ends with eight hex digits of its own."""
+    """The bridge of a scratch network, whose name ends with eight hex digits."""
     return f"hb{name[-_BRIDGE_DIGITS:]}"
 
 
@@ -62,12 +62,12 @@ def tunnel_name(lab: LabHandle, segment: str) -> str:
 
 
 def is_tunnel_name(device: str, token: str) -> bool:
-    """Whether a device has the name of a tunnel end of the lab with that token."""
+    """True if the device name is that of a tunnel end of the lab with that token."""
     return device.startswith(f"hx{token[:_BRIDGE_DIGITS]}-")
 
 
 def object_uuid(lab: LabHandle, kind: str, name: str) -> str:
-    """The same in every run, so that defining an object twice is defining it once."""
+    """An object's UUID; the same in every run, so that defining it again changes nothing."""
     return str(uuid5(SPACE, f"{lab.token}/{kind}/{name}"))
 
 
@@ -77,7 +77,7 @@ _TAG = f"{{{NAMESPACE}}}lab"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who made an object, for which lab, and until when."""
+    """An ownership mark: who created an object, for which lab, and until when."""
 
     lab: str
     token: str
@@ -86,23 +86,23 @@ class Owner:
     controller: str
     """See :func:`lab.providers.libvirt.connection.controller_id`."""
     owner: str
-    """A person or job, for people to read."""
+    """A person or job; human-readable."""
     created: float
     """Seconds since 1970."""
     expires: float | None = None
-    """Seconds since 1970, after which anyone may collect it."""
+    """Seconds since 1970; afterwards anybody may collect it."""
     machine: str = ""
     """Name of the machine; empty for a network."""
     made_from: str = ""
-    """Hash of all that the machine was made from; another one asks for another machine."""
+    """Hash of the machine's recipe; if it differs, the machine must be rebuilt."""
 
     def name(self) -> str:
-        """Whose it is, as a mark says it of another controller's object."""
+        """The owner's name in marks of another controller's objects."""
         return f"{self.owner} (controller {self.controller})"
 
 
 def owner_xml(owner: Owner) -> str:
-    """The metadata element, to be put between ``<metadata>`` and ``</metadata>``."""
+    """The element to put between ``<metadata>`` and ``</metadata>``."""
     ET.register_namespace("hybridlab", NAMESPACE)
     element = ET.Element(
         _TAG,
@@ -124,7 +124,7 @@ def owner_xml(owner: Owner) -> str:
 
 
 def read_owner(document: str) -> Owner | None:
-    """Whose the object with this XML is; None for a stranger's."""
+    """The ownership mark in an object's XML; None if it has none."""
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
     if element is None:
         return None
@@ -147,15 +147,15 @@ def read_owner(document: str) -> Owner | None:
 
 def _moment(text: str) -> float:
     found = float(text)
-    if not math.isfinite(found):  # a mark that no lab can have
+    if not math.isfinite(found):  # not a mark that a lab writes
         raise ValueError(text)
     return found
 
 
 def require_owner(document: str, lab: LabHandle, what: str) -> Owner:
-    """Whose the object with this XML is, which must be the lab's; ``what`` names it.
+    """The ownership mark of an object that must belong to the lab; ``what`` names it.
 
-    Raises BrokenError when it is a stranger's, or another lab's.
+    Raises BrokenError when it is foreign or another lab's.
     """
     owner = read_owner(document)
     if owner is None or owner.token != lab.token:

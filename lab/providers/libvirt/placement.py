@@ -1,9 +1,9 @@
-"""Which machine goes to which hypervisor: what each has left, the choice, its record, its cost.
+"""Place machines on hypervisors: free capacity, the choice, its record, and the lab's cost.
 
-Nodes spread: each goes where the fewest of its operating system are, then the fewest of all,
-then where it takes the smallest part of what is free, then in the inventory's order. So every
-pair of operating systems has cells within a hypervisor and across. The router and the client
-go together: then their network, the one outside, need not be carried anywhere.
+Nodes are spread: each goes to the hypervisor with the fewest nodes of its operating system, then
+the fewest nodes, then the smallest share of free resources taken, then in the inventory's order. So
+every pair of operating systems has cells within a hypervisor and between hypervisors. Router and
+client are placed together, so that the network outside needs no tunnel.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from lab.topology.intent import Hardware, Intent, MachineIntent
 
 LAYOUT_FILE = "layout.json"
 _FROM_INVENTORY = ("command", "netcat", "no_verify")
-"""Parameters of a URI that are the inventory's alone: what libvirt runs, here or on the
-hypervisor, and that the hypervisor's key is not checked."""
+"""URI parameters accepted only from the inventory: programs that libvirt runs, here or on the
+hypervisor, and the omission of the host key check."""
 
 
 @dataclass(frozen=True, slots=True)
 class LibvirtLayout:
-    """Where a lab's machines are."""
+    """The hypervisors of a lab's machines."""
 
     machines: Mapping[str, str]
     accelerated: Mapping[str, bool]
-    """Hypervisor to whether guests really run on KVM there."""
+    """By hypervisor: True if guests really run on KVM there."""
     homes: Mapping[str, Hypervisor]
-    """The hypervisors, as they were in the inventory: a lab is found without one too.
+    """The hypervisors, copied from the inventory, so that a lab can be found without it.
 
-    A URI here has none of :data:`_FROM_INVENTORY`: where one is needed, the lab is
-    taken down with its hypervisor in the inventory.
+    URIs are stored without the parameters in :data:`_FROM_INVENTORY`: if one is needed, taking the
+    lab down requires the hypervisor in the inventory.
     """
     users: Mapping[str, str] = field(default_factory=dict)
-    """Machine to who logs in; empty until its image is known."""
+    """Login user by machine; empty until its image is known."""
     windows: tuple[str, ...] = ()
     bundle: str = ""
-    """Digest of what its cluster is made from; empty where pods are namespaces."""
+    """Digest of its cluster's bundle; empty if pods are namespaces."""
 
     def hypervisors(self) -> tuple[str, ...]:
-        """Those that have a machine, in order."""
+        """The hypervisors with machines, in order."""
         return tuple(dict.fromkeys(self.machines.values()))
 
     def on(self, hypervisor: str) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class LibvirtLayout:
 
 
 def load_layout(lab: LabHandle) -> LibvirtLayout | None:
-    """The lab's layout; None before it was decided, or when it was lost."""
+    """The lab's layout; None if it is not decided yet or cannot be read."""
     try:
         found = json.loads(read_private(lab.directory / LAYOUT_FILE))
         homes = {name: _read_hypervisor(fields) for name, fields in found["homes"].items()}
@@ -79,7 +79,7 @@ def load_layout(lab: LabHandle) -> LibvirtLayout | None:
 
 
 def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
-    """Write it down, before any machine is made."""
+    """Store the layout; call before creating machines."""
     homes = {
         name: one.replace(uri=_without_local_parameters(one.uri))
         for name, one in layout.homes.items()
@@ -89,14 +89,14 @@ def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
 
 
 def _read_hypervisor(fields: dict[str, Any]) -> Hypervisor:
-    """One of the file, whose URI has passed the inventory's own check."""
+    """A hypervisor from the file; its URI must pass the inventory's check."""
     safe = check(_without_local_parameters(fields["uri"]))
     return Hypervisor(**{**fields, "uri": safe, "tags": frozenset(fields["tags"])})
 
 
 def _without_local_parameters(uri: str) -> str:
     place, _, query = uri.partition("?")
-    written = re.split("[&;]", query)  # libvirt takes either, and names in any case
+    written = re.split("[&;]", query)  # libvirt accepts both separators, and names in any case
     kept = [one for one in written if _parameter_name(one) not in _FROM_INVENTORY]
     return "?".join(filter(None, (place, "&".join(kept))))
 
@@ -109,17 +109,17 @@ CARRIER_OVERHEAD = 50
 """Bytes that VXLAN over IPv4 adds to a packet: inner Ethernet 14, VXLAN 8, UDP 8, IPv4 20
 (RFC 7348, section 5)."""
 MINIMUM_MTU = 576 + CARRIER_OVERHEAD
-"""Every IPv4 host must take packets of 576 bytes (RFC 791, section 3.1), pods too; an overlay of
-the lab's own takes 50 from what they have."""
+"""Every IPv4 host, pods included, must accept packets of 576 bytes (RFC 791, section 3.1); a lab's
+own overlay takes another 50."""
 _TRIES = 10_000
-"""Places tried before it is said that there is none. A lab that fits takes one try a machine,
-save where it is very tight."""
+"""Placements to try before giving up. A lab that fits takes one try per machine, unless space is
+very tight."""
 _DOING = "placing the machines on hypervisors"
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one hypervisor has left for the lab, whose own machines there are not counted."""
+    """Resources of one hypervisor available to the lab, not counting the lab's own machines."""
 
     name: str
     tags: frozenset[str]
@@ -129,7 +129,7 @@ class Capacity:
 
 
 class _FreeRoom:
-    """What is left on the hypervisors while machines are put there and taken away again."""
+    """Free resources of the hypervisors while machines are tentatively placed."""
 
     def __init__(self, hosts: Sequence[Capacity]) -> None:
         self.hosts = {host.name: host for host in hosts}
@@ -150,7 +150,7 @@ class _FreeRoom:
         )
 
     def preferred(self, machine: MachineIntent, hosts: Sequence[str]) -> list[str]:
-        """The hypervisors in the order in which the machine would like them."""
+        """The hypervisors in order of preference for the machine."""
         return sorted(hosts, key=lambda host: self._crowd(machine, host))
 
     def _crowd(self, machine: MachineIntent, host: str) -> tuple[object, ...]:
@@ -168,14 +168,14 @@ class _FreeRoom:
 def place(
     machines: Sequence[MachineIntent], hosts: Sequence[Capacity], kept: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Machine to hypervisor, in the order of ``machines``.
+    """Choose each machine's hypervisor; results in the order of ``machines``.
 
-    ``kept`` is where machines are already: there they stay, unless the hypervisor is no longer
-    among ``hosts`` or the scenario now asks for another.
+    ``kept``: current placement. Machines stay there unless the hypervisor is no longer in ``hosts``
+    or the scenario now asks for another.
 
-    Raises UsageError when the scenario asks for a hypervisor or a tag that the inventory does not
-    have. Raises PreflightError when it does not fit: every machine without a place, and what every
-    hypervisor has free. When the scenario has more hypervisors than there are.
+    Raises UsageError when the scenario asks for a hypervisor or tag that the inventory lacks.
+    Raises PreflightError when the lab does not fit, listing every machine without a place and the
+    free resources, or when the scenario needs more hypervisors than there are.
     """
     allowed = {machine.name: _allowed(machine, hosts) for machine in machines}
     room = _FreeRoom(hosts)
@@ -201,12 +201,12 @@ def place(
 
 
 def fitting_mtu(inventory: Inventory, hosts: Sequence[str], asked: int) -> int:
-    """The MTU of the node network that fits from end to end, no larger than ``asked``; bytes.
+    """The end-to-end MTU of the node network in bytes, at most ``asked``.
 
-    Within one hypervisor any fits. Between several it is the smallest of their uplinks' less
-    what the tunnel between them adds.
+    One hypervisor imposes no limit. Between several, the limit is the smallest uplink MTU minus the
+    tunnel's overhead.
 
-    Raises PreflightError when it would be too small for what uses it.
+    Raises PreflightError when it would be too small for a cluster.
     """
     used = [inventory.hypervisors[name] for name in dict.fromkeys(hosts)]
     if len(used) < 2:  # noqa: PLR2004  one hypervisor has no network between
@@ -269,7 +269,7 @@ def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str
 
 
 def _urgency(machine: MachineIntent, choices: int) -> tuple[object, ...]:
-    """Nodes before router and client, then who has least choice, then the largest."""
+    """Sort key: nodes before router and client, then fewest choices, then largest."""
     needs = _amounts(machine.hardware)
     return machine.kind != "node", choices, tuple(-need for need in needs[1:]), -needs[0]
 
@@ -281,9 +281,9 @@ def _search(
     placed: dict[str, str],
     tries: Iterator[int],
 ) -> bool:
-    """Put every machine where it likes best; where that ends in a corner, go back and try on.
+    """Place every machine on its preferred hypervisor, with backtracking.
 
-    When it is False, nothing was put anywhere.
+    If it returns False, nothing was placed.
     """
     if not order:
         return True
@@ -335,21 +335,22 @@ def _reasons(
 
 
 _OWN_EIGHTH = 8
-"""Of its memory, a hypervisor keeps an eighth for itself, unless the inventory says."""
+"""A hypervisor keeps an eighth of its memory for itself, unless the inventory sets a limit."""
 _VCPUS_A_THREAD = 8
-"""Labs wait more than they compute; OpenStack's Nova gave 16 by default for years."""
+"""Labs wait more than they compute; OpenStack Nova's default was 16 for years."""
 _THIN = 4
-"""Clones hold what was written to them alone: disks may add up to this many times the room."""
+"""Clones store only what was written to them: disk sizes may add up to this multiple of the free
+space."""
 GIB = 1 << 30
 _MIB = 1 << 20
 _UNKNOWN_GIB = 1 << 20
 
 
 def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
-    """Where every machine goes; what is there already stays where it is.
+    """Place every machine; existing machines stay where they are.
 
-    Raises PreflightError when a hypervisor cannot be reached, a stranger's object has a name of
-    the lab, or it does not fit.
+    Raises PreflightError when a hypervisor is unreachable, a network is missing, or the lab does
+    not fit. Raises BrokenError when a foreign object has one of the lab's names.
     """
     before = load_layout(lab)
     kept = dict(before.machines) if before else {}
@@ -368,9 +369,9 @@ def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> 
 def labs_at_once(
     hypervisors: Sequence[Hypervisor], lab_mib: int, own_mib: int | None = None
 ) -> int:
-    """How many labs of that size fit at once; at least one. No hypervisor is asked.
+    """How many labs of that size fit at once; at least one. Connects to no hypervisor.
 
-    ``own_mib``: MiB that this machine has; None for what the kernel says.
+    ``own_mib``: this machine's memory in MiB; None to ask the kernel.
     """
     own = own_mib or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB
     there = sum(_expected_memory(one, own, lab_mib) for one in hypervisors)
@@ -378,7 +379,7 @@ def labs_at_once(
 
 
 def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
-    """MiB it may give; room for one lab where that is not written and cannot be seen from here."""
+    """MiB available for labs; enough for one lab if a remote hypervisor sets no limit."""
     if hypervisor.memory_mib is not None:
         return hypervisor.memory_mib
     if urlsplit(hypervisor.uri).hostname is not None:
@@ -397,7 +398,7 @@ def _refuse_strangers(
 def _require_networks(
     intent: Intent, machines: Mapping[str, str], hosts: Mapping[str, Host]
 ) -> None:
-    """See that the networks of the hypervisor, to which the scenario adds cards, are there."""
+    """Check that the hypervisors' networks to which the scenario adds cards are running."""
     for machine in intent.machines:
         host = hosts[machines[machine.name]]
         wanted = [nic.network for nic in machine.hardware.nics]
@@ -428,7 +429,7 @@ def _no_network(
 
 
 def _capacity(host: Host, lab: LabHandle) -> Capacity:
-    """What is left there for this lab: the limits less what all other labs have."""
+    """Resources available to this lab: the limits minus what other labs use."""
     given = host.hypervisor
     with host.explain_errors("reading the free capacity"):
         memory = host.memory_mib
@@ -450,9 +451,9 @@ def _capacity(host: Host, lab: LabHandle) -> Capacity:
 
 
 def _disk_gib(host: Host) -> int:
-    """Room for clones: the limit, or what the storage has free, as thin as clones are.
+    """Disk space for clones in GiB: the limit, or the free space times ``_THIN``.
 
-    Where that cannot be known without making something, it is known when images are copied.
+    If finding out would require creating something, the check is left to the copying of images.
     """
     if host.hypervisor.disk_gib is not None:
         return host.hypervisor.disk_gib
@@ -475,9 +476,9 @@ def _free_bytes(host: Host) -> int | None:
 
 
 BOOT_SECONDS = 12.0
-"""From start to SSH, one guest a thread, under TCG on 2 cores; KVM takes a third of it."""
+"""From start to SSH, one guest per thread, under TCG on 2 cores; KVM takes a third."""
 NETWORK_SECONDS = 6.0
-"""Making the network inside one guest for the first time, measured the same way."""
+"""Creating the network inside one guest for the first time, measured the same way."""
 BUILD_SECONDS = 60.0
 """A Debian image from packages, measured the same way; an installer takes many times that."""
 WINDOWS_BUILD_SECONDS = 4 * 3600.0
@@ -485,7 +486,7 @@ WINDOWS_BUILD_SECONDS = 4 * 3600.0
 WINDOWS_BOOT_SECONDS = 900.0
 """From a generalised image to a shell. Not measured either."""
 NODE_SECONDS = 200.0
-"""Container runtime and images of a cluster's Linux node, measured as the boot was."""
+"""Container runtime and images on a Linux node, measured the same way."""
 CLUSTER_SECONDS = 440.0
 """From kubeadm init to the last probe pod with two nodes, measured the same way."""
 COPY_SECONDS = 3.0
@@ -495,10 +496,10 @@ COPY_SECONDS = 3.0
 def predict_cost(
     intent: Intent, hypervisors: Sequence[Hypervisor], built: Mapping[str, bool]
 ) -> Cost:
-    """Predict, from nothing; seconds are without KVM, good to about a factor of three.
+    """Predict the cost from scratch; seconds are without KVM, accurate to about a factor of three.
 
-    ``intent``: the lab. ``hypervisors``: where its machines may be; all are taken to share them
-    evenly. ``built``: by name of image, whether it need not be built any more.
+    ``hypervisors``: candidates; machines are assumed to be spread evenly. ``built``: by image name,
+    True if the image already exists.
     """
     machines = intent.machines
     at_once = sum(one.parallel_boots or os.cpu_count() or 1 for one in hypervisors)
@@ -530,7 +531,7 @@ def predict_cost(
 
 
 def _cluster_seconds(intent: Intent, at_once: int) -> float:
-    """What Kubernetes takes on Linux machines; Windows nodes are counted with their boot."""
+    """Seconds for Kubernetes on Linux machines; Windows nodes are counted with their boot."""
     if intent.kubernetes is None:
         return 0.0
     nodes = sum(

@@ -1,7 +1,7 @@
-"""The libvirt provider: a lab's machines are virtual machines on one or many hypervisors.
+"""The libvirt provider: a lab's machines are virtual machines on one or more hypervisors.
 
-Nothing that is made is known from the journal alone: domains and networks carry the lab's
-token in their metadata, and its disks are below a directory that has the token's name.
+Every object can be found without the journal: domains and networks carry the lab's token in their
+metadata, and its disks are in a directory named after the token.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
     from lab.imaging.image_store import ImageStore
 
 MISSING = "missing"
-"""The state of a machine whose domain is not there."""
+"""The state of a machine whose domain does not exist."""
 _STATE_WORDS = {MISSING: "missing", **domains.WORDS}
 
 
 class LibvirtProvider(MachinesProvider):
     """Virtual machines on the hypervisors of an inventory.
 
-    ``inventory``: where machines may be, and what they may use.
+    ``inventory``: the hypervisors and their limits.
     """
 
     name = "libvirt"
@@ -86,7 +86,7 @@ class LibvirtProvider(MachinesProvider):
         self._hosts = {one.name: Host(one) for one in inventory.hypervisors.values()}
 
     def _hosts_with(self, layout: LibvirtLayout | None) -> Mapping[str, Host]:
-        """The inventory's hypervisors, and those that only the lab still knows of."""
+        """The inventory's hypervisors, and those that only the lab's layout still lists."""
         for name, home in (layout.homes if layout else {}).items():
             self._hosts.setdefault(name, Host(home, listed=False))
         return self._hosts
@@ -110,14 +110,14 @@ class LibvirtProvider(MachinesProvider):
         return f"{self.name}: virtual machines on {few} {listed}"
 
     def node_mtu(self, asked: int) -> int:
-        """What fits between all hypervisors, if there are several: any may get a machine.
+        """The MTU that fits between all hypervisors, because any of them may get a machine.
 
-        Raises PreflightError if that is too little for a cluster.
+        Raises PreflightError if it is too small for a cluster.
         """
         return placement.fitting_mtu(self._inventory, [*self._inventory.hypervisors], asked)
 
     def cost(self, intent: Intent) -> Cost:
-        """What the lab is predicted to take here, from nothing; no hypervisor is asked.
+        """Predicted cost of bringing the lab up from scratch; connects to no hypervisor.
 
         Raises PreflightError if an image does not exist and cannot be built here.
         """
@@ -129,21 +129,21 @@ class LibvirtProvider(MachinesProvider):
         return placement.predict_cost(intent, tuple(self._inventory.hypervisors.values()), built)
 
     def labs_at_once(self, intents: Sequence[Intent]) -> int:
-        """As many as the hypervisors have memory for."""
+        """Limited by the hypervisors' memory."""
         sums = (sum(one.hardware.memory_mib for one in intent.machines) for intent in intents)
         hypervisors = [host.hypervisor for host in self._hosts.values()]
         return placement.labs_at_once(hypervisors, max(sums, default=1))
 
     def examine(self, state: Path) -> tuple[Diagnosis, ...]:
-        """What every hypervisor lacks; on each a tiny guest is started and ended."""
+        """Examine every hypervisor; starts and destroys a tiny guest on each."""
         del state
-        from lab.providers.libvirt import doctor  # noqa: PLC0415  only 'lab doctor' asks
+        from lab.providers.libvirt import doctor  # noqa: PLC0415  used only by 'lab doctor'
 
         missing = doctor.is_installed()
         return (missing,) if missing else doctor.examine(self._inventory)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
-        """Reach every hypervisor, and see that images, names and room are there.
+        """Connect to every hypervisor, and check bundle, names, capacity and tunnels.
 
         Raises PreflightError with everything that is missing and its fix; nothing was created.
         """
@@ -154,10 +154,10 @@ class LibvirtProvider(MachinesProvider):
         VxlanUnderlay(lab, intent, layout.machines, self._hosts).check()
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
-        """What brings the lab up, in order.
+        """The steps of bring-up, in order.
 
-        Raises PreflightError if such a lab of virtual machines is impossible, or an image does
-        not exist and cannot be built here.
+        Raises PreflightError if such a lab cannot run on virtual machines, or an image does not
+        exist and cannot be built here.
         """
         require_fit(intent)
         require_packages(intent, self._packages)
@@ -180,7 +180,7 @@ class LibvirtProvider(MachinesProvider):
         return self._image_store.get(name, say)
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
-        """Look at networks and domains, and into the machines."""
+        """Check networks, domains, tunnels, and the software on the machines."""
         layout = load_layout(lab)
         if layout is None:
             return self._without_layout(lab)
@@ -221,33 +221,33 @@ class LibvirtProvider(MachinesProvider):
         return LibvirtGuests(lab, layout, self._hosts_with(layout))
 
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
-        """Remove every object of the owner's with the lab's token; see :func:`owned.destroy`."""
+        """Remove the owner's objects with the lab's token; see :func:`owned.destroy`."""
         layout = load_layout(lab)
         return owned.destroy(lab, layout, self._hosts_with(layout), owner)
 
     def marks(self, *, all_users: bool = False) -> tuple[Mark, ...]:
-        """Every object of this controller's; with ``all_users`` also of others' expired labs."""
+        """The controller's objects; with ``all_users`` also those of others' expired labs."""
         return owned.marks(self._hosts.values(), all_users=all_users)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
-        """Join this terminal to the machine's serial console until Ctrl-]; the exit code."""
+        """Connect this terminal to the machine's serial console until Ctrl-]; the exit code."""
         del intent
         connection.hear_events()
         return domains.join_console(self._domain(lab, name))
 
     def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:
-        """All that the serial console has said since the machine was made."""
+        """The output of the serial console since the machine was created."""
         del intent
         return machines.console_text(self._home(lab, name), lab, name)
 
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
-        """What its screen shows now, as PNG."""
+        """The machine's screen as PNG."""
         del intent
         with self._home(lab, name).explain_errors(f"taking a picture of the screen of '{name}'"):
             return domains.screenshot(self._domain(lab, name))
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Save every machine's memory to disk and stop it; the names of those that ran."""
+        """Save every running machine's memory to disk and stop it; returns their names."""
         del intent
         layout = self._recorded(lab)
         hosts = self._hosts_with(layout)
@@ -301,7 +301,7 @@ class LibvirtProvider(MachinesProvider):
 
 
 def judge_states(states: Mapping[str, str], missing: tuple[str, ...]) -> Liveness:
-    """The lab's state, from its machines' and from what networks and pools are missing. Pure."""
+    """The lab's state from its machines' states and its missing networks and pools. Pure."""
     counts = Counter(states.values())
     if counts[MISSING] == len(states) and missing:
         return Liveness("absent", f"it has no domains, and no {missing[0]}")
@@ -349,7 +349,7 @@ def _missing_networks(
 
 
 def windows_evidence(guests: LibvirtGuests, name: str, deadline: Deadline) -> Iterator[Evidence]:
-    """What a Windows machine answers; what cannot be had says why. Never raises."""
+    """Facts from a Windows machine, or the reason why there are none. Never raises."""
     try:
         for file, content in collect_facts(guests.windows_shell(name), deadline):
             yield Evidence(f"{name}/windows/{file}", content)
@@ -393,5 +393,5 @@ def _machine_evidence(lab: LabHandle, name: str, host: Host) -> Iterator[Evidenc
 
 
 def make(setup: ProviderSetup) -> Provider:
-    """Machines of the inventory, or of this machine where it names none."""
+    """Make the provider from the inventory."""
     return LibvirtProvider(setup.machines())

@@ -1,6 +1,6 @@
-"""Storage on a hypervisor: pools, and volumes written, read, cloned and removed.
+"""Storage pools and volumes on a hypervisor: create, read, write, clone and remove.
 
-Everything goes through libvirt, so that a remote hypervisor is served like a local one.
+Everything goes through libvirt, so remote hypervisors work like local ones.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 _CHUNK = 1 << 20
 _BUSY_SECONDS = 60.0
-"""For another command's volume to be made: libvirt writes all blocks of one that is not thin."""
+"""For another command to create a volume: libvirt writes all blocks unless it is sparse."""
 _BUSY = ("has asynchronous jobs running", "is still in use", "is still being allocated")
-"""What libvirt says of a pool or volume that somebody is just working on."""
+"""libvirt's errors for a pool or volume that another command is working on."""
 _ROOT = "hybridlab"
 
 
 def images_path(storage: str) -> str:
-    """Where golden images are kept, below the hypervisor's storage directory."""
+    """The directory of golden images, below the hypervisor's storage directory."""
     return f"{storage}/{_ROOT}/images"
 
 
 def lab_path(storage: str, token: str) -> str:
-    """Where a lab's disks are kept; the path says whose they are."""
+    """The directory of a lab's disks; the path identifies the lab."""
     return f"{storage}/{_ROOT}/labs/{token}"
 
 
 def token_of(path: str) -> str | None:
-    """The token of the lab whose pool is at that path; None if it belongs to none."""
+    """The token of the lab whose pool has that path; None if it is not a lab's."""
     head, _, token = path.rpartition("/")
     return token if head.endswith(f"/{_ROOT}/labs") else None
 
@@ -51,10 +51,9 @@ def token_of(path: str) -> str | None:
 def ensure_pool(
     connected: libvirt.virConnect, name: str, uuid: str, path: str
 ) -> libvirt.virStoragePool:
-    """The pool of that name at that path, running.
+    """Define and start the pool of that name at that path, if necessary.
 
-    Raises BrokenError when a pool of that name is somewhere else. Raises libvirt.libvirtError as
-    libvirt refuses.
+    Raises BrokenError when a pool of that name has another path. Raises libvirt.libvirtError.
     """
     library = connection.load()
     pool = find_pool(connected, name)
@@ -71,7 +70,7 @@ def ensure_pool(
         try:
             pool.create()
         except library.libvirtError:
-            if not pool.isActive():  # another command was quicker
+            if not pool.isActive():  # another command was faster
                 raise
     if not pool.autostart():
         pool.setAutostart(True)
@@ -79,7 +78,7 @@ def ensure_pool(
 
 
 def find_pool(connected: libvirt.virConnect, name: str) -> libvirt.virStoragePool | None:
-    """The pool of that name."""
+    """The pool of that name; None if there is none."""
     return connection.find(connected.storagePoolLookupByName, name, "VIR_ERR_NO_STORAGE_POOL")
 
 
@@ -89,10 +88,10 @@ def directory_of(pool: libvirt.virStoragePool) -> str:
 
 
 def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
-    """Take a pool away with all that is in it; the names of what was in it."""
+    """Remove a pool with all its volumes; returns the volumes' names."""
     library = connection.load()
     if not pool.isActive():
-        with suppress(library.libvirtError):  # its directory has gone
+        with suppress(library.libvirtError):  # its directory is gone
             pool.create()
     removed: list[str] = []
     if pool.isActive():
@@ -101,19 +100,19 @@ def remove_pool(pool: libvirt.virStoragePool) -> tuple[str, ...]:
             removed.append(volume.name())
             _retry_while_busy(volume.delete)
         _retry_while_busy(pool.destroy)
-        with suppress(library.libvirtError):  # its directory has gone
+        with suppress(library.libvirtError):  # its directory is gone
             pool.delete()
     pool.undefine()
     return tuple(removed)
 
 
 def refresh(pool: libvirt.virStoragePool) -> None:
-    """Have libvirt reread what is in a pool, as soon as nobody is making a volume there."""
+    """Have libvirt reread a pool's contents, once no command is creating a volume there."""
     _retry_while_busy(pool.refresh)
 
 
 def _retry_while_busy(act: Callable[[], object]) -> None:
-    """Do it, again and again while others are at work on the same pool or volume."""
+    """Call ``act``, retrying while other commands work on the same pool or volume."""
     library = connection.load()
 
     def met() -> str:
@@ -130,26 +129,26 @@ def _retry_while_busy(act: Callable[[], object]) -> None:
 
 
 def find(pool: libvirt.virStoragePool, name: str) -> libvirt.virStorageVol | None:
-    """The volume of that name."""
+    """The volume of that name; None if there is none."""
     return connection.find(pool.storageVolLookupByName, name, "VIR_ERR_NO_STORAGE_VOL")
 
 
 def remove(pool: libvirt.virStoragePool, name: str) -> None:
-    """Take a volume away, if it is there."""
+    """Delete a volume, if it exists."""
     volume = find(pool, name)
     if volume is not None:
         _retry_while_busy(volume.delete)
 
 
 def clone(pool: libvirt.virStoragePool, name: str, backing: str, capacity: int) -> str:
-    """Make a copy-on-write disk of ``capacity`` bytes on a golden image, in place of an old one."""
+    """Create a copy-on-write disk of ``capacity`` bytes on a golden image, replacing an old one."""
     remove(pool, name)
     document = documents.volume(name, capacity, "qcow2", backing)
     return str(pool.createXML(document).path())
 
 
 def write(pool: libvirt.virStoragePool, name: str, content: bytes) -> str:
-    """Make a raw volume with that content, in place of an old one; its path."""
+    """Create a raw volume with that content, replacing an old one; returns its path."""
     remove(pool, name)
     volume = pool.createXML(documents.volume(name, max(1, len(content)), "raw"))
     _upload(pool, volume, BytesIO(content), len(content))
@@ -157,9 +156,9 @@ def write(pool: libvirt.virStoragePool, name: str, content: bytes) -> str:
 
 
 def copy_in(pool: libvirt.virStoragePool, name: str, file: Path) -> str | None:
-    """Copy a file of this machine into a new volume; its path.
+    """Upload a file of this machine into a new volume; returns its path.
 
-    None if there is a volume of that name. A copy that fails is taken away again.
+    Returns None if a volume of that name exists. A failed copy is removed.
     """
     library = connection.load()
     size = file.stat().st_size
@@ -173,25 +172,26 @@ def copy_in(pool: libvirt.virStoragePool, name: str, file: Path) -> str | None:
         with file.open("rb") as content:
             _upload(pool, volume, content, size)
     except BaseException:
-        with suppress(library.libvirtError):  # the connection has gone, and what is left is told by
-            volume.delete()  # its missing the note that it is whole
+        # if the connection is lost, the incomplete copy stays, without its completion mark
+        with suppress(library.libvirtError):
+            volume.delete()
         raise
     return str(volume.path())
 
 
 def file_size(volume: libvirt.virStorageVol) -> int:
-    """Bytes of the file that it is, as against those that a disk in it has."""
+    """Size of the volume's file in bytes, not of the virtual disk in it."""
     return int(volume.infoFlags(connection.load().VIR_STORAGE_VOL_GET_PHYSICAL)[2])
 
 
 def modified_at(volume: libvirt.virStorageVol) -> str:
-    """When it was last written to, in a form of libvirt's; it has all its blocks from the start."""
+    """Time of the last write, in libvirt's format; the size does not show progress."""
     document = ET.fromstring(volume.XMLDesc())  # noqa: S314  libvirt's own document
     return document.findtext("target/timestamps/mtime") or ""
 
 
 def read(pool: libvirt.virStoragePool, name: str, last: int | None = None) -> bytes | None:
-    """The content of a volume, or its last bytes; None if there is none of that name."""
+    """The content of a volume, or its ``last`` bytes; None if it does not exist."""
     refresh(pool)
     volume = find(pool, name)
     if volume is None:
@@ -201,7 +201,7 @@ def read(pool: libvirt.virStoragePool, name: str, last: int | None = None) -> by
 
 
 def read_from(pool: libvirt.virStoragePool, name: str, offset: int) -> bytes:
-    """What a volume holds from a byte on: nothing if it is not there, or not so long."""
+    """The content of a volume from ``offset`` on; empty if it does not exist or is shorter."""
     refresh(pool)
     volume = find(pool, name)
     if volume is None or int(volume.info()[1]) <= offset:
@@ -210,7 +210,7 @@ def read_from(pool: libvirt.virStoragePool, name: str, offset: int) -> bytes:
 
 
 def copy_out(pool: libvirt.virStoragePool, name: str, file: Path) -> None:
-    """Copy a volume into a new file of this machine."""
+    """Download a volume into a new file on this machine."""
     refresh(pool)
     with file.open("xb") as out:
         _download(pool, pool.storageVolLookupByName(name), 0, out)
@@ -243,7 +243,7 @@ def _upload(
     with connection.streamed(pool.connect()) as stream:
         volume.upload(stream, 0, size)
         stream.sendAll(give, content)
-    refresh(pool)  # the size and format of what is in it now
+    refresh(pool)  # update the recorded size and format
 
 
 Purpose = Literal["trial", "install"]
@@ -252,17 +252,17 @@ _SCRATCH_NAME = re.compile(
     r"hybridlab-(?P<purpose>trial|install)-(?P<made>[0-9]{10,12})-[0-9a-f]{8}"
 )
 _ABANDONED_SECONDS: dict[str, float] = {"trial": 900.0, "install": 25 * 3600.0}
-"""``trial`` is a look at the storage, of a moment. No recipe gives an installation more than 24
+"""``trial`` is a short check of the storage. No recipe allows an installation more than 24
 hours."""
 
 
 def scratch_name(now: float, purpose: Purpose = "trial") -> str:
-    """A new name; ``now`` is seconds since 1970."""
+    """A new pool name; ``now`` is seconds since 1970."""
     return f"hybridlab-{purpose}-{int(now)}-{secrets.token_hex(4)}"
 
 
 def is_abandoned(name: str, now: float) -> bool:
-    """Whether a pool of that name was left by a process that has gone."""
+    """True if a pool of that name was left behind by a dead process."""
     found = _SCRATCH_NAME.fullmatch(name)
     return found is not None and now - int(found["made"]) > _ABANDONED_SECONDS[found["purpose"]]
 
@@ -271,9 +271,9 @@ def is_abandoned(name: str, now: float) -> bool:
 def scratch_pool(
     connected: libvirt.virConnect, hypervisor: Hypervisor, purpose: Purpose = "trial"
 ) -> Iterator[libvirt.virStoragePool]:
-    """A pool in a directory of its own; at the end it is gone, with all that is in it.
+    """A temporary pool in a new directory, removed with all its volumes after the block.
 
-    Raises libvirt.libvirtError as libvirt refuses.
+    Raises libvirt.libvirtError.
     """
     _remove_abandoned(connected)
     name = scratch_name(time.time(), purpose)
@@ -293,5 +293,5 @@ def _remove_abandoned(connected: libvirt.virConnect) -> None:
     now = time.time()
     for one in connected.listAllStoragePools():
         if is_abandoned(one.name(), now):
-            with suppress(library.libvirtError):  # another one is at it, too
+            with suppress(library.libvirtError):  # another command may be removing it too
                 remove_pool(one)

@@ -1,10 +1,10 @@
-"""The networks of a lab between hypervisors: VXLAN devices in the hypervisors' own kernels.
+"""Connect a lab's networks across hypervisors with VXLAN devices in the hypervisors' kernels.
 
-On every hypervisor that has machines on the network, a VXLAN device is a port of the network's
-bridge. What no entry is known for is sent to every other one (head-end replication), and
-addresses are learned: the devices need to know nothing of the machines. Whose a device is, its
-alias says, which the kernel keeps with it. A hypervisor needs iproute2 (4.13 or newer, for JSON)
-and the right to use it.
+On every hypervisor with machines on the network, a VXLAN device is a port of the network's bridge.
+Frames to unknown addresses go to every other hypervisor (head-end replication), and addresses are
+learned, so the devices need no knowledge of the machines. A device's alias, stored by the kernel,
+holds its ownership mark. A hypervisor needs iproute2 (4.13 or newer, for JSON) and permission to
+use it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent
 
 FLOOD = "00:00:00:00:00:00"
-"""A forwarding entry of this address says where frames to unknown addresses go."""
+"""The address of forwarding entries for frames to unknown addresses."""
 _MARK = "hybridlab?"
 _ALIAS_BYTES = 255
-"""IFALIASZ of linux/if.h, less its closing zero."""
+"""IFALIASZ of linux/if.h minus the terminating zero."""
 _FOUND_BY_ANYONE = ("sh", "-c", 'PATH="$PATH:/usr/sbin:/sbin" exec "$@"', "sh")
-"""A plain user's path over SSH has no sbin in it."""
+"""An unprivileged user's PATH over SSH lacks the sbin directories."""
 _REFUSALS = (
     (
         ("Unknown device type", "Operation not supported"),
@@ -71,17 +71,17 @@ class VxlanDevice:
     learning: bool
     mtu: int
     bridge: str
-    """Empty if it is not a port of one."""
+    """The bridge that it is a port of, or empty."""
     up: bool
     alias: str
 
     @property
     def owner(self) -> Owner | None:
-        """Whose it is; None for a stranger's."""
+        """Its ownership mark; None if it has none."""
         return read_alias(self.alias)
 
     def facets(self) -> Mapping[str, object]:
-        """All of it that must be right, by name."""
+        """All properties that must match, by name."""
         return {
             "VNI": self.vni,
             "port": self.port,
@@ -93,9 +93,9 @@ class VxlanDevice:
         }
 
     def is_of(self, token: str, vni: int | None = None) -> bool:
-        """Whether it is that lab's by its mark, or was made for it and not marked any more.
+        """True if it belongs to that lab by its mark, or has no mark but was made for the lab.
 
-        Without a mark it is known by its name, or where ``vni`` is given by that.
+        Without a mark, it is recognised by its VNI if ``vni`` is given, else by its name.
         """
         if self.owner is not None:
             return self.owner.token == token
@@ -106,22 +106,22 @@ class VxlanDevice:
 
 
 class VxlanDevices:
-    """The devices of one hypervisor, by a shell on it."""
+    """The VXLAN devices of one hypervisor, through a shell on it."""
 
     def __init__(self, shell: Shell, deadline: Deadline) -> None:
         self._shell = shell
         self._deadline = deadline
 
     def vxlans(self) -> tuple[VxlanDevice, ...]:
-        """Every VXLAN device, whoever's."""
+        """Every VXLAN device, of any owner."""
         return tuple(_read_vxlans(self._asked("ip", "-details", "link", "show", "type", "vxlan")))
 
     def owned(self) -> tuple[tuple[str, Owner], ...]:
-        """Every tunnel end that carries our mark, by device, and whose it is."""
+        """Device name and owner of every tunnel end with an ownership mark."""
         return tuple((one.device, one.owner) for one in self.vxlans() if one.owner)
 
     def used_vnis(self, token: str) -> frozenset[int]:
-        """The VNIs that others than the lab use there on our port."""
+        """The VNIs used on our port there by anything but the lab."""
         return frozenset(
             one.vni
             for one in self.vxlans()
@@ -129,7 +129,7 @@ class VxlanDevices:
         )
 
     def differences(self, end: TunnelEnd) -> tuple[str, ...]:
-        """What of a tunnel end is not as it must be; empty when all is."""
+        """How a tunnel end differs from its specification; empty if it does not."""
         return tuple(self._differences(end, self._find(end.device)))
 
     def _find(self, device: str) -> VxlanDevice | None:
@@ -160,10 +160,10 @@ class VxlanDevices:
             yield f"{what} leads to {sorted(remotes)}, not {sorted(end.remotes)}"
 
     def ensure(self, end: TunnelEnd, owner: Owner) -> bool:
-        """Have the tunnel end as it must be; whether anything had to be done.
+        """Create or repair the tunnel end; returns True if anything was changed.
 
-        Raises PreflightError when this user may not make it, or the kernel has no VXLAN. Raises
-        BrokenError when a stranger's device has its name, or the network's bridge is not there.
+        Raises PreflightError when this user may not create it, or the kernel lacks VXLAN. Raises
+        BrokenError when a foreign device has its name, or the network's bridge does not exist.
         """
         doing = f"extending network '{end.segment}' to hypervisor '{end.host}'"
         found = self._find(end.device)
@@ -183,17 +183,17 @@ class VxlanDevices:
         return True
 
     def remove(self, token: str, keep: Collection[str] = ()) -> tuple[str, ...]:
-        """Remove the lab's tunnel ends but those to keep; their names. Safe to repeat."""
+        """Remove the lab's tunnel ends except ``keep``; returns their names. Safe to repeat."""
         gone = [one.device for one in self.vxlans() if one.is_of(token) and one.device not in keep]
         for device in gone:
             self._delete(device, f"removing tunnel end '{device}'")
         return tuple(gone)
 
     def require(self, hypervisor: Hypervisor) -> None:
-        """See that the hypervisor can be one end of tunnels; nothing is made that stays.
+        """Check that the hypervisor can be a tunnel end; leaves nothing behind.
 
-        Raises PreflightError when it cannot: no right to, no VXLAN, another address or a smaller
-        MTU than the inventory says.
+        Raises PreflightError when it cannot: no permission, no VXLAN, or an address or MTU that
+        contradicts the inventory.
         """
         add = ("ip", "link", "add", "probe", "type", "vxlan", "id", "1", "dstport", "4789")
         self._changed("trying a VXLAN device", "unshare", "--net", *add)
@@ -221,7 +221,7 @@ class VxlanDevices:
             )
 
     def _delete(self, device: str, doing: str) -> None:
-        """Remove a device, which others may have removed meanwhile."""
+        """Remove a device; no error if it is already gone."""
         done = self._run(*self._as_root, "ip", "link", "delete", "dev", device)
         if done.code != 0 and "Cannot find device" not in done.stderr:
             _raise_refusal(doing, done)
@@ -253,7 +253,7 @@ class VxlanDevices:
 
 
 def write_alias(owner: Owner) -> str:
-    """The alias that says whose a device is; the lab's directory only where it fits."""
+    """The alias with a device's ownership mark; includes directory and owner only if they fit."""
     facts = {
         "lab": owner.lab,
         "token": owner.token,
@@ -270,7 +270,7 @@ def write_alias(owner: Owner) -> str:
 
 
 def read_alias(alias: str) -> Owner | None:
-    """Whose a device with this alias is; None for a stranger's."""
+    """The ownership mark in an alias; None if it has none."""
     if not alias.startswith(_MARK):
         return None
     found = {name: values[0] for name, values in parse_qs(alias.removeprefix(_MARK)).items()}
@@ -291,7 +291,7 @@ def read_alias(alias: str) -> Owner | None:
 def _read_vxlans(links: Sequence[dict[str, Any]]) -> Iterator[VxlanDevice]:
     for link in links:
         info = link.get("linkinfo", {})
-        if info.get("info_kind") != "vxlan":  # a kernel without the kind shows every device
+        if info.get("info_kind") != "vxlan":  # a kernel without VXLAN lists every device
             continue
         data = info.get("info_data", {})
         yield VxlanDevice(
@@ -316,18 +316,18 @@ def _raise_refusal(doing: str, done: Completed) -> NoReturn:
 
 
 PORT = 14789
-"""UDP, of the tunnels between hypervisors. Not 4789 (IANA's for VXLAN, Calico's and Docker's)
-nor 8472 (flannel's and Cilium's), so that a hypervisor which runs one of those keeps its own
-port and its own VNIs; below Linux' ephemeral ports (32768), and in nobody's /etc/services."""
+"""UDP port of the tunnels between hypervisors. Not 4789 (IANA's for VXLAN; Calico, Docker) or 8472
+(flannel, Cilium), so it does not conflict with a hypervisor that runs one of those; below Linux'
+ephemeral ports (32768), and in no /etc/services."""
 _TTL = 64
-"""Between hypervisors there may be routers."""
+"""There may be routers between hypervisors."""
 _VNIS = (1 << 24) - 1
-"""VNIs are 24 bits wide (RFC 7348, section 5); 0 is left out."""
+"""VNIs have 24 bits (RFC 7348, section 5); 0 is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class TunnelEnd:
-    """One end of one network's tunnels."""
+    """One hypervisor's end of one network's tunnels."""
 
     host: str
     segment: str
@@ -342,7 +342,7 @@ class TunnelEnd:
 def joined_hypervisors(
     intent: Intent, machines: Mapping[str, str]
 ) -> Mapping[str, tuple[str, ...]]:
-    """The segments with machines on several hypervisors, and those hypervisors, in order."""
+    """The segments with machines on several hypervisors, with those hypervisors in order."""
     found: dict[str, tuple[str, ...]] = {}
     for segment in intent.segments:
         hosts = dict.fromkeys(
@@ -364,8 +364,8 @@ def plan_tunnels(
 ) -> tuple[TunnelEnd, ...]:
     """Every tunnel end that the lab needs.
 
-    ``machines`` has each one's hypervisor, ``ends`` the address of each hypervisor's end, and
-    ``taken`` the VNIs that others use on any of them.
+    ``machines`` maps machines to hypervisors, ``ends`` maps hypervisors to tunnel addresses, and
+    ``taken`` contains the VNIs used by others on any of them.
     """
     mtus = {segment.name: segment.mtu for segment in intent.segments}
     carriers: list[TunnelEnd] = []
@@ -390,7 +390,7 @@ def plan_tunnels(
 
 
 def choose_vni(token: str, segment: str, taken: Collection[int]) -> int:
-    """The network's number: the same every time, and none of ``taken``."""
+    """The network's VNI: deterministic, and not in ``taken``."""
     seed = sha256(f"{token}/{segment}".encode()).digest()
     first = int.from_bytes(seed[:3], "big")
     return next(
@@ -412,7 +412,7 @@ def _commands(end: TunnelEnd, owner: Owner) -> tuple[str, ...]:
 
 
 def tunnel_address(hypervisor: Hypervisor) -> str:
-    """The IPv4 address of a hypervisor's end of the tunnels.
+    """The IPv4 address of a hypervisor's tunnel ends.
 
     Raises PreflightError when the inventory has none and the host of its URI cannot be
     resolved.
@@ -438,7 +438,7 @@ _TUNNELS_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class VxlanUnderlay:
-    """What joins the networks of a lab whose machines are on several hypervisors."""
+    """The tunnels of a lab whose machines are on several hypervisors."""
 
     lab: LabHandle
     intent: Intent
@@ -447,23 +447,23 @@ class VxlanUnderlay:
     deadline: Deadline = field(default_factory=lambda: Deadline(_TUNNELS_SECONDS))
 
     def check(self) -> None:
-        """See that every hypervisor that needs tunnels can have them; none is made.
+        """Check that every hypervisor that needs tunnels supports them; creates none.
 
-        Raises PreflightError naming the hypervisor, what is in the way, and the fix.
+        Raises PreflightError naming the hypervisor, the obstacle and the fix.
         """
         self._on_each(lambda host: self._devices(host).require(host.hypervisor))
 
     def make(self, owner: Owner) -> tuple[str, ...]:
-        """Have every tunnel end as it must be, and no other of this lab's; what was done.
+        """Create and repair tunnel ends, and remove the lab's others; returns what was done.
 
-        Raises PreflightError, BrokenError as :meth:`VxlanDevices.ensure` does.
+        Raises as :meth:`VxlanDevices.ensure`.
         """
         wanted = self._planned()
         done = self._on_each(lambda host: self._make(host, wanted, owner))
         return tuple(line for lines in done.values() for line in lines)
 
     def differences(self) -> tuple[str, ...]:
-        """What is not as it must be, in words; empty when all is, or none is needed."""
+        """How tunnel ends differ from the plan; empty if they do not, or none is needed."""
         wanted = self._planned()
         found = self._on_each(
             lambda host: [

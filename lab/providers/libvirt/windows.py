@@ -1,8 +1,8 @@
-"""Windows machines of a lab: clones of a golden image, and what cannot be asked of them.
+"""Windows machines of a lab: clones of a golden image, and the probes they cannot run.
 
-A clone makes its own SSH host key and WinRM certificate at its first start, and prints both on its
-serial port, which nobody but the hypervisor writes down. They are pinned from there, and never
-learned from the network.
+A clone generates its SSH host key and WinRM certificate at its first boot and prints the key and
+the certificate's digest on its serial port, which only the hypervisor records. They are pinned from
+there, never learned from the network.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from lab.remote.windows import WindowsShell
 
 SPEAK_SECONDS = {True: 1800.0, False: 18_000.0}
-"""From the first start to its keys on the console, by whether KVM works. Not measured: no Windows
-ran where this was written; packer's recipes allow a first start half an hour."""
+"""From the first boot to its keys on the console; the key is True with KVM. Not measured: no
+Windows ran where this was written; packer's recipes allow half an hour for a first boot."""
 SHELL_SECONDS = {True: 300.0, False: 3000.0}
-"""From there, or from any later start, to a shell. Not measured either."""
+"""From there, or from any later boot, to a shell. Not measured either."""
 _LOOK_SECONDS = 1.0
 _CLOCK_SECONDS = 60.0
 _PHASE_WORDS: Mapping[WindowsPhase, str] = {
@@ -60,12 +60,12 @@ _PHASE_WORDS: Mapping[WindowsPhase, str] = {
 
 
 def seed_volume(machine: str) -> str:
-    """The volume of the lab's pool that is its medium, until it has been read."""
+    """The volume in the lab's pool with its seed, which is deleted after the first boot."""
     return f"{machine}.seed"
 
 
 def clone_settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
-    """Who the clone is. Secret. ``region``: language and time that its image was installed with."""
+    """The clone's settings. Secret. ``region``: language and time zone of its image."""
     lab, machine = recipe.lab, recipe.machine
     first = CloneCard(
         name=management.DEVICE,
@@ -87,7 +87,7 @@ def clone_settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
 
 
 def clone_card(machine: MachineIntent, interface: Interface) -> CloneCard:
-    """A card of a node as the clone is to set it up. Pure."""
+    """The settings of a node's card for the clone. Pure."""
     routes = (one for one in machine.routes if one.destination == "default")
     return CloneCard(
         name=interface.name,
@@ -102,7 +102,7 @@ def clone_card(machine: MachineIntent, interface: Interface) -> CloneCard:
 def clone_machine(
     host: Host, recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str
 ) -> VirtualMachine:
-    """Write the medium that tells the clone who it is; the machine. Old pins are forgotten."""
+    """Write the clone's seed and delete old pins; returns the machine."""
     from lab.imaging.windows.answer import clone_medium  # noqa: PLC0415  an extra
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
@@ -133,12 +133,13 @@ def clone_machine(
 
 
 def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None:
-    """Wait until it has said its keys, pin them, and take its medium away; at once if they are.
+    """Wait for a clone's keys on its console, pin them, and delete its seed.
 
-    ``said``: reads all that its console has said in this life.
+    Does not wait if they are already pinned. ``said``: returns its console output since it was
+    created.
 
-    Raises BrokenError when a step of the lab's script failed, or its domain stopped: with its last
-    lines. Raises DeadlineError when it takes too long, naming the phase that it was in.
+    Raises BrokenError with the console's last lines when a step of the lab's script failed, or its
+    domain stopped. Raises DeadlineError naming the current phase when it takes too long.
     """
     lab, name = recipe.lab, recipe.machine.name
     if keyring.pins(lab, name) is None:
@@ -184,9 +185,9 @@ def _wait_for_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -
 
 
 def _evidence(host: Host, recipe: MachineRecipe) -> str:
-    """What a clone leaves that does not speak: its screen, its disk, Setup's logs; never raises.
+    """Evidence of a clone that prints no keys: screen, disk, Setup's logs. Never raises.
 
-    It stands still while its disk is copied, and then goes on.
+    The clone is paused while its disk is copied.
     """
     lab, name = recipe.lab, recipe.machine.name
     folder = lab.directory / f"{name}-first-start"
@@ -244,18 +245,18 @@ def _how_far(progress: Progress) -> str:
 
 
 def wait_for_shell(recipe: MachineRecipe, shell: Shell) -> None:
-    """Wait until it takes a command.
+    """Wait until it runs a command.
 
-    Raises DeadlineError with what the last try met. Raises BrokenError when it shows another key or
-    certificate than it has said.
+    Raises DeadlineError with the last error. Raises BrokenError when its key or certificate does
+    not match its pins.
     """
     shell.wait(Deadline(SHELL_SECONDS[recipe.accelerated]))
 
 
 def set_clock(shell: WindowsShell) -> None:
-    """Put the clock of a resumed guest right: it stood still with its memory.
+    """Set the clock of a resumed guest, which stopped while it was suspended.
 
-    Raises BrokenError when it refuses.
+    Raises BrokenError when that fails.
     """
     milliseconds = int(time.time() * 1000)
     moment = f"[DateTimeOffset]::FromUnixTimeMilliseconds({milliseconds})"
@@ -275,31 +276,31 @@ WHY = f"pods on Windows machines need Kubernetes, which this lab does not have; 
 
 @dataclass(frozen=True, slots=True)
 class WindowsMachine:
-    """A node that runs Windows, as a place to run commands in."""
+    """A Windows node, to run commands on."""
 
     name: str
     lab: str
     shell: Shell
 
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command to its end; see :class:`lab.providers.provider.Machine`."""
+        """Run a command; see :class:`lab.providers.provider.Machine`."""
         return self.shell.run(command, deadline)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is PowerShell."""
+        """Run a command on this terminal, or PowerShell if ``command`` is empty."""
         return self.shell.attach(command)
 
     def command_line(self, command: Sequence[str]) -> str:
-        """The shell line that does the same by hand."""
+        """The equivalent shell command."""
         return shlex.join(("lab", "ssh", self.lab, self.name, "--", *command))
 
 
 def require_images(intent: Intent, check: Callable[[str], None]) -> None:
-    """See that the installation media of every Windows image are there, or the image is.
+    """Check that every Windows image exists or can be built.
 
-    ``check``: raises PreflightError for an image that neither is there nor can be built.
+    ``check``: raises PreflightError for an image that does not exist and cannot be built.
 
-    Raises PreflightError saying what to get, where to put it, and how to go on without.
+    Raises PreflightError with what to get, where to put it, and how to continue without it.
     """
     wanted = {
         machine.hardware.image: machine.name
@@ -318,10 +319,7 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
 
 
 def refuse_pod(intent: Intent, name: str) -> None:
-    """Refuse a pod on a Windows machine.
-
-    Raises UsageError when it is.
-    """
+    """Raise UsageError if ``name`` is a pod on a Windows machine."""
     for machine in _windows(intent):
         if name in {pod.name for pod in machine.pods}:
             raise UsageError(
@@ -332,7 +330,7 @@ def refuse_pod(intent: Intent, name: str) -> None:
 
 
 def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
-    """The probes that start or would end on a Windows machine, each as an error. Pure."""
+    """Error outcomes for probes from or to a Windows machine. Pure."""
     sources = {
         name: machine.name
         for machine in _windows(intent)
@@ -362,7 +360,7 @@ def _windows(intent: Intent) -> Iterator[MachineIntent]:
 
 
 def _addresses(intent: Intent) -> Iterator[tuple[str, str]]:
-    """Address of a Windows machine or of its pod, and the machine."""
+    """Address of each Windows machine and of its pods, with the machine."""
     for machine in _windows(intent):
         given = [address for card in machine.interfaces for address in card.addresses]
         for address in (*given, *(pod.address for pod in machine.pods)):
@@ -370,7 +368,7 @@ def _addresses(intent: Intent) -> Iterator[tuple[str, str]]:
 
 
 def _services(intent: Intent) -> Iterator[tuple[tuple[str, int], str]]:
-    """Address and port of a Service with a backend on a Windows machine, and the machine."""
+    """Address and port of each Service with a backend on a Windows machine, with the machine."""
     home = {pod.name: machine.name for machine in _windows(intent) for pod in machine.pods}
     own = [
         address.partition("/")[0]
