@@ -1,4 +1,4 @@
-"""Connections over SSH: made when used, shared jump hosts, sessions and forwarded ports."""
+"""SSH connections, opened on first use: shared jump hosts, sessions and forwarded ports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class JumpHosts:
-    """Connections to jump hosts: one a host, shared by all the machines behind it."""
+    """Connections to jump hosts: one per host, shared by all machines behind it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,12 +32,12 @@ class JumpHosts:
         self._users: Counter[SSHServer] = Counter()
 
     def borrow(self, server: SSHServer, deadline: Deadline) -> SSHTransport:
-        """A living transport to that host. To be followed by ``give_back``.
+        """An active transport to that host; call ``give_back`` afterwards.
 
         Raises
         ------
         BrokenError
-            As :func:`~lab.remote.transport.connect` does.
+            As :func:`~lab.remote.transport.connect`.
 
         """
         with self._lock:
@@ -50,7 +50,7 @@ class JumpHosts:
             raise
 
     def give_back(self, server: SSHServer) -> None:
-        """Count one user less; after the last one the connection is closed."""
+        """Release one use; the last one closes the connection."""
         with self._lock:
             self._users[server] -= 1
             if self._users[server]:
@@ -60,19 +60,19 @@ class JumpHosts:
 
 
 JUMPS = JumpHosts()
-"""Of this process."""
+"""The jump hosts of this process."""
 _STUCK_SECONDS = 5.0
-"""How long after its deadline a call may still be inside paramiko before the whole transport is
-closed: by then the peer takes no more bytes."""
+"""How long after its deadline a call may stay inside paramiko before the transport is closed: by
+then the peer is not reading."""
 
 
 class Connection:
-    """A connection that is made when it is first used, and made again when it has died.
+    """A connection that is opened on first use, and reopened if it has died.
 
     Parameters
     ----------
     way
-        The servers to go through, the machine's own last.
+        The servers to go through; the machine's own is last.
 
     """
 
@@ -85,7 +85,7 @@ class Connection:
     def session(
         self, doing: str, deadline: Deadline
     ) -> Iterator[tuple[SSHTransport, paramiko.Channel]]:
-        """A new session for the block; a block that overruns its deadline is aborted."""
+        """A new session for the block, which is aborted if it overruns its deadline."""
         link, channel = self.open_session(doing, deadline)
         try:
             with abort_after(Deadline(deadline.left() + _STUCK_SECONDS), link.transport.close):
@@ -94,12 +94,12 @@ class Connection:
             link.done(channel)
 
     def open_session(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
-        """A new session channel, to be handed to ``done`` of its transport.
+        """A new session channel; pass it to ``done`` of its transport afterwards.
 
         Raises
         ------
         BrokenError
-            As :func:`~lab.remote.transport.connect` does.
+            As :func:`~lab.remote.transport.connect`.
 
         """
         return self._with_link(doing, deadline, lambda link: (link, link.open(doing, deadline)))
@@ -110,7 +110,7 @@ class Connection:
         Raises
         ------
         BrokenError
-            As :meth:`~lab.remote.transport.SSHTransport.channel` does, and as for a session.
+            As :meth:`~lab.remote.transport.SSHTransport.channel`, and as for a session.
 
         """
         return self._with_link(
@@ -118,24 +118,24 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Close the connection; its users get a ConnectionLostError, the next use connects."""
+        """Close the connection; current users get ConnectionLostError, the next use reconnects."""
         with self._lock:
             self._drop()
 
     def _with_link(self, doing: str, deadline: Deadline, use: Callable[[SSHTransport], T]) -> T:
-        """Use the transport. One that turns out to be dead is replaced, and so is the jump's."""
+        """Call ``use`` with the transport; replace dead transports, also the jump host's."""
         for _ in self._way:
             with suppress(ConnectionLostError):
                 return use(self.transport(doing, deadline))
         return use(self.transport(doing, deadline))
 
     def transport(self, doing: str, deadline: Deadline) -> SSHTransport:
-        """A living transport, made if there is none.
+        """An active transport, opened if necessary.
 
         Raises
         ------
         BrokenError
-            As :func:`~lab.remote.transport.connect` does.
+            As :func:`~lab.remote.transport.connect`.
 
         """
         if not self._lock.acquire(timeout=timeout_of(deadline)):
@@ -182,26 +182,26 @@ class SessionStreams:
         self._poll.register(channel.fileno(), select.POLLIN)
 
     def give(self, data: memoryview) -> int:
-        """Send what the channel's window takes."""
+        """Send as much as fits the channel's window."""
         if not self._channel.send_ready():
             return 0
         try:
             sent = self._channel.send(bytes(data[:_PIECE]))
         except TimeoutError:
             return 0
-        except (OSError, EOFError):  # it reads no more; its exit code says how it ended
+        except (OSError, EOFError):  # it no longer reads; its exit code tells how it ended
             sent = 0
         return sent or len(data)
 
     def take(self) -> tuple[bytes, bytes]:
-        """What has come."""
+        """Output received since the last call."""
         channel = self._channel
         out = channel.recv(_PIECE) if channel.recv_ready() else b""
         err = channel.recv_stderr(_PIECE) if channel.recv_stderr_ready() else b""
         return out, err
 
     def closed(self) -> bool:
-        """Whether the other side has sent all."""
+        """True if the peer has sent everything."""
         return bool(self._channel.eof_received) or self._channel.closed
 
     def code(self) -> int | None:
@@ -218,7 +218,7 @@ class SessionStreams:
         )
 
     def wait(self, seconds: float) -> None:
-        """Wait for output, or after all of it for the exit code."""
+        """Wait for output, or once that has ended for the exit code."""
         if self.closed():
             self._channel.status_event.wait(seconds)
         else:
@@ -232,14 +232,16 @@ def request(
     ask: Callable[[paramiko.Channel], None],
     deadline: Deadline,
 ) -> None:
-    """Have the other side start a command or a subsystem.
+    """Have the server start a command or a subsystem.
 
     Raises
     ------
     DeadlineError
-        When it has not answered in time.
-    ConnectionLostError, BrokenError
-        When the connection broke, or it refused.
+        When it does not answer in time.
+    ConnectionLostError
+        When the connection broke.
+    BrokenError
+        When the server refused.
 
     """
     from paramiko import SSHException  # noqa: PLC0415  slow to import
@@ -260,11 +262,11 @@ _HERE = "127.0.0.1"
 _PIECE = 65_536
 _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
-"""Between two looks of a forwarded port for its end."""
+"""Poll interval of a forwarded port for its shutdown."""
 
 
 class Relay:
-    """Carries bytes between a socket and an SSH channel, both ways, until the channel ends."""
+    """Copies bytes between a socket and an SSH channel, both ways, until the channel ends."""
 
     def __init__(self, near: socket.socket, channel: paramiko.Channel) -> None:
         self._near, self._channel = near, channel
@@ -290,7 +292,7 @@ class Relay:
         self._near.close()
 
     def _end(self) -> None:
-        with suppress(OSError, EOFError):  # the transport may be gone
+        with suppress(OSError, EOFError):  # the transport may be closed
             self._channel.close()
         with suppress(OSError):
             self._near.shutdown(socket.SHUT_RDWR)
@@ -303,9 +305,9 @@ class _PortServer(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
-    """A port of the loopback address for the block, as ``ssh -L`` opens one.
+    """A local port on the loopback address for the block, as with ``ssh -L``.
 
-    Each connection to it gets a channel from ``dial``; where there is none, it is closed at once.
+    Each connection to it gets a channel from ``dial``; if that fails, it is closed at once.
     """
     relays: set[Relay] = set()
     ending = threading.Event()
@@ -336,7 +338,7 @@ def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
 def _pump(
     take: Callable[[int], bytes], give: Callable[[bytes], object], ended: Callable[[], object]
 ) -> None:
-    """Carry bytes one way until there are no more."""
+    """Copy bytes one way until the end of the stream."""
     with suppress(OSError, EOFError):
         while piece := take(_PIECE):
             give(piece)

@@ -15,7 +15,7 @@ from lab.remote.shell import Jump, Reach
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyPair:
-    """Both halves as text, each ending with a newline. The private one is in no ``repr``."""
+    """Both keys as text, each ending with a newline. ``repr`` omits the private key."""
 
     private: str
     """``-----BEGIN OPENSSH PRIVATE KEY-----``, without a passphrase."""
@@ -27,12 +27,12 @@ class KeyPair:
 
 
 def make_key_pair(comment: str) -> KeyPair:
-    """A new pair; the comment is the whole last part of the public line, and nothing else.
+    """Generate a key pair.
 
     Parameters
     ----------
     comment
-        Whose key it is, ``"lab overlay"``; one line. No user or host name is added to it.
+        The comment in the public key, one line: ``"lab overlay"``. No user or host name is added.
 
     """
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415  slow to import
@@ -50,7 +50,7 @@ def make_key_pair(comment: str) -> KeyPair:
 
 
 def bare_key(public: str) -> str:
-    """Type and base64 of a public key, without its comment. ValueError if it has not both."""
+    """Type and base64 of a public key, without its comment. ValueError if one is missing."""
     words = public.split()
     if len(words) < 2:  # noqa: PLR2004  type and base64
         raise ValueError(f"no public key: {public!r}")
@@ -68,10 +68,10 @@ SSH_PORT = 22
 
 
 def host_keys(text: str, host: str, port: int = SSH_PORT) -> tuple[str, ...]:
-    """The keys of that host, ``"ssh-ed25519 AAAA..."``, in the order of the file.
+    """The host's keys in a known_hosts file, ``"ssh-ed25519 AAAA..."``, in the file's order.
 
     Names may be plain, patterns (``*``, ``?``, negated with ``!``), hashed, or ``[host]:port``.
-    A key that the file revokes for the host is left out. Certificate authorities are not read.
+    Keys that the file revokes for the host are left out. Certificate authorities are ignored.
     """
     name = host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"
     known: list[str] = []
@@ -105,7 +105,7 @@ def _means(patterns: Iterable[str], name: str) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    # Brackets are part of a name with a port, and no character class here.
+    # Brackets are part of a name with a port, not a character class.
     return fnmatchcase(name, pattern.lower().replace("[", "[[]"))
 
 
@@ -118,26 +118,26 @@ def _hashed(pattern: str, name: str) -> bool:
 
 
 def alias(lab: str, machine: str) -> str:
-    """What ``ssh`` calls a machine: ``overlay-worker1``."""
+    """A machine's name for ``ssh``: ``overlay-worker1``."""
     return f"{lab}-{machine}"
 
 
 def known_hosts(lab: str, reaches: Iterable[Reach]) -> str:
-    """A known_hosts file by those aliases, whatever addresses the machines have."""
+    """A known_hosts file by alias, independent of the machines' addresses."""
     return "".join(f"{alias(lab, one.name)} {bare_key(one.host_key)}\n" for one in reaches)
 
 
 def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
-    """A configuration with a ``Host`` for every machine, and one for every jump host.
+    """An ssh configuration with a ``Host`` for every machine and every jump host.
 
     Parameters
     ----------
     lab
-        The lab's name; every alias begins with it.
+        The lab's name, the prefix of every alias.
     reaches
         The machines.
     known
-        Where :func:`known_hosts` is written.
+        The path of the :func:`known_hosts` file.
 
     """
     listed = tuple(reaches)
@@ -152,7 +152,7 @@ def _distinct(reaches: Iterable[Reach]) -> dict[Jump, None]:
 
 
 def _hop(lab: str, number: int) -> str:
-    # No machine has a dot in its name.
+    # Machine names contain no dots.
     return f"{lab}.jump{number}"
 
 
@@ -192,12 +192,12 @@ def _jump(lab: str, jump: Jump, number: int) -> Iterator[tuple[str, str]]:
 
 
 def config_path(path: Path) -> str:
-    """As ssh_config(5) reads it: in quotes, and with no token to expand."""
+    """The path for ssh_config(5): quoted, with tokens escaped."""
     text = str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
 def host_block(lines: Iterable[tuple[str, str]]) -> str:
-    """A ``Host`` of a configuration; its name is the first line's."""
+    """A ``Host`` block of a configuration; the first line is the ``Host`` line."""
     (key, name), *rest = lines
     return f"{key} {name}\n" + "".join(f"  {key} {value}\n" for key, value in rest)

@@ -19,16 +19,16 @@ _PUT = 'umask 077; cat >"$1" && chmod "$2" "$1" && mv -fT "$1" "$3" || { rm -f "
 
 
 class LocalShell(CommandShell):
-    """A :class:`~lab.remote.shell.Shell` on this machine, by child processes.
+    """A :class:`~lab.remote.shell.Shell` on this machine, with child processes.
 
     Parameters
     ----------
     become
-        Whether to act as root by ``sudo -n``; None: unless this process is root.
+        True to become root with ``sudo -n``; None: unless this process is root.
     inside
-        Returns the words that take a command into a container; called for each command.
+        Returns the prefix that runs a command in a container; called for each command.
     machine
-        Where commands run, for messages.
+        The machine's name for messages.
 
     """
 
@@ -44,7 +44,7 @@ class LocalShell(CommandShell):
         self._machine = machine
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
-        """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
+        """Write a file atomically; ``mode`` as in chmod(2). Replaces a symbolic link."""
         draft = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
         words = ("sh", "-c", _PUT, "lab", draft, f"{mode:o}", path)
         done = self.run(words, deadline, content)
@@ -60,7 +60,7 @@ class LocalShell(CommandShell):
         return bytes(content)
 
     def wait(self, deadline: Deadline) -> None:
-        """Nothing to wait for, unless we may not become root, which no time will change."""
+        """Check that we may become root; there is nothing to wait for."""
         done = self.run(("true",), deadline)
         if done.code:
             raise BrokenError(
@@ -70,7 +70,7 @@ class LocalShell(CommandShell):
             )
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a login shell."""
+        """Run a command on this terminal, or a login shell if ``command`` is empty."""
         inside = self._inside()
         own = "/bin/bash" if inside else os.environ.get("SHELL") or "/bin/sh"
         words = [*inside, *(command or (own, "-l"))]
@@ -78,7 +78,7 @@ class LocalShell(CommandShell):
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing to close."""
 
     def _execute(
         self,
@@ -126,7 +126,7 @@ class ProcessStreams:
             self._poll.register(descriptor, select.POLLIN)
 
     def give(self, data: memoryview) -> int:
-        """Write what the pipe takes."""
+        """Write as much as the pipe accepts."""
         try:
             return os.write(self._in, data[:_PIECE])
         except BlockingIOError:
@@ -135,20 +135,20 @@ class ProcessStreams:
             return len(data)
 
     def take(self) -> tuple[bytes, bytes]:
-        """What has been written."""
+        """Output written since the last call."""
         return self._read(self._out), self._read(self._err)
 
     def closed(self) -> bool:
-        """Whether both output streams have ended."""
+        """True if both output streams have ended."""
         return not self._open
 
     def code(self) -> int | None:
-        """As a shell gives it: 128 + N after signal N."""
+        """The exit code as in a shell: 128 + N after signal N."""
         code = self._process.poll()
         return code if code is None or code >= 0 else 128 - code
 
     def wait(self, seconds: float) -> None:
-        """Wait for output, or after all of it for the end."""
+        """Wait for output, or once that has ended for the exit."""
         if self._open:
             self._poll.poll(seconds * 1000)
             return
@@ -156,7 +156,7 @@ class ProcessStreams:
             self._process.wait(seconds)
 
     def close(self) -> None:
-        """Close its input, which ends its process group, and wait for it."""
+        """Close its input, which kills its process group, and wait for it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

@@ -1,4 +1,4 @@
-"""Jobs of many machines at once, no more on a host than it bears."""
+"""Run jobs for many machines in parallel, with a limit per host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from lab._log import quantity
 
 T = TypeVar("T")
 _POLL_SECONDS = 0.2
-"""Seconds between two looks for Ctrl-C while jobs run."""
+"""Interval in seconds between two checks for Ctrl-C while jobs run."""
 
 
 _Ended = SimpleQueue[tuple[str, Callable[[], T] | BaseException]]
 
 
 def on_each(names: Iterable[str], job: Callable[[str], T]) -> Mapping[str, T]:
-    """Do the job for every name, all at once; what each returned. Raises as :func:`run_jobs`."""
+    """Run the job for every name in parallel; results by name. Raises as :func:`run_jobs`."""
     jobs = {name: {name: partial(job, name)} for name in sorted(set(names))}
     return run_jobs(jobs, {}, Deadline(math.inf))
 
@@ -33,15 +33,15 @@ def run_jobs(
     limits: Mapping[str, int],
     deadline: Deadline,
 ) -> Mapping[str, T]:
-    """Run every job, on each host so many at once; what each returned, by machine.
+    """Run every job, with a limit of parallel jobs per host; results by machine.
 
-    ``jobs`` has, by host, what is to be done by machine; a host without a limit bears one. After
-    the first that fails none is begun, and those that run are waited for. Ctrl-C leaves at once:
-    nothing is begun any more, and what runs ends with the command.
+    ``jobs``: by host, the job of each machine. ``limits``: by host; 1 if missing. After the first
+    failure no job is started, and running ones are waited for. Ctrl-C returns at once: no job is
+    started, and running ones end with the command.
 
-    Raises LabError: the one job's own error. Raises BrokenError when several failed: every machine
-    with its error; a PreflightError or UsageError when all of those are. Raises DeadlineError when
-    not all have ended in time: which run and which were not begun.
+    Raises the job's own LabError if one failed. If several failed, raises BrokenError with every
+    machine's error; PreflightError or UsageError if all errors are of that type. Raises
+    DeadlineError listing running and unstarted jobs when not all finish in time.
     """
     waiting = {host: deque(of_host.items()) for host, of_host in jobs.items()}
     running: dict[str, str] = {}
@@ -54,7 +54,7 @@ def run_jobs(
             while left and list(running.values()).count(host) < max(1, limits.get(host, 1)):
                 machine, job = left.popleft()
                 running[machine] = host
-                # A daemon: one that never ends does not keep a stopped command from ending.
+                # A daemon thread: one that hangs does not keep the command from exiting.
                 Thread(target=_run, args=(machine, job, ended), name=machine, daemon=True).start()
 
     start()
@@ -80,7 +80,7 @@ def run_jobs(
 def _run(machine: str, job: Callable[[], T], ended: _Ended[T]) -> None:
     try:
         result = job()
-    except BaseException as raised:  # noqa: BLE001  passed to the one who waits, whatever it is
+    except BaseException as raised:  # noqa: BLE001  any error is passed to the waiting thread
         ended.put((machine, raised))
     else:
         ended.put((machine, lambda: result))
@@ -107,7 +107,7 @@ def _late(
 
 
 def _failure(failed: Mapping[str, BaseException], not_begun: Sequence[str]) -> BaseException:
-    """One error as it is, several as one that has all of them."""
+    """A single error unchanged, several combined into one."""
     for error in failed.values():
         if len(failed) == 1 or not isinstance(error, LabError):
             return error

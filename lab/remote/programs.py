@@ -1,4 +1,4 @@
-"""Programs of this machine: found, run to their end, and their output read."""
+"""Find and run programs on this machine."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ PACKAGES = {
     "tar": "tar",
     "wimlib-imagex": "wimtools",
 }
-"""Program to the Debian package that has it."""
+"""Debian package by program."""
 _SYSTEM_PLACES = "/usr/local/sbin:/usr/sbin:/sbin"
-"""Where Debian keeps some of them, off a plain user's PATH."""
+"""Directories of some programs that are not in an unprivileged user's PATH on Debian."""
 _TAIL = 12
-"""Last lines of a program's output that a failure repeats."""
+"""Number of last output lines shown in an error."""
 _LINE = 1000
-"""Characters of each."""
+"""Most characters kept per line."""
 _NO_SPACE = "No space left on device"
 _FILE_LIMIT = re.compile("file size limit exceeded|file too large", re.IGNORECASE)
-"""What a program prints that writes past the limit: Go's runtime, the C library, and Go's."""
+"""Error messages for writing past the limit, from Go and the C library."""
 _GRACE = 10.0
-"""Seconds that a program has for its own tidying after SIGTERM."""
+"""Seconds for a program to clean up after SIGTERM."""
 
 
 class FileLimitError(BrokenError):
-    """A program has written more to one file than it may."""
+    """A program exceeded its file size limit."""
 
 
 def need(doing: str, *names: str) -> None:
@@ -61,7 +61,7 @@ def need(doing: str, *names: str) -> None:
     Raises
     ------
     PreflightError
-        Names all that are missing, with the command that installs them.
+        Names all missing programs and the command that installs them.
 
     """
     missing = [name for name in names if _find(name) is None]
@@ -72,7 +72,7 @@ def need(doing: str, *names: str) -> None:
 
 
 def read_output(command: Sequence[str]) -> str:
-    """The standard output of a short program; empty where it fails."""
+    """The standard output of a short program; empty if it fails."""
     path = _find(command[0])
     if path is None:
         return ""
@@ -84,7 +84,7 @@ def read_output(command: Sequence[str]) -> str:
 
 @contextmanager
 def unnamed_file() -> Iterator[Path]:
-    """A file of mode 0600 without a name: it is gone with this process, however that ends.
+    """An unlinked file with mode 0600, which disappears with this process.
 
     Its path, in /proc, is valid for programs that this process runs.
     """
@@ -103,27 +103,27 @@ def run(  # noqa: PLR0913  each is an option of the process
     output: Path | None = None,
     file_limit: int | None = None,
 ) -> None:
-    """Run a program to its end; it ends when this process does.
+    """Run a program; it is terminated if this process dies.
 
     Parameters
     ----------
     on_line
         Called with every line that it prints, on either stream.
     output
-        A file for its standard output, instead.
+        A file for its standard output, which is then not passed to ``on_line``.
     file_limit
-        Bytes that it may write to one file.
+        Most bytes that it may write to one file.
 
     Raises
     ------
     DeadlineError
-        When it has not ended in time, with the last lines it wrote.
+        When it does not finish in time; shows its last lines.
     PreflightError
-        When the disk was full.
+        When the disk is full.
     FileLimitError
-        When it has written more to one file than it may.
+        When it exceeds ``file_limit``.
     BrokenError
-        When it failed, with the last lines it wrote.
+        When it fails; shows its last lines.
 
     """
     tail: deque[str] = deque(maxlen=_TAIL)
@@ -185,7 +185,7 @@ def _failure(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Terminate the program's whole session, and kill it where it does not end."""
+    """Terminate the program's process group; kill it if it does not exit."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -202,6 +202,6 @@ def _find(name: str) -> str | None:
 
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
-    """The environment of this process, with English messages and every directory of programs."""
+    """The environment of this process with English messages, and the sbin directories in PATH."""
     path = f"{os.environ.get('PATH', os.defpath)}:{_SYSTEM_PLACES}"
     return {**os.environ, "LC_ALL": "C.UTF-8", "PATH": path, **more}

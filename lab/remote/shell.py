@@ -1,11 +1,11 @@
-"""The shell protocol that providers and clusters use, and how a command is run to its end.
+"""The shell protocol that providers and clusters use, and how a command is run.
 
-One thread feeds a command's input and reads both output streams, in turns that never block for
-long: no pipe fills up, and the deadline is always noticed.
+One thread feeds a command's input and reads both output streams, without blocking for long: no
+pipe fills up, and the deadline is always noticed.
 
-Commands are started by a line of shell. The command's own input is the first ``N`` bytes of the
-channel's; the rest of the channel stays silent, and when it is closed (the channel is closed, the
-connection breaks, the caller dies) the whole process group is killed.
+A small shell script starts each command. The command's input is the first ``N`` bytes of the
+channel; nothing follows, and when the channel ends (it is closed, the connection breaks, or the
+caller dies) the whole process group is killed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lab._errors import BrokenError, DeadlineError
 
 
 class UnreachableError(BrokenError):
-    """The machine was not reached this time; ``happened`` says how far the attempt got."""
+    """The machine was not reached this time; ``happened`` tells how far the attempt got."""
 
 
 class HostKeyError(BrokenError):
-    """The machine shows another key than it must. Retrying does not help."""
+    """The machine's key is not the expected one. Retrying does not help."""
 
 
 class ConnectionLostError(BrokenError):
@@ -38,7 +38,7 @@ class KeyFileError(BrokenError):
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A command that has ended."""
+    """The result of a finished command."""
 
     code: int
     stdout: str
@@ -53,16 +53,16 @@ class Jump:
     port: int = 22
     user: str = "root"
     keyfile: Path | None = None
-    """None for the user's own keys and agent."""
+    """None to use the user's keys and agent."""
     known_hosts: Path | None = None
-    """None for the user's own known hosts; an unknown host is refused either way."""
+    """None to use the user's known hosts; an unknown host is always refused."""
     no_verify: bool = False
-    """As ``no_verify=1`` in a libvirt URI: the host's key is not checked."""
+    """Like ``no_verify=1`` in a libvirt URI: do not check the host's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """All that is needed to get a shell on one machine."""
+    """Everything needed to get a shell on one machine."""
 
     name: str
     """The machine's name in the lab, for messages."""
@@ -71,24 +71,24 @@ class Reach:
     keyfile: Path
     """The lab's private key (OpenSSH format, mode 0600)."""
     host_key: str
-    """The machine's public key, ``ssh-ed25519 AAAA...``: pinned, anything else is refused."""
+    """The machine's pinned public key, ``ssh-ed25519 AAAA...``; any other is refused."""
     port: int = 22
     jump: Jump | None = None
 
 
 class Shell(Protocol):
-    """A machine that takes commands; one connection, opened when first used, used by threads."""
+    """A machine that runs commands over one connection, opened on first use. Thread-safe."""
 
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        """Run a command to its end.
+        """Run a command and wait for it.
 
         Raises
         ------
         DeadlineError
-            When it has not ended in time.
+            When it does not finish in time.
         BrokenError
-            When the machine cannot be reached, with the last attempt; a host key other than
-            the pinned one is reported as such and never retried.
+            When the machine is unreachable; shows the last attempt. A host key other than the
+            pinned one raises HostKeyError and is never retried.
 
         """
 
@@ -99,23 +99,23 @@ class Shell(Protocol):
         heard: Callable[[bytes], None],
         stdin: bytes = b"",
     ) -> Completed:
-        """As ``run``, but pass on each line of standard output as it comes, and keep none."""
+        """Like ``run``, but pass each line of standard output to ``heard`` and keep none."""
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
-        """Write a file on the machine, whole or not at all."""
+        """Write a file on the machine atomically."""
 
     def get(self, path: str, deadline: Deadline) -> bytes:
-        """Read a file of the machine.
+        """Read a file on the machine.
 
         Raises
         ------
         BrokenError
-            When there is none, or it cannot be read.
+            When it does not exist or cannot be read.
 
         """
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait until the machine takes a command.
+        """Wait until the machine runs a command.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Shell(Protocol):
         """
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a login shell."""
+        """Run a command on this terminal, or a login shell if ``command`` is empty."""
 
     def close(self) -> None:
         """Close the connection. Safe to repeat."""
@@ -136,25 +136,24 @@ WINRM_TLS_PORT = 5986
 
 @dataclass(frozen=True, slots=True)
 class WindowsReach:
-    """A Windows machine: commands by WinRM, files by SSH."""
+    """A Windows machine: commands over WinRM, files over SSH."""
 
     ssh: Reach
-    """Its OpenSSH: address, user, lab's key, pinned host key, and the host to jump through."""
+    """Its OpenSSH server: address, user, the lab's key, pinned host key, and jump host."""
     password: str = field(repr=False)
-    """Of the same user. Secret."""
+    """The same user's password. Secret."""
     certificate: str = ""
-    """SHA-256 of the certificate (DER) that WinRM must show, 64 hex digits: pinned, and anything
-    else is refused."""
+    """SHA-256 of WinRM's pinned certificate (DER), 64 hex digits; any other is refused."""
     port: int = WINRM_TLS_PORT
 
 
 GRACE_SECONDS = 1.0
-"""How long output may be silent after the command itself has ended, if something that it left
-running in the background still has it open."""
+"""How long to wait for more output after the command has exited, if a background process that it
+started holds the streams open."""
 LOOK_SECONDS = 0.25
-"""How often to look for an end that nothing announces."""
+"""Poll interval for an exit that causes no event."""
 GIVE_SECONDS = 0.01
-"""How often refused input is offered again."""
+"""Interval for retrying to send input that was not accepted."""
 _SHOWN = 120
 
 
@@ -162,26 +161,26 @@ class CommandStreams(Protocol):
     """The caller's side of a command's three streams, and its exit code."""
 
     def give(self, data: memoryview) -> int:
-        """Give it some of its input: how many bytes it takes now, all if it reads no more."""
+        """Send some input; returns the bytes accepted now, or all if it no longer reads."""
 
     def take(self) -> tuple[bytes, bytes]:
-        """What it has written to standard output and error since, possibly nothing."""
+        """Standard output and standard error since the last call; may be empty."""
 
     def closed(self) -> bool:
-        """Whether both of its output streams have ended; what was written can still be taken."""
+        """True if both output streams have ended; ``take`` may still return output."""
 
     def code(self) -> int | None:
-        """Its exit code; None as long as it runs.
+        """Its exit code; None while it runs.
 
         Raises
         ------
         BrokenError
-            When it will never be known.
+            When the exit code will never be known.
 
         """
 
     def wait(self, seconds: float) -> None:
-        """Wait until there is output or an end, but no longer than that."""
+        """Wait for output or the exit, at most ``seconds``."""
 
 
 class LineSplitter:
@@ -192,7 +191,7 @@ class LineSplitter:
         self._rest = bytearray()
 
     def __call__(self, piece: bytes) -> None:
-        """Take a piece, and pass on every line that it completes."""
+        """Add a piece of output, and pass on every completed line."""
         *whole, rest = piece.split(b"\n")
         for line in whole:
             begun, self._rest = bytes(self._rest), bytearray()
@@ -200,17 +199,17 @@ class LineSplitter:
         self._rest += rest
 
     def end(self) -> None:
-        """Pass on what came after the last newline."""
+        """Pass on the text after the last newline, if any."""
         if self._rest:
             self._heard(bytes(self._rest))
             self._rest.clear()
 
 
 class CommandShell(ABC):
-    """``run`` and ``stream`` of a :class:`~lab.remote.shell.Shell`, by one way to run a command."""
+    """``run`` and ``stream`` of :class:`~lab.remote.shell.Shell`, based on ``_execute``."""
 
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        """Run a command to its end; see :class:`~lab.remote.shell.Shell`.
+        """Run a command; see :class:`~lab.remote.shell.Shell`.
 
         At the deadline its process group is killed.
         """
@@ -225,7 +224,7 @@ class CommandShell(ABC):
         heard: Callable[[bytes], None],
         stdin: bytes = b"",
     ) -> Completed:
-        """As :meth:`run`, but pass on each line of standard output and keep none."""
+        """Like :meth:`run`, but pass each line of standard output to ``heard`` and keep none."""
         lines = LineSplitter(heard)
         code, err = self._execute(command, deadline, stdin, lines)
         lines.end()
@@ -239,11 +238,11 @@ class CommandShell(ABC):
         stdin: bytes,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        """Run a command; its exit code and standard error. Output goes to ``out`` in pieces."""
+        """Run a command; returns exit code and standard error. Output goes to ``out`` in pieces."""
 
 
 def shortened(line: str) -> str:
-    """A command line for messages."""
+    """A command line, truncated for messages."""
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
@@ -254,23 +253,23 @@ def communicate(
     deadline: Deadline,
     heard: Callable[[bytes, bytes], object],
 ) -> int:
-    """Feed and read a command until it ends; its exit code.
+    """Feed a command's input and read its output until it exits; returns the exit code.
 
     ``heard`` gets each piece of standard output and of standard error; either may be empty.
 
     Raises
     ------
     DeadlineError
-        When it has not ended in time, with what it said last.
+        When it does not exit in time; shows its last output.
     BrokenError
-        As the streams raise it.
+        As ``streams`` raises it.
 
     """
     left = memoryview(stdin)
     last = b""
     quiet = Deadline(GRACE_SECONDS)
     for _ in deadline.tries():
-        code, closed = streams.code(), streams.closed()  # before the last look at the streams
+        code, closed = streams.code(), streams.closed()  # before the last read of the streams
         if code is None and left:
             left = left[streams.give(left) :]
         said, complained = streams.take()
@@ -288,16 +287,16 @@ def communicate(
 def timeout_error(
     doing: str, deadline: Deadline, last: bytes, *, ended: bool = True
 ) -> DeadlineError:
-    """The error for a command that has not ended in time.
+    """The error for a command that did not finish in time.
 
     Parameters
     ----------
     doing, deadline
-        What was done, and until when.
+        The operation and its deadline.
     last
-        The last that it said.
+        The command's last output.
     ended
-        Whether it is known to have been ended.
+        True if it is known to have been killed.
 
     """
     lines = last.decode(errors="replace").strip().splitlines()
@@ -316,32 +315,32 @@ _HOLDER = (
     f'sh -c \'{_FEEDER}\' "$n" "$g" 3>&- | '
     '{ read -r feeder; "$@" 2>&3 3>&-; code=$?; kill "$feeder"; exit "$code"; }'
 )
-"""``$$`` of the feeder is said before the first byte of input, so that its end can be asked for.
-The group is read from /proc: behind sudo it is that of sudo."""
+"""The feeder prints its ``$$`` before the first byte of input, so that it can be killed. The group is
+read from /proc: behind sudo it is sudo's."""
 
 SUDO = ("sudo", "-n", "--")
-"""``-n``: sudo that would ask for a password fails instead."""
+"""``-n``: fail instead of asking for a password."""
 
 
 def as_root(command: Sequence[str], *, become: bool) -> tuple[str, ...]:
-    """The command as root runs it; ``become`` says whether the user is not root."""
+    """The command run as root; ``become`` is True if the user is not root."""
     return (*SUDO, *command) if become else tuple(command)
 
 
 def killable(command: Sequence[str], stdin_bytes: int, *, become: bool) -> tuple[str, ...]:
-    """A command whose process group ends with its channel. Start it as a session leader.
+    """A command whose process group is killed when its channel ends. Start it as session leader.
 
-    Its exit code is the command's own, 128 + N if signal N ended it, 127 where there is no such
-    program.
+    Its exit code is the command's own, 128 + N if signal N killed it, 127 if the program does not
+    exist.
 
     Parameters
     ----------
     command
         Program and arguments.
     stdin_bytes
-        How many bytes are sent to it. No end of input may be sent after them.
+        Number of input bytes. Do not send end-of-file after them.
     become
-        Whether the user is not root.
+        True if the user is not root.
 
     """
     return as_root(("sh", "-c", _HOLDER, "lab", str(stdin_bytes), *command), become=become)

@@ -1,4 +1,4 @@
-"""A shell on a machine over SSH: commands and files by one transport, used by many threads."""
+"""A shell on a machine over SSH: commands and files over one transport. Thread-safe."""
 
 from __future__ import annotations
 
@@ -36,39 +36,38 @@ if TYPE_CHECKING:
     import paramiko
 
 _PIECE = 32_768
-"""The largest that every SFTP server takes."""
+"""The largest block that every SFTP server accepts, in bytes."""
 _PRIVATE = 0o600
 _HINT = "install openssh-sftp-server on it"
 _SERVER = (
     "for s in /usr/lib/openssh /usr/libexec/openssh /usr/libexec /usr/lib/ssh; do "
     '[ -x "$s/sftp-server" ] && exec "$s/sftp-server"; done; exit 127'
 )
-"""Where distributions keep OpenSSH's server, for running it as another user than the subsystem
-does."""
+"""Finds OpenSSH's SFTP server, to run it as root instead of as the subsystem's user."""
 
 
 @dataclass(frozen=True, slots=True)
 class SftpFiles:
-    """The files of a machine, through one session channel."""
+    """File access on a machine over one session channel."""
 
     doing: str
     link: SSHTransport
     channel: paramiko.Channel
     deadline: Deadline
     become: bool
-    """Whether the user is not root."""
+    """True if the user is not root."""
     hint: str
-    """What to try where no SFTP server answers."""
+    """The hint if no SFTP server answers."""
 
     def put(self, content: bytes, path: str, mode: int | None) -> None:
-        """Write the file beside its place, with its mode if it is to have one, and move it there.
+        """Write a temporary file beside ``path``, set its mode unless None, and rename it.
 
         Raises
         ------
         BrokenError
-            With what the machine said; what was there before stays.
+            With the machine's error; an existing file is unchanged.
         DeadlineError
-            When it took too long; the same.
+            When it takes too long; an existing file is unchanged.
 
         """
         directory, name = posixpath.split(path)
@@ -86,7 +85,7 @@ class SftpFiles:
                         file.chmod(mode)
                 client.posix_rename(draft, path)
             except BaseException:
-                with suppress(Exception):  # a lost connection takes no more; the first error counts
+                with suppress(Exception):  # the connection may be lost; the first error counts
                     client.remove(draft)
                 raise
 
@@ -96,9 +95,9 @@ class SftpFiles:
         Raises
         ------
         BrokenError
-            With what the machine said.
+            With the machine's error.
         DeadlineError
-            When it took too long.
+            When it takes too long.
 
         """
         content = bytearray()
@@ -109,12 +108,12 @@ class SftpFiles:
         return bytes(content)
 
     def look(self) -> None:
-        """Check that SFTP works; errors as of :meth:`get`."""
+        """Check that SFTP works. Raises as :meth:`get`."""
         with self._client() as client:
             client.normalize(".")
 
     def remove(self, path: str) -> None:
-        """Remove the file; errors as of :meth:`get`."""
+        """Remove the file. Raises as :meth:`get`."""
         with self._client() as client:
             client.remove(path)
 
@@ -163,29 +162,29 @@ def _words(error: OSError) -> str:
 
 ROOT = "root"
 TRY_SECONDS = 30.0
-"""The longest that one attempt may take while a machine is waited for."""
+"""Time limit for one attempt while waiting for a machine."""
 WHOLE_SECONDS = 1.0
-"""An attempt that the end of the wait cuts off sooner says less than the one before it."""
+"""If the deadline cuts an attempt shorter than this, the previous attempt's error is reported."""
 AGAIN_SECONDS = 0.25
-"""Between two attempts."""
+"""Interval between two attempts."""
 ATTACH_SECONDS = 30.0
-"""For connecting, before the terminal is passed on."""
+"""For connecting, before the terminal is handed over."""
 _CLIENT_FAILED = 255
-"""Exit code of OpenSSH's client where it, and not the command, has failed."""
+"""Exit code of OpenSSH's client if the client itself failed."""
 _SUDO = re.compile(r"sudo: a password is required|sudo: (command )?not found")
 
 
 class SshShell(CommandShell):
     """A :class:`~lab.remote.shell.Shell` over SSH, always acting as root.
 
-    Another user than root gets there by ``sudo -n``. The connection is made when it is first
-    used, and again when it has died; a command that was under way is never run again. When the
-    connection breaks, the machine's sshd ends the command's process group.
+    A user other than root becomes root with ``sudo -n``. The connection is opened on first use and
+    reopened if it has died; a command that was running is never repeated. When the connection
+    breaks, the command's process group on the machine is killed.
 
     Parameters
     ----------
     reach
-        The machine, or the SSH servers on the way to it, its own last.
+        The machine, or the SSH servers on the path to it; the machine's own is last.
 
     """
 
@@ -197,7 +196,7 @@ class SshShell(CommandShell):
         self._connection = Connection(servers)
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
-        """Write a file, whole or not at all; ``mode`` as in chmod(2). A link is replaced."""
+        """Write a file atomically; ``mode`` as in chmod(2). Replaces a symbolic link."""
         with self._files(f"writing '{path}' on '{self._server.name}'", deadline) as files:
             files.put(content, path, mode)
 
@@ -207,7 +206,7 @@ class SshShell(CommandShell):
             return files.get(path)
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait until the machine takes a command.
+        """Wait until the machine runs a command.
 
         Raises
         ------
@@ -221,9 +220,9 @@ class SshShell(CommandShell):
         wait_until_ready(doing, self._attempt, deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own; an empty one is a login shell.
+        """Run a command on this terminal, or a login shell if ``command`` is empty.
 
-        Where there is no terminal, the three streams are passed on as they are.
+        Without a terminal, the three streams are passed through.
         """
         if command:
             line: str | None = shlex.join(as_root(command, become=self._become))
@@ -232,21 +231,21 @@ class SshShell(CommandShell):
         return attach(self._connection, self._servers, shlex.join(command), line)
 
     def forward(self, address: tuple[str, int], seconds: float) -> AbstractContextManager[int]:
-        """A port of this machine that leads to an address as the machine sees it.
+        """Forward a local port to an address as seen from the machine.
 
         Parameters
         ----------
         address
-            Host and port; ``("127.0.0.1", 6443)`` is the machine's own.
+            Host and port; ``("127.0.0.1", 6443)`` is on the machine itself.
         seconds
-            For each connection to be made.
+            Time limit for opening each connection.
 
         """
         doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
         return forward_port(lambda: self._connection.dial(doing, address, Deadline(seconds)))
 
     def close(self) -> None:
-        """Close the connection; its users get a ConnectionLostError, the next use connects."""
+        """Close the connection; current users get ConnectionLostError, the next use reconnects."""
         self._connection.close()
 
     def _files(self, doing: str, deadline: Deadline) -> AbstractContextManager[SftpFiles]:
@@ -282,7 +281,7 @@ class SshShell(CommandShell):
         return code, text
 
     def _attempt(self, deadline: Deadline) -> str:
-        """Why a command cannot be run now; empty if it can."""
+        """Why a command cannot run now; empty if it can."""
         try:
             done = self.run(("true",), deadline)
         except (HostKeyError, KeyFileError):
@@ -300,18 +299,18 @@ def wait_until_ready(
     Parameters
     ----------
     doing
-        For messages.
+        The operation, for messages.
     attempt
-        Says why it failed, or nothing; within a deadline of its own.
+        Makes one attempt within the given deadline; returns why it failed, or an empty string.
     deadline
-        For all of them.
+        For all attempts.
     every
         Seconds between two attempts.
 
     Raises
     ------
     DeadlineError
-        With the outcome of the last attempt that had time.
+        With the outcome of the last attempt that had enough time.
 
     """
     last = ""
@@ -331,18 +330,18 @@ def wait_until_ready(
 def attach(
     connection: Connection, servers: Sequence[SSHServer], shown: str, line: str | None
 ) -> int:
-    """Run a command line, or a login shell, on this terminal by OpenSSH's client; its exit code.
+    """Run a command line or a login shell on this terminal with OpenSSH's client; the exit code.
 
     Raises
     ------
     BrokenError
-        When the machine cannot be reached, or the connection is lost.
+        When the machine is unreachable, or the connection is lost.
 
     """
     name = servers[-1].name
     doing = f"running '{shortened(shown) or 'a shell'}' on '{name}'"
     programs.need(doing, "ssh", "setpriv")
-    connection.transport(doing, Deadline(ATTACH_SECONDS))  # its errors say more than the client's
+    connection.transport(doing, Deadline(ATTACH_SECONDS))  # our errors say more than the client's
     with ExitStack() as stack:
         known, config, log = (stack.enter_context(programs.unnamed_file()) for _ in range(3))
         known.write_text(
@@ -352,7 +351,7 @@ def attach(
         )
         config.write_text(_client_config(servers, known))
         terminal = "-tt" if os.isatty(0) and os.isatty(1) else "-T"
-        ending = ("setpriv", "--pdeathsig", "TERM", "--")  # ssh gives the terminal back
+        ending = ("setpriv", "--pdeathsig", "TERM", "--")  # ssh restores the terminal
         command = (*ending, "ssh", "-F", config, "-E", log, terminal, f"hop{len(servers) - 1}")
         code = subprocess.call((*command, *((line,) if line else ())))  # noqa: S603  the user's own
         own = f"Exit status {code}" in log.read_text(encoding="utf-8", errors="replace")
@@ -363,7 +362,7 @@ def attach(
 
 
 def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
-    """OpenSSH's configuration for the way to a machine, with the known keys alone."""
+    """The OpenSSH configuration for the path to a machine; accepts only the known keys."""
     blocks = []
     for at, server in enumerate(servers):
         lines = {
@@ -377,7 +376,7 @@ def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
             "StrictHostKeyChecking": "no" if server.host_keys is None else "yes",
             "ServerAliveInterval": str(KEEPALIVE_SECONDS),
             "BatchMode": "yes",
-            # Its log says whether it was the command that ended with 255.
+            # The log shows whether the command itself exited with 255.
             "LogLevel": "DEBUG1" if server is servers[-1] else "ERROR",
         }
         if server.keyfile:
@@ -392,6 +391,6 @@ def _client_config(servers: Sequence[SSHServer], known: Path) -> str:
 def sftp(
     connection: Connection, doing: str, deadline: Deadline, *, become: bool, hint: str = _HINT
 ) -> Iterator[SftpFiles]:
-    """The files of a machine, for one operation."""
+    """File access on a machine, for one operation."""
     with connection.session(doing, deadline) as (link, channel):
         yield SftpFiles(doing, link, channel, deadline, become, hint)

@@ -1,4 +1,4 @@
-"""TCP, TLS and SSH connections: every step ends at its deadline, and host keys are checked."""
+"""TCP, TLS and SSH connections; every step has a deadline, and host keys are checked."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = struct.pack("ii", 1, 0)
-"""``SO_LINGER`` with no time for what is unsent: the connection is reset when it is closed."""
+"""``SO_LINGER`` with timeout 0: closing the socket resets the connection."""
 CONNECT_SECONDS = 10.0
-"""For the TCP connection alone, so that one lost SYN does not use up a long deadline."""
+"""For the TCP connection alone, so that a lost SYN does not use up a long deadline."""
 DEAD_SECONDS = 45
 """How long sent data may stay unacknowledged before the connection is dropped."""
 
 
 def connect_tcp(doing: str, host: str, port: int, deadline: Deadline, hint: str) -> socket.socket:
-    """Connect to a port.
+    """Connect to a TCP port.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def connect_tcp(doing: str, host: str, port: int, deadline: Deadline, hint: str)
         )
     except OSError as error:
         raise UnreachableError(doing, _words(error), hint) from error
-    # Data that stays unacknowledged means a dead peer, long before the kernel's own limit.
+    # Unacknowledged data means a dead peer, long before the kernel's own limit.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_SECONDS * 1000)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -70,27 +70,27 @@ def _words(error: OSError) -> str:
 
 
 def timeout_of(deadline: Deadline) -> float:
-    """Seconds left, as locks and sockets take them: never infinite, never zero."""
+    """Seconds left, for locks and sockets: never infinite, never zero."""
     left = deadline.left()
     return threading.TIMEOUT_MAX if math.isinf(left) else max(left, 0.001)
 
 
 class TimedConnection:
-    """TCP, or TLS over it, to a server; a slow server does not extend the deadline.
+    """A TCP or TLS connection to a server; a slow server does not extend the deadline.
 
-    What sends and receives raises TimeoutError once the deadline is over, and OSError as sockets
-    do. It is a context manager: left with an exception, the connection is broken off.
+    Sending and receiving raise TimeoutError after the deadline, and OSError like sockets. As a
+    context manager, it resets the connection if the block raises.
 
     Parameters
     ----------
     tls
-        With the certificates; None for bare TCP.
+        The context with the certificates; None for plain TCP.
     name
-        What the server's certificate must be for; the host itself if None.
+        The name that the server's certificate must have; None for ``host``.
 
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  what a connection is to
+    def __init__(  # noqa: PLR0913, PLR0917  all of them define a connection
         self,
         doing: str,
         host: str,
@@ -120,29 +120,29 @@ class TimedConnection:
             self.break_off()
 
     def recv(self, size: int) -> bytes:
-        """What has come, at most so many bytes; none when the server has ended the connection."""
+        """Receive at most ``size`` bytes; empty once the server has closed the connection."""
         self._take_time()
         return self._socket.recv(size)
 
     def send(self, data: bytes) -> int:
-        """Send some of it; how many bytes that was."""
+        """Send part of ``data``; returns the number of bytes sent."""
         self._take_time()
         return self._socket.send(data)
 
     def gettimeout(self) -> float | None:
-        """Seconds that the last piece had."""
+        """The timeout of the last operation in seconds."""
         return self._socket.gettimeout()
 
     def close(self) -> None:
-        """End the connection; what has been sent still arrives."""
+        """Close the connection; sent data is still delivered."""
         self._socket.close()
 
     def break_off(self) -> None:
-        """End the connection at both ends, now.
+        """Reset the connection at both ends, now.
 
-        In order it would not be sure: a server whose window is full when the connection is shut
-        down here waits for a window that never opens, with its socket and whatever runs behind it
-        (seen for 107 s on Linux 6, where what had come was read before the close).
+        An orderly close would not be reliable: a server whose window is full when this end shuts
+        down waits for a window that never opens, together with whatever runs behind it (seen for
+        107 s on Linux 6, although everything received had been read before the close).
         """
         if self._socket.fileno() >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
@@ -156,15 +156,15 @@ class TimedConnection:
 
 
 SESSIONS = 8
-"""Sessions at once on one transport; OpenSSH allows 10 (MaxSessions)."""
+"""Concurrent sessions per transport; OpenSSH allows 10 (MaxSessions)."""
 _REAPING_SECONDS = 5.0
-"""How long a refused session is asked for again: on a busy machine sshd reaps late."""
+"""How long to retry a refused session: on a busy machine sshd reaps late."""
 KEEPALIVE_SECONDS = 10
 OWN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-"""Below ``~/.ssh``, in the order in which they are offered."""
+"""Key files in ``~/.ssh``, in the order in which they are offered."""
 _CLOSE_SECONDS = 5.0
 _ENDING_SECONDS = 1.0
-"""How long a connection that breaks stays active after its channels have closed."""
+"""How long a breaking connection stays active after its channels have closed."""
 _NO_BANNER = "connected, but the banner of an SSH server was not sent"
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
@@ -175,26 +175,26 @@ class SSHServer:
     """One SSH server."""
 
     name: str
-    """For messages: the machine's name in the lab, or the host's."""
+    """For messages: the machine's name in the lab, or the host name."""
     host: str
     port: int
     user: str
     keyfile: Path | None
-    """None for the user's own agent and keys."""
+    """None to use the user's agent and keys."""
     host_keys: tuple[str, ...] | None
-    """The keys it may show, ``"ssh-ed25519 AAAA..."``; empty for an unknown host;
-    None for no check."""
+    """The accepted keys, ``"ssh-ed25519 AAAA..."``; empty for an unknown host; None for no
+    check."""
     source: str
-    """Where those keys come from, for messages: ``"the lab's own record"``."""
+    """The source of those keys, for messages: ``"the lab's own record"``."""
 
     @property
     def address(self) -> str:
-        """Host and port as people write them."""
+        """Host, and port if not 22, for messages."""
         return self.host if self.port == SSH_PORT else f"{self.host} port {self.port}"
 
 
 def servers_to(reach: Reach) -> tuple[SSHServer, ...]:
-    """The servers on the way to a machine, its own last."""
+    """The servers on the path to a machine; its own is last."""
     own = SSHServer(
         reach.name,
         reach.address,
@@ -208,7 +208,7 @@ def servers_to(reach: Reach) -> tuple[SSHServer, ...]:
 
 
 def jump_server(jump: Jump) -> SSHServer:
-    """A jump host as a server; its key is looked up in the known hosts."""
+    """The server of a jump host, with its keys from the known hosts files."""
     files = (jump.known_hosts,) if jump.known_hosts else own_known_hosts()
     keys = None if jump.no_verify else _known(files, jump.host, jump.port)
     source = " and ".join(f"'{file}'" for file in files)
@@ -216,16 +216,16 @@ def jump_server(jump: Jump) -> SSHServer:
 
 
 def own_known_hosts() -> tuple[Path, ...]:
-    """The files that ``ssh`` looks in."""
+    """The known hosts files that ``ssh`` reads."""
     return (ssh_path("~/.ssh/known_hosts"), SYSTEM_KNOWN_HOSTS)
 
 
 def ssh_path(written: str) -> Path:
-    """The path as ``ssh`` reads it: ``~`` is the account's home, whatever ``HOME`` says."""
+    """Expand a path as ``ssh`` does: ``~`` is the account's home, regardless of ``HOME``."""
     if written.startswith("~/"):
-        with suppress(KeyError):  # a user id without an account, for which ssh does not run at all
+        with suppress(KeyError):  # a uid without an account; ssh itself would not run
             return Path(pwd.getpwuid(os.getuid()).pw_dir, written[2:])
-    return Path(os.path.expanduser(written))  # noqa: PTH111  a home that is not set leaves the text as it is
+    return Path(os.path.expanduser(written))  # noqa: PTH111  without a home, the text is unchanged
 
 
 def _known(files: Iterable[Path], host: str, port: int) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ def _known(files: Iterable[Path], host: str, port: int) -> tuple[str, ...]:
 
 @dataclass
 class SSHTransport:
-    """A transport that is logged in, with a limited number of sessions."""
+    """An authenticated transport with a limited number of sessions."""
 
     server: SSHServer
     transport: paramiko.Transport
@@ -250,23 +250,23 @@ class SSHTransport:
     )
 
     def alive(self) -> bool:
-        """Whether the connection is still there, as far as is known."""
+        """True if the connection is active, as far as is known."""
         return self.transport.is_active()
 
     def ends(self) -> bool:
-        """Whether the connection has ended, or ends now: it closes its channels first."""
+        """True if the connection has ended or is ending: its channels close first."""
         self.transport.join(_ENDING_SECONDS)
         return not self.alive()
 
     def open(self, doing: str, deadline: Deadline) -> paramiko.Channel:
-        """A session channel, to be handed to :meth:`done`; waits where too many are open.
+        """A session channel; pass it to :meth:`done` afterwards. Waits if too many are open.
 
         Raises
         ------
         ConnectionLostError
             When the connection turns out to be dead. Nothing has been run.
         DeadlineError
-            When none was to be had in time.
+            When no session was available in time.
 
         """
         if not self._room.acquire(timeout=timeout_of(deadline)):
@@ -280,7 +280,7 @@ class SSHTransport:
             raise
 
     def _open_session(self, doing: str, deadline: Deadline) -> paramiko.Channel:
-        """Try again for a while: sshd counts a session until it has reaped its command."""
+        """Retry for a while: sshd counts a session until it has reaped its command."""
         patience = Deadline(min(_REAPING_SECONDS, deadline.left()))
         for _ in patience.tries(every=0.05):
             try:
@@ -290,7 +290,7 @@ class SSHTransport:
         raise refused
 
     def done(self, channel: paramiko.Channel) -> None:
-        """Close a session channel; the process group of its command ends."""
+        """Close a session channel; the process group of its command is killed."""
         try:
             channel.close()
         finally:
@@ -301,14 +301,14 @@ class SSHTransport:
     ) -> paramiko.Channel:
         """A new channel: ``"session"``, or ``"direct-tcpip"`` to an address behind the server.
 
-        Closing it raises nothing, also where the connection has just broken.
+        Closing it never raises, even if the connection has just broken.
 
         Raises
         ------
         ConnectionLostError, DeadlineError
-            As :meth:`open` does.
+            As :meth:`open`.
         UnreachableError
-            When the other side refuses it.
+            When the server refuses it.
 
         """
         from paramiko import ChannelException, SSHException  # noqa: PLC0415  slow to import
@@ -342,7 +342,7 @@ class SSHTransport:
         return channel
 
     def lost(self, doing: str) -> ConnectionLostError:
-        """The error for what was under way when the connection broke."""
+        """The error for an operation during which the connection broke."""
         found = self.transport.get_exception()
         words = f" ({found})" if found and str(found) else ""
         return ConnectionLostError(
@@ -352,7 +352,7 @@ class SSHTransport:
         )
 
     def close(self) -> None:
-        """End the transport and its thread. Safe to repeat."""
+        """Close the transport and end its thread. Safe to repeat."""
         close_transport(self.transport)
 
 
@@ -360,14 +360,14 @@ def close_transport(transport: paramiko.Transport) -> None:
     """Close a transport, and wait for its thread."""
     transport.close()
     transport.sock.close()
-    transport.packetizer.complete_handshake()  # else its timer outlives a handshake that failed
+    transport.packetizer.complete_handshake()  # otherwise its timer outlives a failed handshake
     if transport.is_alive():
         transport.join(_CLOSE_SECONDS)
 
 
 @contextmanager
 def abort_after(deadline: Deadline, abort: Callable[[], None]) -> Iterator[None]:
-    """Call ``abort`` at the deadline, if the block is still inside a call then."""
+    """Call ``abort`` at the deadline if the block has not finished by then."""
     if math.isinf(deadline.left()):
         yield
         return
@@ -396,16 +396,16 @@ def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline)
     through
         The transport to its jump host; None to connect directly.
     deadline
-        For all of it.
+        For the whole connection.
 
     Raises
     ------
     UnreachableError
-        With how far it got: ``"connection refused"``, ``"authentication failed: key ..."``.
+        With the point of failure: ``"connection refused"``, ``"authentication failed: key ..."``.
     HostKeyError
-        When the server shows another key than it must.
+        When the server's key is not one of ``host_keys``.
     DeadlineError
-        When it took too long.
+        When it takes too long.
     PreflightError
         When paramiko is not installed.
 
@@ -453,7 +453,7 @@ class _Login:
     hint: str
 
     def negotiate(self) -> None:
-        """Agree on keys, and prefer host keys of the known types where the server has several."""
+        """Negotiate the session, preferring host keys of the known types."""
         from paramiko import SSHException  # noqa: PLC0415  slow to import
         from paramiko.ssh_exception import IncompatiblePeer  # noqa: PLC0415  the same
 
@@ -479,7 +479,7 @@ class _Login:
             raise self._unreachable(f"{last} within {self.deadline.seconds:g} s")
 
     def check_host_key(self) -> None:
-        """Compare the server's key with the known ones."""
+        """Check that the server's key is a known one."""
         server, shown = self.server, self.transport.get_remote_server_key()
         key = f"{shown.get_name()} {shown.get_base64()}"
         if server.host_keys is None or key in server.host_keys:
@@ -494,7 +494,7 @@ class _Login:
         )
 
     def authenticate(self) -> None:
-        """Offer one key after the other."""
+        """Offer the keys one after another."""
         from paramiko import AuthenticationException, SSHException  # noqa: PLC0415  slow to import
 
         tried: list[str] = []
@@ -516,7 +516,7 @@ class _Login:
         raise self._refused(tried, "")
 
     def _no_banner(self, error: Exception) -> str:
-        if self.deadline.left() < 0.1:  # noqa: PLR2004  how often paramiko looks at its clock
+        if self.deadline.left() < 0.1:  # noqa: PLR2004  paramiko's timeout granularity
             return f"{_NO_BANNER} within {self.deadline.seconds:g} s"
         if "Indecipherable" in str(error):
             return f"connected, but no SSH server answers there ({error})"
@@ -547,7 +547,7 @@ class _Login:
 
 @contextmanager
 def own_keys(doing: str, server: SSHServer) -> Iterator[Iterator[tuple[str, paramiko.PKey]]]:
-    """Every key to offer a server, with its name for messages.
+    """The keys to offer a server, each with its name for messages.
 
     Raises
     ------
@@ -562,7 +562,7 @@ def own_keys(doing: str, server: SSHServer) -> Iterator[Iterator[tuple[str, para
 
     with ExitStack() as stack:
         agent = None
-        with suppress(SSHException):  # what answers at SSH_AUTH_SOCK may not be an agent
+        with suppress(SSHException):  # SSH_AUTH_SOCK may not lead to an agent
             agent = Agent()
             stack.callback(agent.close)
         yield _agent_and_files(agent)
@@ -572,7 +572,7 @@ def _agent_and_files(agent: paramiko.Agent | None) -> Iterator[tuple[str, parami
     for key in agent.get_keys() if agent else ():
         yield f"'{key.comment or key.get_name()}' of the agent", key
     for name in OWN_KEYS:
-        with suppress(KeyFileError):  # it is missing, or has a passphrase
+        with suppress(KeyFileError):  # missing, or has a passphrase
             yield _read_key("", ssh_path(f"~/.ssh/{name}"))
 
 
@@ -585,7 +585,7 @@ def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
     except OSError as error:
         words = f"the key file '{path}' cannot be read: {(error.strerror or '').lower()}"
         raise KeyFileError(doing, words) from error
-    except TypeError as error:  # from cryptography, for a key with a passphrase
+    except TypeError as error:  # raised by cryptography for a key with a passphrase
         hint = "load it into an agent with ssh-add, and give no key file"
         raise KeyFileError(doing, f"the key file '{path}' has a passphrase", hint) from error
     except (ValueError, SSHException, UnknownKeyType) as error:

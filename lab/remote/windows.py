@@ -1,20 +1,20 @@
 r"""A shell on a Windows machine: commands over WinRM, files over SSH.
 
-- ``run(("C:\\x\\y.exe", "a b"))`` starts that program with those arguments; nothing on the way
-  interprets them.
-- ``powershell(script)`` runs a script; its exit code is that of the script, of the last program
-  that it ran, or 1 where an error ended it.
-- Standard error is text, also where PowerShell wrote CLIXML.
-- Output is UTF-8, and its lines end as Windows ends them.
+- ``run(("C:\\x\\y.exe", "a b"))`` starts that program with those arguments; no shell interprets
+  them.
+- ``powershell(script)`` runs a script; the exit code is that of the script or of the last program
+  that it ran, or 1 if an error ended it.
+- Standard error is text, even if PowerShell wrote CLIXML.
+- Output is UTF-8 with Windows line endings.
 
-Files are written without modes: on Windows the directory's access list says who reads them.
+Files have no modes: on Windows the directory's access control list determines who can read them.
 
-Windows gives a program one string. Nearly all programs split it by the Microsoft C runtime's
-rules, which :func:`subprocess.list2cmdline` writes for. WinRM runs a command by ``cmd /c`` unless
-``WINRS_SKIP_CMD_SHELL`` is set; here it always is. It then wants the program's full path (inferred
-from other clients, not yet seen from a real Windows). So a program with a path is started as it
-is, PowerShell and cmd are known by their paths, and a cmd.exe looks up any other bare name, with
-every character escaped that it might interpret.
+Windows passes a program its arguments as one string. Nearly all programs split it by the Microsoft
+C runtime's rules, which :func:`subprocess.list2cmdline` follows. WinRM runs a command with ``cmd
+/c`` unless ``WINRS_SKIP_CMD_SHELL`` is set, as it always is here. It then requires the program's
+full path (inferred from other clients, not yet seen on a real Windows). So a program with a path is
+started directly, PowerShell and cmd are known by their paths, and cmd.exe looks up any other bare
+name, with every character escaped that it might interpret.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ CMD = f"{SYSTEM}\\cmd.exe"
 POWERSHELL = f"{SYSTEM}\\WindowsPowerShell\\v1.0\\powershell.exe"
 KNOWN = {"cmd": CMD, "cmd.exe": CMD, "powershell": POWERSHELL, "powershell.exe": POWERSHELL}
 LONGEST = 32_766
-"""Characters of a command line that Windows takes (CreateProcess)."""
+"""Longest command line on Windows, in characters (CreateProcess)."""
 CMD_LONGEST = 8_191
-"""The same of cmd.exe."""
+"""Longest command line of cmd.exe, in characters."""
 _META = frozenset('()%!^"<>&|')
 _RAW = "/c"
-"""After this cmd.exe takes the rest of its line as it is; see :func:`started`."""
+"""cmd.exe interprets everything after this itself; see :func:`command_line`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowsCommand:
-    """A command as WinRM starts it."""
+    """A command for WinRM."""
 
     program: str
-    """Full path, quoted if it must be."""
+    """Full path, quoted if necessary."""
     arguments: str
-    """All of them as one string; perhaps empty."""
+    """All arguments as one string; may be empty."""
 
     @property
     def line(self) -> str:
@@ -72,12 +72,12 @@ class WindowsCommand:
 
 
 def command_line(command: Sequence[str]) -> WindowsCommand:
-    r"""The command as WinRM is to start it.
+    r"""Convert a command for WinRM.
 
-    ``cmd.exe /c`` is followed by text that only cmd.exe reads: words after it are joined by
-    spaces and not quoted, as one types them.
+    Only cmd.exe interprets the text after ``cmd.exe /c``: those words are joined by spaces without
+    quotes, as typed at a prompt.
 
-    Raises UsageError when it is empty, too long, or holds what no command line can.
+    Raises UsageError when it is empty, too long, or contains a line break or NUL.
     """
     _check(command)
     program, *arguments = command
@@ -123,53 +123,53 @@ BEGINNING = (
     "$ProgressPreference = 'SilentlyContinue'\n"
     "$global:LASTEXITCODE = 0\n"
 )
-"""Errors end the script with code 1; progress is not shown; and the exit code of a script that
-runs no program is known under strict mode too."""
+"""Errors end the script with code 1; progress is not shown; ``$LASTEXITCODE`` is defined, even in
+strict mode, if the script runs no program."""
 ENDING = "\nexit $LASTEXITCODE\n"
-"""Else a failed program's exit code is lost."""
+"""Otherwise a failed program's exit code is lost."""
 SCRIPT_LONGEST = 3_000
-"""Characters of a script that go on the command line: base64 of UTF-16 makes 8,000 of them, and
-cmd.exe, which may stand between, takes 8,191."""
+"""Most characters of a script on the command line: as base64 of UTF-16 they become 8,000, and
+cmd.exe, which may be involved, allows 8,191."""
 _PLAIN = ("-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass")
 
 
 def wrap_script(script: str) -> str:
-    """The script with what it needs around it. It may not begin with ``param``."""
+    """Add the beginning and ending to a script, which may not begin with ``param``."""
     return f"{BEGINNING}{script}{ENDING}"
 
 
 def fits_command_line(script: str) -> bool:
-    """Whether a whole script goes on the command line."""
+    """True if the script fits on the command line."""
     return len(script.encode("utf-16-le")) <= 2 * SCRIPT_LONGEST
 
 
 def encoded_command(script: str) -> tuple[str, ...]:
-    """The command that runs a whole script from its own command line."""
+    """The command that runs a script given on its command line."""
     text = base64.b64encode(script.encode("utf-16-le")).decode("ascii")
     return (POWERSHELL, *_PLAIN, "-EncodedCommand", text)
 
 
 def file_command(path: str, arguments: Sequence[str] = ()) -> tuple[str, ...]:
-    """The command that runs a script from its file."""
+    """The command that runs a script file."""
     return (POWERSHELL, *_PLAIN, "-File", path, *arguments)
 
 
 def script_file(script: str) -> bytes:
-    """The script as Windows PowerShell reads files: what has no mark it takes for ANSI."""
+    """The contents of a script file; Windows PowerShell reads files without a BOM as ANSI."""
     return script.replace("\r\n", "\n").replace("\n", "\r\n").encode("utf-8-sig")
 
 
 def quote(text: str) -> str:
-    """The text as a literal within a script; curly quotes end one too."""
+    """The text as a PowerShell string literal; curly quotes must be doubled too."""
     return (
         "'" + "".join(2 * one if one in "'\u2018\u2019\u201a\u201b" else one for one in text) + "'"
     )
 
 
 def interactive_script(program: str, line: str) -> str:
-    """A script that runs a program on its console, with its arguments as one exact line.
+    """A script that runs a program on its console, with this exact argument string.
 
-    For whatever shell OpenSSH starts there: encoded, it means the same to cmd and PowerShell.
+    It works with whichever shell OpenSSH starts: encoded, cmd and PowerShell treat it the same.
     """
     return (
         "$ErrorActionPreference = 'Stop'\n"
@@ -189,15 +189,15 @@ _DOCUMENT = re.compile(r"<Objs\b.*?</Objs>|<Objs\b[^>]*/>", re.DOTALL)
 _HEAD = re.compile(re.escape(MARK) + r"\r?\n?")
 _ESCAPES = re.compile(r"(?:_x[0-9A-Fa-f]{4}_)+")
 _PREFIX = {"warning": "WARNING: ", "verbose": "VERBOSE: ", "debug": "DEBUG: "}
-"""As the console shows them."""
+"""Prefixes as on the console."""
 _SILENT = {"progress"}
 
 
 def decode_clixml(text: str) -> str:
-    r"""The text behind CLIXML; other text is returned as it is.
+    r"""Decode CLIXML; other text is returned unchanged.
 
-    Errors come as they are, warnings and the like with the prefix that the console gives them,
-    progress not at all. Lines end with ``\n``.
+    Errors are unchanged, warnings and the like get the console's prefix, and progress is dropped.
+    Lines end with ``\n``.
     """
     if MARK not in text:
         return text
@@ -205,7 +205,7 @@ def decode_clixml(text: str) -> str:
 
 
 def _document(text: str) -> str:
-    if "<!" in text:  # a document type is not PowerShell's, and may not be harmless
+    if "<!" in text:  # PowerShell writes no document type; it may be malicious
         return text
     try:
         root = ET.fromstring(text)  # noqa: S314  it has no document type, so no entities
@@ -227,7 +227,7 @@ def _record(element: ET.Element) -> str:
 
 
 def _words(element: ET.Element) -> str:
-    """A string's own text; an object's as PowerShell would print it."""
+    """A string's text, or an object's text as PowerShell would print it."""
     if element.tag != f"{_SPACE}Obj":
         return element.text or ""
     for found in (element.find(f"{_SPACE}ToString"), element.find(f".//{_SPACE}S")):
@@ -237,7 +237,7 @@ def _words(element: ET.Element) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """``_x000D_`` and its like: UTF-16 code units, perhaps both halves of one character."""
+    """Decode escapes such as ``_x000D_``: UTF-16 code units, possibly surrogate pairs."""
     return _ESCAPES.sub(
         lambda found: (
             b"".join(
@@ -249,7 +249,7 @@ def _unescaped(text: str) -> str:
 
 
 DIRECTORY = "C:\\hybridlab"
-"""What the lab sends is kept there; the machine's first script makes it."""
+"""Directory of the lab's files; the machine's first script creates it."""
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _NEVER = re.compile(r'[<>"|?*\x00-\x1f]|:')
 
@@ -257,7 +257,7 @@ _NEVER = re.compile(r'[<>"|?*\x00-\x1f]|:')
 def sftp_path(path: str) -> str:
     """The path for SFTP.
 
-    Raises UsageError when it does not begin with a drive, or holds what no Windows path can.
+    Raises UsageError when it does not begin with a drive, or contains an invalid character.
     """
     if not _DRIVE.match(path):
         raise UsageError(
@@ -274,10 +274,10 @@ def sftp_path(path: str) -> str:
 
 
 REFUSALS = 3
-"""Refused passwords in a row that end a wait: while a machine starts, one may be refused for a
-passing reason. Windows locks Administrator after 10 within 10 minutes (Microsoft KB5020282)."""
+"""Consecutive password refusals that end a wait; a starting machine may refuse one temporarily.
+Windows locks Administrator after 10 within 10 minutes (Microsoft KB5020282)."""
 REFUSED_SECONDS = 15.0
-"""Between them."""
+"""Interval after a refusal."""
 _TEMPORARY = f"{DIRECTORY}\\run"
 _CLEAN_SECONDS = 10.0
 _NOTHING = ("cmd.exe", "/d", "/c", "exit 0")
@@ -287,12 +287,12 @@ _SFTP = "see that sshd_config there has 'Subsystem sftp sftp-server.exe'"
 class WindowsShell(CommandShell):
     """A :class:`~lab.remote.shell.Shell` on Windows, as its Administrator.
 
-    Connections are made when they are first used, kept, and replaced when they have died; a
-    command that may have begun is never begun again. Used by threads.
+    Connections are opened on first use, kept, and replaced if they have died; a command that may
+    have started is never repeated. Thread-safe.
 
     ``reach``: the machine.
 
-    Raises UsageError when the certificate's digest is not one.
+    Raises UsageError when the certificate's digest is malformed.
     """
 
     def __init__(self, reach: WindowsReach) -> None:
@@ -304,16 +304,16 @@ class WindowsShell(CommandShell):
 
     @property
     def name(self) -> str:
-        """The machine's, for messages."""
+        """The machine's name, for messages."""
         return self._name
 
     def powershell(self, script: str, deadline: Deadline) -> Completed:
-        """Run a PowerShell script to its end; errors end it, and its exit code is true.
+        """Run a PowerShell script; errors end it, and the exit code is reliable.
 
-        A long one travels as a file over SSH, and is removed afterwards. It may not begin with
+        A long script is sent as a file over SSH and removed afterwards. A script may not begin with
         ``param``.
 
-        Raises BrokenError, DeadlineError: as :meth:`run` does.
+        Raises as :meth:`run`.
         """
         first = next((line.strip() for line in script.splitlines() if line.strip()), "")
         doing = f"running the script '{shortened(first)}' on '{self._name}'"
@@ -332,7 +332,7 @@ class WindowsShell(CommandShell):
         return Completed(code, out.decode(errors="replace"), err)
 
     def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:  # noqa: ARG002  Shell has it
-        r"""Write a file, ``C:\directory\name``, whole or not at all; it gets no mode."""
+        r"""Write a file, ``C:\directory\name``, atomically; ``mode`` is ignored."""
         place = sftp_path(path)
         with self._files(f"writing '{path}' on '{self._name}'", deadline) as files:
             files.put(content, place, None)
@@ -344,26 +344,26 @@ class WindowsShell(CommandShell):
             return files.get(place)
 
     def remove(self, path: str) -> None:
-        """Remove one of the lab's own files if that is possible now; otherwise it stays."""
+        """Remove one of the lab's files, if that is possible now."""
         doing, deadline = f"removing '{path}' of '{self._name}'", Deadline(_CLEAN_SECONDS)
-        # The machine may be restarting, and only the lab reads that directory.
+        # Errors are ignored: the machine may be restarting, and only the lab reads that directory.
         with suppress(BrokenError), self._files(doing, deadline) as files:
             files.remove(sftp_path(path))
 
     def wait(self, deadline: Deadline) -> None:
-        """Wait until the machine takes a command over WinRM and serves files over SFTP.
+        """Wait until the machine runs a command over WinRM and serves files over SFTP.
 
-        Raises DeadlineError: with the outcome of the last attempt. Raises CertificateError,
-        HostKeyError, KeyFileError: at once. Raises PasswordError: after :data:`REFUSALS` in a row.
+        Raises DeadlineError with the outcome of the last attempt. Raises CertificateError,
+        HostKeyError or KeyFileError at once, and PasswordError after :data:`REFUSALS` in a row.
         """
         doing = f"waiting for '{self._name}' ({self._host}) to take commands and files"
         wait_until_ready(doing, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
-        """Run a command with this terminal as its own, over SSH; an empty one is a login shell."""
+        """Run a command, or a login shell if it is empty, on this terminal over SSH."""
         line = None
         if command:
-            # PowerShell with an encoded script: the same for whichever shell sshd starts.
+            # PowerShell with an encoded script works with whichever shell sshd starts.
             start = command_line(command)
             script = interactive_script(start.program.strip('"'), start.arguments)
             line = " ".join(encoded_command(script))
@@ -378,7 +378,7 @@ class WindowsShell(CommandShell):
         return sftp(self._connection, doing, deadline, become=False, hint=_SFTP)
 
     def _attempt(self, deadline: Deadline) -> str:
-        """Why a command cannot be run, or SFTP not be used, now; empty if both can."""
+        """Why commands or SFTP do not work now; empty if both do."""
         done = self.run(_NOTHING, deadline)
         if done.code:
             return f"WinRM: a command ended with {done.code}: {done.stderr.strip()}"
@@ -430,7 +430,8 @@ class WindowsShell(CommandShell):
 class LimitedAttempts:
     """Attempts to reach a Windows machine that never lock its Administrator out.
 
-    ``attempt``: says why it failed, or nothing; within a deadline of its own.
+    ``attempt``: makes one attempt within the given deadline; returns why it failed, or an empty
+    string.
     """
 
     def __init__(self, attempt: Callable[[Deadline], str]) -> None:
@@ -440,9 +441,9 @@ class LimitedAttempts:
         self._last = ""
 
     def __call__(self, deadline: Deadline) -> str:
-        """Make one attempt, or repeat the last outcome soon after a refused password.
+        """Make one attempt; shortly after a refused password, return the last outcome instead.
 
-        Raises CertificateError, HostKeyError, KeyFileError: at once. Raises PasswordError: after
+        Raises CertificateError, HostKeyError or KeyFileError at once, and PasswordError after
         ``REFUSALS`` in a row.
         """
         if self._pause.left() > 0.0:

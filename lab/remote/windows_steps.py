@@ -1,4 +1,4 @@
-"""PowerShell steps on a Windows machine, its restarts, and questions about its state.
+"""Run PowerShell steps on a Windows machine, restart it, and query its state.
 
 A step is sent over SSH and run over WinRM; its result is the last line of its output.
 """
@@ -22,7 +22,7 @@ from lab.remote.windows import DIRECTORY, SYSTEM, LimitedAttempts, WindowsShell,
 NEEDED = 3010
 """ERROR_SUCCESS_REBOOT_REQUIRED."""
 INITIATED = 1641
-"""ERROR_SUCCESS_REBOOT_INITIATED: the installer has begun one itself."""
+"""ERROR_SUCCESS_REBOOT_INITIATED: the installer has started one itself."""
 CODES = frozenset({NEEDED, INITIATED})
 QUERY = (
     "$system = Get-CimInstance -ClassName Win32_OperatingSystem\n"
@@ -30,30 +30,29 @@ QUERY = (
     "$up = [math]::Floor(($system.LocalDateTime.ToUniversalTime() - $boot).TotalSeconds)\n"
     "'{0:o} {1:0}' -f $boot, $up\n"
 )
-"""Says ``2026-11-21T10:00:00.0000000Z 123``: when it was started, and for how many seconds it
-has run since."""
+"""Prints ``2026-11-21T10:00:00.0000000Z 123``: boot time, and seconds since then."""
 RESTART = (f"{SYSTEM}\\shutdown.exe", "/r", "/f", "/t", "0")
 LOOK_SECONDS = 2.0
-"""Between two looks; each starts a PowerShell there."""
+"""Poll interval; each poll starts a PowerShell there."""
 _ASK_SECONDS = 60.0
 _UNDER_WAY = frozenset({1115, 1190})
-"""What shutdown.exe says where one has begun already."""
+"""Exit codes of shutdown.exe if a shutdown is already in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """One start of a machine, as it was read."""
+    """A machine's boot time, read at one moment."""
 
     at: str
-    """LastBootUpTime, UTC. It moves when the clock is set."""
+    """LastBootUpTime, UTC. Changes when the clock is set."""
     up: float
-    """Seconds since then. They do not."""
+    """Seconds since then. Not affected by setting the clock."""
     read: float
-    """When it was read, on this machine's monotonic clock, in seconds."""
+    """When it was read, in seconds of this machine's monotonic clock."""
 
 
 def parse_boot(text: str, read: float) -> Boot | None:
-    """Parse the answer to the query; None if it is malformed. Pure."""
+    """Parse the output of :data:`QUERY`; None if it is malformed. Pure."""
     words = text.split()
     try:
         at, up = words
@@ -63,18 +62,18 @@ def parse_boot(text: str, read: float) -> Boot | None:
 
 
 def has_restarted(before: Boot, after: Boot) -> bool:
-    """Whether the machine was started between the two. Pure.
+    """True if the machine has restarted between the two readings. Pure.
 
-    Another boot time alone is no proof: it changes when the clock is set. That it has been up
-    for less time than has passed since we looked is one.
+    A different boot time alone proves nothing: it changes when the clock is set. An uptime shorter
+    than the time since the first reading does.
     """
     return after.at != before.at and after.up < after.read - before.read
 
 
 def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
-    """When the machine was started.
+    """Read the machine's boot time.
 
-    Raises BrokenError when it is not set, or cannot be reached.
+    Raises BrokenError when it cannot be read, or the machine is unreachable.
     """
     read = time.monotonic()
     done = shell.powershell(QUERY, deadline)
@@ -89,10 +88,10 @@ def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
 
 
 def reboot(shell: WindowsShell, deadline: Deadline) -> None:
-    """Restart the machine, and wait until it takes commands and files again.
+    """Restart the machine, and wait until it accepts commands and files again.
 
-    Raises DeadlineError when that is not proved in time, with the last that was seen. Raises
-    BrokenError when it refuses.
+    Raises DeadlineError with the last state when that is not confirmed in time. Raises BrokenError
+    when it refuses.
     """
     before = boot(shell, deadline)
     start_reboot(shell, deadline)
@@ -100,7 +99,7 @@ def reboot(shell: WindowsShell, deadline: Deadline) -> None:
 
 
 def start_reboot(shell: WindowsShell, deadline: Deadline) -> None:
-    """Restart the machine; a machine that does not answer, or no longer does, is not an error."""
+    """Restart the machine; no answer is not an error."""
     own = Deadline(min(deadline.left(), _ASK_SECONDS))
     with suppress(ConnectionLostError, UnreachableError, DeadlineError):
         done = shell.run(RESTART, own)
@@ -112,10 +111,9 @@ def start_reboot(shell: WindowsShell, deadline: Deadline) -> None:
 
 
 def wait_for_reboot(shell: WindowsShell, before: Boot, deadline: Deadline) -> None:
-    """Wait until the machine was restarted since, and takes commands and files.
+    """Wait until the machine has restarted since ``before`` and accepts commands and files.
 
-    Raises DeadlineError: with the last that was seen: ``"still up since ..."``, ``"connection
-    refused"``.
+    Raises DeadlineError with the last state: ``"still up since ..."``, ``"connection refused"``.
     """
 
     def look(own: Deadline) -> str:
@@ -139,17 +137,17 @@ class StepResult:
 
     step: str
     changed: bool
-    """Whether it has changed anything."""
+    """True if it changed anything."""
     reboot: bool
-    """Whether the machine must be restarted before what it has done is there."""
+    """True if the machine must be restarted for the change to take effect."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StepError(BrokenError):
-    """A step has failed; the words are its own, where it has said any."""
+    """A step failed; the text is the step's own error, if it reported one."""
 
 
-def run_step(  # noqa: PLR0913, PLR0917  a step is all of these
+def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
     shell: WindowsShell,
     script: bytes,
     module: bytes,
@@ -157,15 +155,14 @@ def run_step(  # noqa: PLR0913, PLR0917  a step is all of these
     settings: Mapping[str, Any],
     deadline: Deadline,
 ) -> StepResult:
-    r"""Send a step and run it; a step may be run any number of times.
+    r"""Send a step and run it; steps can be repeated.
 
-    ``shell``: the machine. ``script``, ``module``: ``<name>.ps1`` and the functions that it uses,
-    as they are to lie in ``C:\hybridlab``. ``name``: of the step: ``containerd``. ``settings``: its
-    parameters, as JSON can hold them. They may be secret; their file is removed. ``deadline``: for
-    all of it.
+    ``script``, ``module``: contents of ``<name>.ps1`` and of its module in ``C:\hybridlab``.
+    ``name``: the step's name: ``containerd``. ``settings``: its parameters, as JSON; they may be
+    secret, and their file is removed. ``deadline``: for everything.
 
-    Raises StepError when it has failed, or has said nothing that can be read. Raises DeadlineError,
-    BrokenError: as :class:`~lab.remote.windows.WindowsShell` does.
+    Raises StepError when it fails, or its output cannot be read. Raises DeadlineError and
+    BrokenError as :class:`~lab.remote.windows.WindowsShell`.
     """
     doing = f"running step '{name}' on '{shell.name}'"
     if not _NAME.fullmatch(name):
@@ -189,7 +186,7 @@ def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
     settings: Mapping[str, Any],
     deadline: Deadline,
 ) -> StepResult:
-    """As :func:`run_step`; where the step asks for it the machine is restarted, with proof."""
+    """Like :func:`run_step`; then restart the machine, and confirm it, if the step asks for it."""
     before: Boot = boot(shell, deadline)
     result = run_step(shell, script, module, name, settings, deadline)
     if result.reboot:
@@ -201,8 +198,7 @@ def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
 def parse_result(doing: str, name: str, done: Completed) -> StepResult:
     """Parse a step's result from its exit code and the last line of its output. Pure.
 
-    Raises StepError when it has failed, when there is no result, or when result and exit code
-    disagree.
+    Raises StepError when the step failed, there is no result, or result and exit code disagree.
     """
     said = _last_object(done.stdout)
     hint = f"see {DIRECTORY}\\log\\{name}.log there"
@@ -270,14 +266,14 @@ QUESTIONS: Mapping[str, str] = {
         "-Tail 2000"
     ),
 }
-"""Name of the answer to what PowerShell is asked."""
+"""PowerShell command by file name of its answer."""
 _EACH_SECONDS = 60.0
 
 
 def collect_facts(shell: WindowsShell, deadline: Deadline) -> Iterator[tuple[str, bytes]]:
-    """Each answer by its name; it includes what the command wrote to standard error.
+    """Yield file name and answer of each question, standard error included.
 
-    Raises LabError when it cannot be asked, or not in time: after that nothing more is.
+    Raises LabError at the first question that fails or is not answered in time.
     """
     for name, question in QUESTIONS.items():
         own = Deadline(min(_EACH_SECONDS, deadline.left()))

@@ -1,6 +1,6 @@
-"""WinRM by pywinrm: HTTPS connections with the pinned certificate alone, and commands over them.
+"""WinRM with pywinrm: HTTPS connections that accept only the pinned certificate, and commands.
 
-A command's shell is deleted on the service whatever happens to the command.
+A command's shell on the service is always deleted.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 
 OPERATION_SECONDS = 20
-"""How long the service may hold a request before it answers that there is nothing yet."""
+"""How long the service may hold a request before it answers that there is no output yet."""
 ANSWER_SECONDS = 10.0
-"""How much later than that its answer may arrive."""
+"""Additional time for that answer to arrive."""
 UNKNOWN_SHELL = frozenset({2150858843, 995})
-"""Fault codes for a shell or command that the service does not know (any more), or that was
-ended. From other WinRM clients; not yet seen from a real Windows."""
+"""Fault codes for a shell or command that the service does not know, no longer knows, or has
+ended. From other WinRM clients; not yet seen on a real Windows."""
 _LEAST_SECONDS = 1
-"""WinRM counts in whole seconds."""
+"""WinRM timeouts are whole seconds."""
 _TOO_LARGE = 413
 _SHOWN = 300
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 T = TypeVar("T")
 Client = Any
-"""pywinrm's Protocol; it has no annotations that mypy sees."""
+"""pywinrm's Protocol, which has no type annotations."""
 
 
 class CertificateError(BrokenError):
-    """The machine shows another certificate than the pinned one. Retrying does not help."""
+    """The machine's certificate is not the pinned one. Retrying does not help."""
 
 
 class PasswordError(BrokenError):
@@ -68,24 +68,24 @@ class FaultError(BrokenError):
 
 
 class StaleError(UnreachableError):
-    """The connection had ended before anything was sent on it."""
+    """The connection had ended before the request was sent."""
 
 
 class ReplyLostError(ConnectionLostError):
-    """A request was sent; whether it was carried out is unknown."""
+    """A request was sent; whether it was executed is unknown."""
 
     clean = False
-    """Whether the peer closed the connection in order, so that none of its output is lost."""
+    """True if the peer closed the connection in order, so that none of its output is lost."""
 
 
 class OperationTimeoutError(Exception):
-    """The service answered that there is nothing yet."""
+    """The service answered that there is no output yet."""
 
 
 def pinned_digest(reach: WindowsReach) -> str:
-    """The SHA-256 of the certificate to expect, 64 lower-case hex digits.
+    """The SHA-256 of the pinned certificate, 64 lower-case hex digits.
 
-    Raises UsageError when the machine has no valid one.
+    Raises UsageError when it is malformed.
     """
     digest = reach.certificate.replace(":", "").lower()
     if not _DIGEST.fullmatch(digest):
@@ -97,7 +97,7 @@ def pinned_digest(reach: WindowsReach) -> str:
 
 
 def service_url(reach: WindowsReach) -> str:
-    """Where the machine's WinRM service is."""
+    """The URL of the machine's WinRM service."""
     host = reach.ssh.address
     return f"https://{f'[{host}]' if ':' in host else host}:{reach.port}/wsman"
 
@@ -109,17 +109,17 @@ class WinrmConnection:
         self._reach, self._jump = reach, jump
         self._digest = pinned_digest(reach)
         self._doing, self._deadline = "", Deadline(0)
-        """Of the request under way."""
+        """Those of the current request."""
         self._client: Client = None
         self._socket: socket.socket | None = None
         self._relay: Relay | None = None
         self._connected = False
         self.broken = False
-        """Whether it can no longer be used."""
+        """True if it can no longer be used."""
 
     @property
     def address(self) -> str:
-        """For messages."""
+        """Host and port, for messages."""
         return f"{self._reach.ssh.address} port {self._reach.port}"
 
     def request(
@@ -128,12 +128,12 @@ class WinrmConnection:
         deadline: Deadline,
         call: Callable[[Client], T],
     ) -> T:
-        """Make one request, which the service may hold for some seconds.
+        """Make one request, which the service may hold for ``OPERATION_SECONDS``.
 
-        Raises OperationTimeoutError when it held it so long. Raises FaultError when it refused.
-        Raises StaleError, UnreachableError when nothing was sent. Raises ReplyLostError when
-        something was sent and no answer came. Raises CertificateError, PasswordError, HostKeyError
-        when retrying does not help. Raises DeadlineError, BrokenError: with what happened.
+        Raises OperationTimeoutError when it held it that long. Raises FaultError when it refused.
+        Raises StaleError or UnreachableError when nothing was sent. Raises ReplyLostError when
+        something was sent and no answer came. Raises CertificateError, PasswordError or
+        HostKeyError when retrying does not help. Raises DeadlineError or BrokenError otherwise.
         """
         self._doing, self._deadline = doing, deadline
         if self.broken:
@@ -157,17 +157,17 @@ class WinrmConnection:
             raise found from error
 
     def abort(self) -> None:
-        """End a request under way with an error; from any thread."""
+        """Make the current request fail; may be called from any thread."""
         if self._socket is not None:
             with suppress(OSError):
-                # The plain socket's: TLS's shutdown would first wait for the peer.
+                # The plain socket's shutdown: TLS's would first wait for the peer.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection. Safe to repeat."""
         self.broken = True
         if self._client is not None:
-            with suppress(Exception):  # the connection may be gone
+            with suppress(Exception):  # the connection may be dead
                 self._client.transport.close_session()
         if self._socket is not None:
             with suppress(OSError):
@@ -191,18 +191,18 @@ class WinrmConnection:
             transport="ntlm",
             username=reach.ssh.user,
             password=reach.password,
-            server_cert_validation="ignore",  # no authorities: the pinned digest is checked
-            message_encryption="never",  # TLS does that
+            server_cert_validation="ignore",  # no CA: the pinned digest is checked instead
+            message_encryption="never",  # TLS already encrypts
             proxy=None,
         )
         _mount(client.transport.build_session(), url, self)
         return client
 
     def connect(self) -> socket.socket:
-        """Connect, once: NTLM has logged in this TCP connection and no other.
+        """Connect, once: NTLM authenticates only this TCP connection.
 
         Raises StaleError when it was connected before; nothing was sent. Raises UnreachableError,
-        HostKeyError, DeadlineError: with how far it got.
+        HostKeyError or DeadlineError with the point of failure.
         """
         if self._connected:
             raise StaleError(self._doing, "the connection has ended")
@@ -218,16 +218,16 @@ class WinrmConnection:
             except BaseException:
                 JUMPS.give_back(self._jump)
                 raise
-            self._socket, far = socket.socketpair()  # no port of this machine leads there
+            self._socket, far = socket.socketpair()  # avoids a local port
             self._relay = Relay(far, channel)
         self._socket.settimeout(min(timeout_of(self._deadline), CONNECT_SECONDS))
         return self._socket
 
     def secure(self, connect: Callable[[], None], connection: Any) -> None:
-        """Do the TLS handshake of one of urllib3's connections.
+        """Perform the TLS handshake of a urllib3 connection.
 
         Raises CertificateError when the certificate is not the pinned one; nothing was sent. Raises
-        UnreachableError when there was no handshake.
+        UnreachableError when the handshake fails.
         """
         from urllib3.exceptions import SSLError  # noqa: PLC0415  slow to import
 
@@ -243,23 +243,23 @@ class WinrmConnection:
                 f"connected, but the TLS handshake broke off ({words})",
                 f"see what listens at {self.address}, and whether its certificate is there",
             ) from error
-        # By default Python takes a reset connection for one that ended: here only TLS's own
-        # close says that the peer had no more to send.
+        # By default Python treats a reset connection as ended: here only TLS's close_notify
+        # means that the peer has sent everything.
         connection.sock.suppress_ragged_eofs = False
         self._socket = connection.sock
 
     def tls(self) -> dict[str, Any]:
-        """What urllib3 is to check."""
+        """urllib3's TLS settings."""
         from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  slow to import
 
         context = create_urllib3_context(cert_reqs=ssl.CERT_NONE)  # the digest is checked instead
-        # Set by Python 3.11.2 (Debian 12, gh-95494): an end without TLS's close would pass.
+        # Python 3.11.2 (Debian 12, gh-95494) sets this, which hides an end without close_notify.
         context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         return {"assert_fingerprint": self._digest, "ssl_context": context}
 
     def _certificate_error(self, error: SSLError) -> Exception:
         text = str(error)
-        if "ingerprint" not in text:  # another complaint of urllib3's
+        if "ingerprint" not in text:  # another error from urllib3
             return error
         shown = text.rsplit('got "', maxsplit=1)[-1].rstrip('".')
         return CertificateError(
@@ -270,8 +270,8 @@ class WinrmConnection:
         )
 
     def _translate(self, error: Exception) -> Exception:  # noqa: PLR0911  a table of errors
-        """The lab's error for one of pywinrm, requests or pyspnego; a defect stays as it is."""
-        from http.client import RemoteDisconnected  # noqa: PLC0415  for this alone
+        """Convert an error of pywinrm, requests or pyspnego; a bug's exception is unchanged."""
+        from http.client import RemoteDisconnected  # noqa: PLC0415  only used here
 
         from requests import exceptions as http  # noqa: PLC0415  slow to import
         from spnego.exceptions import SpnegoError  # noqa: PLC0415  the same
@@ -350,9 +350,9 @@ class WinrmConnection:
 
 
 class WinrmPool:
-    """The connections to one service: as many as requests at once; an idle one is kept.
+    """The connections to one service, one per concurrent request; one idle connection is kept.
 
-    ``reach``: the machine. ``jump``: the SSH host to go through; None to connect directly.
+    ``reach``: the machine. ``jump``: the SSH jump host; None to connect directly.
     """
 
     def __init__(self, reach: WindowsReach, jump: SSHServer | None) -> None:
@@ -363,29 +363,29 @@ class WinrmPool:
         self._commands = threading.BoundedSemaphore(SESSIONS)
 
     def enter(self, doing: str, deadline: Deadline) -> None:
-        """Wait until fewer than ``SESSIONS`` commands run, and count one more until ``leave``.
+        """Wait for one of ``SESSIONS`` slots for commands; ``leave`` releases it.
 
-        Raises DeadlineError when they did not end in time.
+        Raises DeadlineError when none becomes free in time.
         """
         if not self._commands.acquire(timeout=timeout_of(deadline)):
             words = f"{SESSIONS} other commands ran there for {deadline.seconds:g} s"
             raise DeadlineError(doing, words)
 
     def leave(self) -> None:
-        """Count one command less."""
+        """Release the slot."""
         self._commands.release()
 
     def take(self) -> WinrmConnection:
-        """An idle connection, which may have died since, or a new one."""
+        """The idle connection, which may have died, or a new one."""
         with self._lock:
             return self._idle.pop() if self._idle else self.new()
 
     def new(self) -> WinrmConnection:
-        """A connection that is made with its first request."""
+        """A new connection, opened by its first request."""
         return WinrmConnection(self._reach, self._jump)
 
     def give(self, connection: WinrmConnection) -> None:
-        """Keep a connection for the next command; close it if it is broken or one is kept."""
+        """Keep a connection for the next command; close it if it is broken or not needed."""
         if not connection.broken:
             with self._lock:
                 if not self._idle:
@@ -402,7 +402,7 @@ class WinrmPool:
 
 
 def _mount(session: Session, url: str, own: WinrmConnection) -> None:
-    """Have the session use that connection and no other."""
+    """Make the session use only this connection."""
     from requests.adapters import HTTPAdapter  # noqa: PLC0415  slow to import
     from urllib3 import HTTPSConnectionPool, PoolManager  # noqa: PLC0415  the same
     from urllib3.connection import HTTPSConnection  # noqa: PLC0415  the same
@@ -425,12 +425,12 @@ def _mount(session: Session, url: str, own: WinrmConnection) -> None:
             self.poolmanager = PoolManager(connections, maxsize=maxsize, block=block, **more)
             self.poolmanager.pool_classes_by_scheme = {"https": ConnectionPool}
 
-    session.trust_env = False  # no proxy, and no other passwords
+    session.trust_env = False  # no proxy, no credentials from the environment
     session.mount(url, Adapter(pool_connections=1, pool_maxsize=1, max_retries=0))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception and all that it wraps: urllib3 puts the cause among the arguments."""
+    """The exception and the causes it wraps; urllib3 stores the cause among the arguments."""
     yield error
     for one in (*error.args, getattr(error, "reason", None)):
         if isinstance(one, BaseException):
@@ -439,23 +439,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 UTF8 = 65001
-"""Code page of what the command says."""
+"""Code page of the command's output."""
 IDLE = "PT300S"
-"""The service deletes a shell without requests after so long: a lost one."""
+"""The service deletes a lost shell after this long without requests."""
 AWAY_SECONDS = 60.0
-"""How long to keep asking a service that does not answer for a running command."""
+"""How long to retry while the service does not answer and a command runs."""
 AGAIN_SECONDS = 0.25
 CLEAN_SECONDS = 5.0
-"""For ending the command and its shell, after the deadline too."""
+"""For ending the command and its shell, even after the deadline."""
 _STUCK_SECONDS = 10.0
-"""How long after its deadline a call may still be inside pywinrm before it is aborted."""
+"""How long after its deadline a call may stay inside pywinrm before it is aborted."""
 
 
 class WinrmCommand:
-    """A command on a Windows machine. To be run once.
+    """A command on a Windows machine; run it once.
 
-    ``pool``: the connections to the machine. ``doing``: for messages. ``deadline``: for all of it
-    but the last cleaning up. ``heard``: gets each piece of standard output and of standard error;
+    ``pool``: the connections to the machine. ``doing``: for messages. ``deadline``: for everything
+    except the final clean-up. ``heard``: gets each piece of standard output and of standard error;
     either may be empty.
     """
 
@@ -473,12 +473,12 @@ class WinrmCommand:
         self._gap = False
 
     def run(self, program: str, arguments: str) -> int:
-        """Run it to its end; its exit code. It is never begun twice.
+        """Run the command; returns its exit code. It is never started twice.
 
-        Raises DeadlineError when it has not ended in time; it was ended then, or the message says
+        Raises DeadlineError when it does not finish in time; it is killed, unless the message says
         otherwise. Raises ConnectionLostError when the connection was lost before it was known to
-        have begun, or too long while it ran, or with a part of what it said. Raises BrokenError: as
-        :meth:`~lab.remote.winrm.WinrmConnection.request` does.
+        have started, or for too long while it ran, or with part of its output. Raises BrokenError
+        as :meth:`~lab.remote.winrm.WinrmConnection.request`.
         """
         cleaned = False
         try:
@@ -513,14 +513,14 @@ class WinrmCommand:
         except ReplyLostError as error:
             words = f"{error.happened}; the command may have started"
             raise ConnectionLostError(self._doing, words, error.hint) from error
-        with suppress(FaultError, ReplyLostError):  # it may have ended, and reads nothing then
+        with suppress(FaultError, ReplyLostError):  # it may already have exited
             self._ask(
                 lambda one: one.send_command_input(self._shell, self._command, b"", end=True),
                 repeat=True,
             )
 
     def _ask(self, call: Callable[[Client], T], *, repeat: bool) -> T:
-        """Ask once; once more where nothing was sent, or where repeating does no harm."""
+        """Make a request; once more if nothing was sent or repeating is harmless."""
         for again in (True, False):
             try:
                 return self._connection.request(self._doing, self._deadline, call)
@@ -559,7 +559,7 @@ class WinrmCommand:
             raise DeadlineError(self._doing, f"not done within {self._deadline.seconds:g} s")
 
     def _receive(self) -> int | None:
-        """One Receive: pass on its output; the exit code, if the command has ended."""
+        """One Receive: pass on its output; returns the exit code if the command has ended."""
         try:
             out, err, code, done = self._connection.request(
                 self._doing,
@@ -581,7 +581,7 @@ class WinrmCommand:
     def _retry_within(
         self, away: Deadline | None, error: ConnectionLostError | UnreachableError
     ) -> Deadline:
-        """Continue with a new connection after a moment, unless it took too long already."""
+        """Reconnect after a short pause, unless it has already taken too long."""
         stale = isinstance(error, StaleError)
         away = away or Deadline(AWAY_SECONDS)
         if away.left() == 0.0:
@@ -606,7 +606,7 @@ class WinrmCommand:
         self._connection.abort()
 
     def _clean(self) -> bool:
-        """End the command and delete its shell; whether the service has said so."""
+        """End the command and delete its shell; returns True if the service confirmed it."""
         deadline = Deadline(CLEAN_SECONDS)
         if self._connection.broken:
             self._reconnect()
@@ -627,7 +627,7 @@ class WinrmCommand:
                 self._connection.request(self._doing, deadline, call)
             except FaultError as error:
                 return error.code in UNKNOWN_SHELL
-            except (OperationTimeoutError, BrokenError):  # what went before counts more than this
+            except (OperationTimeoutError, BrokenError):  # the earlier error counts more
                 self._reconnect()
             else:
                 return True
