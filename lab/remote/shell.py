@@ -315,8 +315,8 @@ _HOLDER = (
     f'sh -c \'{_FEEDER}\' "$n" "$g" 3>&- | '
     '{ read -r feeder; "$@" 2>&3 3>&-; code=$?; kill "$feeder"; exit "$code"; }'
 )
-"""The feeder prints its ``$$`` before the first byte of input, so that it can be killed. The group is
-read from /proc: behind sudo it is sudo's."""
+"""The feeder prints its ``$$`` before the first byte of input, so that it can be killed. The
+group is read from /proc: behind sudo it is sudo's."""
 
 SUDO = ("sudo", "-n", "--")
 """``-n``: fail instead of asking for a password."""
