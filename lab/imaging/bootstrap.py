@@ -264,6 +264,7 @@ def build_root(job: BuildJob) -> Built:
         masked = tree / "etc/systemd/system" / unit
         masked.unlink(missing_ok=True)
         masked.symlink_to("/dev/null")
+    os.sync()  # a power cut must not leave empty files below the name of whole ones
     return Built(packages=_packages(tree))
 
 

@@ -12,7 +12,7 @@ from lab.cluster import rules
 from lab.cluster.bundle import directory, medium, upstream
 from lab.cluster.bundle.manifest import SYSTEMS, Manifest
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
-from lab.imaging.golden import GoldenImage, cache_directory
+from lab.imaging.golden import GoldenImage, cache_directory, remove, size
 from lab.imaging.image_store import ImageStore
 from lab.imaging.windows.settings import Firmware, secret_name
 from lab.inventory import loader
@@ -22,6 +22,8 @@ from lab.providers.libvirt import connection, images, installer, placement
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.images import Copies
 from lab.providers.libvirt.installer import LeftSites, LibvirtInstaller
+from lab.providers.nspawn import layout as containers_layout
+from lab.providers.nspawn import prepared
 from lab.providers.provider import LabHandle
 from lab.scenario.terms import Os
 from lab.scenario.versions import SUPPORTED
@@ -121,13 +123,26 @@ def verify(digest: str | None, say: Say) -> int:
 
 
 def collect(yes: bool) -> CollectedBundles:
-    """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept."""
+    """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept.
+
+    What was prepared of them for system containers goes with them.
+    """
     labs = journal.Store(state_directory(os.environ))
-    decided = (
-        placement.load_layout(LabHandle(row.name, labs.lab_directory(row.name), row.token))
-        for row in labs.labs()
-    )
-    return store().gc({one.bundle for one in decided if one and one.bundle}, yes)
+    in_use = set[str]()
+    for row in labs.labs():
+        lab = LabHandle(row.name, labs.lab_directory(row.name), row.token)
+        decided = placement.load_layout(lab) or containers_layout.load(lab)
+        in_use |= {decided.bundle} if decided and decided.bundle else set()
+    cache = cache_directory(_inventory())
+    there = BundleStore(cache)
+    found = there.gc(in_use, yes)
+    gone = {Path(one).name for one in found.found}
+    more = prepared.unused(cache, [one for one in there.all() if one.short not in gone])
+    took = sum(map(size, more))
+    for one in more if yes else ():
+        remove(one)
+    names = (str(one.relative_to(cache)) for one in more)
+    return CollectedBundles((*found.found, *names), found.bytes + took, yes)
 
 
 def _inventory() -> Inventory:

@@ -1,7 +1,8 @@
 """Prepare a bundle for system containers: its files, and a containerd store with its images.
 
 Both are created once per bundle. The files are bind-mounted into every node; the store is linked
-into each, so that no node imports an image.
+into each, so that no node imports an image. They are listed beside them, so that a file that is cut
+short is noticed before a node is made from it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -21,11 +24,17 @@ from lab._log import quantity
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
+from lab.imaging.golden import PARTIAL, entries
 from lab.remote.programs import MORE_ROOM
 from lab.state.failure import guarded_files
-from lab.state.lock import lab_lock
+from lab.state.lock import holder, lab_lock
 
 BUNDLE, STORE = "bundle", "containerd"
+_LISTING = "files"
+"""Size and path of every file, one a line."""
+_FORM = "2"
+"""Changes when something else is made of the same bundle."""
+_SHOWN = 4
 _FOLDER = "containers"
 """Directory in the cache."""
 _SHORT = 16
@@ -51,7 +60,7 @@ def prepared(
     final = place(cache, manifest)
     if final.is_dir():
         return final
-    with lab_lock(cache / "locks" / f"{_FOLDER}-{final.name}", "preparing a bundle", wait=_WAIT):
+    with lab_lock(_lock(final), "preparing a bundle", wait=_WAIT):
         if not final.is_dir():
             _prepare(final, store, manifest, say)
     return final
@@ -59,14 +68,68 @@ def prepared(
 
 def place(cache: Path, manifest: Manifest) -> Path:
     """The path of a prepared bundle, whether it exists or not."""
-    return cache / _FOLDER / medium.identity(manifest, "linux")[:_SHORT]
+    parts = (medium.identity(manifest, "linux"), _FORM)
+    return cache / _FOLDER / sha256("\n".join(parts).encode()).hexdigest()[:_SHORT]
+
+
+def check(ready: Path) -> None:
+    """See that no file of a prepared bundle is gone or has another size than when it was made.
+
+    Raises PreflightError naming the first of those that are.
+    """
+    doing = f"looking at the prepared bundle '{ready}'"
+    with guarded_files(doing):
+        listed = _listed(ready / _LISTING)
+        there = dict(_sizes(ready))
+    wrong = [
+        f"'{path}' has {there[path]:,} bytes of {size:,}" if path in there else f"'{path}' is gone"
+        for path, size in listed.items()
+        if there.get(path) != size
+    ]
+    if wrong or not listed:
+        more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+        raise PreflightError(
+            doing,
+            "; ".join([*wrong[:_SHOWN], *more]) or "it has no list of its files",
+            f"rm -r '{ready}', once no lab uses it; the next 'lab up' prepares the bundle again",
+        )
+
+
+def _listed(listing: Path) -> dict[str, int]:
+    """Size of each file by its path; none where there is no list."""
+    text = listing.read_text(encoding="utf-8") if listing.is_file() else ""
+    lines = (line.partition(" ") for line in text.splitlines())
+    return {path: int(size) for size, _, path in lines if size.isdecimal()}
+
+
+def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
+    """Path and size of each file but the list of them."""
+    for directory, _, names in os.walk(ready):
+        for name in names:
+            path = os.path.join(directory, name)  # noqa: PTH118  thousands
+            found = os.lstat(path)
+            if stat.S_ISREG(found.st_mode) and path != str(ready / _LISTING):
+                yield os.path.relpath(path, ready), found.st_size
+
+
+def unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
+    """What was prepared of other bundles than those, and nobody is preparing now."""
+    wanted = {place(cache, one).name for one in kept}
+    found = (one for one in entries(cache / _FOLDER) if one.name not in wanted)
+    return tuple(one for one in found if holder(_lock(one)) is None)
+
+
+def _lock(final: Path) -> Path:
+    """The directory of the lock for making it, whatever its name while it is made."""
+    name = final.name.removeprefix(".").removesuffix(PARTIAL)
+    return final.parents[1] / "locks" / f"{_FOLDER}-{name}"
 
 
 def _prepare(
     final: Path, store: BundleStore, manifest: Manifest, say: Callable[[str], None]
 ) -> None:
     medium.check(store, manifest, "linux")
-    draft = final.with_name(f".{final.name}.partial")
+    draft = final.with_name(f".{final.name}{PARTIAL}")
     began = time.monotonic()
     with guarded_files(f"preparing bundle '{final.name}' for system containers"):
         shutil.rmtree(draft, ignore_errors=True)
@@ -79,6 +142,9 @@ def _prepare(
             with _containerd(draft) as socket:
                 for image in images:
                     _import(draft, socket, image)
+            lines = (f"{size} {path}\n" for path, size in sorted(_sizes(draft)))
+            (draft / _LISTING).write_text("".join(lines), encoding="utf-8")
+            os.sync()  # a power cut must not leave empty files below the name of whole ones
             draft.rename(final)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)

@@ -202,8 +202,9 @@ class NspawnProvider(MachinesProvider):
                 "\n       ".join(dict.fromkeys(one.hint for one in found)),
             )
         bundled = self._bundled(lab, intent)
-        if bundled and not prepared.place(self._cache, bundled.manifest).is_dir():
-            bundled.check()
+        if bundled:
+            ready = prepared.place(self._cache, bundled.manifest)
+            prepared.check(ready) if ready.is_dir() else bundled.check()
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """The steps of bring-up, in order.

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import bundle_parts as parts
@@ -15,8 +16,12 @@ from lab.cli.main import main
 from lab.lifecycle import images
 from lab.providers.libvirt import placement
 from lab.providers.libvirt.placement import LibvirtLayout
+from lab.providers.nspawn import layout as containers_layout
+from lab.providers.nspawn import prepared
+from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle
 from lab.state.directory import state_directory
+from lab.state.lock import lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
@@ -127,6 +132,35 @@ def test_the_bundle_that_a_lab_was_made_from_stays(cache, source, tmp_path, monk
     placement.save_layout(handle, LibvirtLayout({}, {}, {}, bundle=images.chosen(new).digest))
     assert lab(capfd, "gc", "--yes")[1].startswith("removed 1 object,")
     assert [one.name for one in (cache / "bundles").iterdir()] == [new]
+
+
+def test_the_bundle_of_a_lab_of_system_containers_stays_and_what_was_prepared_of_others_goes(
+    cache, source, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
+    old = images.chosen(lab(capfd, "create", "--from", str(source))[1].strip())
+    (source / "linux-amd64" / "kubelet").write_bytes(parts.elf("another"))
+    new = images.chosen(lab(capfd, "create", "--from", str(source))[1].strip())
+    with Store(state_directory(os.environ)) as journal:
+        journal.put_lab(LabRow("one", "overlay", "", "", "nspawn", "t", "up", 1.0, 2.0, "d", {}))
+        handle = LabHandle("one", journal.lab_directory("one"), "t")
+        handle.directory.mkdir(parents=True)
+    management = IPv4Network("10.200.1.0/24")
+    decided = NspawnLayout({}, management, (), old.digest, prepared.place(cache, old))
+    containers_layout.save(handle, decided)
+    ready = [prepared.place(cache, one) for one in (old, new)]
+    unfinished = ready[0].with_name(".0123456789abcdef.partial")
+    for path in (*ready, unfinished):
+        path.mkdir(parents=True)
+    with lab_lock(cache / "locks" / "containers-0123456789abcdef", "preparing a bundle"):
+        assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
+    assert lab(capfd, "gc", "--yes")[1].startswith("removed 1 object,")
+    assert set(ready[0].parent.iterdir()) == set(ready)
+    handle.directory.joinpath("layout.json").unlink()
+    assert lab(capfd, "gc")[1].startswith("would remove 2 objects,")
+    assert lab(capfd, "gc", "--yes")[1].startswith("removed 2 objects,")
+    assert [*ready[0].parent.iterdir()] == [ready[1]]
+    assert [one.name for one in (cache / "bundles").iterdir()] == [new.short]
 
 
 def test_two_bundles_must_be_told_apart(source, cache, capfd):
