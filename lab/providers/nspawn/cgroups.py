@@ -101,8 +101,22 @@ def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[
         else:
             _inherit_cpuset(parent, group, own, own / OUTSIDE, own / INSIDE)
         _limit(own, limits)
+        _weigh(group, own, limits)
         made.append(own)
     return tuple(made)
+
+
+def _weigh(group: Path, own: Path, limits: Limits) -> None:
+    """Let a machine weigh on a busy host as much as a process for each of its processors.
+
+    A group weighs as much as one process, whatever is in it: without this, so would a whole lab.
+    """
+    for name, one_process, most in (("cpu.shares", 1024, 1 << 18), ("cpu.weight", 100, 10_000)):
+        if (own / name).exists():
+            _write(own / name, str(min(one_process * limits.vcpus, most)))
+            machines = (path for path in group.iterdir() if path.is_dir())
+            total = sum(int((path / name).read_text(encoding="ascii")) for path in machines)
+            _write(group / name, str(min(total, most)))
 
 
 def _limit_devices(group: Path) -> None:

@@ -125,3 +125,23 @@ def test_a_machine_is_told_how_many_processors_it_has(cpus, told):
     files = start_script.first_process(512, cpus)
     (online,) = (text for path, text in files.items() if path.endswith("/online"))
     assert online == told
+
+
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("cpu.shares", ("2048", "4096", "6144")), ("cpu.weight", ("200", "400", "600"))],
+)
+def test_a_lab_weighs_as_much_as_a_process_for_each_of_its_processors(
+    tmp_path, monkeypatch, name, weights
+):
+    written = Written(monkeypatch, {"cgroup.controllers": "cpu", name: "1024"})
+    monkeypatch.setattr(
+        cgroups, "_write", lambda path, text: (written.write(path, text), path.write_text(text))
+    )
+    unified = name == "cpu.weight"
+    there = Hierarchies(unified, (parent(tmp_path, {"cgroup.controllers": "cpu"}),))
+    for machine, vcpus in (("master", 2), ("worker", 4), ("master", 2)):  # switched on again
+        cgroups.make(there, TOKEN, machine, Limits(512, vcpus))
+    found = dict(written.lines)
+    groups = ("master", "worker", f"hybridlab-{TOKEN}")
+    assert tuple(found[f"{one}/{name}"] for one in groups) == weights
