@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class ContainerLabs(RealLab):
         found |= {f"disk {one}" for one in self.state.glob("labs/*/machines/*")}
         tokens = self._tokens()
         found |= {f"control group {one}" for one in tokens & cgroups.tokens()}
+        found |= {f"mount {one}" for one in self._mounts()}
         cables = {one.name for one in LINKS.iterdir()}
         return found | {f"cable hl{one[:8]}" for one in tokens if f"hl{one[:8]}" in cables}
 
@@ -54,6 +55,16 @@ class ContainerLabs(RealLab):
                 continue
             if (b"hybridlab-containers" in words and wanted in words) or wanted in mounts:
                 yield int(name)
+
+    def _mounts(self) -> Iterator[str]:
+        """Mounts and loop devices of this machine that are of the state directory."""
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            if str(self.state) in line:
+                yield line
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with suppress(OSError):  # it has just been taken away
+                if str(self.state) in backing.read_text():
+                    yield backing.parts[3]
 
     def _tokens(self) -> set[str]:
         """Of every lab that was ever here under its name."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError
+from lab._errors import BrokenError, DeadlineError, LabError
 from lab._log import say
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import Inventory
@@ -20,7 +20,7 @@ from lab.providers.machines import keyring
 from lab.providers.machines.base import on_machines, recorded
 from lab.providers.machines.kubernetes import Bundled
 from lab.providers.netns.entry import HolderEntry
-from lab.providers.nspawn import cgroups, containers, holder, layout, networks
+from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight
 from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.containers import Container
 from lab.providers.nspawn.guests import ContainerGuests
@@ -56,12 +56,25 @@ class NspawnBringUp:
         bundle = self.bundled.digest if self.bundled else ""
         hardware = [machine.hardware for machine in self.intent.machines]
         cards = [machine.interfaces for machine in self.intent.machines]
-        return (
+        steps = (
             Step("images", digest(_FORM, token, recipes, bundle), self._images),
             Step("networks", digest(_FORM, token, self.intent.segments), self._networks),
             Step("machines", digest(_FORM, token, hardware, cards, recipes), self._machines),
             *on_machines(self.lab, self.intent, self.bundled, self._guests),
         )
+        return tuple(replace(one, run=partial(self._run, one)) for one in steps)
+
+    @staticmethod
+    def _run(step: Step) -> None:
+        """Run a step; when it fails for want of what the whole machine shares, say so."""
+        try:
+            step.run()
+        except LabError as error:
+            lacking = preflight.exhausted(preflight.room())
+            if lacking is None:
+                raise
+            happened = f"{error.happened}; {lacking.seen}"
+            raise BrokenError(error.doing, happened, lacking.hint) from error
 
     def _images_wanted(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one.hardware.image for one in self.intent.machines))

@@ -103,6 +103,18 @@ def inotify_instances(user: int) -> int:
     return found
 
 
+def exhausted(there: NspawnRoom) -> Diagnosis | None:
+    """That a machine just started finds no inotify instances; None where it does. Pure."""
+    if there.inotify_limit - there.inotify_used >= INOTIFY_MACHINE:
+        return None
+    return _fail(
+        "inotify instances",
+        f"{there.inotify_used} of {there.inotify_limit} inotify instances are in use: programs of "
+        "the lab get none",
+        f"sudo sysctl -w fs.inotify.max_user_instances={max(1024, 2 * there.inotify_limit)}",
+    )
+
+
 def judge(needed: NspawnNeed, there: NspawnRoom) -> Iterator[Diagnosis]:
     """Yield a diagnosis for each resource that is too small. Pure."""
     wanted = needed.inotify + there.inotify_used

@@ -1,0 +1,121 @@
+"""Inotify instances that others take while a lab comes up: what fails says so, and nothing is left.
+
+The limit is the user's, for the whole machine: a child takes them, and never beyond its bound.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from bundle.made_bundle import missing_bundle
+from container_labs import ContainerLabs
+from real_lab import SMALL
+from whole_cluster import SCENARIO
+
+from lab.providers.nspawn import preflight
+
+MOST_LIMIT = 256
+"""Of a larger limit the child does not take all."""
+SPARE = 8
+"""Instances of the limit that the child never takes."""
+HOLD = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for _ in range(int(sys.argv[1])):
+    if libc.inotify_init1(os.O_CLOEXEC) < 0:
+        sys.exit("the limit is reached")
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def taken() -> Iterator[None]:
+    """All instances but the spare ones are in use meanwhile."""
+    there = preflight.room()
+    count = there.inotify_limit - SPARE - there.inotify_used
+    words = (sys.executable, "-c", HOLD, str(max(0, count)))
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "taken\n"
+            yield
+        finally:
+            child.kill()
+
+
+@pytest.fixture(autouse=True)
+def small_limit() -> None:
+    limit = preflight.room().inotify_limit
+    if limit > MOST_LIMIT:
+        pytest.skip(f"a user may have {limit} inotify instances here")
+
+
+def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs: ContainerLabs) -> None:
+    with taken():
+        said = labs.up(code=4).stderr
+    assert "the lab needs about 16, " in said
+    assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
+    assert labs.left() == set()
+
+
+def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> str:
+    """What is said by a ``lab up`` that fails as nobody gets an instance after that line."""
+    process = subprocess.Popen(
+        labs.command(*words),
+        env=labs.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    try:
+        story = ""
+        for said in process.stderr:
+            story += said
+            if said.startswith(line):
+                break
+        with taken():
+            story += process.stderr.read()
+            code = process.wait(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stderr.close()
+    assert code == 3, story
+    return story
+
+
+def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> None:
+    words = ("up", str(SMALL), "--provider", "nspawn", "--pods", "namespaces")
+    said = up_while_taken(labs, words, "  step 3 of 4: machines")
+    assert "inotify instances are in use" in said
+    assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
+    labs.up()
+    labs.run("test", "small", "-k", "pod-pod")
+    labs.run("down", "small")
+    assert labs.left() == set()
+
+
+@pytest.mark.clusters
+@pytest.mark.parametrize("step", ["6 of 10: control-plane", "7 of 10: workers"])
+def test_a_cluster_that_finds_none_while_it_comes_up_says_so(
+    labs: ContainerLabs, step: str
+) -> None:
+    why = missing_bundle()
+    if why:
+        pytest.skip(why)
+    words = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
+    said = up_while_taken(labs, words, f"  step {step}")
+    assert "inotify" in said
+    assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
+    labs.run("down", "cluster")
+    assert labs.left() == set()
