@@ -305,11 +305,12 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
-    if worst.failed and _in_doubt(explained.findings, bracket):
+    if worst.failed and _in_doubt(explained, bracket):
         explained, beside = _with_deviations(explained, walk(intent, flow), compare, bracket)
         elsewhere = (*elsewhere, *beside)
     elif bracket:
-        explained = replace(explained, findings=tuple(sorted(explained.findings, key=bracket.rank)))
+        nearest = sorted(explained.findings, key=lambda one: _rank(one, explained.path, bracket))
+        explained = replace(explained, findings=tuple(nearest))
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -325,11 +326,18 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     )
 
 
-def _in_doubt(findings: Sequence[Finding], bracket: Bracket | None) -> bool:
+def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     """Whether the checks have found nothing that the loss can be due to where it is."""
     return all(
-        one.kind in LEARNED | COUNTED or (bracket and bracket.rank(one) != AT) for one in findings
+        one.kind in LEARNED | COUNTED or (bracket and _rank(one, explained.path, bracket) != AT)
+        for one in explained.findings
     )
+
+
+def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
+    """How near the loss it is, or is met: what serves all machines may stand on any of them."""
+    met = path.hops[finding.hop].place if finding.hop >= 0 else finding.place
+    return min(bracket.rank(finding), bracket.rank(replace(finding, place=met)))
 
 
 def _with_deviations(

@@ -12,13 +12,14 @@ from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Conclusion, Kind, Row, Trace
-from lab.explain.question import _order, explain
+from lab.explain.question import _order, _rank, explain, flow_of
 from lab.facts.difference import StateDifference
 from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
 from lab.topology.routing import bare
+from lab.topology.walk import walk
 
 CELL = next(
     one for one in lab("overlay")[2].cells() if one.id.startswith("pod-pod/worker1-p1/win1")
@@ -133,3 +134,13 @@ def test_a_card_without_its_other_end_comes_after_that_end() -> None:
     dark = differs("worker1-p1", "eth0 carrier", "no carrier: its other end is down or missing")
     down = replace(differs("worker1", "veth1 up", "not up"), kind="link-down")
     assert sorted([dark, down], key=lambda one: _order(one, bracket)) == [down, dark]
+
+
+def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
+    _, intent, _ = lab("overlay")
+    path = walk(intent, flow_of(CELL))[0]
+    bracket = Bracket("lost", 0, frozenset({"worker1-p1", "worker1"}))
+    scaled = replace(differs("master", "Deployment coredns"), kind="dns-scaled-down", hop=0)
+    refused = replace(differs("worker1", "Service kube-dns"), kind="service-missing", hop=2)
+    assert [_rank(one, path, bracket) for one in (scaled, refused)] == [AT, AT]
+    assert _rank(replace(scaled, hop=-1), path, bracket) == BEYOND
