@@ -1,0 +1,155 @@
+"""A bundle, or what was made of it, with a file cut short: refused by name, and nothing is made."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bundle.made_bundle import missing_bundle
+from container_labs import ContainerLabs, why_not
+from whole_cluster import SCENARIO
+
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import BundleStore
+from lab.imaging.golden import cache_directory
+from lab.inventory.inventory import STOCK
+from lab.providers.nspawn import prepared
+
+UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
+KUBERNETES = "1.36"
+
+
+@pytest.fixture(scope="module")
+def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
+    """Labs with a cache of their own, whose files are those of the user's own cache by links."""
+    why = why_not() or missing_bundle()
+    if why:
+        pytest.skip(why)
+    base = tmp_path_factory.mktemp("cache")
+    shared = cache_directory(STOCK)
+    cache = base / "hybridlab"
+    cache.mkdir(mode=0o700)
+    kept = BundleStore(shared).newest(KUBERNETES)
+    if not prepared.place(shared, kept).is_dir():
+        pytest.skip("the bundle was never prepared for system containers: 'make e2e' does it")
+    for path in (BundleStore(shared).directory(kept), prepared.place(shared, kept)):
+        place = cache / path.parent.name
+        place.mkdir()
+        linked = ("cp", "--archive", "--link", "--", str(path), str(place))
+        subprocess.run(linked, check=True)
+    (cache / "roots").symlink_to(shared / "roots")
+    made = ContainerLabs(tmp_path_factory.mktemp("state"), extra={"XDG_CACHE_HOME": str(base)})
+    yield made
+    assert made.left() == set()
+
+
+@pytest.fixture
+def cache(labs: ContainerLabs) -> Path:
+    return Path(labs.extra["XDG_CACHE_HOME"]) / "hybridlab"
+
+
+@pytest.fixture
+def manifest(cache: Path) -> Manifest:
+    return BundleStore(cache).newest(KUBERNETES)
+
+
+@pytest.fixture
+def damaged() -> Iterator[dict[Path, Path]]:
+    """Files that were put aside, by their names; they go back."""
+    aside = dict[Path, Path]()
+    yield aside
+    for path, kept in aside.items():
+        path.unlink(missing_ok=True)
+        kept.rename(path)
+
+
+def cut(path: Path, aside: dict[Path, Path]) -> int:
+    """Leave the first half of a file, and the file that is linked elsewhere as it is; its size."""
+    kept = path.with_name(f"{path.name}.aside")
+    path.rename(kept)
+    aside[path] = kept
+    whole = kept.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    path.chmod(kept.stat().st_mode)
+    return len(whole)
+
+
+def refused(labs: ContainerLabs) -> str:
+    said = labs.run(*UP, code=4).stderr
+    assert not (labs.state / "labs/cluster/layout.json").exists()
+    assert labs.left() == set()
+    return said
+
+
+@pytest.mark.parametrize("what", ["program", "image manifest", "image layer"])
+def test_a_blob_that_is_cut_short_is_named_with_what_it_belongs_to(
+    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path], what: str
+) -> None:
+    """Where it is not prepared yet: afterwards nobody reads the blobs again."""
+    ready = prepared.place(cache, manifest)
+    ready.rename(ready.with_name("aside"))
+    try:
+        program = next(one for one in manifest.programs if one.name == "kubelet")
+        image = next(one for one in manifest.images if "kube-proxy" in one.name)
+        blob, owner = {
+            "program": (program.blob, "program 'kubelet' (linux)"),
+            "image manifest": (image.manifest, f"image '{image.name}' (linux), its manifest"),
+            "image layer": (image.layers[0].blob, f"image '{image.name}' (linux), layer 1"),
+        }[what]
+        path = BundleStore(cache).blob(manifest, blob)
+        size = cut(path, damaged)
+        said = refused(labs)
+    finally:
+        ready.with_name("aside").rename(ready)
+    assert f"{owner}: '{path}' has {size // 2:,} bytes of {size:,}" in said
+    assert "make it again with 'lab bundle create'" in said
+
+
+def test_a_manifest_that_is_cut_short_is_no_bundle(
+    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path]
+) -> None:
+    cut(BundleStore(cache).directory(manifest) / "manifest.json", damaged)
+    said = refused(labs)
+    assert f"lab bundle create --kubernetes {KUBERNETES}" in said
+
+
+@pytest.mark.parametrize("what", ["bundle/bin/kubelet", "an image's layer", "an archive"])
+def test_what_was_prepared_and_is_cut_short_is_named(
+    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path], what: str
+) -> None:
+    ready = prepared.place(cache, manifest)
+    path = {
+        "an image's layer": max(ready.glob("containerd/*.content.*/blobs/sha256/*"), key=large),
+        "an archive": max(ready.glob("bundle/images/*.tar"), key=large),
+    }.get(what, ready / what)
+    size = cut(path, damaged)
+    said = refused(labs)
+    assert f"'{path.relative_to(ready)}' has {size // 2:,} bytes of {size:,}" in said
+    assert f"rm -r '{ready}'" in said
+
+
+def large(path: Path) -> int:
+    return path.stat().st_size
+
+
+def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(
+    labs: ContainerLabs, cache: Path, damaged: dict[Path, Path]
+) -> None:
+    shared = (cache / "roots").resolve()
+    (cache / "roots").unlink()
+    try:
+        subprocess.run(("cp", "--archive", "--link", "--", shared, cache / "roots"), check=True)
+        (systemd,) = (cache / "roots").glob("debian-12-*/root/usr/lib/systemd/systemd")
+        cut(systemd, damaged)
+        said = labs.up(code=3).stderr
+        labs.run("down", "small")
+    finally:
+        for path, kept in damaged.items():
+            kept.replace(path)
+        damaged.clear()
+        subprocess.run(("rm", "-r", "--", cache / "roots"), check=True)
+        (cache / "roots").symlink_to(shared)
+    assert "booting machine '" in said
+    assert labs.left() == set()
