@@ -19,8 +19,6 @@ from lab.lifecycle.images import store
 from lab.providers.nspawn import preflight
 from lab.providers.provider import Pods
 
-pytestmark = pytest.mark.clusters
-
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FAILOVER = Path(__file__).parents[1] / "failover.yaml"
 CHECKS = re.compile(r"(\d+) of (\d+) workload checks passed")
@@ -208,6 +206,7 @@ def without_calico() -> str:
     return why or (f"no bundle has {', '.join(lacking)}" if lacking else "")
 
 
+@pytest.mark.clusters
 @pytest.mark.parametrize("scenario", CLUSTERS)
 def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
     labs: ContainerLabs, scenario: str
@@ -234,6 +233,7 @@ def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
     labs.run("test", lab, "-m", "api")
 
 
+@pytest.mark.clusters
 def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_is_named(
     labs: ContainerLabs, tmp_path: Path
 ) -> None:
@@ -261,6 +261,7 @@ def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_i
         labs.run(*healthy)
 
 
+@pytest.mark.clusters
 @pytest.mark.parametrize("scenario", CALICO)
 def test_a_cluster_of_calico_is_green_as_namespaces_are_and_its_faults_are_named(
     labs: ContainerLabs, scenario: str
@@ -289,7 +290,9 @@ def test_a_lab_of_namespaces_on_machines_is_green_and_a_fault_is_named(
         judge(labs, lab, NAMESPACES[scenario])
 
 
-@pytest.mark.parametrize("pods", ["kubernetes", "namespaces"])
+@pytest.mark.parametrize(
+    "pods", [pytest.param("kubernetes", marks=pytest.mark.clusters), "namespaces"]
+)
 def test_a_gateway_fails_over_when_its_control_plane_is_lost(
     labs: ContainerLabs, pods: str
 ) -> None:

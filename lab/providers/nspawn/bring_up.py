@@ -158,6 +158,9 @@ class NspawnBringUp:
                 shell = guests.shell(name)
                 return shell.run(("systemctl", "is-system-running"), within).stdout.strip()
             except BrokenError as error:  # it is off briefly during a reboot
+                said = containers.log(entry, name)
+                if containers.has_ended(said):
+                    raise containers.failure(name, said) from error
                 return error.happened
 
         try:

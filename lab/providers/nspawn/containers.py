@@ -243,6 +243,8 @@ def switch_on(
         path = RUN / f"{one.name}.sh"
         path.write_text(text, encoding="utf-8")
         with (RUN / f"{one.name}.log").open("ab") as log:
+            log.write(b"switched on\n")
+            log.flush()
             subprocess.Popen(  # noqa: S603  the script just written
                 ("/bin/sh", str(path)),
                 cwd="/",
@@ -349,6 +351,11 @@ def log(entry: HolderEntry, machine: str) -> str:
             return ""
 
     return entry.call(f"reading the log of '{machine}'", lambda _: inside(), Deadline(10.0))
+
+
+def has_ended(said: str) -> bool:
+    """Whether a machine whose log says that is off, and does not start again."""
+    return said.rstrip().rpartition("\n")[2].startswith(start_script.ENDED)
 
 
 def failure(machine: str, said: str) -> BrokenError:

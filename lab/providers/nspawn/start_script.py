@@ -16,6 +16,8 @@ from lab.providers.nspawn.cgroups import INSIDE, OUTSIDE
 _STOP_SECONDS = 10
 REBOOT = 133
 """systemd-nspawn's exit code when the machine reboots (``--keep-unit``)."""
+ENDED = "systemd-nspawn ended with"
+"""Begins the last line of the log of a machine that is off."""
 FIRST = "/usr/local/lib/hybridlab/first-process"
 """In the machine: the program that runs before systemd."""
 KERNEL_SETTINGS: Mapping[str, str] = {
@@ -113,8 +115,9 @@ ADDRESSES
         exec env {settings} {shlex.join(_nspawn(start))}
     )
     code=$?
-    [ "$code" = {REBOOT} ] || exit "$code"
+    [ "$code" = {REBOOT} ] || break
 done
+echo "{ENDED} $code"
 """
 
 
