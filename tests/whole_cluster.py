@@ -40,7 +40,7 @@ def ready(lab: RealLab) -> dict[str, str]:
 
 def test_the_matrix_is_green_on_a_real_cluster(lab: RealLab) -> None:
     assert ready(lab) == dict.fromkeys(NODES, "True")
-    said = lab.run("test", "cluster").stdout
+    said = lab.green("cluster")
     assert "cells" in said
     assert "Not as expected" not in said
 
@@ -86,7 +86,7 @@ def test_a_node_that_is_rebooted_comes_back_with_its_pods(lab: RealLab) -> None:
         every=2,
     )
     up(lab)
-    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+    lab.green("cluster", "-k", "pod-pod or pod-service")
 
 
 def test_a_node_that_was_deleted_joins_again(lab: RealLab) -> None:
@@ -94,14 +94,14 @@ def test_a_node_that_was_deleted_joins_again(lab: RealLab) -> None:
     assert "worker" in lab.run("status", "cluster", code=3).stdout
     up(lab)
     assert ready(lab) == dict.fromkeys(NODES, "True")
-    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+    lab.green("cluster", "-k", "pod-pod or pod-service")
 
 
 def test_a_suspended_cluster_goes_on_where_it_was(lab: RealLab) -> None:
     lab.run("suspend", "cluster")
     story = up(lab)
     assert story.count("resumed") == 4
-    lab.run("test", "cluster", "-k", "pod-pod or pod-service")
+    lab.green("cluster", "-k", "pod-pod or pod-service")
 
 
 def test_evidence_has_the_cluster_and_no_secret(lab: RealLab, tmp_path: Path) -> None:
