@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.explain.capture.files import Captured
+from lab.explain.capture.trace import Change, Point
+from lab.explain.kernel import KernelWord
 from lab.matrix.finding import DEVIATION, Finding
 from lab.topology.intent import Intent
 from lab.topology.routing import bare, own_addresses
@@ -17,6 +19,7 @@ _ALTERS = re.compile(
 )
 """What lets a packet go on changed, or another way, so that it is lost further on."""
 AT, NEXT, BEFORE, BEYOND = range(4)
+UNHEARD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,14 @@ class Bracket:
     """What was passed unharmed, the last first."""
     silent: bool = False
     """Whether somebody was asked for a MAC in vain."""
+    answer: bool = False
+    """Whether the answer is lost, and not the question."""
+    last: Point | None = None
+    missing: Point | None = None
+    change: Change | None = None
+    """What was changed before that."""
+    kernel: tuple[KernelWord, ...] = ()
+    """What the kernel said of the probe where it was passed."""
 
     def rank(self, finding: Finding) -> int:
         """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it."""
@@ -47,6 +58,20 @@ class Bracket:
         if place in self.next:
             return NEXT
         return BEFORE if place in self.before else BEYOND
+
+    def heard(self, finding: Finding) -> int:
+        """0 where the kernel says that it drops the probe, 1 that it takes it, else ``UNHEARD``."""
+        said = [word for word in self.kernel if word.names(finding)]
+        return UNHEARD if not said else int(not any(word.drops for word in said))
+
+    def dropped(self) -> tuple[str, ...]:
+        """What the kernel says that it threw away where the probe was."""
+        near = self.at | self.next | {*self.before}
+        said = sorted(
+            (word for word in self.kernel if word.drops and word.place in near),
+            key=lambda word: word.place not in self.at,
+        )
+        return tuple(word.sentence for word in said)
 
     def allows(self, finding: Finding) -> bool:
         """Whether the loss can be due to it, as far as the packets show."""
@@ -64,29 +89,40 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     conclusion, trace = captured.conclusion, captured.trace
     rows = [*trace.there, *trace.back]
     everywhere = frozenset(row.tap.place for row in (*rows, *trace.rows))
-    if conclusion.kind == "answered":
-        return Bracket(conclusion.sentence, trace.way, everywhere)
-    sentence = conclusion.sentence
-    taps = [conclusion.missing, conclusion.last]
-    begin = len(trace.there) if conclusion.kind.startswith("answer-") else 0
-    begin += next((n for n, row in enumerate(rows[begin:]) if row.tap in taps[:1]), 0)
+    sentence, change = conclusion.sentence, conclusion.change
+    points = [conclusion.missing, conclusion.last]
     if captured.onward is not None and conclusion.kind == "unanswered":
         sentence += f"; of what its DNS server asked in turn: {captured.onward.sentence}"
-        taps += [captured.onward.last, captured.onward.missing]
-    at = frozenset(tap.place for tap in taps if tap)
-    if conclusion.missing is None:
-        return Bracket(sentence, trace.way, at, everywhere - at)
-    asked = {one.address for one in captured.matched.unanswered}
-    following = [row.tap.place for row in rows[begin:] if row.tap.place not in at][:1]
-    before = dict.fromkeys(row.tap.place for row in reversed(rows[:begin]))
-    return Bracket(
+        points += [captured.onward.last, captured.onward.missing]
+    lost = frozenset(point.tap.place for point in points if point)
+    if conclusion.kind == "answered":
+        lost = everywhere
+    at, following = lost, frozenset[str]()
+    if change is not None:
+        at = frozenset(point.tap.place for point in (change.last, change.first) if point)
+        following = lost
+    found = Bracket(
         sentence,
         trace.way,
         at,
-        frozenset({*following, *_owners(intent, asked)}) - at,
-        tuple(place for place in before if place not in at),
-        bool(asked),
+        following - at,
+        answer=conclusion.way == "answer",
+        last=conclusion.last,
+        missing=conclusion.missing,
+        change=change,
+        kernel=captured.kernel,
     )
+    if conclusion.missing is None:
+        return replace(found, next=everywhere - at)
+    begin = len(trace.there) if found.answer else 0
+    missing = conclusion.missing.tap
+    begin += next((n for n, row in enumerate(rows[begin:]) if row.tap == missing), 0)
+    asked = {one.address for one in captured.matched.unanswered}
+    beyond = [row.tap.place for row in rows[begin:] if row.tap.place not in lost][:1]
+    before = dict.fromkeys(row.tap.place for row in reversed(rows[:begin]))
+    near = frozenset({*following, *beyond, *_owners(intent, asked)}) - at
+    passed = tuple(place for place in before if place not in at | near)
+    return replace(found, next=near, before=passed, silent=bool(asked))
 
 
 def _owners(intent: Intent, addresses: set[str]) -> Iterator[str]:

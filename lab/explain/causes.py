@@ -19,6 +19,7 @@ from lab.explain.question import (
     compare_places,
     deviations,
     flow_of,
+    order,
     places_of,
 )
 from lab.facts.difference import StateDifference
@@ -114,11 +115,11 @@ def with_places(
     failed = _failed(found)
     if not failed:
         return tuple(results)
-    order = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
-    paths = {at: walk(intent, flow_of(found[at].cell)) for at in order}
+    first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
+    paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: Mapping[str, Sequence[StateDifference]] | None = None
     ends = clock() + FOLLOW_SECONDS
-    for first in order:
+    for first in first_ones:
         if clock() > ends:
             break
         cell = found[first].cell
@@ -129,7 +130,11 @@ def with_places(
             compared = compare_places(compare, places_of(chain(*paths.values())))
         path = paths[first][bracket.way]
         causes = [one for one in deviations(path, compared) if bracket.allows(one)]
-        cause = min(causes, key=bracket.rank) if causes else _lost_at(path, bracket)
+        cause = (
+            min(causes, key=lambda one: order(one, path, bracket))
+            if causes
+            else _lost_at(path, bracket)
+        )
         for at, ways in paths.items():
             other = found[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
@@ -151,7 +156,7 @@ def _lost_at(path: Path, bracket: Bracket) -> Finding:
         hop.machine,
         "packets",
         "an answer as expected",
-        bracket.sentence,
+        "; ".join((bracket.sentence, *bracket.dropped())),
         "lab capture",
         "see the logs of the machines there",
         hop.place,

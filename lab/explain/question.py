@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from lab._errors import LabError, UsageError
-from lab.explain.bracket import AT, Bracket
+from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts, rises
@@ -176,6 +176,16 @@ class Explanation:
         return self.explained.findings[0] if self.explained.findings else None
 
     @property
+    def witnesses(self) -> tuple[str, ...]:
+        """Which of ``"where"``, ``"difference"`` and ``"kernel"`` speak of the finding."""
+        finding, bracket = self.finding, self.bracket
+        if finding is None or bracket is None:
+            return () if finding is None else ("difference",)
+        heard = bracket.heard(finding) < UNHEARD
+        near = heard or bracket.rank(finding) != BEYOND
+        return (*(("where",) if near else ()), "difference", *(("kernel",) if heard else ()))
+
+    @property
     def well(self) -> bool:
         """Whether it does what is expected, and nothing on its path is wrong."""
         return self.verdict in GREEN and self.finding is None
@@ -309,7 +319,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         explained, beside = _with_deviations(explained, walk(intent, flow), compare, bracket)
         elsewhere = (*elsewhere, *beside)
     elif bracket:
-        nearest = sorted(explained.findings, key=lambda one: _rank(one, explained.path, bracket))
+        nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
         explained = replace(explained, findings=tuple(nearest))
     ill = worst.failed or explained.findings
     return Explanation(
@@ -328,8 +338,11 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     """Whether the checks have found nothing that the loss can be due to where it is."""
+    dropped = bracket and any(word.drops for word in bracket.kernel)
     return all(
-        one.kind in LEARNED | COUNTED or (bracket and _rank(one, explained.path, bracket) != AT)
+        one.kind in LEARNED | COUNTED
+        or (bracket and _rank(one, explained.path, bracket) != AT)
+        or (dropped and bracket and bracket.heard(one))
         for one in explained.findings
     )
 
@@ -359,16 +372,18 @@ def _with_deviations(
         causes = [one for one in differs if bracket.allows(one)]
         others += (replace(one, hop=-1) for one in differs if one not in causes)
         if causes:
-            every = sorted((*causes, *explained.findings), key=lambda one: _order(one, bracket))
+            every = sorted(
+                (*causes, *explained.findings), key=lambda one: order(one, path, bracket)
+            )
             return Explained(path, tuple(every)), others
     return explained, others
 
 
-def _order(finding: Finding, bracket: Bracket) -> tuple[bool, int, bool]:
-    """What only follows last; the nearest first, and of one place what the checks know."""
+def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, int, bool]:
+    """What only follows last; the nearest first; what the kernel names; what the checks know."""
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
-    return follows, bracket.rank(finding), finding.kind == DEVIATION
+    return follows, _rank(finding, path, bracket), bracket.heard(finding), finding.kind == DEVIATION
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:

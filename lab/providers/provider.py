@@ -233,13 +233,16 @@ Pods = Literal["kubernetes", "namespaces"]
 """What a lab's pods are: pods of a real cluster, or network namespaces on their nodes."""
 
 
-Ability = Literal["machines", "cluster", "capture", "failover"]
+Ability = Literal["machines", "cluster", "capture", "failover", "kernel-trace"]
 MACHINES: Ability = "machines"
 """Machines are computers with an image, a console and an SSH server; Windows nodes run Windows."""
 CLUSTER: Ability = "cluster"
 """Machines can run Kubernetes."""
 CAPTURE: Ability = "capture"
 """The provider can capture packets: :class:`~lab.providers.capture.Capturing`."""
+KERNEL_TRACE: Ability = "kernel-trace"
+"""The provider can trace packets through the kernel's rules:
+:class:`~lab.providers.kernel.KernelTracing`."""
 FAILOVER: Ability = "failover"
 """The provider can disconnect machines and measure the outage:
 :class:`~lab.providers.failover.FailoverProvider`."""

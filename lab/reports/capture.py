@@ -78,7 +78,7 @@ def _after(captured: Captured, sight: Sight) -> str:
 
 def _as(row: Row) -> str:
     sight = row.question if row.question.packets else row.answer
-    return f"{sight.ends} in {sight.tunnels}" if sight.tunnels else sight.ends
+    return f"{sight.flow} in {sight.tunnels}" if sight.tunnels else str(sight.flow or "")
 
 
 def _beside(captured: Captured) -> Iterator[str]:
@@ -115,8 +115,8 @@ def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:
         "tried": captured.tried,
         "kind": conclusion.kind,
         "sentence": conclusion.sentence,
-        "last": str(conclusion.last) if conclusion.last else None,
-        "missing": str(conclusion.missing) if conclusion.missing else None,
+        "last": str(conclusion.last.tap) if conclusion.last else None,
+        "missing": str(conclusion.missing.tap) if conclusion.missing else None,
         "path_known": captured.trace.known,
         "end": captured.end,
         "onward": captured.onward.sentence if captured.onward else None,
@@ -161,7 +161,7 @@ def _sight_json(captured: Captured, sight: Sight) -> dict[str, Any]:
         "packets": sight.packets,
         "bytes": sight.covered,
         "milliseconds": (sight.first - captured.trace.began) / 1e6 if sight.packets else None,
-        "as": sight.ends,
+        "as": str(sight.flow or ""),
         "tunnels": sight.tunnels,
         "strangers_mac": sight.strangers_mac or None,
     }

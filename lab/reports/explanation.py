@@ -18,6 +18,7 @@ from lab.reports.wording import RED, REFUSALS, path_words
 _COMMAND_SHOWN = 2000
 """Characters of a command on the terminal; JSON has the whole command."""
 _LOGGED_SHOWN = 5
+_KERNEL_SHOWN = 3
 _REFUSED: Mapping[str, str] = {
     "timeout": "times out",
     "refused": "is refused",
@@ -43,8 +44,8 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"  {finding.sentence}"
         if finding.fault:
             yield f"    fault:  {finding.fault}"
-        if explanation.bracket:
-            yield f"    where:  {explanation.bracket.sentence}"
+        yield from _where(explanation)
+        yield f"    agree:  {_agree(explanation)}"
         yield f"    hop:    {_hop(explanation, finding)}"
         yield f"    see:    {_cut(finding.shown_by(lab))}"
         yield f"    fix:    {_cut(finding.fixed_by(lab))}"
@@ -53,6 +54,28 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
     yield from _listed("Wrong, but not on the path", [one for one in beside if not _deviates(one)])
     yield from _listed("Also not as made", [one for one in (*others, *beside) if _deviates(one)])
     yield from _logs(explanation)
+
+
+def _where(explanation: Explanation) -> Iterator[str]:
+    bracket = explanation.bracket
+    if bracket is not None:
+        yield f"    where:  {bracket.sentence}"
+        yield from (f"    kernel: {one}" for one in bracket.dropped()[:_KERNEL_SHOWN])
+
+
+_WITNESSES = {
+    "where": "where it is lost",
+    "difference": "what differs",
+    "kernel": "what the kernel says",
+}
+
+
+def _agree(explanation: Explanation) -> str:
+    """Which of the three kinds of evidence speak of the cause, and which do not."""
+    heard = explanation.witnesses
+    silent = [words for one, words in _WITNESSES.items() if one not in heard]
+    agree = " and ".join(words for one, words in _WITNESSES.items() if one in heard)
+    return agree + (f"; nothing by {' or '.join(silent)}" if silent else "")
 
 
 def _deviates(finding: Finding) -> bool:
@@ -98,8 +121,7 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
         yield f"  nothing is wrong on its path ({way})"
         return
     yield f"  nothing checked on its path differs from the intent ({way})"
-    if explanation.bracket:
-        yield f"    where:  {explanation.bracket.sentence}"
+    yield from _where(explanation)
     yield "    try:    lab gather, and the logs of the nodes on the path:"
     yield f"            {', '.join(path.machines)}"
     cell = explanation.cell
@@ -148,6 +170,8 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],
         "where": explanation.bracket.sentence if explanation.bracket else "",
+        "kernel": list(explanation.bracket.dropped()) if explanation.bracket else [],
+        "witnesses": list(explanation.witnesses),
         "elsewhere": [finding_json(lab, one) for one in explanation.elsewhere],
         "logs": [
             {

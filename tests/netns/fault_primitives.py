@@ -28,6 +28,10 @@ class RandomFault:
     undo: str
     later: bool = False
     """Whether packets go on, changed, and are lost elsewhere."""
+    hook: str = ""
+    """Where in the place it acts: a hook of netfilter's, or ``"route"``; empty of a device."""
+    way: str = ""
+    """``"question"`` where it acts on that alone."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.do}"
@@ -46,9 +50,19 @@ class Site:
     def place(self) -> str:
         return self.pod.name if self.pod else self.machine.name
 
-    def fault(self, names: str, do: str, undo: str, *, later: bool = False) -> RandomFault:
+    def fault(  # noqa: PLR0913  a fault is all of these
+        self,
+        names: str,
+        do: str,
+        undo: str,
+        *,
+        later: bool = False,
+        hook: str = "",
+        way: str = "",
+    ) -> RandomFault:
         """``names``: alternatives, with | between."""
-        return RandomFault(self.place, self.machine.name, tuple(names.split("|")), do, undo, later)
+        ends = self.place, self.machine.name
+        return RandomFault(*ends, tuple(names.split("|")), do, undo, later, hook, way)
 
     def read(self, command: str) -> str:
         machine = self.opened.provider.machine(self.opened.handle, self.opened.intent, self.place)
@@ -96,7 +110,11 @@ def _table(site: Site) -> RandomFault:
         f"elements = {{ 10.0.0.0/8, 192.168.0.0/16 }}; }}; chain c {{ type filter hook {hook} "
         f"priority {rng.choice((-310, -150, -5, 0, 50))}; policy {policy}; {rule}; }}; }}"
     )
-    return site.fault(f"{family} {name}", f"nft '{script}'", f"nft delete table {family} {name}")
+    first = "tcp flags" in rule or (site.pod and re.search("dport|@th|state new", rule))
+    return site.fault(
+        f"{family} {name}", f"nft '{script}'", f"nft delete table {family} {name}",
+        hook=hook, way="question" if first else "",
+    )  # fmt: skip
 
 
 def _changing_table(site: Site) -> RandomFault:
@@ -177,6 +195,7 @@ def _policy_route(site: Site) -> RandomFault:
         f"ip route add {kind} default table {table} && ip rule add {select} priority {table} "
         f"lookup {table}{marks}",
         f"ip rule delete priority {table}; ip route flush table {table}{unmark}",
+        hook="route",
     )
 
 
@@ -186,26 +205,31 @@ def _route(site: Site) -> RandomFault:
     wide = f"{target}/32" if site.rng.random() < 0.5 else f"{target.rsplit('.', 1)[0]}.0/25"
     if what == "throw":
         return site.fault(
-            wide.removesuffix("/32"), f"ip route add {wide} dev lo", f"ip route delete {wide}"
-        )
+            wide.removesuffix("/32"), f"ip route add {wide} dev lo", f"ip route delete {wide}",
+            hook="route",
+        )  # fmt: skip
     return site.fault(
-        wide.removesuffix("/32"), f"ip route add {what} {wide}", f"ip route delete {what} {wide}"
-    )
+        wide.removesuffix("/32"), f"ip route add {what} {wide}", f"ip route delete {what} {wide}",
+        hook="route",
+    )  # fmt: skip
 
 
 def _default_route(site: Site) -> RandomFault | None:
     line = site.read("ip route show default").strip().partition("\n")[0].strip()
     if not line or site.pod is None:
         return None
-    return site.fault("default|way out|route to", "ip route delete default", f"ip route add {line}")
+    return site.fault(
+        "default|way out|route to", "ip route delete default", f"ip route add {line}", hook="route"
+    )
 
 
 def _xfrm(site: Site) -> RandomFault:
     way = site.rng.choice(("in", "out") if site.pod else ("in", "out", "fwd"))
     what = f"dir {way} src 0.0.0.0/0 dst 0.0.0.0/0 proto {site.rng.choice(('tcp', 'udp'))}"
     return site.fault(
-        "xfrm policy", f"ip xfrm policy add {what} action block", f"ip xfrm policy delete {what}"
-    )
+        "xfrm policy", f"ip xfrm policy add {what} action block", f"ip xfrm policy delete {what}",
+        hook={"in": "input", "out": "output", "fwd": "forward"}[way] if site.pod else "route",
+    )  # fmt: skip
 
 
 def _setting(site: Site) -> RandomFault:
@@ -360,7 +384,7 @@ def _socket(site: Site) -> RandomFault | None:
         return None
     kill = f"ss -K state listening sport = :{port}"
     return site.fault(
-        f":{port}|socket", f"{kill} && ! ss -H -l -n -t | grep -q ':{port} '", RESTART
+        f":{port}|socket", f"{kill} && ! ss -H -l -n -t | grep -q ':{port} '", RESTART, hook="input"
     )
 
 

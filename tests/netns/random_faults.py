@@ -80,12 +80,36 @@ def judged(fault: RandomFault, found: Explanation) -> Judged:
 
 
 def bracketed(fault: RandomFault, found: Explanation) -> bool:
-    """Whether the two points enclose the place; of what acts later, whether it was passed."""
+    """Whether the two points enclose the place, the hook and the way of the injector's record.
+
+    What lets packets go on changed has to be at the change, or was passed before the loss.
+    """
     bracket = found.bracket
     if bracket is None:
         return False
-    close = bracket.at | bracket.next
-    return fault.place in close or (fault.later and fault.place in bracket.before)
+    last, missing, change = bracket.last, bracket.missing, bracket.change
+    points = {one.tap.place for one in (last, missing) if one}
+    if fault.later:
+        changed = {one.tap.place for one in (change.last, change.first) if one} if change else set()
+        return fault.place in points | changed or (not change and fault.place in bracket.before)
+    if not fault.hook:  # of a device, a cable has two ends
+        return fault.place in points | bracket.next
+    if fault.place not in points or (fault.way == "question" and bracket.answer):
+        return False
+    arrived = last is not None and (last.tap.place, last.passing) == (fault.place, "in")
+    unsent = missing is not None and (missing.tap.place, missing.passing) == (fault.place, "out")
+    if arrived and unsent:
+        return True  # the question came, and its answer did not leave
+    ends = {"source": fault.place == found.cell.source.name}
+    ends["target"] = fault.place in {found.cell.target.name, *found.cell.backends}
+    one_end = ends["source"] != ends["target"]
+    right = {
+        "input": arrived and not (one_end and bracket.answer != ends["source"]),
+        "output": unsent and not (one_end and bracket.answer != ends["target"]),
+        "prerouting": arrived,
+        "postrouting": unsent,
+    }
+    return right.get(fault.hook, points == {fault.place})
 
 
 @dataclass(frozen=True)

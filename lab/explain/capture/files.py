@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lab.explain.capture.packets import Matched, Way
 from lab.explain.capture.trace import Conclusion, Trace
+from lab.explain.kernel import KernelWord
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.capture import SNAP_BYTES, Frame, Taken, Tap
@@ -41,6 +42,8 @@ class Captured:
     matched: Matched
     end: str
     """Where the Intent itself leads no further; empty where the answer comes back."""
+    kernel: tuple[KernelWord, ...] = ()
+    """What the kernel said of it; nothing where it was not asked."""
     onward: Conclusion | None = None
     """What became of the question that the DNS server asks another one before it answers."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Literal
 from zlib import crc32
@@ -21,8 +21,9 @@ _ETHERNET, _IPV4, _ARP = 14, 0x0800, 0x0806
 _VLAN = 0x8100
 _ICMP, _TCP, _UDP = 1, 6, 17
 NAMES = {_ICMP: "icmp", _TCP: "tcp", _UDP: "udp"}
-_FIXED = struct.Struct("!BxHHHxBxx4s4s")
-"""Of an IPv4 header: version and length, total length, id, flags and offset, protocol, ends."""
+_FIXED = struct.Struct("!BxHHHBBxx4s4s")
+"""Of an IPv4 header: version and length, total length, id, flags and offset, TTL, protocol, ends.
+"""
 _PORTS = struct.Struct("!HH")
 _TCP_HEADER = struct.Struct("!HHIIBB")
 _UDP_BYTES, _TUNNEL_BYTES = 8, 8
@@ -30,7 +31,7 @@ _MOST_TUNNELS = 3
 _VXLAN_FLAGS = b"\x08\x00\x00\x00"
 _GENEVE_PORT, _ETHERNET_INSIDE = 6081, 0x6558
 _ARP_BODY = struct.Struct("!HHBBH6s4s6s4s")
-_FIN, _SYN, _RST = 1, 2, 4
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 _ICMP_ERRORS = frozenset({3, 4, 5, 11, 12})
 _DIGESTED = 64
 """Bytes of a payload that tell it from others."""
@@ -103,12 +104,18 @@ class InnerPacket:
     flags: int = 0
     data: int = 0
     """Bytes of TCP payload."""
+    ttl: int = 0
     error: Quoted | None = None
 
     @property
     def reset(self) -> bool:
         """Whether it is TCP's refusal, or end by force."""
         return bool(self.flags & _RST)
+
+    @property
+    def confirms(self) -> bool:
+        """Whether it says that something of TCP's was received."""
+        return bool(self.flags & _ACK)
 
     @property
     def opens(self) -> bool:
@@ -173,7 +180,7 @@ def _arp(body: bytes) -> Arp | None:
 def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], InnerPacket | None]:
     if len(body) < _FIXED.size or body[0] >> 4 != 4:  # noqa: PLR2004  IP's version
         return outers, None
-    first, total, ident, cut, protocol, source, target = _FIXED.unpack_from(body)
+    first, total, ident, cut, ttl, protocol, source, target = _FIXED.unpack_from(body)
     header = (first & 0xF) * 4
     ends = _address(source), _address(target)
     offset, more = (cut & 0x1FFF) * 8, bool(cut & 0x2000)
@@ -190,8 +197,9 @@ def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], Inne
     cut_short = bool(offset or more)
     if offset:
         flow = PacketEnds(protocol, ends[0], None, ends[1], None)
-        return outers, InnerPacket(flow, ident, offset, cut_short, length, 0)
-    return outers, _first(protocol, ends, ident, cut_short, length, rest)
+        return outers, InnerPacket(flow, ident, offset, cut_short, length, 0, ttl=ttl)
+    inside = _first(protocol, ends, ident, cut_short, length, rest)
+    return outers, replace(inside, ttl=ttl)
 
 
 def _first(  # noqa: PLR0913, PLR0917  what stands in an IPv4 header

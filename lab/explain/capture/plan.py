@@ -33,6 +33,8 @@ class CapturePoint:
     """Whose each MAC is, in words."""
     end: str = ""
     """Where the Intent itself leads no further, and why; empty where the answer comes back."""
+    addresses: frozenset[str] = frozenset()
+    """That its packets have anywhere, tunnels' own apart."""
     onward: CapturePoint | None = None
     """Of what the DNS server asks another one before it answers."""
 
@@ -50,7 +52,9 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
     owners = dict(_owners(intent))
     if intent.logical:
         around = tuple(_around(intent, cell))
-        return CapturePoint(around, (), _asked(intent, cell, ()), ends, owners)
+        asked = _asked(intent, cell, ())
+        addresses = {*asked.sources, *(address for address, _ in asked.targets)}
+        return CapturePoint(around, (), asked, ends, owners, addresses=frozenset(addresses))
     flow = flow_of(cell)
     paths = walk(intent, flow)
     ways = tuple((stations(one.there), stations(_answer(one))) for one in paths)
@@ -60,7 +64,11 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
     onward = _onward(intent, paths[0], owners) if flow.forwarded else None
     taps |= dict(onward.taps) if onward else {}
     asked = _asked(intent, cell, ways)
-    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, onward)
+    addresses = {*asked.sources, *(address for address, _ in asked.targets)}
+    for station in (one for there, back in ways for one in (*there, *back)):
+        addresses |= {station.packet.source, station.packet.target}
+    rest = frozenset(addresses), onward
+    return CapturePoint(tuple(taps.items()), ways, asked, ends, owners, paths[0].end, *rest)
 
 
 def _answer(path: Path) -> tuple[Hop, ...]:

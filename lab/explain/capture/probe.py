@@ -11,12 +11,21 @@ from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, match
 from lab.explain.capture.plan import CapturePoint, listening
 from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
+from lab.explain.kernel import kernel_words, trace_table
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
 from lab.providers.capture import Capturing, Taken
-from lab.providers.provider import CAPTURE, LabHandle, Outcome, ProbeSettings, Provider
+from lab.providers.kernel import KernelSaid, KernelTracing
+from lab.providers.provider import (
+    CAPTURE,
+    KERNEL_TRACE,
+    LabHandle,
+    Outcome,
+    ProbeSettings,
+    Provider,
+)
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 
@@ -36,8 +45,11 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     *,
     timeout: float,
     number: int = 1,
+    traced: bool = False,
 ) -> Captured:
     """Ask one cell once, and take down its packets wherever they should pass.
+
+    ``traced``: also have the kernel say what it does with them, where the provider can.
 
     Raises BrokenError when the lab's machines are not there.
     """
@@ -52,12 +64,25 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         found = provider.probe(lab, intent, [asked], ProbeSettings(timeout, 1), lambda _: None)
         outcomes.append(found[0])
 
+    said: list[KernelSaid] = []
+
+    def ask_traced() -> None:
+        places = list(dict.fromkeys(tap.place for tap, _ in where.taps))
+        said.extend(
+            cast(KernelTracing, provider).trace_kernel(
+                lab, intent, places, trace_table(cell.protocol, where.addresses), ask,
+                Deadline(_SECONDS),
+            )
+        )  # fmt: skip
+
+    during = ask_traced if traced and KERNEL_TRACE in provider.abilities else ask
     taken = cast(Capturing, provider).capture(
-        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, ask, Deadline(_SECONDS)
+        lab, intent, [tap for tap, _ in where.taps], LIMIT_BYTES, during, Deadline(_SECONDS)
     )
     judged = judge(cell, expectation, (outcomes[0],))
     answered = judged.verdict in GREEN and outcomes[0].status == "ok"
-    matched, seen, conclusion = _seen(where, taken, answered=answered)
+    heard = outcomes[0].status not in {"timeout", "error"}
+    matched, seen, conclusion = _seen(where, taken, answered=answered, heard=heard)
     return Captured(
         cell=cell,
         expectation=expectation,
@@ -70,16 +95,19 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
         taken=taken,
         matched=matched,
         end=where.end,
-        onward=_seen(where.onward, taken, answered=answered)[2] if where.onward else None,
+        kernel=kernel_words(said),
+        onward=_seen(where.onward, taken, answered=answered, heard=True)[2]
+        if where.onward
+        else None,
     )
 
 
 def _seen(
-    where: CapturePoint, taken: Sequence[Taken], *, answered: bool
+    where: CapturePoint, taken: Sequence[Taken], *, answered: bool, heard: bool
 ) -> tuple[Matched, Trace, Conclusion]:
     matched = match(taken, where.asked)
     seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
-    return matched, seen, conclude(seen, well=answered, owners=where.owners)
+    return matched, seen, conclude(seen, well=answered, owners=where.owners, heard=heard)
 
 
 def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
@@ -101,7 +129,7 @@ def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
         return None
     for number in range(_TRIES * max(1, len(cell.backends))):
         found = capture_probe(
-            provider, lab, intent, cell, limits, timeout=timeout, number=number + 1
+            provider, lab, intent, cell, limits, timeout=timeout, number=number + 1, traced=True
         )
         if not found.well:
             return found

@@ -11,6 +11,7 @@ from lab._log import quantity
 from lab.explain.capture.packets import (
     InnerPacket,
     Matched,
+    PacketEnds,
     Passed,
     Quoted,
     Refused,
@@ -18,7 +19,7 @@ from lab.explain.capture.packets import (
     Way,
 )
 from lab.providers.capture import Tap
-from lab.topology.path import Passing, Station
+from lab.topology.path import Packet, Passing, Station
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,20 @@ class Sight:
     beginning and the end of a stream count as one each."""
     first: int = 0
     """Nanoseconds since 1970."""
-    ends: str = ""
+    flow: PacketEnds | None = None
     """Addresses and ports of the first packet, as it is there."""
+    ttl: int = 0
+    """Of the first packet; 0 where none was seen."""
+    data: bool = False
+    """Whether a packet had something inside, beyond what opens and ends a TCP connection."""
+    confirms: bool = False
+    """Whether a packet of TCP's said that something was received."""
+    repeated: bool = False
+    """Whether something of TCP's was sent more than once."""
     tunnels: str = ""
     """The tunnels' own, from the outside in."""
+    depth: int = 0
+    """How many tunnels it is in."""
     strangers_mac: str = ""
     """The MAC that it all came in for, where that is not the device's own: nobody took it."""
 
@@ -63,6 +74,13 @@ class Row:
     answer: Sight
     tunnelled: bool = False
     """Whether a tunnel of the Intent carries it here."""
+    asks: Packet | None = None
+    """The question as the Intent has it here; None where it is not to pass."""
+    answers: Packet | None = None
+    """The answer as the Intent has it here."""
+    exact: bool = False
+    """Whether it shows there as the Intent has it, and not perhaps as it is elsewhere in the
+    place: a bridge translates before its device shows it, and shows what is not translated yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +172,9 @@ def _along(
         key = Tap(station.place, station.device), station.passing
         question = _sight(sights, station, "there")
         rows[key] = Row(
-            key[0], station.machine, key[1], True, False, question, NOTHING, station.tunnelled
+            *(key[0], station.machine, key[1], True, False, question, NOTHING, station.tunnelled),
+            asks=station.packet,
+            exact=station.kind in _EXACT,
         )
     asked = [(Tap(one.place, one.device), one.passing) for one in there]
     answered = []
@@ -162,7 +182,10 @@ def _along(
         key = Tap(station.place, station.device), _turned(station.passing)
         answer = _sight(sights, station, "back")
         row = rows.get(key) or Row(key[0], station.machine, key[1], False, False, NOTHING, NOTHING)
-        rows[key] = replace(row, back=True, answer=answer, tunnelled=station.tunnelled)
+        rows[key] = replace(
+            row, back=True, answer=answer, tunnelled=station.tunnelled, answers=station.packet,
+            exact=station.kind in _EXACT,
+        )  # fmt: skip
         answered.append(key)
     return _whole(
         list(rows.values()),
@@ -187,10 +210,11 @@ def _whole(
     )
 
 
-def _distance(one: Trace) -> tuple[int, int]:
+def _distance(one: Trace) -> tuple[int, int, int]:
     return (
         sum(1 for row in one.there if row.question.seen),
         sum(1 for row in one.back if row.answer.seen),
+        -(find_change(one) is not None),
     )
 
 
@@ -220,8 +244,13 @@ def _seen(found: Sequence[Passed]) -> Sight:
         packets=len(mine or found),
         covered=_covered(one.inside for one in mine or found),
         first=first.frame.at,
-        ends=str(first.inside.flow),
+        flow=first.inside.flow,
+        ttl=first.inside.ttl,
+        data=any(one.inside.data or not one.inside.flags for one in mine or found),
+        confirms=any(one.inside.confirms for one in mine or found),
+        repeated=_repeated(one.inside for one in mine or found),
         tunnels=" in ".join(str(one) for one in reversed(first.decoded.outers)),
+        depth=len(first.decoded.outers),
         strangers_mac=stranger,
     )
 
@@ -237,6 +266,18 @@ def _covered(packets: Iterable[InnerPacket]) -> int:
             key = one.ident or ("digest", one.digest)
             pieces[key].append((one.offset, one.offset + one.length))
     return sum(_union(spans) for spans in pieces.values())
+
+
+def _repeated(packets: Iterable[InnerPacket]) -> bool:
+    """Whether a part of TCP's stream was sent again."""
+    reached: int | None = None
+    for one in packets:
+        length = one.data + one.opens + one.ends
+        if one.flags and length:
+            if reached is not None and one.sequence < reached:
+                return True
+            reached = one.sequence + length
+    return False
 
 
 def _union(spans: Sequence[tuple[int, int]]) -> int:
@@ -264,9 +305,11 @@ Kind = Literal[
     "unanswered",
     "answer-lost",
     "answer-cut",
+    "untaken",
     "answered",
 ]
-"""``cut``: a part of it went on; ``unanswered``: it arrived, and nobody said anything."""
+"""``cut``: a part of it went on; ``unanswered``: it arrived, and nobody said anything, or no more;
+``untaken``: what came back was not taken."""
 
 _ICMP = {
     (3, 0): "network unreachable",
@@ -285,18 +328,45 @@ _Way = Literal["question", "answer"]
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """One passing of one device by the question or the answer."""
+
+    tap: Tap
+    passing: Passing | None
+
+    def __str__(self) -> str:
+        return f"{'leaving' if self.passing == 'out' else 'arriving at'} {self.tap}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something about the packets that is not as the Intent has it from a point on."""
+
+    last: Point | None
+    """Where it was last as it should be; None where the packet begins."""
+    first: Point
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conclusion:
     """What became of one probe."""
 
     kind: Kind
     sentence: str
-    last: Tap | None = None
+    last: Point | None = None
     """Where it was last seen, whole."""
-    missing: Tap | None = None
+    missing: Point | None = None
     """Where it should have been seen next, and was not, or not whole."""
+    way: _Way = "question"
+    """Which of the two is lost."""
+    change: Change | None = None
+    """What was changed on the way before that, first of all; None where nothing was."""
 
 
-def conclude(trace: Trace, *, well: bool, owners: Mapping[str, str]) -> Conclusion:
+def conclude(
+    trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool = False
+) -> Conclusion:
     """What became of the probe.
 
     Parameters
@@ -307,8 +377,18 @@ def conclude(trace: Trace, *, well: bool, owners: Mapping[str, str]) -> Conclusi
         Whether it was answered as it should be; then what was sent twice on the way is no loss.
     owners
         Whose each MAC is, in words.
+    heard
+        Whether who asked was answered all the same, though not as it should be.
 
     """
+    found = _conclude(trace, well=well, owners=owners, heard=heard)
+    change = None if well else find_change(trace)
+    if change is None:
+        return found
+    return replace(found, sentence=f"{change.sentence}; {found.sentence}", change=change)
+
+
+def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool) -> Conclusion:
     words = _Words(owners)
     errors = _errors(trace)
     if not any(row.question.seen for row in trace.there):
@@ -319,42 +399,57 @@ def conclude(trace: Trace, *, well: bool, owners: Mapping[str, str]) -> Conclusi
     if not any(row.answer.seen for row in trace.back):
         return _unanswered(trace, errors)
     if trace.reset is not None:
-        return Conclusion("refused", f"{_refusal(trace)}{errors}", trace.there[-1].tap)
+        last, missing = _point(trace.there[-1], "question"), _point(trace.back[0], "answer")
+        return Conclusion("refused", f"{_refusal(trace)}{errors}", last, missing)
     lost = None if well else _lost([row.answer for row in trace.back])
     if lost is not None:
         return _broken_back(trace, lost, errors, words)
-    return _answered(trace, errors, well=well)
+    return _answered(trace, errors, well=well or heard)
 
 
 def _unsent(trace: Trace, errors: str) -> Conclusion:
     if not trace.there:
         return Conclusion("unsent", f"no packet of it was seen{errors}")
-    first = trace.there[0].tap
-    sentence = f"no packet of it was seen at {first}, where it begins{errors}"
+    first = _point(trace.there[0], "question")
+    sentence = f"no packet of it was seen at {first.tap}, where it begins{errors}"
     return Conclusion("unsent", sentence, None, first)
 
 
 def _unanswered(trace: Trace, errors: str) -> Conclusion:
     end = trace.there[-1]
-    seen = f"last seen {_verb(end, 'question')} {end.tap}"
+    last = _point(end, "question")
     if not trace.arrived:
-        return Conclusion("question-lost", f"{seen}, and nowhere after that{errors}", end.tap)
+        said = f"last seen {last}, and nowhere after that{errors}"
+        return Conclusion("question-lost", said, last)
     kind: Kind = "refused" if trace.errors else "unanswered"
-    return Conclusion(kind, f"{seen}; no answer came from there{errors}", end.tap, end.tap)
+    missing = _point(trace.back[0], "answer") if trace.back else last
+    return Conclusion(kind, f"last seen {last}; no answer came from there{errors}", last, missing)
 
 
 def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
-    home = trace.back[-1]
-    after = (home.answer.first - trace.began) / 1e6
-    came = f"the answer was seen {_verb(home, 'answer')} {home.tap} after {after:.2f} ms"
-    if not well:
-        there = max(row.question.covered for row in trace.there)
-        back = max(row.answer.covered for row in trace.back)
-        came += (
-            f"; nothing was lost on the way: {quantity(there, 'byte')} went there and "
-            f"{back:,} came back"
-        )
-    return Conclusion("answered", f"{came}{errors}", home.tap)
+    home = _point(trace.back[-1], "answer")
+    after = (trace.back[-1].answer.first - trace.began) / 1e6
+    came = f"the answer was seen {home} after {after:.2f} ms"
+    if well:
+        return Conclusion("answered", f"{came}{errors}", home)
+    there = max(row.question.covered for row in trace.there)
+    back = max(row.answer.covered for row in trace.back)
+    went = f"{quantity(there, 'byte')} went there and {back:,} came back"
+    begins, ends = trace.there[0], trace.there[-1]
+    asks, answers = begins.question, trace.back[-1].answer
+    source, target = begins.tap.place, ends.tap.place
+    arrived, leaves = _point(ends, "question"), _point(begins, "question")
+    if trace.known and asks.confirms and not answers.repeated and _at_target(asks, answers):
+        answered = _point(trace.back[0], "answer")
+        said = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
+        return Conclusion("unanswered", said, arrived, answered, "answer")
+    said = f"{came}, and {source} did not go on; {went}{errors}"
+    return Conclusion("untaken", said, home, leaves, "answer")
+
+
+def _at_target(asks: Sight, answers: Sight) -> bool:
+    """Whether the one who is asked has what it waits for, and says no more, or takes nothing."""
+    return asks.repeated or (asks.data and not answers.data)
 
 
 def _broken(trace: Trace, lost: int, errors: str, words: _Words) -> Conclusion:
@@ -364,7 +459,8 @@ def _broken(trace: Trace, lost: int, errors: str, words: _Words) -> Conclusion:
         kind = "refused"
     reset = f"; {_refusal(trace)}" if trace.reset else ""
     sentence = words.lost("", "question", rows, sights, lost)
-    return Conclusion(kind, f"{sentence}{reset}{errors}", rows[lost - 1].tap, rows[lost].tap)
+    last, missing = (_point(row, "question") for row in rows[lost - 1 : lost + 1])
+    return Conclusion(kind, f"{sentence}{reset}{errors}", last, missing)
 
 
 def _broken_back(trace: Trace, lost: int, errors: str, words: _Words) -> Conclusion:
@@ -372,7 +468,67 @@ def _broken_back(trace: Trace, lost: int, errors: str, words: _Words) -> Conclus
     kind: Kind = "answer-cut" if _some(sights, lost) else "answer-lost"
     came = f"it came to {trace.there[-1].tap}, and its answer was "
     sentence = words.lost(came, "answer", rows, sights, lost)
-    return Conclusion(kind, f"{sentence}{errors}", rows[lost - 1].tap, rows[lost].tap)
+    last, missing = (_point(row, "answer") for row in rows[lost - 1 : lost + 1])
+    return Conclusion(kind, f"{sentence}{errors}", last, missing, "answer")
+
+
+def find_change(trace: Trace) -> Change | None:
+    """The first thing about the packets that is not as the Intent has it."""
+    shown: dict[str, list[Packet]] = defaultdict(list)
+    for row in trace.rows:
+        for packet in filter(None, (row.asks, row.answers)):
+            shown[row.tap.place] += (packet, packet.answered())
+    there = [(row, row.question, row.asks) for row in trace.there]
+    back = [(row, row.answer, row.answers) for row in trace.back]
+    begins = trace.there[0].tap.place if trace.there else ""
+    return _changed(there, "question", shown, "") or _changed(back, "answer", shown, begins)
+
+
+_EXACT = frozenset({"endpoint", "card"})
+_LEAST_TTL = 32
+"""Of a packet that has not gone far; everybody begins with 64 or more."""
+
+
+def _changed(
+    rows: Sequence[tuple[Row, Sight, Packet | None]],
+    way: _Way,
+    shown: Mapping[str, Sequence[Packet]],
+    begins: str,
+) -> Change | None:
+    """``begins``: where a question of a machine's own never shows as it was before translation."""
+    last: Point | None = None
+    ttl = 0
+    for row, sight, packet in rows:
+        if not sight.seen or packet is None:
+            continue
+        here, place = _point(row, way), row.tap.place
+        wrong = ""
+        if (row.exact or place != begins) and sight.depth <= row.tunnelled:
+            packets = [packet, *(() if row.exact else shown[place])]
+            wrong = _wrong_ends(sight, packets)
+        if not wrong and sight.ttl < (ttl - 1 if ttl else _LEAST_TTL):
+            wrong = f"TTL is {sight.ttl}"
+        if wrong:
+            since = f", last right {last}" if last else ""
+            return Change(last, here, f"the {way}'s {wrong}, {here}{since}")
+        last, ttl = here, sight.ttl
+    return None
+
+
+def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
+    """Which address or port is in none of the packets that the Intent has there."""
+    flow, answer = sight.flow, packets[0].answer
+    if flow is None:
+        return ""
+    port = flow.source_port if answer else flow.target_port
+    for what, seen, wanted in (
+        ("source", flow.source, [one.source for one in packets]),
+        ("target", flow.target, [one.target for one in packets]),
+        ("port", port, [one.port for one in packets]),
+    ):
+        if seen is not None and seen not in wanted:
+            return f"{what} is {seen}, which should be {wanted[0]}"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +542,7 @@ class _Words:
     ) -> str:
         """Where it was last seen, and where not any more."""
         last, missing = rows[lost - 1], rows[lost]
-        seen = f"{before}last seen {_verb(last, way)} {last.tap}{_carried(last, sights[lost - 1])}"
+        seen = f"{before}last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
         does = "left" if _passing(missing, way) == "out" else "arrived at"
         mac = sights[lost].strangers_mac
         if mac:
@@ -422,7 +578,7 @@ def _some(sights: Sequence[Sight], lost: int) -> bool:
 def _refusal(trace: Trace) -> str:
     row = trace.reset
     assert row is not None, "it is asked for where there is one"
-    return f"refused by a TCP RST, first seen {_verb(row, 'answer')} {row.tap}"
+    return f"refused by a TCP RST, first seen {_point(row, 'answer')}"
 
 
 def _errors(trace: Trace) -> str:
@@ -447,6 +603,5 @@ def _passing(row: Row, way: _Way) -> Passing | None:
     return "in" if row.passing == "out" else "out"
 
 
-def _verb(row: Row, way: _Way) -> str:
-    passing = _passing(row, way)
-    return "leaving" if passing == "out" else "arriving at"
+def _point(row: Row, way: _Way) -> Point:
+    return Point(row.tap, _passing(row, way))

@@ -24,6 +24,7 @@ from lab._log import quantity
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.failover import Beat, BeatPace, Silence
+from lab.providers.kernel import KernelSaid
 from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
@@ -32,6 +33,7 @@ from lab.providers.netns.windows import RULES, realise
 from lab.providers.provider import (
     CAPTURE,
     FAILOVER,
+    KERNEL_TRACE,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -107,7 +109,7 @@ class NetnsProvider(Provider):
     """
 
     name = "netns"
-    abilities = frozenset({CAPTURE, FAILOVER})
+    abilities = frozenset({CAPTURE, FAILOVER, KERNEL_TRACE})
 
     def __init__(
         self, windows_rules_off: frozenset[str] = frozenset(), python: str = sys.executable
@@ -342,6 +344,40 @@ class NetnsProvider(Provider):
                 lambda tell: capture.take_packets(namespaces.enter, taps, limit, tell, stop.reader),
                 deadline,
                 heard=lambda _: stop.after(during),
+            )
+        return tuple(found)
+
+    def trace_kernel(  # noqa: PLR0913, PLR0917  as the seam has it
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        places: Sequence[str],
+        table: str,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[KernelSaid, ...]:
+        """What the kernel says in each of the places while ``during`` runs.
+
+        Raises
+        ------
+        BrokenError
+            If the lab is not up.
+        DeadlineError
+            When it has not ended in time.
+
+        """
+        from lab.providers.netns import capture, kernel_trace  # noqa: PLC0415  only where asked for
+
+        del intent
+        with capture.Stop() as stop:
+            found = holders.enter_holder(lab).call(
+                f"tracing packets in lab '{lab.name}'",
+                lambda tell: kernel_trace.trace_kernel(
+                    namespaces.enter, places, table, tell, stop.reader
+                ),
+                deadline,
+                heard=lambda _: stop.after(during),
+                apart=True,
             )
         return tuple(found)
 

@@ -7,15 +7,25 @@ was asked, some with a fault in the lab, and what must be said of it.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.explain.capture.packets import match
+from lab.explain.capture.packets import InnerPacket, decode, match
 from lab.explain.capture.plan import listening
-from lab.explain.capture.trace import Conclusion, Sight, Trace, by_time, conclude, trace
+from lab.explain.capture.trace import (
+    Conclusion,
+    Sight,
+    Trace,
+    by_time,
+    conclude,
+    find_change,
+    trace,
+)
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.providers.capture import Frame, Taken, Tap
@@ -69,13 +79,57 @@ def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
     expected = case["expected"]
     found = {
         "kind": said.kind,
-        "last": str(said.last) if said.last else None,
-        "missing": str(said.missing) if said.missing else None,
+        "last": str(said.last.tap) if said.last else None,
+        "missing": str(said.missing.tap) if said.missing else None,
         "sentence": said.sentence,
         "question": [passed(row.tap, row.question) for row in seen.there if row.question.packets],
         "answer": [passed(row.tap, row.answer) for row in seen.back if row.answer.packets],
     }
     assert found == expected
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_what_is_taken_down_of_a_probe_that_works_is_as_the_intent_has_it(path: Path) -> None:
+    case = read(path)
+    change = find_change(judged(case, taken(case))[0])
+    assert (change is None) == (path.stem != "masquerade-missing")
+
+
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (
+            lambda packet, _: packet.opens,
+            ("untaken", "answer", "arriving at master-p1 eth0", "leaving master-p1 eth0"),
+        ),
+        (
+            lambda packet, server: packet.opens or packet.flow.target == server,
+            ("unanswered", "answer", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0"),
+        ),
+        (
+            lambda *_: True,
+            ("untaken", "answer", "arriving at master-p1 eth0", "leaving master-p1 eth0"),
+        ),
+    ],
+    ids=["who asks takes no answer", "who is asked says no more", "all came back"],
+)
+def test_of_what_was_not_lost_on_the_way_it_is_said_who_did_not_go_on(
+    kept: Callable[[InnerPacket, str], bool], expected: tuple[str, ...]
+) -> None:
+    case = read(next(path for path in CASES if path.stem == "pod-to-pod-works"))
+    case["answered"] = False
+    server = "10.244.1.4"
+    packets = tuple(
+        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, server, kept)))
+        for one in taken(case)
+    )
+    said = judged(case, packets)[1]
+    assert (said.kind, said.way, str(said.last), str(said.missing)) == expected
+
+
+def keeps(frame: Frame, server: str, kept: Callable[[InnerPacket, str], bool]) -> bool:
+    inside = decode(frame.data).inside
+    return inside is not None and kept(inside, server)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

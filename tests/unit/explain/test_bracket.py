@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from seen_machines import lab, whole
@@ -11,8 +12,8 @@ from seen_machines import lab, whole
 from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
-from lab.explain.capture.trace import NOTHING, Conclusion, Kind, Row, Trace
-from lab.explain.question import _order, _rank, explain, flow_of
+from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
+from lab.explain.question import _rank, explain, flow_of, order
 from lab.facts.difference import StateDifference
 from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect
@@ -24,6 +25,7 @@ from lab.topology.walk import walk
 CELL = next(
     one for one in lab("overlay")[2].cells() if one.id.startswith("pod-pod/worker1-p1/win1")
 )
+PATH = walk(lab("overlay")[1], flow_of(CELL))[0]
 PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
 OUTCOME = Outcome(0, "timeout", "connect: no reply", None, (), None, 0.0)
 
@@ -37,7 +39,14 @@ BACK = THERE[::-1]
 
 
 def captured(kind: Kind, last: Row | None, missing: Row | None, *, asked: str = "") -> Captured:
-    conclusion = Conclusion(kind, "said", last and last.tap, missing and missing.tap)
+    way: Literal["question", "answer"] = "answer" if kind.startswith("answer-") else "question"
+    conclusion = Conclusion(
+        kind,
+        "said",
+        Point(last.tap, "in") if last else None,
+        Point(missing.tap, "in") if missing else None,
+        way,
+    )
     trace = Trace((), THERE, BACK, 0, None, (), ())
     unanswered = (Unanswered(Tap("worker1", "eth0"), asked, 1),) if asked else ()
     return Captured(
@@ -71,6 +80,13 @@ def test_nothing_behind_the_loss_is_its_cause() -> None:
     found = find_bracket(captured("question-lost", THERE[0], THERE[0]), lab("overlay")[1])
     assert ranks(found) == [AT, NEXT, BEYOND, BEYOND]
     assert not found.allows(differs("win1-p1", observed="masquerade"))
+
+
+def test_what_was_changed_on_the_way_comes_before_where_it_is_lost() -> None:
+    lost = captured("answer-lost", BACK[0], BACK[1])
+    change = Change(Point(THERE[0].tap, "in"), Point(THERE[1].tap, "out"), "its source is wrong")
+    lost = replace(lost, conclusion=replace(lost.conclusion, change=change))
+    assert ranks(find_bracket(lost, lab("overlay")[1])) == [AT, AT, NEXT, NEXT]
 
 
 def test_who_does_not_say_its_mac_is_looked_at() -> None:
@@ -133,14 +149,12 @@ def test_a_card_without_its_other_end_comes_after_that_end() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}), frozenset({"worker1"}))
     dark = differs("worker1-p1", "eth0 carrier", "no carrier: its other end is down or missing")
     down = replace(differs("worker1", "veth1 up", "not up"), kind="link-down")
-    assert sorted([dark, down], key=lambda one: _order(one, bracket)) == [down, dark]
+    assert sorted([dark, down], key=lambda one: order(one, PATH, bracket)) == [down, dark]
 
 
 def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
-    _, intent, _ = lab("overlay")
-    path = walk(intent, flow_of(CELL))[0]
     bracket = Bracket("lost", 0, frozenset({"worker1-p1", "worker1"}))
     scaled = replace(differs("master", "Deployment coredns"), kind="dns-scaled-down", hop=0)
     refused = replace(differs("worker1", "Service kube-dns"), kind="service-missing", hop=2)
-    assert [_rank(one, path, bracket) for one in (scaled, refused)] == [AT, AT]
-    assert _rank(replace(scaled, hop=-1), path, bracket) == BEYOND
+    assert [_rank(one, PATH, bracket) for one in (scaled, refused)] == [AT, AT]
+    assert _rank(replace(scaled, hop=-1), PATH, bracket) == BEYOND

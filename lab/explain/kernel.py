@@ -1,0 +1,144 @@
+"""What the kernel says of a lost probe: the rule that dropped it, and what it counted. Pure.
+
+``nft monitor trace`` prints for each packet of the probe every rule that takes it, with handles;
+the kernel's own counters of the network namespace say what other parts of it threw away meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from lab.matrix.finding import Finding
+from lab.providers.kernel import KernelSaid
+
+TABLE = "hybridlab-trace"
+_FIRST = -450
+"""Priority: before every table that somebody would make."""
+_TRACED = re.compile(r"trace id (\w+) (\S+ \S+) (\S+) (packet|rule|verdict|policy)(?::|\b) ?(.*)")
+_RULE = re.compile(r"(?P<rule>.*?)(?: # handle (?P<handle>\d+))? \(verdict (?P<verdict>[^)]*)\)")
+_QUEUE = re.compile(r"qdisc (\S+) \S+ dev (\S+)")
+_QUEUE_DROPS = re.compile(r"dropped (\d+)")
+_COUNTED: Mapping[str, tuple[str, str]] = {
+    "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
+    "Ip InAddrErrors": ("not for an address of its own, and not forwarded", "forward"),
+    "Ip InDiscards": ("thrown away on arrival", ""),
+    "Ip OutDiscards": ("thrown away before sending", ""),
+    "Ip OutNoRoutes": ("no route to send by", "route|rule|address"),
+    "IpExt InNoRoutes": ("no route for what came in", "route|rule|address"),
+    "Ip ReasmFails": ("fragments not put together", "ipfrag"),
+    "Ip FragFails": ("too big, and not to be cut", "mtu|MTU"),
+    "TcpExt IPReversePathFilter": ("source would not be answered by that card", "rp_filter|route"),
+    "TcpExt ListenOverflows": ("too many connections wait for a listener", "socket"),
+    "Udp NoPorts": ("nobody listens at the UDP port", "socket"),
+    "Udp RcvbufErrors": ("receive buffer full", "rmem"),
+    "XfrmInPolBlock": ("an xfrm policy blocks what comes in", "xfrm"),
+    "XfrmOutPolBlock": ("an xfrm policy blocks what is sent", "xfrm"),
+    "XfrmFwdHdrError": ("an xfrm policy blocks what is forwarded", "xfrm"),
+    "XfrmOutNoStates": ("no xfrm state to send by", "xfrm"),
+    "XfrmInNoPols": ("no xfrm policy lets it in", "xfrm"),
+    "XfrmInTmplMismatch": ("not as the xfrm policy wants it", "xfrm"),
+}
+"""Counters that say why packets were thrown away: what each means, and what it speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWord:
+    """One thing that the kernel said."""
+
+    place: str
+    sentence: str
+    about: str
+    """A regular expression that what it speaks of has in its name."""
+    drops: bool = True
+    """Whether packets are thrown away; else they are changed."""
+
+    def names(self, finding: Finding) -> bool:
+        """Whether it speaks of the finding."""
+        said = f"{finding.object} {finding.observed}"
+        return finding.place == self.place and re.search(self.about, said) is not None
+
+
+def trace_table(protocol: str, addresses: Iterable[str]) -> str:
+    """The table that has the kernel trace a probe; who loads it owns it."""
+    these = f"{{ {', '.join(sorted(addresses))} }}"
+    rules = "; ".join(
+        f"ip {end} {these} meta l4proto {protocol} meta nftrace set 1" for end in ("saddr", "daddr")
+    )
+    chains = " ".join(
+        f"chain {hook} {{ type filter hook {hook} priority {_FIRST}; {rules}; }};"
+        for hook in ("prerouting", "output")
+    )
+    return f"table ip {TABLE} {{ flags owner; {chains} }}"
+
+
+def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
+    """What was said in each place, each once; what drops packets first."""
+    every = [word for one in said for word in (*_traced(one), *_counted(one))]
+    return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))
+
+
+_CHANGES = re.compile(
+    r"\b(?:snat|dnat|masquerade|redirect|notrack|tproxy|mark set|ttl set|maxseg set|dscp set)\b"
+)
+
+
+def _traced(said: KernelSaid) -> Iterator[KernelWord]:
+    for line in said.traced.splitlines():
+        found = _TRACED.search(line)
+        if not found or found[2].endswith(TABLE):
+            continue
+        table, chain, what, rest = found[2], found[3], found[4], found[5].strip()
+        at = f"{said.place}: table {table} chain {chain}"
+        about = rf"{re.escape(table)}(?: {re.escape(chain)})?\b"
+        if what == "policy" and rest == "drop":
+            yield KernelWord(said.place, f"{at} dropped it by its policy", about)
+        ruled = _RULE.match(rest) if what == "rule" else None
+        if ruled is None:
+            continue
+        rule = f"rule '{ruled['rule']}' (handle {ruled['handle']})"
+        if ruled["verdict"] == "drop":
+            yield KernelWord(said.place, f"{at} dropped it: {rule}", about)
+        elif _CHANGES.search(ruled["rule"]):
+            yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False)
+
+
+def _counted(said: KernelSaid) -> Iterator[KernelWord]:
+    before, after = _counters(said.before), _counters(said.after)
+    for name, value in after.items():
+        rise = value - before.get(name, value)
+        if rise <= 0:
+            continue
+        kind, _, device = name.partition(" of ")
+        if device:
+            sentence = f"{said.place}: {kind} of {device} dropped {rise}"
+            yield KernelWord(said.place, sentence, rf"\b{re.escape(device)}\b")
+        elif name in _COUNTED:
+            why, about = _COUNTED[name]
+            yield KernelWord(said.place, f"{said.place}: {why} ({name} rose by {rise})", about)
+
+
+def _counters(text: str) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    names: dict[str, list[str]] = {}
+    queue = ""
+    for line in text.splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if words[0].endswith(":") and words[0][:-1] in {"Ip", "IpExt", "TcpExt", "Udp"}:
+            group = words[0][:-1]
+            if group in names:
+                found |= {
+                    f"{group} {n}": int(v) for n, v in zip(names[group], words[1:], strict=True)
+                }
+            names[group] = words[1:]
+        elif words[0].startswith("Xfrm") and len(words) > 1:
+            found[words[0]] = int(words[1])
+        elif shown := _QUEUE.match(line):
+            queue = f"queue {shown[1]} of {shown[2]}"
+        elif queue and (drops := _QUEUE_DROPS.search(line)):
+            found[queue] = found.get(queue, 0) + int(drops[1])
+            queue = ""
+    return found

@@ -1,0 +1,142 @@
+"""What the kernel says of packets in many namespaces while a probe is under way.
+
+Runs in a child that is process 1 of a pid namespace of its own, so all ``nft`` end with it. Each
+has loaded a table of which it is the owner: the kernel removes that when its socket closes.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from time import monotonic, sleep
+from typing import IO
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError
+from lab.providers.kernel import KernelSaid
+from lab.providers.netns import isolation
+from lab.providers.netns.machine import run_captured
+
+_COUNTERS = ("snmp", "netstat", "xfrm_stat", "dev")
+_NETFILTER, _TRACE_GROUP = "12", 1 << 8
+"""NETLINK_NETFILTER of linux/netlink.h, and the bit of NFNLGRP_NFTRACE."""
+_READY_SECONDS, _QUIET_SECONDS, _LINGER_SECONDS = 5.0, 0.05, 0.5
+READY = "ready"
+_TRACER, _QUEUES = ("nft", "-a", "-i"), ("tc", "-statistics", "qdisc", "show")
+
+
+@dataclass(slots=True)
+class _Tracer:
+    place: str
+    output: IO[str]
+    process: subprocess.Popen[str] | None = None
+    before: str = ""
+    trouble: str = ""
+
+
+def trace_kernel(
+    enter: Callable[[str], None],
+    places: Sequence[str],
+    table: str,
+    tell: Callable[[str], None],
+    stop: int,
+) -> list[KernelSaid]:
+    """Trace in every place until something can be read from ``stop``.
+
+    Parameters
+    ----------
+    enter
+        Puts the calling thread into the network namespace of that name.
+    places
+        Pods and machines.
+    table
+        What ``nft`` loads; it marks the packets to be traced.
+    tell
+        Called with ``READY`` once every place is traced.
+    stop
+        The descriptor of a pipe's reading end.
+
+    """
+    isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
+    os.environ["PATH"] = isolation.search_path()
+    with ExitStack() as files:
+        tracers = [_Tracer(one, files.enter_context(TemporaryFile("w+"))) for one in places]
+        for one in tracers:
+            _begin(one, enter, table)
+        for one in tracers:
+            _wait_until_traced(one, enter)
+        tell(READY)
+        select.select([stop], [], [])
+        _wait_until_quiet(tracers)
+        return [_end(one, enter) for one in tracers]
+
+
+def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
+    try:
+        enter(tracer.place)
+        tracer.before = _counters()
+        tracer.process = subprocess.Popen(  # noqa: S603  a program of the system's
+            [*_TRACER],
+            stdin=subprocess.PIPE,
+            stdout=tracer.output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert tracer.process.stdin is not None, "it is a pipe"
+        tracer.process.stdin.write(f"{table}\nmonitor trace\n")
+        tracer.process.stdin.flush()
+    except (BrokenError, OSError) as error:
+        tracer.trouble = str(error)
+
+
+def _wait_until_traced(tracer: _Tracer, enter: Callable[[str], None]) -> None:
+    if tracer.trouble:
+        return
+    enter(tracer.place)
+    try:
+        Deadline(_READY_SECONDS).wait(f"nft to trace in '{tracer.place}'", _is_traced)
+    except DeadlineError as error:
+        tracer.output.seek(0)
+        tracer.trouble = tracer.output.read().strip() or str(error)
+
+
+def _is_traced() -> bool:
+    rows = Path("/proc/thread-self/net/netlink").read_text(encoding="ascii").splitlines()[1:]
+    fields = [row.split() for row in rows]
+    return any(one[1] == _NETFILTER and int(one[3], 16) & _TRACE_GROUP for one in fields)
+
+
+def _counters() -> str:
+    texts = []
+    for name in _COUNTERS:
+        path = Path(f"/proc/thread-self/net/{name}")
+        if path.exists():  # not every kernel counts what IPsec drops
+            texts.append(path.read_text(encoding="ascii"))
+    return "".join((*texts, run_captured(_QUEUES).stdout))
+
+
+def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
+    ends, size = monotonic() + _LINGER_SECONDS, -1
+    while monotonic() < ends:
+        now = sum(Path(f"/proc/self/fd/{one.output.fileno()}").stat().st_size for one in tracers)
+        if now == size:
+            return
+        size = now
+        sleep(_QUIET_SECONDS)
+
+
+def _end(tracer: _Tracer, enter: Callable[[str], None]) -> KernelSaid:
+    if tracer.process is not None:
+        tracer.process.kill()
+        tracer.process.wait()
+    if tracer.trouble:
+        return KernelSaid(tracer.place, trouble=tracer.trouble)
+    tracer.output.seek(0)
+    enter(tracer.place)
+    return KernelSaid(tracer.place, tracer.output.read(), tracer.before, _counters())

@@ -1,0 +1,119 @@
+"""The kernel asked in real namespaces: it names the rule that dropped, and keeps no table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from netns_running import BringUp, Running
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError
+from lab.explain.kernel import kernel_words, trace_table
+from lab.matrix.cells import product
+from lab.matrix.run import probe
+from lab.plan.planner import make_plan
+from lab.providers.provider import ProbeSettings
+from lab.scenario.loader import find, load
+from lab.topology import registry as topologies
+
+PLAN = make_plan(load(find("overlay")))
+MADE = {"kube-proxy", "host-limits"}
+"""Tables that the lab has there; the second is of the emulated Windows node."""
+PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
+
+
+@pytest.fixture(scope="module")
+def lab(bring_up: BringUp) -> Running:
+    return bring_up(topologies.intent(PLAN), name="overlay")
+
+
+def run(running: Running, place: str, line: str) -> str:
+    machine = running.provider.machine(running.lab, running.intent, place)
+    done = machine.run(("sh", "-c", line), Deadline(30))
+    assert done.code == 0, done.stderr
+    return done.stdout
+
+
+@contextmanager
+def dropping(running: Running, place: str, rule: str) -> Iterator[None]:
+    run(running, place, f"nft 'table inet mine {{ chain c {{ {rule} }}; }}'")
+    try:
+        yield
+    finally:
+        run(running, place, "nft delete table inet mine")
+
+
+def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[str, ...]:
+    matrix = product(PLAN, running.intent)
+    cell = matrix.find("pod-pod/worker1-p1/win1-p1/tcp-small")
+    assert cell is not None
+
+    def ask() -> None:
+        settings = ProbeSettings(0.5, 1)
+        running.provider.probe(
+            running.lab, running.intent, [probe(0, cell)], settings, lambda _: None
+        )
+
+    table = trace_table("tcp", [cell.target.address])
+    said = running.provider.trace_kernel(
+        running.lab, running.intent, PLACES, table, during or ask, Deadline(30)
+    )
+    assert [(one.place, one.trouble) for one in said] == [(place, "") for place in PLACES]
+    return tuple(word.sentence for word in kernel_words(said))
+
+
+def tables(running: Running) -> set[str]:
+    return {
+        line.split()[2] for place in PLACES for line in run(running, place, "nft list tables")
+        .splitlines()
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("place", "rule", "said"),
+    [
+        (
+            "worker1",
+            "type filter hook forward priority 5; tcp dport 8080 counter drop;",
+            "chain c dropped it: rule 'tcp dport 8080 counter packets",
+        ),
+        (
+            "win1-p1",
+            "type filter hook input priority 5; policy drop;",
+            "chain c dropped it by its policy",
+        ),
+    ],
+)
+def test_the_rule_that_drops_a_probe_is_named(
+    lab: Running, place: str, rule: str, said: str
+) -> None:
+    with dropping(lab, place, rule):
+        words = traced(lab)
+    assert [one for one in words if said in one and one.startswith(f"{place}: table inet mine")]
+    assert tables(lab) == MADE
+
+
+def test_of_a_probe_that_works_the_kernel_says_that_nothing_was_dropped(lab: Running) -> None:
+    assert not [one for one in traced(lab) if "dropped" in one]
+
+
+def test_a_table_is_gone_with_a_process_that_is_killed(lab: Running) -> None:
+    """The child that holds all of them is killed while packets are traced."""
+    seen: list[set[str]] = []
+
+    def during() -> None:
+        seen.append(tables(lab))
+        children = f"/proc/self/task/{threading.get_native_id()}/children"
+        with open(children, encoding="ascii") as listed:  # noqa: PTH123  of /proc
+            for child in listed.read().split():
+                os.kill(int(child), signal.SIGKILL)
+
+    with pytest.raises(BrokenError):
+        traced(lab, during)
+    assert seen == [{*MADE, "hybridlab-trace"}]
+    Deadline(10).wait("the tables to go", lambda: tables(lab), until=lambda now: now == MADE)

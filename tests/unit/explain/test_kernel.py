@@ -1,0 +1,95 @@
+"""What the kernel says of a probe: rules by handle, and counters that rose."""
+
+from __future__ import annotations
+
+import pytest
+from seen_machines import lab
+
+from lab.explain.bracket import UNHEARD, Bracket
+from lab.explain.kernel import TABLE, kernel_words, trace_table
+from lab.explain.question import order
+from lab.matrix.finding import DEVIATION, Finding
+from lab.providers.kernel import KernelSaid
+from lab.topology.path import Flow
+from lab.topology.walk import walk
+
+# Printed by nft 1.0.6 on Linux 6.18, the packet's fields cut.
+TRACED = f"""\
+trace id cd6e66f7 ip {TABLE} prerouting packet: iif "eth0" ip saddr 10.244.1.4 ip daddr 10.244.3.4
+trace id cd6e66f7 ip {TABLE} prerouting rule ip saddr 10.0.0.1 meta nftrace set 1 # handle 6 \
+(verdict continue)
+trace id cd6e66f7 ip {TABLE} prerouting policy accept
+trace id cd6e66f7 ip mark c rule meta mark set 0x00000077 # handle 2 (verdict continue)
+trace id cd6e66f7 ip mark c policy accept
+trace id cd6e66f7 inet f c packet: iif "eth0" ip saddr 10.244.1.4 ip daddr 10.244.3.4
+trace id cd6e66f7 inet f c rule tcp dport 8080 drop comment "x" # handle 3 (verdict drop)
+trace id acbdf025 inet f c rule tcp dport 8080 drop comment "x" # handle 3 (verdict drop)
+trace id acbdf026 ip shut all policy drop
+"""
+COUNTERS = """\
+Ip: Forwarding DefaultTTL InHdrErrors OutNoRoutes
+Ip: 1 64 {header} 5
+TcpExt: SyncookiesSent IPReversePathFilter
+TcpExt: 0 {filter}
+XfrmOutPolBlock         \t{blocked}
+qdisc pfifo 8001: dev veth1 root refcnt 2 limit 0p
+ Sent 90 bytes 1 pkt (dropped {queue}, overlimits 0 requeues 0)
+qdisc noqueue 0: dev lo root refcnt 2
+ Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0)
+"""
+NONE = {"header": 3, "filter": 0, "blocked": 7, "queue": 1}
+
+
+def deviation(thing: str, place: str = "worker1") -> Finding:
+    return Finding(DEVIATION, "", place, thing, "none", "there", "", "", place)
+
+
+def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> None:
+    assert [(word.sentence, word.drops) for word in kernel_words([KernelSaid("w", TRACED)])] == [
+        ("w: table inet f chain c dropped it: rule 'tcp dport 8080 drop comment \"x\"' (handle 3)",
+         True),
+        ("w: table ip shut chain all dropped it by its policy", True),
+        ("w: table ip mark chain c took it: rule 'meta mark set 0x00000077' (handle 2)", False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rises", "said", "about"),
+    [
+        ({"header": 5}, "header or TTL wrong (Ip InHdrErrors rose by 2)", "setting ip_default_ttl"),
+        ({"filter": 1}, "IPReversePathFilter rose by 1", "setting net/ipv4/conf/all/rp_filter"),
+        ({"blocked": 9}, "an xfrm policy blocks what is sent", "xfrm policy src 0.0.0.0/0"),
+        ({"queue": 4}, "queue pfifo of veth1 dropped 3", "queue root of veth1"),
+    ],
+)
+def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
+    rises: dict[str, int], said: str, about: str
+) -> None:
+    before, after = COUNTERS.format(**NONE), COUNTERS.format(**{**NONE, **rises})
+    (word,) = kernel_words([KernelSaid("worker1", "", before, after)])
+    assert said in word.sentence
+    assert word.names(deviation(about))
+    assert not word.names(deviation(about, place="worker2"))
+    assert not word.names(deviation("table ip other"))
+
+
+def test_counters_that_stand_still_say_nothing() -> None:
+    text = COUNTERS.format(**NONE)
+    assert kernel_words([KernelSaid("worker1", "", text, text)]) == ()
+
+
+def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first() -> None:
+    words = kernel_words([KernelSaid("worker1", TRACED)])
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words)
+    stray, marks, drops = (deviation(f"table {one}") for one in ("ip stray", "ip mark", "inet f"))
+    path = walk(lab("overlay")[1], Flow("worker1-p1", "10.244.1.5", 8080, "tcp"))[0]
+    ordered = sorted([stray, marks, drops], key=lambda one: order(one, path, bracket))
+    assert ordered == [drops, marks, stray]
+    assert bracket.heard(stray) == UNHEARD
+    assert bracket.dropped()[0].startswith("worker1: table inet f chain c dropped it")
+
+
+def test_what_marks_the_probe_is_a_table_that_its_owner_takes_with_it() -> None:
+    table = trace_table("udp", ["10.244.3.4", "10.244.1.4"])
+    assert table.startswith(f"table ip {TABLE} {{ flags owner; chain prerouting")
+    assert "ip daddr { 10.244.1.4, 10.244.3.4 } meta l4proto udp meta nftrace set 1" in table
