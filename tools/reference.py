@@ -192,6 +192,8 @@ def family_page() -> Iterator[str]:
                 if one.services_node
                 else f"with Services that have {literal(one.needs)}"
                 if one.special
+                else f"where `-m {name}` or the scenario asks for it"
+                if one.on_request
                 else "always",
             )
             for name, one in terms().items()

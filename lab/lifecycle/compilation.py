@@ -10,7 +10,11 @@ from lab._errors import UsageError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.providers.provider import MACHINES, LabHandle, Provider
-from lab.scenario.families import families_of, services_node_families
+from lab.scenario.families import (
+    families_of,
+    families_on_request,
+    services_node_families,
+)
 from lab.scenario.loader import Wanted, load, meant
 from lab.scenario.scenario import Limit, NodeGroup, Scenario, SpecialService, pod_names
 from lab.scenario.terms import Family
@@ -123,7 +127,7 @@ def _families_left(
 
     Families of a services node do not depend on them.
     """
-    there = {*families_of(services), *services_node_families()}
+    there = {*families_of(services), *services_node_families(), *families_on_request()}
     return tuple(family for family in asked if family in there)
 
 

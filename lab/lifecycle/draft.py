@@ -38,6 +38,9 @@ services:
   shared:  # a Service with several backends, each of which must answer
     - name: everyone
       backends: 2
+
+# matrix:
+#   min_throughput: 100mbit  # of a TCP stream, where 'lab test NAME -m throughput' asks for it
 """
 _CALICO_PREFIX, _PREFIX = 26, 24
 

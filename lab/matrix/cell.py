@@ -66,6 +66,8 @@ class Cell:
     """Whether the same backend, any of them, must answer every time."""
     entry_os: Os | None = None
     """For NodePorts: operating system of the node that is probed."""
+    min_throughput: int | None = None
+    """Bits a second that the stream must carry; None where any rate will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class GridPath:
     answer: str | None = None
     refusal: Refusal | None = None
     sticky: bool = False
+    min_throughput: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Grid:
     targets: tuple[GridTarget, ...]
     variants: tuple[Variant, ...]
     small: tuple[Variant, ...]
-    """The variants of targets that are ``only_small``."""
+    """The variants of targets that are ``only_small``; of streams the one that they have."""
     mtu: int
 
     @cached_property
@@ -210,4 +213,5 @@ class Grid:
             path.refusal,
             path.sticky,
             path.entry_os,
+            path.min_throughput,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from lab._errors import MatrixError
@@ -48,8 +48,10 @@ class Product:
         return next(found, None)
 
 
-def product(plan: Plan, intent: Intent) -> Product:
+def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Product:
     """The matrix that the plan asks for, without creating its cells.
+
+    ``besides`` names families that are asked for though the plan does not.
 
     Raises
     ------
@@ -58,7 +60,7 @@ def product(plan: Plan, intent: Intent) -> Product:
 
     """
     lab = LabEndpoints.of(plan, intent)
-    grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent))
+    grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent, besides))
     for one in grids:
         if not one.size:
             asked = f"family '{one.family}', which the scenario asks for, has no cells"
@@ -68,13 +70,14 @@ def product(plan: Plan, intent: Intent) -> Product:
     return Product(grids)
 
 
-def asked_of(plan: Plan, intent: Intent) -> tuple[Family, ...]:
+def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tuple[Family, ...]:
     """The families that the plan asks for and that the lab can have.
 
     Families of the services node need one.
     """
     left_out = () if intent.services_node else services_node_families()
-    return tuple(one for one in families() if one in plan.families and one not in left_out)
+    asked = {*plan.families, *besides}.difference(left_out)
+    return tuple(one for one in families() if one in asked)
 
 
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:

@@ -376,6 +376,8 @@ class LabEndpoints:
     special: tuple[ProxiedService, ...]
     headless: tuple[HeadlessService, ...]
     front: ServicesNode | None
+    real: bool
+    """Whether its pods are Kubernetes' own, and those of Windows nodes are Windows."""
 
     @classmethod
     def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
@@ -392,6 +394,7 @@ class LabEndpoints:
             special=_special(plan, intent),
             headless=intent.headless,
             front=intent.services_node,
+            real=intent.kubernetes is not None,
         )
 
     def asked_protocols(self, protocols: Iterable[Protocol]) -> Iterator[Protocol]:

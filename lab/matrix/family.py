@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from lab.matrix.cell import Endpoint, Expectation, Grid, GridTarget
+from lab.matrix.cell import Endpoint, Expectation, Grid, GridTarget, Variant
 from lab.matrix.endpoints import LabEndpoints
 from lab.scenario import families as scenario_families
 from lab.scenario.families import FamilyTerm
@@ -14,6 +14,9 @@ from lab.scenario.terms import Family, Refusal
 
 Ends = tuple[tuple[Endpoint, ...], Iterable[GridTarget]]
 """Sources and targets of a family."""
+
+STREAM: tuple[Variant, ...] = (("tcp", "large", "tcp-stream"),)
+"""The one way in which a rate is measured."""
 
 MODEL = 'Kubernetes documentation, "The Kubernetes network model"'
 SERVICES = 'Kubernetes documentation, "Service"'
@@ -33,8 +36,9 @@ class CellFamily(FamilyTerm):
     ends: Callable[[LabEndpoints], Ends]
     works: Expectation
     promised: Mapping[Refusal, Expectation] = field(default_factory=dict)
-    dialect: Literal["lab", "health"] = "lab"
-    """The protocol of the probe: that of the lab's own programs, or a health check."""
+    dialect: Literal["lab", "health", "throughput"] = "lab"
+    """The protocol of the probe: that of the lab's own programs, a
+    health check, or a stream whose rate is measured; streams are sent one at a time."""
     every_address: bool = False
     """Whether all addresses of a name are compared, and not only the first."""
 
@@ -46,8 +50,10 @@ def families() -> Mapping[Family, CellFamily]:
 
 def family_grid(lab: LabEndpoints, name: Family) -> Grid:
     """The cells of one family."""
-    sources, targets = families()[name].ends(lab)
-    return Grid(name, sources, tuple(targets), lab.variants, lab.small, lab.mtu)
+    family = families()[name]
+    sources, targets = family.ends(lab)
+    small = STREAM if family.dialect == "throughput" else lab.small
+    return Grid(name, sources, tuple(targets), lab.variants, small, lab.mtu)
 
 
 def rule(name: str, reason: str, source: str) -> Expectation:

@@ -83,6 +83,9 @@ _HAPPENED = {
 }
 
 
+_RATES = ((1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit"))
+
+
 class Judgement(NamedTuple):
     """A verdict, and the reason in one clause; empty for a pass."""
 
@@ -172,12 +175,24 @@ def _amiss(cell: Cell, outcome: Outcome) -> str:
         amiss = _wrong_backends(cell, outcome)
         if amiss:
             return amiss
+    if cell.min_throughput and (outcome.throughput or 0) < cell.min_throughput:
+        return (
+            f"the stream carried {rate_words(outcome.throughput or 0)}, not "
+            f"{rate_words(cell.min_throughput)} or more"
+        )
     seen = (outcome.source_seen, *outcome.other_sources)
     strange = [source for source in seen if source not in cell.sources]
     if cell.sources and strange:
         allowed = _any_of(sorted(cell.sources))
         return f"the backend saw {_shown(strange[0])} as the source, not {allowed}"
     return ""
+
+
+def rate_words(bits: float) -> str:
+    """``940 Mbit/s``, ``1.2 Gbit/s``: a rate of so many bits a second, in the units of networks."""
+    unit, name = next(((size, name) for size, name in _RATES if bits >= size), _RATES[-1])
+    amount = bits / unit
+    return f"{amount:.1f} {name}/s" if amount < 10 else f"{amount:,.0f} {name}/s"  # noqa: PLR2004  two digits where they matter
 
 
 def _wrong_answer(cell: Cell, outcome: Outcome) -> str:

@@ -155,7 +155,10 @@ def _narrowed(scenario: Scenario, cell: Cell) -> Scenario:
     return scenario.replace(
         summary=f"the part of scenario {scenario.name} that has cell {cell.id}",
         matrix=MatrixChoice(
-            families=(cell.family,), protocols=(cell.protocol,), sizes=(cell.size,)
+            families=(cell.family,),
+            protocols=(cell.protocol,),
+            sizes=(cell.size,),
+            min_throughput=scenario.matrix.min_throughput,
         ),
         exceptions=tuple(one for one in scenario.exceptions if speaks_of(one.when, cell)),
     )

@@ -101,6 +101,8 @@ _ROUNDS_AHEAD = 4
 _FIRST = ProbeSettings(timeout=1.0, in_flight=256)
 _SECOND = ProbeSettings(timeout=2.0, in_flight=64)
 """Longer than the one second after which TCP retransmits its first packet; a quarter in flight."""
+_STREAMS = ProbeSettings(timeout=5.0, in_flight=1)
+"""A stream is measured for a second and a half; two at once would share what a link carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,12 @@ class RunPace:
 
     ``budget`` is for the whole second pass, in which ``each`` cells of every (source node, target
     node, family) are retried before any other. ``settle`` limits the wait before the first pass.
+    ``streams`` is for cells whose throughput is measured, in both passes.
     """
 
     first: ProbeSettings = _FIRST
     second: ProbeSettings = _SECOND
+    streams: ProbeSettings = _STREAMS
     budget: float = 60.0
     each: int = 3
     settle: float = 2.0
@@ -180,11 +184,15 @@ class _Engine:
 
     def settle(self) -> None:
         """Wait until one probe per Service and node has passed; keep those that never did."""
-        chosen = representatives(self.cells, self.expectations)
+        quick = [at for at, one in enumerate(self.probes) if not _is_stream(one)]
+        chosen = representatives(
+            [self.cells[at] for at in quick], [self.expectations[at] for at in quick]
+        )
+        chosen = {subject: quick[at] for subject, at in chosen.items()}
         self.late = converge(chosen, self._passing, Deadline(self.pace.settle))
 
     def first_pass(self) -> None:
-        outcomes = self.send(self.probes, self.pace.first)
+        outcomes = self._sent(self.probes, self.pace.first)
         self.attempts = [(outcomes[index],) for index in range(len(self.cells))]
         self.judgements = [self._judge(index) for index in range(len(self.cells))]
 
@@ -198,12 +206,21 @@ class _Engine:
         while done < len(order) and (left := ends - clock()) > 0:
             rounds = max(1, min(_ROUNDS_AHEAD, int(left / settings.timeout)))
             batch = order[done : done + rounds * settings.in_flight]
-            outcomes = self.send([self.probes[index] for index in batch], settings)
+            outcomes = self._sent([self.probes[index] for index in batch], settings)
             for index in batch:
                 self.attempts[index] += (outcomes[index],)
                 self.judgements[index] = self._judge(index)
             done += len(batch)
         self.given_up = frozenset(order[done:])
+
+    def _sent(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
+        """Streams go when all else has been answered."""
+        streams = [one for one in probes if _is_stream(one)]
+        if not streams:
+            return self.send(probes, settings)
+        others = [one for one in probes if not _is_stream(one)]
+        found = dict(self.send(others, settings)) if others else {}
+        return {**found, **self.send(streams, self.pace.streams)}
 
     def doubt(self) -> None:
         verdicts = [found.verdict for found in self.judgements]
@@ -257,6 +274,10 @@ def probe(key: int, cell: Cell, *, unanswered: bool = False) -> Probe:
         every=family.every_address,
         unanswered=unanswered,
     )
+
+
+def _is_stream(probe: Probe) -> bool:
+    return probe.dialect == "throughput"
 
 
 def _tries(cell: Cell) -> int:

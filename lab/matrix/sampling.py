@@ -20,6 +20,7 @@ from typing import Literal
 from lab._log import quantity
 from lab.matrix.cell import Cell, Grid
 from lab.matrix.cells import Product
+from lab.scenario.terms import Family
 
 Strategy = Literal["full", "node-pairs", "os-pairs"]
 STRATEGIES: tuple[Strategy, ...] = ("full", "node-pairs", "os-pairs")
@@ -40,6 +41,8 @@ class Choice:
     seed: int = 0
     named: tuple[str, ...] = ()
     """Ids of cells to add to any sample; unknown ids are ignored."""
+    families: tuple[Family, ...] = ()
+    """Families to add that are tested only on request."""
 
     def strategy_for(self, product: Product) -> Strategy:
         """The requested strategy, or the default for this number of cells."""

@@ -10,6 +10,10 @@ from ipaddress import IPv4Address, IPv4Network
 
 from pydantic import BaseModel
 
+UNLESS_NONE = "unless None"
+"""In the metadata of a field that was added later: it is left out while it is None, so that what
+does not use it keeps its digest."""
+
 
 def plain(value: object) -> object:
     """Convert dataclasses, models, addresses and sets to JSON types; sets are sorted.
@@ -22,8 +26,11 @@ def plain(value: object) -> object:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
         return {
-            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+            field.name: plain(part)
+            for field, part in pairs
+            if part is not None or UNLESS_NONE not in field.metadata
         }
     if isinstance(value, BaseModel | Mapping):
         items = value.items() if isinstance(value, Mapping) else value

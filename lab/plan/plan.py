@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING, Literal
 
@@ -157,6 +157,8 @@ class Plan:
     """Empty if the scenario has no hypervisors."""
     hypervisor_mtu: int = 0
     """Bytes of an IP packet between two hypervisors."""
+    min_throughput: int | None = field(default=None, metadata={"unless None": True})
+    """Bits a second that a TCP stream must carry; None where any rate will do."""
 
     def services_node(self) -> PlannedNode | None:
         """The machine in front of the cluster, with HAProxy and DNS; None if there is none."""

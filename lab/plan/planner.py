@@ -113,6 +113,7 @@ def make_plan(scenario: Scenario) -> Plan:
         families=scenario.families,
         protocols=scenario.matrix.protocols,
         sizes=scenario.matrix.sizes,
+        min_throughput=scenario.matrix.min_throughput,
         exceptions=scenario.exceptions,
         node_domain=scenario.network.domain,
         hypervisors=planned_hypervisors(scenario),

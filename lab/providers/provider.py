@@ -52,6 +52,8 @@ class Diagnosis:
 PROBE_PORT = 8080
 """Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
 DNS_PORT = 53
+THROUGHPUT_PORT = 5201
+"""Where a pod of Kubernetes takes a stream while its rate is measured; iperf3's port."""
 LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
 
@@ -66,9 +68,10 @@ ProbeStatus = Literal["ok", "timeout", "refused", "no-route", "no-such-name", "w
 datagram). ``error``: the probe could not be sent; says nothing about the network."""
 
 
-Dialect = Literal["lab", "netexec", "health", "tls"]
+Dialect = Literal["lab", "netexec", "health", "tls", "throughput"]
 """What answers a probe: the lab's responder; ``netexec`` of Kubernetes' agnhost image;
-kube-proxy's health check of a Service (TCP only); or a TLS server, which the outcome names by its
+kube-proxy's health check of a Service (TCP only); the lab's responder as the receiver of a
+TCP stream whose rate it measures; or a TLS server, which the outcome names by its
 certificate's fingerprint until the caller maps it to an endpoint."""
 
 
@@ -164,6 +167,8 @@ class Outcome:
     """Latency of the first exchange, from the first packet to the whole answer."""
     other_sources: tuple[str, ...] = ()
     """Other source addresses seen in later exchanges of the same probe."""
+    throughput: float | None = None
+    """Bits a second that the receiver of a stream got; None of any other probe."""
 
 
 _EXCHANGES_A_TRY = 8

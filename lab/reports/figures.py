@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from lab._log import quantity
+from lab.matrix.judge import rate_words
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.reports.patterns import concerned
-from lab.reports.wording import RED, latency_ms, percentile
+from lab.reports.wording import RED, latency_ms, percentile, throughput_of
 from lab.scenario.families import terms
 from lab.scenario.terms import Family
 
@@ -61,12 +63,34 @@ def family_table(run: RunResult) -> FamilyTable:
 
 
 def latencies(run: RunResult, slowest: int = 3) -> Latencies:
-    """Latencies of every cell that was answered."""
+    """Latencies of every cell that was answered; a stream's is that of its connection."""
     found = [
         (latency, result) for result in run.results if (latency := latency_ms(result)) is not None
     ]
     found.sort(key=lambda pair: pair[0])
     return Latencies(tuple(latency for latency, _ in found), tuple(found[: -slowest - 1 : -1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Throughputs:
+    """Bits a second of the streams that were measured, ascending, and the slowest cells."""
+
+    values: tuple[float, ...]
+    slowest: tuple[tuple[float, CellResult], ...]
+
+    @property
+    def span(self) -> str:
+        """``from 940 Mbit/s to 5.3 Gbit/s, of 10 streams``; there must be one."""
+        least, most = rate_words(self.values[0]), rate_words(self.values[-1])
+        span = least if least == most else f"from {least} to {most}"
+        return f"{span}, of {quantity(len(self.values), 'stream')}"
+
+
+def throughputs(run: RunResult, slowest: int = 3) -> Throughputs:
+    """Rates of every stream that was measured."""
+    found = [(rate, one) for one in run.results if (rate := throughput_of(one)) is not None]
+    found.sort(key=lambda pair: pair[0])
+    return Throughputs(tuple(rate for rate, _ in found), tuple(found[:slowest]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING
 
 from lab._log import quantity
 from lab.matrix.cell import Cell
+from lab.matrix.judge import rate_words
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.explanation import Cause, red_causes
-from lab.reports.figures import Latencies, family_table, latencies, shares
+from lab.reports.figures import Latencies, family_table, latencies, shares, throughputs
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.picture import Picture
 from lab.reports.topology import ADDRESSES, Labels, arrange
@@ -252,6 +253,7 @@ def to_html(run: RunResult, picture: Picture) -> str:
         addresses=ADDRESSES,
         speed=latencies(run, slowest=5),
         histogram=histogram(latencies(run)),
+        streams=throughputs(run, slowest=5),
         rows=[(each, expected(each), actual(each)) for each in others[:STATIC_ROWS]],
         rows_in_all=len(others),
         verdicts=VERDICTS,
@@ -300,6 +302,7 @@ def _template(name: str) -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["ms"] = milliseconds
+    environment.filters["rate"] = rate_words
     environment.filters["failover"] = failover_words
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words

@@ -14,9 +14,17 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
 from lab._log import one_line, quantity, table_lines
+from lab.matrix.judge import rate_words
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
-from lab.reports.figures import FamilyTable, Latencies, family_table, latencies
+from lab.reports.figures import (
+    FamilyTable,
+    Latencies,
+    Throughputs,
+    family_table,
+    latencies,
+    throughputs,
+)
 from lab.reports.patterns import LimitGroup, limit_groups, single_sentence
 from lab.reports.wording import (
     actual,
@@ -70,6 +78,7 @@ class Summary:
     """What all red cells have in common if there are several causes; may be empty."""
     limits: tuple[LimitGroup, ...]
     latencies: Latencies
+    throughputs: Throughputs
     report: str | None
     """Path of the HTML report; None if none was written."""
 
@@ -99,6 +108,7 @@ def summarise(run: RunResult, report: str | None = None) -> Summary:
         in_common=in_common(run.results, hosts) if len(causes) > 1 else "",
         limits=limit_groups(run.results),
         latencies=latencies(run),
+        throughputs=throughputs(run),
         report=report,
     )
 
@@ -175,6 +185,12 @@ def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
         yield "Failover", [f"  {line}" for line in failover_lines(summary.run.failover)]
     if summary.limits:
         yield "Known limits", [f"  {limit.sentence}" for limit in summary.limits]
+    if summary.throughputs.values:
+        slow = [
+            f"  {rate_words(rate):>11}  {path_words(result.cell)}"
+            for rate, result in summary.throughputs.slowest
+        ]
+        yield f"Throughput: {summary.throughputs.span}; the slowest:", slow
     if summary.latencies.values:
         slow = [
             f"  {milliseconds(latency):>8}  {result.cell.family}: {path_words(result.cell)}"

@@ -9,6 +9,7 @@ from datetime import datetime
 from lab._log import quantity
 from lab.matrix.cell import Cell
 from lab.matrix.failover import Failover
+from lab.matrix.judge import rate_words
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult, Verdict
 from lab.providers.provider import Outcome
 
@@ -172,7 +173,8 @@ def expected(result: CellResult) -> str:
     if len(cell.backends) > 1:
         return f"an answer from each of {', '.join(cell.backends)}"
     seeing = f" to {' or '.join(sorted(cell.sources))}" if cell.sources else ""
-    return f"an answer from {', '.join(cell.backends) or cell.target.name}{seeing}"
+    floor = f", {rate_words(cell.min_throughput)} or more" if cell.min_throughput else ""
+    return f"an answer from {', '.join(cell.backends) or cell.target.name}{seeing}{floor}"
 
 
 def actual(result: CellResult) -> str:
@@ -188,6 +190,12 @@ def latency_ms(result: CellResult) -> float | None:
         if outcome.status == "ok":
             return outcome.latency_ms
     return None
+
+
+def throughput_of(result: CellResult) -> float | None:
+    """Bits a second of the last attempt that measured them; None when none did."""
+    measured = (one.throughput for one in reversed(result.attempts))
+    return next((one for one in measured if one is not None), None)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -207,7 +215,8 @@ def _seen(outcome: Outcome) -> str:
     if outcome.answer is not None:
         return f"the answer {outcome.answer}"
     words = f"an answer from {', '.join(outcome.backends) or 'an unnamed endpoint'}"
-    return f"{words} to {outcome.source_seen}" if outcome.source_seen else words
+    words += f" to {outcome.source_seen}" if outcome.source_seen else ""
+    return f"{words}, {rate_words(outcome.throughput)}" if outcome.throughput is not None else words
 
 
 def in_full(started: str) -> str:

@@ -30,6 +30,8 @@ class FamilyTerm:
     services_node: bool = False
     """Whether its cells probe the services node."""
     tcp_only: bool = False
+    on_request: bool = False
+    """Whether its cells are asked only where somebody names it: the scenario, or ``-m``."""
 
 
 @cache
@@ -41,10 +43,17 @@ def terms() -> Mapping[Family, FamilyTerm]:
 
 
 def usual_families() -> tuple[Family, ...]:
-    """The families that every lab has cells of."""
+    """The families that every lab has cells of and is tested for."""
     return tuple(
-        name for name, one in terms().items() if one.special is None and not one.services_node
+        name
+        for name, one in terms().items()
+        if one.special is None and not one.services_node and not one.on_request
     )
+
+
+def families_on_request() -> tuple[Family, ...]:
+    """Those that are asked only where somebody names them."""
+    return tuple(name for name, one in terms().items() if one.on_request)
 
 
 def services_node_families() -> tuple[Family, ...]:

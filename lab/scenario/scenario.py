@@ -49,6 +49,7 @@ from lab.scenario.values import (
     Mac,
     Memory,
     Ports,
+    Rate,
     Section,
     Sentence,
     SomeItems,
@@ -409,6 +410,11 @@ class MatrixChoice(Section):
     sizes: Choices[Size] = Field(
         default=("small", "large"),
         description="Payload sizes: small, and larger than the path's MTU.",
+    )
+    min_throughput: Rate | None = Field(
+        default=None,
+        description="What a TCP stream must carry a second in the family throughput; left out, "
+        "any rate passes. The family is asked where families names it, or by -m throughput.",
     )
 
 

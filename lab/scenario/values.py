@@ -39,7 +39,10 @@ MAX_MTU = 9216
 """The largest frame that network cards and switches commonly support."""
 LEAST_MEMORY_MIB = 64
 """A kernel with its initramfs does not fit into less."""
+RATE = r"^[1-9][0-9]{0,6}(kbit|mbit|gbit)$"
+"""As tc writes it, so many a second."""
 DISK = r"^[1-9][0-9]{0,6}(GiB|TiB)$"
+RATE_UNITS = {"kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000}
 PORTS = r"^[0-9]{1,5}-[0-9]{1,5}$"
 
 MAX_DOMAIN = 177
@@ -183,6 +186,17 @@ def disk(value: object) -> int:
     return _amount(value, DISK, {"GiB": 1, "TiB": 1024}, "20GiB")
 
 
+def rate(value: object) -> int:
+    """A rate in bits a second."""
+    return _amount(value, RATE, RATE_UNITS, "100mbit")
+
+
+def written_rate(bits: int) -> str:
+    """The rate as one would write it: in the largest unit that it is a whole number of."""
+    unit = next(one for one in reversed(RATE_UNITS) if not bits % RATE_UNITS[one])
+    return f"{bits // RATE_UNITS[unit]}{unit}"
+
+
 def ports(value: object) -> tuple[int, int]:
     """First and last port of a range."""
     written = text(value).replace(" ", "")
@@ -206,10 +220,12 @@ def _amount(value: object, pattern: str, units: dict[str, int], example: str) ->
         raise wrong(f"{value} has no unit", f"write it with one, such as {value}{smallest}")
     written = text(value).replace(" ", "")
     if not re.fullmatch(pattern, written):
-        wanted = " or ".join(units)
+        *others, last = units
+        wanted = f"{', '.join(others)} or {last}"
         what = f"{quoted(written)} is not a whole number of {wanted}"
         raise wrong(what, f"write it like {quoted(example)}")
-    return int(written[:-3]) * units[written[-3:]]
+    number = written.rstrip("".join(units))
+    return int(number) * units[written.removeprefix(number)]
 
 
 def _refuse_ipv6(written: str, example: str) -> None:
@@ -287,6 +303,8 @@ Memory = Annotated[
 """In MiB."""
 Disk = Annotated[int, *annotate(disk, DISK, "20GiB"), _written(lambda gib: f"{gib}GiB")]
 """In GiB."""
+Rate = Annotated[int, *annotate(rate, RATE, "100mbit", "2gbit"), _written(written_rate)]
+"""In bits a second."""
 Ports = Annotated[
     tuple[int, int],
     *annotate(ports, PORTS, "30000-32767"),

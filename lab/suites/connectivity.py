@@ -214,10 +214,12 @@ def _facets(cell: Cell) -> tuple[str, ...]:
 def properties(found: CellResult) -> tuple[tuple[str, object], ...]:
     """Properties of a cell in JUnit."""
     last = found.attempts[-1]
+    rate = last.throughput
     return (
         ("verdict", found.verdict),
         ("rule", found.expectation.rule),
         ("latency_ms", f"{last.latency_ms:.3f}"),
+        *((("throughput_bits", f"{rate:.0f}"),) if rate is not None else ()),
         ("source_seen", last.source_seen or ""),
         ("backend", " ".join(last.backends)),
         ("attempts", len(found.attempts)),

@@ -237,7 +237,6 @@ class LabSession:
 
     def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
         self.lab = lab
-        self.choice = choice
         self.cluster = find_cluster(lab.provider, lab.handle, lab.intent)
         self.intent = (
             self.cluster.foreseen()
@@ -245,13 +244,18 @@ class LabSession:
             else resolve_gateways(lab.provider, lab.handle, lab.intent)
         )
         """From the first probe on, with the addresses that the pods have."""
-        self.product = product(lab.plan, self.intent)
-        require(self.product.size, choice.strategy_for(self.product), lab.name)
+        self.choose(choice)
         self.checks = wanted(self.intent) if self.cluster else ()
         self.workloads: Mapping[str, WorkloadResult] = {}
         self.found: Mapping[str, CellResult] = {}
         self.run: RunResult | None = None
         self.directory: Path | None = None
+
+    def choose(self, choice: Choice) -> None:
+        """Take another choice, before :attr:`cells` is looked at. Raises as the class does."""
+        self.choice = choice
+        self.product = product(self.lab.plan, self.intent, choice.families)
+        require(self.product.size, choice.strategy_for(self.product), self.lab.name)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -360,7 +364,7 @@ class LabSession:
         """The chosen cells; on a cluster, with the addresses that its pods have."""
         if self.cluster is None:
             return chosen
-        bound = product(self.lab.plan, self.intent)
+        bound = product(self.lab.plan, self.intent, self.choice.families)
         made = {cell.id: cell for cell in sample(bound, self.choice)}
         return [made[cell.id] for cell in chosen]
 

@@ -24,6 +24,8 @@ from lab._log import complain, quantity, say
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import STRATEGIES, Choice, Strategy
 from lab.matrix.verdict import GREEN
+from lab.scenario.families import families_on_request
+from lab.scenario.terms import Family
 from lab.suites.connectivity import MARKERS, CellItem, LabDirectory, WorkloadItem, properties
 from lab.suites.session import LabSession, SuiteLab
 
@@ -133,9 +135,11 @@ class LabUnderTest:
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Register the markers, add cells that failed before, and apply ``--lab-quiet``."""
-        choice = self.session.choice
-        again = failed_before(config)
-        self.session.choice = replace(choice, named=(*choice.named, *again))
+        if again := failed_before(config):
+            choice = self.session.choice
+            families = (*choice.families, *_requested(" ".join(again)))
+            named = (*choice.named, *again)
+            self.session.choose(replace(choice, named=named, families=families))
         for name, meaning in MARKERS.items():
             config.addinivalue_line("markers", f"{name}: {meaning}")
         if sys.stderr.isatty():
@@ -288,7 +292,8 @@ _ID = re.compile(r"[^\s()]+/[^\s()]+/[^\s()]+/[^\s()]+")
 def choice_of(config: pytest.Config) -> Choice:
     """The choice of cells by ``--lab-sample``, ``--lab-seed`` and ``-k``.
 
-    A cell whose id is in ``-k`` is added to any sample.
+    A cell whose id is in ``-k`` is added to any sample; families that are tested only on request,
+    if ``-m``, ``-k`` or a node id names them.
 
     Raises
     ------
@@ -300,6 +305,16 @@ def choice_of(config: pytest.Config) -> Choice:
         strategy=_strategy(config.getoption("--lab-sample")),
         seed=config.getoption("--lab-seed"),
         named=tuple(_ID.findall(config.getoption("keyword") or "")),
+        families=_requested(
+            " ".join((config.option.markexpr, config.option.keyword, *config.args))
+        ),
+    )
+
+
+def _requested(text: str) -> tuple[Family, ...]:
+    """The families that are asked on request and stand in the text as a word."""
+    return tuple(
+        name for name in families_on_request() if re.search(rf"(?<![\w-]){name}(?![\w-])", text)
     )
 
 

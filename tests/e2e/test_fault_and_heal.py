@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 from lab_command import Lab
@@ -161,3 +163,29 @@ def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another
         "leave '--node'"
         in lab.run(*("fault", "overlay", "--random", "1", "--node", "worker1"), code=2).stderr
     )
+
+
+def test_a_slow_link_is_below_the_floor_with_its_figure_until_it_is_healed(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """The floor is one that a busy machine reaches and a link of two megabits a second does not."""
+    drafted = tmp_path / "floor.yaml"
+    lab.run("new", "floor", "--windows", "0", "-o", str(drafted))
+    text = drafted.read_text(encoding="utf-8")
+    floor = "# matrix:\n#   min_throughput: 100mbit"
+    assert floor in text, "the draft shows the key"
+    drafted.write_text(text.replace(floor, "matrix:\n  min_throughput: 20mbit"), encoding="utf-8")
+    lab.run("up", str(drafted))
+    green = lab.run("test", "floor", "-m", "throughput").stdout
+    assert re.search(r"Throughput: from [\d.,]+ [GM]bit/s .*of 2 streams", green)
+    lab.run("fault", "floor", "slow-link", "2mbit", "--node", "worker")
+    red = json.loads(lab.run("test", "floor", "-m", "throughput", "--json", code=1).stdout)
+    (slow,) = [one for one in red["cells"] if one["verdict"] != "pass"]
+    assert slow["id"] == "throughput/worker-p1/control-p1/tcp-stream"
+    assert re.fullmatch(
+        r"the stream carried [12]\.\d Mbit/s, not 20 Mbit/s or more", slow["detail"]
+    )
+    assert 1e6 < slow["attempts"][-1]["throughput"] < 2.1e6
+    assert red["findings"][slow["finding"]]["fault"] == "slow-link"
+    lab.run("heal", "floor")
+    lab.run("test", "floor", "-m", "throughput")

@@ -56,6 +56,8 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     where = listening(intent, cell)
     expectation = expect(cell, limits)
     asked = probe(0, cell)
+    if asked.dialect == "throughput":  # a stream's packets go where any other's go
+        asked, cell = replace(asked, dialect="lab"), replace(cell, min_throughput=None)
     if not cell.sticky:  # one connection; any one of several backends will do
         asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
     outcomes: list[Outcome] = []

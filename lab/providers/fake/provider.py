@@ -51,6 +51,8 @@ from lab.topology.proxying import local
 from lab.topology.routing import covers, own_addresses
 from lab.topology.walk import walk
 
+THROUGHPUT = 1e9
+"""Bits a second of every stream."""
 LATENCY_MS = 0.2
 """Latency of every exchange; the order of magnitude between namespaces."""
 
@@ -88,7 +90,8 @@ def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -
             return failure
     servers = dict.fromkeys(_server(path) for path in tried)
     seen = tried[0].there[-1].packet.source
-    return Outcome(probe.key, "ok", "", seen, tuple(servers), None, LATENCY_MS)
+    rate = THROUGHPUT if probe.dialect == "throughput" else None
+    return Outcome(probe.key, "ok", "", seen, tuple(servers), None, LATENCY_MS, throughput=rate)
 
 
 def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome | None:

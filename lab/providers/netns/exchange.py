@@ -17,10 +17,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from select import EPOLLIN, EPOLLOUT
 from time import perf_counter
-from typing import Final
+from typing import Final, NoReturn
 
 from lab.providers.netns import dns, protocol
 from lab.providers.netns.dialects import (
+    FILLING,
     Datagram,
     DatagramTalk,
     HealthWeb,
@@ -77,6 +78,7 @@ class InFlight:
         "sources",
         "status",
         "steps",
+        "throughput",
     )
 
     def __init__(self, probe: Probe) -> None:
@@ -99,6 +101,7 @@ class InFlight:
         self.backends: dict[str, None] = {}
         self.answer: str | None = None
         self.latency = -1.0
+        self.throughput: float | None = None
 
     def answered(self) -> None:
         """Record the latency of the first answer."""
@@ -127,6 +130,7 @@ class InFlight:
             self.answer,
             latency * 1000,
             tuple(source for source in others if source is not None),
+            self.throughput,
         )
 
 
@@ -161,6 +165,10 @@ _EXTENDED_ERROR = struct.Struct("=IBBBBII")
 """sock_extended_err; for EMSGSIZE the sixth field is the MTU."""
 _ERROR_SPACE = 512
 _CHUNK: Final = 65_536
+_SENDS = 8
+"""Of a stream before answers are looked for again."""
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing the socket drops what is queued, and the other end hears of it."""
 
 
 def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | None) -> Steps:
@@ -171,6 +179,8 @@ def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | N
         return _resolve(flight, open_, probe.name, resolver)
     if probe.dialect == "health":
         return _health(flight, open_)
+    if probe.dialect == "throughput":
+        return _tries(flight, open_, _stream)
     if probe.dialect == "tls":
         return _tries(flight, open_, _handshake)
     return _tries(flight, open_, _http if probe.protocol == "tcp" else _echo)
@@ -224,6 +234,32 @@ def _handshake(flight: InFlight, open_: Open) -> Steps:
     flight.seen(certificate, None)
 
 
+def _stream(flight: InFlight, open_: Open) -> Steps:
+    """Send all that goes, until the receiver says how much that was a second."""
+    sock = open_(flight, socket.SOCK_STREAM)
+    yield from _connect_and_send(
+        flight, sock, protocol.stream_request(flight.address, flight.probe.port)
+    )
+    flight.phase = "stream"
+    received = bytearray()
+    while (reply := protocol.read_reply(received)) is None:
+        yield EPOLLIN | EPOLLOUT
+        flight.answered()
+        with suppress(BlockingIOError):
+            received += sock.recv(_CHUNK) or _ended(len(received))
+        with suppress(BlockingIOError):
+            for _ in range(_SENDS):
+                sock.send(FILLING)
+    flight.throughput = protocol.read_throughput(reply)
+    flight.seen(reply.endpoint, reply.client)
+    # what is still queued here nobody wants
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+
+
+def _ended(before: int) -> NoReturn:
+    raise protocol.WireError(f"the connection ended after {before} bytes")
+
+
 def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(flight, sock, talk.request)
@@ -240,9 +276,7 @@ def _fetch(flight: InFlight, open_: Open, talk: WebTalk) -> Fetching:
 def _receive(sock: socket.socket, before: int) -> Asking:
     """Receive the next part of a stream, after ``before`` bytes."""
     data = yield from _receive_any(sock)
-    if not data:
-        raise protocol.WireError(f"the connection ended after {before} bytes")
-    return data
+    return data or _ended(before)
 
 
 def _receive_any(sock: socket.socket) -> Asking:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import select
 import socket
-import struct
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from zlib import crc32
 
 from lab.providers.netns import dns
 from lab.providers.netns.exchange import (
+    RESET_ON_CLOSE,
     Expired,
     InFlight,
     describe_failure,
@@ -87,7 +87,6 @@ _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _REFUSALS, _FEWEST = 8, 16
 """After this many ENOBUFS the queue is the source's and permanently full, as a shared queue would
 have drained in between: the probe fails. Others continue, at least ``_FEWEST`` at once."""
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class AttendedClock:
@@ -338,7 +337,7 @@ class _Loop:
         flight.status, flight.detail = describe_failure(error, flight.phase, self._timeout)
         if flight.sock is not None and flight.probe.protocol == "tcp":
             # Otherwise the kernel would retransmit for minutes.
-            flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            flight.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         self._finish(flight)
 
     def _try_later(self, flight: InFlight, error: OSError) -> bool:

@@ -5,6 +5,7 @@ Pure functions on bytes, for both directions. The HTTP works with curl::
     GET /                 {"endpoint": "worker1-p1", "client": "10.244.1.2:40112"}
     GET /readyz           the same; an API server's readiness check
     POST /echo + body     the same body
+    POST /throughput      {"throughput": 9.4e+08}: bits a second of a body that does not end
 
 All answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
 and a line feed, its answer with ``HLR1 NONCE ENDPOINT CLIENT`` and a line feed; the rest of
@@ -14,6 +15,7 @@ the answer repeats the datagram's bytes from that offset on, so that both have t
 from __future__ import annotations
 
 import json
+import math
 import struct
 from typing import NamedTuple  # importing dataclasses takes 10 ms
 
@@ -21,6 +23,8 @@ HEAD_LIMIT = 8_192
 """Most bytes of a request line with its headers; the usual limit of web servers."""
 BODY_LIMIT = 1 << 20
 """Most bytes of a body: 1 MiB, sixteen times a large probe."""
+WARM_UP_SECONDS, MEASURED_SECONDS = 0.5, 1.0
+"""Of a stream: what is not counted, and what is."""
 IP_UDP_BYTES = 28
 """IPv4 header without options (20) and UDP header (8)."""
 DATAGRAM_LIMIT = 65_507
@@ -99,6 +103,12 @@ def echo_request(address: str, port: int, body: bytes) -> bytes:
     return head % (address.encode(), port, len(body)) + body
 
 
+def stream_request(address: str, port: int) -> bytes:
+    """The request before a stream, whose bytes follow until the answer is there."""
+    head = b"POST /throughput HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n"
+    return head % (address.encode(), port)
+
+
 def read_request(data: bytes | bytearray) -> HttpRequest | None:
     """Read the head of a request; None while it is incomplete.
 
@@ -160,9 +170,68 @@ def respond(request: HttpRequest, body: bytes, endpoint: bytes, client: bytes) -
             return _reply(200, b"application/json", text, endpoint, client)
         case b"POST", b"/echo":
             return _reply(200, b"application/octet-stream", body, endpoint, client)
-        case _, b"/" | b"/echo" | b"/readyz":
-            return refusal(RequestError(405, "GET / and POST /echo are served"), endpoint, client)
-    return refusal(RequestError(404, "GET / and POST /echo are served"), endpoint, client)
+        case _, b"/" | b"/echo" | b"/readyz" | b"/throughput":
+            return refusal(
+                RequestError(405, "GET /, POST /echo and POST /throughput are served"),
+                endpoint,
+                client,
+            )
+    return refusal(
+        RequestError(404, "GET /, POST /echo and POST /throughput are served"), endpoint, client
+    )
+
+
+def asks_for_stream(request: HttpRequest) -> bool:
+    """Whether what follows is a stream, to be measured and not kept."""
+    return (request.method, request.target) == (b"POST", b"/throughput")
+
+
+class StreamMeter:
+    """How fast a stream comes in: the rate after a first half second, over the second that follows.
+
+    TCP finds its pace in the first part, and queues on the way fill.
+    """
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._from: float | None = None
+        self._bytes = 0
+
+    def add(self, count: int, now: float) -> float | None:
+        """Take note of bytes that came by ``now``; bits a second once that is known."""
+        if self._began is None:
+            self._began = now
+        if self._from is None:
+            if now - self._began >= WARM_UP_SECONDS:
+                self._from = now
+            return None
+        self._bytes += count
+        seconds = now - self._from
+        return 8 * self._bytes / seconds if seconds >= MEASURED_SECONDS else None
+
+
+def stream_answer(throughput: float, endpoint: bytes, client: bytes) -> bytes:
+    """The answer to a stream that was measured."""
+    text = json.dumps({"throughput": throughput}).encode() + b"\n"
+    return _reply(200, b"application/json", text, endpoint, client)
+
+
+def read_throughput(reply: Reply) -> float:
+    """Read the rate that a receiver says.
+
+    Raises
+    ------
+    WireError
+        If it says none.
+
+    """
+    try:
+        found = float(json.loads(reply.body)["throughput"])
+    except (ValueError, KeyError, TypeError):
+        found = -1.0
+    if reply.status != _OK or not 0 <= found < math.inf:
+        raise WireError(f"not the rate of a stream: {reply.body[:40]!r}")
+    return found
 
 
 def refusal(error: RequestError, endpoint: bytes, client: bytes) -> bytes:

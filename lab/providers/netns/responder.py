@@ -58,7 +58,14 @@ class ResponderAnswer(NamedTuple):
     """``close``; ``read`` more; or ``drain``: discard what the client still sends, then close."""
 
 
-Converse = Callable[[bytearray, bytes, bool], ResponderAnswer | Later | None]
+class Stream(NamedTuple):
+    """What follows is measured, and not kept; ``answer`` makes the answer from bits a second."""
+
+    answer: Callable[[float], bytes]
+
+
+Answered = ResponderAnswer | Later | Stream
+Converse = Callable[[bytearray, bytes, bool], Answered | None]
 """Maps the bytes received, the client, and whether it was answered before to the next answer, or
 None to read more. A later answer is sent unchanged, then the connection is closed."""
 
@@ -66,13 +73,15 @@ None to read more. A later answer is sent unchanged, then the connection is clos
 def http_responder(endpoint: bytes) -> Converse:
     """HTTP as defined in :mod:`lab.providers.netns.protocol`."""
 
-    def converse(data: bytearray, client: bytes, greeted: bool) -> ResponderAnswer | None:
+    def converse(data: bytearray, client: bytes, greeted: bool) -> Answered | None:
         try:
             request = protocol.read_request(data)
         except protocol.RequestError as error:
             return ResponderAnswer(protocol.refusal(error, endpoint, client), "drain")
         if request is None:
             return None
+        if protocol.asks_for_stream(request):
+            return Stream(lambda rate: protocol.stream_answer(rate, endpoint, client))
         end = request.body_at + request.length
         if len(data) < end:
             waits = request.waits and not greeted
@@ -119,7 +128,7 @@ def dns_stream(
 ) -> Converse:
     """DNS over TCP, one query per connection."""
 
-    def converse(data: bytearray, _client: bytes, _greeted: bool) -> ResponderAnswer | Later | None:
+    def converse(data: bytearray, _client: bytes, _greeted: bool) -> Answered | None:
         if (wire := protocol.unframe(data)) is None:
             return None
         if elsewhere and elsewhere.asked(wire):
@@ -161,6 +170,7 @@ UDP_BUFFER_BYTES = 4 << 20
 the full size."""
 
 _CHUNK = 65_536
+_STREAM_CHUNK = 1 << 20
 _SMALL = 16_384
 _SWEEP_SECONDS = 1.0
 _LOG_LINES = 100
@@ -337,13 +347,36 @@ class SocketServer:
             if answer is not None:
                 self._continue(connection, answer)
 
-    def _continue(self, connection: _Connection, answer: ResponderAnswer | Later) -> None:
+    def _continue(self, connection: _Connection, answer: Answered) -> None:
         connection.answered = True
         if isinstance(answer, Later):
             answer.begin(lambda data: self._finish(connection, data))
             return
+        if isinstance(answer, Stream):
+            meter, said = protocol.StreamMeter(), answer.answer
+            descriptor = connection.sock.fileno()
+            self._handlers[descriptor] = lambda: self._measure(connection, meter, said)
+            return
         connection.pending, connection.then = answer
         self._write(connection)
+
+    def _measure(
+        self,
+        connection: _Connection,
+        meter: protocol.StreamMeter,
+        answer: Callable[[float], bytes],
+    ) -> None:
+        """Take a part of a stream; answer when its rate is known."""
+        try:
+            size = len(connection.sock.recv(_STREAM_CHUNK, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if not size:
+            self._close(connection.sock.fileno())
+        elif (rate := meter.add(size, time.monotonic())) is not None:
+            self._continue(connection, ResponderAnswer(answer(rate), "drain"))
 
     def _finish(self, connection: _Connection, data: bytes) -> None:
         """Send another server's answer, if the client is still connected."""
@@ -475,7 +508,7 @@ def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> Non
     try:
         for endpoint in endpoints:
             _enter(os.path.join(NETNS_DIRECTORY, endpoint.namespace))  # noqa: PTH118  as above
-            _open(server, endpoint)
+            open_sockets(server, endpoint)
     finally:
         isolation.setns(home, isolation.CLONE_NEWNET)
         os.close(home)
@@ -491,7 +524,8 @@ def _enter(path: str) -> None:
         os.close(there)
 
 
-def _open(server: SocketServer, endpoint: AnsweringNamespace) -> None:
+def open_sockets(server: SocketServer, endpoint: AnsweringNamespace) -> None:
+    """Open every socket of an endpoint in the namespace that the thread is in."""
     name = endpoint.name.encode()
     for port in endpoint.tcp:
         server.add_stream(_stream(endpoint, port), http_responder(name))

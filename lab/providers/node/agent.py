@@ -11,6 +11,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.node import network, pod_namespaces, protocol, record
 from lab.providers.node.protocol import Order
-from lab.providers.provider import Outcome
+from lab.providers.provider import THROUGHPUT_PORT, Outcome
 from lab.remote.shell import Completed
 
 _SECONDS = 20.0
@@ -93,6 +94,8 @@ def _done(command: Sequence[str], deadline: Deadline) -> Completed:
 
 
 _OUTCOMES_A_LINE = 256
+_TURN_SECONDS = 0.2
+"""In which a receiver hears that it is to end, at most."""
 _LIFE_SECONDS = 1.0
 """Approximate longest time between two lines while probes are in flight."""
 
@@ -232,6 +235,26 @@ def _listen(order: Order, deadline: Deadline) -> None:
             _write(said)
 
 
+def _receive(order: Order, deadline: Deadline) -> None:
+    """Be the receiver of streams in pods of Kubernetes, whose own program measures none."""
+    from lab.providers.netns.responder import (  # noqa: PLC0415  not on the way of the other verbs
+        AnsweringNamespace,
+        SocketServer,
+        open_sockets,
+    )
+
+    assert order.cluster is not None
+    ended = threading.Event()
+    signal.signal(protocol.STOP, lambda *_: ended.set())
+    with pod_namespaces.PodNamespaces(order.cluster) as there, SocketServer() as server:
+        for pod in order.pods:
+            there.enter(pod)
+            open_sockets(server, AnsweringNamespace(pod, pod, (THROUGHPUT_PORT,), (), None, {}))
+        _say("ready", os.getpid())
+        while not ended.is_set() and deadline.left() > 0:
+            server.turn(_TURN_SECONDS)
+
+
 def _gather(_: Order, deadline: Deadline) -> None:
     gather(lambda piece: _say("piece", piece), deadline)
 
@@ -244,4 +267,5 @@ _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {
     "link": _link,
     "gather": _gather,
     "listen": _listen,
+    "receive": _receive,
 }

@@ -203,35 +203,73 @@ def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
         When a machine does not finish in time; its agent ends at its own deadline.
 
     """
-    news: queue.SimpleQueue[News] = queue.SimpleQueue()
-    processes: dict[str, int] = {}
-    found: dict[str, tuple[Taken, ...]] = {}
     shares: dict[str, list[Tap]] = {}
     for tap in taps:
         if (machine := place.get(tap.place, "")) in controls:
             shares.setdefault(machine, []).append(tap)
+    works = {
+        name: partial(_listen, controls[name], own, limit, deadline) for name, own in shares.items()
+    }
+    found: Mapping[str, tuple[Taken, ...]] = _meanwhile(controls, works, during, deadline)
+    heard = {one.tap: one for own in found.values() for one in own}
+    nobody = "no agent of the lab is running to listen"
+    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
+
+
+def receive(
+    controls: Mapping[str, NodeControl],
+    pods: Mapping[str, Sequence[str]],
+    during: Callable[[], None],
+    deadline: Deadline,
+) -> None:
+    """Have the pods, by their machines, take streams while ``during`` runs.
+
+    Raises
+    ------
+    LabError
+        When a machine cannot, or has not ended in time.
+
+    """
+    works = {
+        name: lambda ready, name=name, own=own: controls[name].receive(own, ready, deadline)
+        for name, own in pods.items()
+    }
+    _meanwhile(controls, works, during, deadline)
+
+
+def _meanwhile(
+    controls: Mapping[str, NodeControl],
+    works: Mapping[str, Callable[[Callable[[int], None]], Any]],
+    during: Callable[[], None],
+    deadline: Deadline,
+) -> dict[str, Any]:
+    """Call ``during`` when all works say by which process they are ready, then stop these.
+
+    What each work returned, by its machine. Raises what a work raises, and DeadlineError.
+    """
+    news: queue.SimpleQueue[News] = queue.SimpleQueue()
+    processes: dict[str, int] = {}
+    found: dict[str, Any] = {}
 
     def wait(what: str, *known: Mapping[str, object]) -> None:
-        while left := [name for name in shares if not any(name in one for one in known)]:
+        while left := [name for name in works if not any(name in one for one in known)]:
             one = _next_news(news, what, left, deadline)
             if one.ended:
                 found[one.machine] = one.result
             else:
                 processes[one.machine] = one.number
 
-    for name, own in shares.items():
-        start_thread(news, name, partial(_listen, controls[name], own, limit, deadline))
-    wait("for the machines to listen", processes, found)
+    for name, work in works.items():
+        start_thread(news, name, work)
     try:
+        wait("for the machines to listen", processes, found)
         during()
     finally:
         for name, process in processes.items():
             if name not in found:
                 controls[name].stop(process, deadline)
     wait("for what they heard", found)
-    heard = {one.tap: one for own in found.values() for one in own}
-    nobody = "no agent of the lab is running to listen"
-    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
+    return found
 
 
 def _listen(

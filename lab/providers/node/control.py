@@ -156,7 +156,15 @@ Heard = Callable[[str], None]
 
 
 OutcomeRow = tuple[
-    int, ProbeStatus, str, str | None, tuple[str, ...], str | None, float, tuple[str, ...]
+    int,
+    ProbeStatus,
+    str,
+    str | None,
+    tuple[str, ...],
+    str | None,
+    float,
+    tuple[str, ...],
+    float | None,
 ]
 FrameRow = tuple[int, Direction, int, Base64Bytes]
 
@@ -345,8 +353,18 @@ class NodeControl:
         order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
         return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
 
+    def receive(
+        self, pods: Sequence[str], ready: Callable[[int], None], deadline: Deadline
+    ) -> None:
+        """Take streams in pods of the machine, until :meth:`stop`.
+
+        ``ready`` gets the agent's process once all listen. Raises as :meth:`probe`.
+        """
+        order = Order(_share(deadline), self._cluster, pods=tuple(pods))
+        self._told("receive", order, deadline, ready=ready)
+
     def stop(self, process: int, deadline: Deadline) -> None:
-        """Tell the capturing agent with that process id to stop and report its packets."""
+        """Tell the capturing or receiving agent with that process id to finish."""
         self.shell.run(["kill", f"-{protocol.STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from lab._deadline import Deadline
@@ -12,10 +13,25 @@ from lab._errors import LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
 from lab.providers.capture import Taken, Tap
-from lab.providers.node.campaign import Campaign, News, Prober, capture, start_thread
+from lab.providers.node.campaign import (
+    Campaign,
+    News,
+    Prober,
+    capture,
+    receive,
+    start_thread,
+)
 from lab.providers.node.control import NodeControl, NodeMachine
 from lab.providers.observe import observe_machine
-from lab.providers.provider import PROBE_PORT, Dialect, Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.provider import (
+    PROBE_PORT,
+    THROUGHPUT_PORT,
+    Dialect,
+    Evidence,
+    Outcome,
+    Probe,
+    ProbeSettings,
+)
 from lab.remote.parallel import on_each
 from lab.topology.intent import Intent
 
@@ -38,7 +54,7 @@ def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
     api = (front.address, front.api_port) if front else None
 
     def dialect(probe: Probe) -> Dialect:
-        if probe.name is not None or probe.dialect == "health":
+        if probe.name is not None or probe.dialect in {"health", "throughput"}:
             return probe.dialect
         if (probe.address, probe.port) == api:
             return "tls"
@@ -53,6 +69,8 @@ def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
     return outcome if names == outcome.backends else replace(outcome, backends=names)
 
 
+_RECEIVER_SECONDS = 5.0
+"""For each stream, on top of what its exchange may take."""
 T = TypeVar("T")
 Phase = Callable[[str, str], None]
 """Called with a machine's name and its current phase."""
@@ -135,7 +153,46 @@ class Fleet:
         place = _places(intent)
         told = with_dialects(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
-        return Campaign(probers, place, settings).run(told, progress)
+        campaign = Campaign(probers, place, settings)
+        if self._cluster and any(one.dialect == "throughput" for one in told):
+            return self._stream_all(
+                intent, told, settings, partial(campaign.run, progress=progress)
+            )
+        return campaign.run(told, progress)
+
+    def _stream_all(
+        self,
+        intent: Intent,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        run: Callable[[Sequence[Probe]], Mapping[int, Outcome]],
+    ) -> Mapping[int, Outcome]:
+        """Try every probe while the pods that streams go to take them, by the lab's own program."""
+        streams = {one.address for one in probes if one.dialect == "throughput"}
+        asked = {
+            machine.name: [
+                pod.name for pod in machine.pods if pod.address.partition("/")[0] in streams
+            ]
+            for machine in intent.machines
+            if machine.name in self._controls
+        }
+        told = [
+            replace(one, port=THROUGHPUT_PORT) if one.dialect == "throughput" else one
+            for one in probes
+        ]
+        found: dict[int, Outcome] = {}
+        try:
+            receive(
+                self._controls,
+                {name: pods for name, pods in asked.items() if pods},
+                lambda: found.update(run(told)),
+                Deadline(settings.longest(probes, _RECEIVER_SECONDS)),
+            )
+        except LabError as error:
+            why = f"cannot receive: {error.doing}: {error.happened}"
+            missing = (one.key for one in probes if one.key not in found)
+            found |= {key: Outcome(key, "error", why, None, (), None, 0.0) for key in missing}
+        return found
 
     def capture(
         self,

@@ -7,11 +7,12 @@ agent prints one JSON object per line, with one key::
     {"progress": 17}                       number of probes finished; also a sign of life
     {"outcomes": [[...], ...]}             fields of Outcome, in order
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
-    {"ready": 4711}                        the agent's process id, once every tap is open {"taken":
-    [place, device, missed, trouble, [[at, direction, length, base64], ...]]} {"completed": [0,
-    stdout, stderr]}     a command's result {"links": [[...], ...]}                fields of
-    PodLink, in order {"failed": ["BrokenError", doing, happened, hint]} {"done": true}
-    the last line
+    {"ready": 4711}                        the agent's process, once every tap or port is open
+    {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
+    {"completed": [0, stdout, stderr]}     a command's result
+    {"links": [[...], ...]}                fields of PodLink, in order
+    {"failed": ["BrokenError", doing, happened, hint]}
+    {"done": true}                         the last line
 
 The controller validates each of them: see :mod:`lab.providers.node.control`.
 """
@@ -105,13 +106,15 @@ class Order:
     pod: str = ""
     command: tuple[str, ...] = ()
     """For ``run``."""
+    pods: tuple[str, ...] = ()
+    """For ``receive``, which runs until :data:`STOP`: the pods that take streams."""
     taps: tuple[Tap, ...] = ()
     limit: int = 0
     """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""
 
 
 STOP = signal.SIGUSR1
-"""The signal that makes a capturing agent stop and report its packets."""
+"""The signal that makes a capturing agent report its packets, and a receiving one stop."""
 _LETTERS_A_LINE = 1 << 17
 
 

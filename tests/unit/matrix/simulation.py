@@ -67,6 +67,7 @@ class Network:
                 probe.protocol,
                 probe.size,
                 probe.name,
+                probe.dialect == "throughput",
             ]
             attempt = self._attempts[cell.id] = self._attempts.get(cell.id, 0) + 1
             asked.append(cell.id)
@@ -78,7 +79,7 @@ class Network:
         return outcomes
 
 
-def _address(cell: Cell) -> tuple[str, str, int, str, str, str | None]:
+def _address(cell: Cell) -> tuple[str, str, int, str, str, str | None, bool]:
     return (
         cell.source.name,
         cell.target.address,
@@ -86,4 +87,5 @@ def _address(cell: Cell) -> tuple[str, str, int, str, str, str | None]:
         cell.protocol,
         cell.size,
         cell.target.name if cell.family == "dns" else None,
+        cell.family == "throughput",
     )

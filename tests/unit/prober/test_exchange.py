@@ -138,3 +138,26 @@ def test_a_datagram_of_another_probe_is_wrong() -> None:
     outcome, _ = fly(ToldSocket(recv=[stray]), protocol="udp")
     assert outcome.status == "wrong"
     assert "match no datagram of this probe" in outcome.detail
+
+
+def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
+    answer = reply(b'{"throughput": 2.5e8}')
+    sock = ToldSocket(recv=[BlockingIOError(), BlockingIOError(), answer])
+    outcome, waited = fly(sock, dialect="throughput")
+    assert (outcome.status, outcome.throughput, outcome.backends) == ("ok", 2.5e8, ("pod",))
+    assert waited == [EPOLLIN | EPOLLOUT] * 3
+    assert sock.sent[0].startswith(b"POST /throughput ")
+    assert sum(map(len, sock.sent)) > 1_000_000
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"throughput": "x"}', b'{"throughput": -1}'])
+def test_a_receiver_that_says_no_rate_is_wrong(body: bytes) -> None:
+    outcome, _ = fly(ToldSocket(recv=[reply(body)]), dialect="throughput")
+    assert (outcome.status, outcome.throughput) == ("wrong", None)
+    assert "not the rate of a stream" in outcome.detail
+
+
+def test_a_stream_whose_receiver_goes_is_wrong() -> None:
+    outcome, _ = fly(ToldSocket(recv=[b""]), dialect="throughput")
+    assert outcome.status == "wrong"
+    assert "the connection ended after 0 bytes" in outcome.detail

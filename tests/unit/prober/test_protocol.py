@@ -152,3 +152,14 @@ def test_a_framed_message_is_taken_whole_or_not_at_all() -> None:
     framed = protocol.frame(b"message")
     assert [protocol.unframe(framed[:cut]) for cut in range(len(framed))] == [None] * len(framed)
     assert protocol.unframe(framed + b"more") == b"message"
+
+
+def test_a_stream_is_measured_over_the_second_after_the_first_half() -> None:
+    meter = protocol.StreamMeter()
+    assert meter.add(10**9, 10.0) is None  # the first half second does not count
+    assert meter.add(10**9, 10.5) is None
+    assert meter.add(50, 11.0) is None
+    assert meter.add(75, 11.5) == 8 * 125
+    late = protocol.StreamMeter()
+    assert [late.add(1, at) for at in (0.0, 0.6)] == [None, None]
+    assert late.add(100, 2.6) == 8 * 100 / 2.0

@@ -9,7 +9,7 @@ import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -325,3 +325,27 @@ def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(
             client.sendall(GET)
             server.turn(1.0)
     assert (len(server._handlers), len(server._connections), server._held) == (1, 0, 0)
+
+
+def test_a_stream_is_answered_with_its_rate_and_not_kept(
+    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "WARM_UP_SECONDS", 0.01)
+    monkeypatch.setattr(protocol, "MEASURED_SECONDS", 0.05)
+    client = connect()
+    client.setblocking(False)
+    client.send(protocol.stream_request("127.0.0.1", 8080))
+    heard = bytearray()
+
+    def answered() -> bool:
+        with suppress(BlockingIOError):
+            client.send(bytes(65_536))
+        with suppress(BlockingIOError):
+            heard.extend(client.recv(65_536))
+        return protocol.read_reply(heard) is not None
+
+    turn_until(server, answered)
+    reply = protocol.read_reply(heard)
+    assert reply is not None
+    assert protocol.read_throughput(reply) > 0
+    assert server._held < 1_000  # the request alone

@@ -16,7 +16,7 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells
+from lab.matrix.cells import cells, product
 from lab.matrix.verdict import RunResult
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -41,7 +41,7 @@ def blueprint() -> tuple[Plan, Intent, tuple[Limit, ...], tuple[Cell, ...]]:
     few = tuple(group for group in scenario.nodes if group.name in {"master", "win1"})
     plan = make_plan(scenario.replace(nodes=few, services=Services()))
     plan = replace(plan, families=("pod-pod", "hairpin", "node-service", "node-pod"))
-    intent = registry.intent(plan)
+    intent = replace(registry.intent(plan), kubernetes=None)  # its pods are namespaces
     return plan, intent, registry.limits(plan), cells(plan, intent)
 
 
@@ -151,8 +151,9 @@ class PaperLabs:
         error: LabError | None = None,
         **changes: object,
     ) -> None:
-        plan, intent, limits, made = blueprint()
-        provider = PaperProvider(Network(made, limits, fault))
+        plan, intent, limits, _ = blueprint()
+        every = tuple(product(plan, intent, ["throughput"]).cells())
+        provider = PaperProvider(Network(every, limits, fault))
         self.lab = PaperLab(directory, provider, plan, intent, limits)
         for name, value in changes.items():
             assert hasattr(self.lab, name)

@@ -543,3 +543,48 @@ def test_what_failed_is_asked_again_whatever_the_sample_is_now(
     outer(*SUITE, labs=labs)
     outer(*SAMPLED, "--lf", labs=labs)
     assert asked(labs) == [absent]
+
+
+@pytest.mark.parametrize(
+    ("words", "streams"),
+    [
+        ((), 0),
+        (("-m", "throughput"), 2),
+        (("-m", "not throughput"), 0),
+        (("-k", "throughput/master-p1/win1-p1/tcp-stream"), 1),
+        (("-k", "throughputs"), 0),
+    ],
+)
+def test_streams_are_asked_only_where_they_are_named(
+    outer: Outer, pytester: pytest.Pytester, words: tuple[str, ...], streams: int
+) -> None:
+    labs = PaperLabs(pytester.path)
+    outer(*SUITE, *words, labs=labs)
+    run = labs.taken[-1][0] if labs.taken else None
+    found = [one for one in run.results if one.cell.family == "throughput"] if run else []
+    assert len(found) == streams
+
+
+def test_a_stream_that_failed_is_asked_again_by_last_failed(
+    outer: Outer, pytester: pytest.Pytester
+) -> None:
+
+    def slow(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return silent(outcome) if cell.family == "throughput" else outcome
+
+    labs = PaperLabs(pytester.path, slow)
+    outer(*SUITE, "-m", "throughput", labs=labs)
+    outer(*SUITE, "--lf", labs=labs)
+    assert {one.cell.family for one in labs.taken[-1][0].results} == {"throughput"}
+
+
+def test_junit_has_what_a_stream_carried(outer: Outer, pytester: pytest.Pytester) -> None:
+
+    def measured(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+        return replace(outcome, throughput=2.5e8) if cell.family == "throughput" else outcome
+
+    labs = PaperLabs(pytester.path, measured)
+    outer(*SUITE, "-m", "throughput", "--junitxml=j.xml", labs=labs)
+    cases = ET.parse(pytester.path / "j.xml").iter("testcase")
+    said = [{one.get("name"): one.get("value") for one in case.iter("property")} for case in cases]
+    assert [one["throughput_bits"] for one in said] == ["250000000"] * 2
