@@ -117,7 +117,7 @@ class Api:
             config.load_kube_config(str(self._kubeconfig), client_configuration=made)
         except config.ConfigException as error:
             raise BrokenError(
-                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "'lab up' again"
+                f"reading the kubeconfig '{self._kubeconfig}'", str(error), "run 'lab up' again"
             ) from None
         if self._server:
             made.tls_server_name = made.tls_server_name or urlsplit(made.host).hostname
@@ -428,7 +428,7 @@ def wait_for(  # noqa: PLR0913  what is waited for, and how
             if not lacking:
                 return listed.objects
         except LostError as error:
-            trouble = f"; the API server is lost: {error.happened}"
+            trouble = f"; the API server does not answer: {error.happened}"
     raise DeadlineError(doing, f"not done within {deadline.seconds:g} s: {lacking}{trouble}", hint)
 
 

@@ -63,7 +63,7 @@ def bind(intent: Intent, observed: ClusterObserved) -> Intent:
         raise BrokenError(
             f"comparing the cluster with what scenario '{intent.scenario}' asks for",
             "; ".join(complaints),
-            "'lab up' again; 'lab gather' keeps what the cluster says",
+            "run 'lab up' again; 'lab gather' saves the cluster's state",
         )
     return bound_as(intent, observed)
 

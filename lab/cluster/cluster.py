@@ -139,7 +139,7 @@ def plan_cluster(
 
 def _node(machine: MachineIntent, bundle: Manifest) -> ClusterNode:
     kubelet = machine.kubelet
-    assert kubelet is not None, "asked for above"
+    assert kubelet is not None, "the intent has a kubelet"
     minor = bundle.kubernetes.rpartition(".")[0]
     return ClusterNode(
         name=machine.name,

@@ -139,7 +139,7 @@ def from_text(text: str) -> ClusterObserved:
 def _check(form: re.Pattern[str], *texts: str | None) -> None:
     for text in texts:
         if text is not None and not form.fullmatch(text):
-            raise ValueError(f"{text!r} has not the form {form.pattern}")
+            raise ValueError(f"{text!r} does not match {form.pattern}")
 
 
 def read_pod(found: Mapping[str, Any]) -> ObservedPod:

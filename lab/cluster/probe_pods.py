@@ -225,7 +225,7 @@ class ProbePods:
         return tuple(said for _, said in sorted(found)[:_FEW])
 
     def _list(self, path: str, deadline: Deadline, query: Query | None) -> Objects:
-        doing = f"looking at {path} for lab '{self._owner.lab}'"
+        doing = f"listing {path} for lab '{self._owner.lab}'"
         return self._api.patiently(
             doing, lambda: self._api.listing(path, deadline, query).objects, deadline
         )
@@ -292,7 +292,7 @@ def _not_ready(names: Sequence[str], there: Objects) -> str:
     lacking = []
     for name in names:
         if name not in there:
-            lacking.append(f"pod '{name}' is not there")
+            lacking.append(f"pod '{name}' does not exist")
             continue
         pod = read_pod(there[name])
         if not pod.ready:
@@ -393,7 +393,7 @@ class Workloads:
                     "GET", f"{NODES}/{machine.name}/proxy/stats/summary", deadline
                 )
             except RefusedError as error:
-                summary = f"the kubelet gives no metrics: {error.happened}"
+                summary = f"the kubelet reports no metrics: {error.happened}"
         except LabError as error:
             return unmade(machine, f"{error.doing}: {error.happened}")
         return judge(machine, found, str(log.get("message", "")), values, summary)

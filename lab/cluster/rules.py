@@ -79,8 +79,8 @@ def unknown_flags(program: str, version: str, given: Iterator[str]) -> Iterator[
         found = gone.get(argument.partition("=")[0])
         if found is not None:
             yield (
-                f"{program} {version} does not know {found['flag']} any more "
-                f"(gone in {found['from']}): {found['why']}"
+                f"{program} {version} no longer has the flag {found['flag']} "
+                f"(removed in {found['from']}): {found['why']}"
             )
 
 
@@ -202,15 +202,12 @@ def _add_on_versions() -> dict[str, str]:
 
 def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
     if any(node.version != manifest.kubernetes for node in cluster.nodes):
-        return (
-            "a bundle has kubelets of one version: leave the node's own 'version' out of the "
-            "scenario"
-        )
+        return "a bundle has one kubelet version: remove the node's own 'version' from the scenario"
     own = [name for name in add_ons() if cluster.topology.startswith(name)]
     wanted = "".join(f" --with {name}" for name in own)
     return (
-        f"'lab bundle create{wanted}' fetches all of it; a bundle '--from' a directory has what "
-        "the directory has"
+        f"'lab bundle create{wanted}' downloads all of it; a bundle '--from' a directory "
+        "has only what the directory has"
     )
 
 
@@ -239,16 +236,16 @@ def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterato
 def _lacking_for(manifest: Manifest, node: ClusterNode, build: str) -> Iterator[str]:
     why = old_windows(build)
     if why is not None:
-        yield f"a way for node '{node.name}': {why}"
+        yield f"support for node '{node.name}': {why}"
         return
     found = windows_build(build)
-    assert found is not None, "asked above"
+    assert found is not None, "old_windows() has checked"
     repositories = {one.name.rpartition(":")[0] for one in manifest.images if one.os == "windows"}
     for repository in sorted(repositories):
         if windows_image(manifest, repository, build) is None:
             yield (
-                f"image '{repository}' for {found.image} (node '{node.name}': a base of "
-                f"{found.family})"
+                f"image '{repository}' for {found.image} (node '{node.name}' needs a "
+                f"{found.family} base)"
             )
 
 

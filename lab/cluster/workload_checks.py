@@ -216,7 +216,7 @@ def _exit(found: Mapping[str, Any], container: str) -> str:
 def _place(machine: MachineIntent, found: Mapping[str, Any]) -> str:
     there = found.get("spec", {}).get("nodeName")
     asked = f"kubernetes.io/hostname={machine.name}, kubernetes.io/os={machine.os}"
-    return "" if there == machine.name else f"node '{there}' was chosen for {asked}"
+    return "" if there == machine.name else f"the scheduler chose node '{there}' for {asked}"
 
 
 def _pod_metrics(summary: Mapping[str, Any] | str) -> str:

@@ -209,7 +209,7 @@ def test_build_without_images_is_refused_before_anything_changes(
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ({"medium": ""}, "no drive there has the label 'HYBRIDBUNDLE'"),
+        ({"medium": ""}, "no drive on it has the label 'HYBRIDBUNDLE'"),
         ({"has_address": False}, "10.9.176.94"),
         ({"clock_off": timedelta(hours=-8)}, r"its clock says .*, 28\d\d\d s off this machine's"),
         ({"clock_off": timedelta(hours=9)}, r"its clock says .*, 32[34]\d\d s off this machine's"),
@@ -256,7 +256,7 @@ def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
         through(way())
     words = str(caught.value)
     assert "step 'node-join' on 'win1'" in words
-    assert "kubelet says last:" in words
+    assert "last log lines of kubelet:" in words
     assert "unknown flag: --pod-infra-container-image" in words
     assert "that means: " in words
     assert "--pod-infra-container-image" in caught.value.happened.rpartition("that means")[2]
@@ -264,7 +264,7 @@ def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
 
 def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, short_way: Way) -> None:
     node.join_error = "there is no program 'C:\\k\\kubeadm.exe'"
-    with pytest.raises(StepError, match="kubelet has said nothing in C:"):
+    with pytest.raises(StepError, match="kubelet has written nothing to C:"):
         through(short_way())
 
 

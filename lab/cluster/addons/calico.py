@@ -288,7 +288,7 @@ class Calico(Addon):
         control=bird.Control("/run/calico/bird.ctl"),
         tunnel=(
             "correct FelixConfiguration 'default' (vxlanVNI {vni}, vxlanPort {port}), and check "
-            "that calico-node runs on this node: Felix makes {name} again"
+            "that calico-node runs on this node: Felix recreates {name}"
         ),
     )
     daemon_set = (NAMESPACE, DAEMON_SET)
@@ -321,8 +321,8 @@ class Calico(Addon):
         if not _has_windows(intent) or nodes <= MOST_POOLS:
             return ""
         return (
-            f"{nodes} nodes run pods, each has an IP pool of its own, and Calico's operator, which "
-            f"Windows nodes ask for, takes {MOST_POOLS}"
+            f"each of {nodes} nodes that run pods has an IP pool of its own, and Calico's "
+            f"operator, which Windows nodes require, allows {MOST_POOLS}"
         )
 
     def unverified(self, intent: Intent) -> str:
@@ -330,8 +330,8 @@ class Calico(Addon):
         if not _has_windows(intent):
             return ""
         return (
-            "Calico's operator, which Windows nodes ask for; without it, clusters of Linux nodes "
-            "were tested"
+            "Calico's operator, which Windows nodes require; clusters of Linux nodes were tested "
+            "without it"
         )
 
 

@@ -41,7 +41,7 @@ def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
         return {"Type": "host-gw"}
     machine = _tunnelled(intent)
     tunnel = machine.tunnel
-    assert tunnel is not None, "looked for"
+    assert tunnel is not None, "_tunnelled() has checked"
     found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
     others = [route for route in machine.routes if route.destination != "default"]
     if others and all(route.device != tunnel.name for route in others):
@@ -133,7 +133,7 @@ class Flannel(Addon):
 
         It sets the routes to other nodes' pods itself, and would replace the scenario's.
         """
-        assert intent.kubernetes is not None, "asked of clusters alone"
+        assert intent.kubernetes is not None, "only called for clusters"
         pods = ip_network(intent.kubernetes.pod_cidr)
         for machine in intent.machines:
             for route in machine.routes:

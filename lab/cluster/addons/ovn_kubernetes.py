@@ -93,7 +93,7 @@ def external_bridge(machine: MachineIntent) -> Operations:
     script = WriteFile(_SCRIPT, "".join(f"{line}\n" for line in _bridge_lines(machine)), 0o755)
     unit = unit_file(
         _BRIDGE_UNIT,
-        "The card of the lab's node segment in a bridge of Open vSwitch",
+        "The node segment's interface in an Open vSwitch bridge",
         (
             "Requires=openvswitch-switch.service",
             "After=openvswitch-switch.service hybridlab-network.service",
@@ -111,7 +111,7 @@ def external_bridge(machine: MachineIntent) -> Operations:
 
 
 def _bridge_lines(machine: MachineIntent) -> tuple[str, ...]:
-    lines = ["#!/bin/sh", "# The node segment's card becomes a port of a bridge.", "set -eu"]
+    lines = ["#!/bin/sh", "# Make the node segment's interface a port of a bridge.", "set -eu"]
     for card in machine.interfaces:
         if card.card is None:
             continue
@@ -181,8 +181,7 @@ class OvnKubernetes(Addon):
         """None of it has been run."""
         del intent
         return (
-            "ovn-kubernetes' documents are written as its templates have them; no cluster has "
-            "been brought up with it"
+            "ovn-kubernetes' documents follow its templates; no cluster has been brought up with it"
         )
 
 

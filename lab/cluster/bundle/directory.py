@@ -168,7 +168,7 @@ def _problems(found: Mapping[Os, Mapping[str, Path]]) -> Iterator[str]:
         folder = _FOLDERS[os]
         for name in at_least(os):
             if name not in programs:
-                yield f"'{folder}/{name}' is not there"
+                yield f"'{folder}/{name}' is missing"
         for name, path in programs.items():
             if component_of(name) is None or (os == "windows") != name.endswith(".exe"):
                 hint = did_you_mean(name, at_least(os), "leave it out")
@@ -195,7 +195,7 @@ def _copied(os: Os, programs: Mapping[str, Path], into: Scratch, say: Say) -> It
     say(f"copying {quantity(len(programs), 'program')} for {os}")
     for name, path in programs.items():
         component = component_of(name)
-        assert component is not None, "_problems() has looked"
+        assert component is not None, "_problems() has checked"
         yield Program(name, component, os, into.keep_file(path), SOURCE)
 
 
@@ -213,7 +213,7 @@ def _images(
             if before != path:
                 raise PreflightError(
                     f"reading '{path}'",
-                    f"image '{image.name}' for {image.os} is in '{before}', too",
+                    f"image '{image.name}' for {image.os} is also in '{before}'",
                     "leave one of them out",
                 )
             yield image

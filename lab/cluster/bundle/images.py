@@ -229,7 +229,7 @@ def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) ->
         its = f"{cut(platform.os)}/{cut(platform.architecture)}"
         raise _broken(
             where,
-            f"'{cut(name)}' is for {its}, and machines of labs are "
+            f"'{cut(name)}' is for {its}, but a lab's machines are "
             f"linux/{_ARCHITECTURE} and windows/{_ARCHITECTURE}",
         )
     return ContainerImage(

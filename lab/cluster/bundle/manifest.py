@@ -201,7 +201,7 @@ def decode(content: bytes, where: str) -> Manifest:
     )
     for what, count in Counter(named).items():
         if count > 1:
-            raise _foreign(where, f"{cut(what.rstrip())} is there {count} times")
+            raise _foreign(where, f"{cut(what.rstrip())} is listed {count} times")
     if found.encoded() != content:
         raise _foreign(where, "it is not in the form that lab writes")
     return found

@@ -138,7 +138,7 @@ def repository(web: Web, url: str, doing: str, into: Path) -> Iterator[Repositor
     if not address.path.startswith("/v2/"):
         raise PreflightError(
             doing,
-            f"its mirror is {address.geturl()}, and a registry is asked for '/v2/' of its host",
+            f"its mirror is {address.geturl()}, but a registry has '/v2/' at its root",
             f'name a registry: [mirrors] "https://{urlsplit(url).netloc}/v2/" = '
             f'"{address.scheme}://{address.netloc}/v2/..."',
         )

@@ -83,7 +83,7 @@ class Scratch:
             after = os.fstat(content.fileno())
         if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, blob.size):
             raise PreflightError(
-                doing, "another process is writing to it", "repeat when that has ended"
+                doing, "another process is writing to it", "try again when it has finished"
             )
         return blob
 
@@ -220,9 +220,9 @@ class BundleStore:
                 return made
             how = f"the only one is '{made.digest}'"
         elif found:
-            how = f"there are {len(found)} of them"
+            how = f"{len(found)} bundles match"
         else:
-            how = f"there is none; there is {', '.join(self._names()) or 'no other'}"
+            how = f"none matches; the bundles are: {', '.join(self._names()) or 'none'}"
         hint = "give a digest that 'lab bundle list' prints"
         raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
@@ -286,7 +286,7 @@ class BundleStore:
         read = sum(blob.size for blob in owners) / _MIB
         beside = f", and {quantity(len(media), 'finished medium')}" if media else ""
         figures = f"{quantity(len(owners), 'blob')}, {read:.0f} MiB{beside}"
-        say(f"bundle '{manifest.short}': nothing is damaged: {figures}")
+        say(f"bundle '{manifest.short}' is intact: {figures}")
 
     def add(
         self, name: str, fill: Callable[[Scratch], Manifest], say: Say, *, goes_on: bool

@@ -141,7 +141,7 @@ class _Releases:
         """``sha256:`` or ``sha512:`` and hex; None if upstream publishes no checksum."""
         file = asset.url.rpartition("/")[2]
         where = asset.sums or asset.release
-        assert where is not None, "the catalogue says one of the two"
+        assert where is not None, "the catalogue has one of the two"
         doing = f"looking for the checksum of {asset.url}"
         if where not in self.lists:
             self.lists[where] = self.web.text(where, doing)
@@ -177,7 +177,7 @@ def _published(said: str, file: str, where: str, doing: str) -> str | None:
     if digest is None:
         return None
     if not _HEX.fullmatch(str(digest).removeprefix("sha256:")):
-        raise PreflightError(doing, f"{where} says {cut(str(digest))!r}, no SHA-256", INSTEAD)
+        raise PreflightError(doing, f"{where} says {cut(str(digest))!r}, not a SHA-256", INSTEAD)
     return str(digest)
 
 
@@ -223,7 +223,7 @@ def _declared(member: tarfile.TarInfo) -> int:
 
 def _require_bounded(size: int, doing: str) -> None:
     if size > LARGEST:
-        happened = f"it says that it has more than {LARGEST >> 30} GiB of files, as no release has"
+        happened = f"it claims more than {LARGEST >> 30} GiB of files, more than any release has"
         raise PreflightError(doing, happened, INSTEAD)
 
 
@@ -232,4 +232,4 @@ def _named(there: Mapping[str, object], member: str, doing: str) -> str:
         if name.removeprefix("./") == member:
             return name
     held = ", ".join(sorted(there)[:8])
-    raise PreflightError(doing, f"it is not in the archive; there is {held}", INSTEAD)
+    raise PreflightError(doing, f"it is not in the archive, which has {held}", INSTEAD)

@@ -102,7 +102,7 @@ class ClusterApi:
             there = wait_for(
                 api,
                 NODES,
-                lambda there: "" if node.name in there else "it is not there",
+                lambda there: "" if node.name in there else "it is not registered",
                 f"waiting for node '{node.name}' to register",
                 deadline,
                 hint=f"see 'journalctl -u kubelet' on '{node.name}'",

@@ -169,7 +169,7 @@ def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
     return Run(
         ("kubeadm", verb, "--config", _CONFIG, *skip),
         seconds=seconds,
-        hint="run 'lab up' again: it removes what is half done first",
+        hint="run 'lab up' again: it first removes what is half done",
     )
 
 

@@ -135,7 +135,7 @@ def _network(intent: Intent, name: str) -> Operations:
     'lab up' configures it too; this is for a machine that restarts by itself.
     """
     machine = underlay(intent).machine(name)
-    lines = ["#!/bin/sh", "# The cards of the lab and their routes, as the lab made them."]
+    lines = ["#!/bin/sh", "# The lab's network interfaces and their routes."]
     for card in machine.interfaces:
         lines.append(f"ip link set {card.name} mtu {card.mtu} up")
         lines += [f"ip address replace {address} dev {card.name}" for address in card.addresses]
@@ -352,7 +352,7 @@ def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     round robin, two clients that alternate could each meet only every other server.
     """
     front = balancer_machine(cluster, intent)
-    assert front is not None, "asked where something is to balance"
+    assert front is not None, "only called if there is a balancer"
     near = next((card.segment for card in front.interfaces if card.segment == NODE_SEGMENT), None)
     segment = near or front.interfaces[0].segment
     return render_text(

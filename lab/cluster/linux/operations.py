@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def no_api(name: str, _deadline: Deadline) -> Never:
     """The ``api`` of a site whose callers never use it."""
-    raise AssertionError(f"the API of '{name}' is asked for")
+    raise AssertionError(f"this site has no API for '{name}'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Runner:
             met = lacks(facts)
             return met
 
-        hint = f"see its console, and {DIRECTORY}\\log there"
+        hint = f"look at its console, and at {DIRECTORY}\\log on it"
         deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, hint=hint)
         return last
 
@@ -166,7 +166,7 @@ def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:
 
 TAIL = 60
 """Lines of a log that are read."""
-_TOLD = 5
+_LOG_LINES = 5
 _SECONDS = 60.0
 
 
@@ -191,9 +191,9 @@ def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
     found = match((*error.happened.splitlines(), *lines))
     happened = error.happened
     if lines:
-        happened += f"\n  {service} says last:\n    " + "\n    ".join(lines[-_TOLD:])
+        happened += f"\n  last log lines of {service}:\n    " + "\n    ".join(lines[-_LOG_LINES:])
     else:
-        happened += f"\n  {service} has said nothing in {paths.log_file(service)}"
+        happened += f"\n  {service} has written nothing to {paths.log_file(service)}"
     if not found:
         return StepError(error.doing, happened, error.hint)
     first = found[0]
@@ -249,7 +249,7 @@ class WindowsBringUp:
     def seen(self) -> WindowsObserved:
         """The node's Windows version, read once."""
         facts = self._surveyed()
-        doing = f"reading which Windows '{self.plan.node.name}' runs"
+        doing = f"reading the Windows version of '{self.plan.node.name}'"
         return WindowsObserved(said(facts, "build", doing), said(facts, "revision", doing))
 
     def _surveyed(self) -> Mapping[str, Any]:
@@ -265,15 +265,15 @@ class WindowsBringUp:
         if reason:
             raise BrokenError(doing, reason, "build its image from a newer ISO, or a fuller bundle")
         if not said(facts, "medium", doing):
-            words = f"no drive there has the label '{medium.LABEL}'"
+            words = f"no drive on it has the label '{medium.LABEL}'"
             raise BrokenError(doing, words, f"attach the bundle medium to '{name}'")
         if not said(facts, "address", doing):
-            words = f"no interface there has the address {plan.node.address}"
+            words = f"no interface on it has the address {plan.node.address}"
             raise BrokenError(doing, words, "see 'lab shell' and Get-NetIPAddress there")
         clock = said(facts, "clock", doing)
         if off := seconds_off(clock, began, time.time()):
             words = (
-                f"its clock says {clock}, {off} s off this machine's: certificates would not hold"
+                f"its clock says {clock}, {off} s off this machine's: certificates would be invalid"
             )
             raise BrokenError(
                 doing, words, "'w32tm /query /status' there; docs/how-to/first-windows.md, check 7"
@@ -339,9 +339,7 @@ class WindowsBringUp:
         plan, name = self.plan, self.plan.node.name
         wanted = plan.hns_network()
         if wanted is not None and not self.runner.run(wanted).facts.get("made"):
-            say(
-                f"{name}: HNS networks are being made; the node is off the network for some seconds"
-            )
+            say(f"{name}: creating HNS networks; the node loses its network for some seconds")
             doing = f"waiting for '{name}' to come back with its HNS networks"
             self.runner.wait_until(doing, plan.hns_state(), self._lacks_networks)
         if plan.network.maker == "flannel":
@@ -358,7 +356,7 @@ class WindowsBringUp:
     def _start_flannel(self) -> None:
         self.runner.run(self.plan.flannel_files(self.join()))
         if self.plan.network.kind == "Overlay":
-            say(f"{self.plan.node.name}: flanneld makes its network; it is off the net for seconds")
+            say(f"{self.plan.node.name}: starting flanneld; the node loses its network for seconds")
         self.runner.run_though_cut_off(self.plan.flannel_task())
 
     def _wait_for_foreign(self, doing: str) -> None:
@@ -373,7 +371,7 @@ class WindowsBringUp:
 
     def _lacks_networks(self, facts: Mapping[str, Any]) -> str:
         wanted = self.plan.hns_network()
-        assert wanted is not None, "asked for where there is one"
+        assert wanted is not None, "only called with a network"
         if facts["error"]:
             raise StepError(
                 f"making HNS networks on '{self.plan.node.name}'",

@@ -137,7 +137,7 @@ def too_old(observed: WindowsObserved, topology: str) -> str | None:
     if topology in {"overlay", "kubeinit"}:
         least, why = release.least_revision, release.why
     elif topology.startswith("calico"):
-        least, why = CALICO.get(observed.build, 0), "Calico asks for it"
+        least, why = CALICO.get(observed.build, 0), "Calico requires it"
     if observed.revision < least:
         return f"{release.name} {observed} is older than {release.build}.{least}: {why}"
     return None
@@ -229,7 +229,7 @@ def service_ailments(facts: Mapping[str, Any]) -> str:
         elif one["start"] != "Automatic":
             words.append(f"{one['name']} starts {one['start']}")
         elif before is not None and before not in one["depends"]:
-            words.append(f"{one['name']} does not wait for {before}")
+            words.append(f"{one['name']} does not depend on {before}")
         before = one["name"]
     words += [
         f"task {one['name']} is {one['state'] or 'missing'}"
@@ -247,7 +247,7 @@ def check_source_vip(node: str, cidr: str, address: str) -> str:
     if IPv4Address(address) not in IPv4Network(cidr):
         raise BrokenError(
             f"reserving an address on '{node}'",
-            f"'{paths.SOURCE_VIP}' there says {address}, which is not in its pod CIDR {cidr}",
+            f"'{paths.SOURCE_VIP}' on it says {address}, which is not in its pod CIDR {cidr}",
             "delete the node from the cluster, then 'lab up' again: this removes what an earlier "
             "membership left",
         )

@@ -68,7 +68,7 @@ def json_text(document: Document) -> str:
 
 
 def _flannel(cluster: Cluster, network: WindowsPodNetwork) -> Document:
-    assert network.plugin is not None, "asked before"
+    assert network.plugin is not None, "only called with a plugin"
     delegate = network.plugin.removeprefix("flannel+")
     delegated: Document = {"type": delegate}
     if delegate == "sdnoverlay":
@@ -216,7 +216,7 @@ def proxy_command(
     ``observed``: the node's Windows: an old 2019 has no Direct Server Return. ``source_vip``: the
     source address of Service traffic; an overlay needs one, a bridge must not have one.
     """
-    assert (network.kind == "Overlay") == (source_vip is not None), "an overlay alone has one"
+    assert (network.kind == "Overlay") == (source_vip is not None), "only an overlay has one"
     given = [
         "--windows-service",
         "--v=2",
@@ -439,7 +439,7 @@ class JoinPlan:
 
     def flannel_files(self, join: Join) -> steps.NodeFiles:
         """The files that flanneld reads. Secret."""
-        assert join.network_kubeconfig is not None, "asked for where flannel runs"
+        assert join.network_kubeconfig is not None, "only called with flannel"
         return steps.NodeFiles(
             folders=(),
             files=(

@@ -84,7 +84,7 @@ def test_systems_and_version_can_be_asked_for(cache, source, capfd):
         (("create", "--kubernetes", "1.20"), 2, "is too old"),
         (("create", "--os", "beos"), 2, "'beos' is not one of"),
         (("show",), 2, "there is none"),
-        (("show", "0123"), 2, "there is none; there is no other"),
+        (("show", "0123"), 2, "none matches; the bundles are: none"),
         (("verify", "0123"), 2, "there is none"),
     ],
 )
@@ -177,7 +177,7 @@ def test_one_damaged_bundle_does_not_keep_the_others_from_being_read(cache, sour
     other.mkdir()
     code, out, err = lab(capfd, "verify")
     assert (code, out) == (3, "")
-    assert f"bundle '{whole}': nothing is damaged" in err
+    assert f"bundle '{whole}' is intact" in err
     assert f"'{other}/manifest.json': no such file or directory" in err
     assert f"verifying 2 bundles: '{other.name}' is damaged" in err
 

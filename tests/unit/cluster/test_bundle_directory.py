@@ -89,7 +89,7 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
     with pytest.raises(PreflightError) as refused:
         create(store, source)
     said = refused.value.happened
-    assert "'linux-amd64/kubelet' is not there" in said
+    assert "'linux-amd64/kubelet' is missing" in said
     assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
     assert "'linux-amd64/runc' is not a program for linux on amd64" in said
     assert "unknown directory 'linux-arm64'" in said

@@ -85,7 +85,7 @@ def test_odd_names_are_said_before_anything_is_copied(store, source, path, words
     (source / "linux-amd64" / "runc").unlink()
     said = refused(store, source)
     assert words in said
-    assert "'linux-amd64/runc' is not there" in said
+    assert "'linux-amd64/runc' is missing" in said
 
 
 def test_plugins_behind_a_link_are_taken(store, source):

@@ -136,7 +136,7 @@ def test_a_windows_node_needs_images_with_a_base_of_its_build(whole):
         f"image 'registry.k8s.io/pause' {newer}",
     )
     (said,) = rules.missing(whole, made, {"win1": "10.0.17763.1"})
-    assert said.startswith("a way for node 'win1': its Windows is 10.0.17763.1, and must be")
+    assert said.startswith("support for node 'win1': its Windows is 10.0.17763.1, and must be")
     image = rules.windows_image(whole, "registry.k8s.io/pause", "10.0.17763.3650")
     assert image is not None
     assert image.os_version == "10.0.17763.6054"

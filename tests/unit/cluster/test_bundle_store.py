@@ -186,7 +186,7 @@ def test_a_bundle_is_found_by_the_beginning_of_its_digest(store, made):
     assert store.get(name(made)[:3]) == made
     assert store.get(made.digest) == made
     for wrong in ("", "xyz"):
-        with pytest.raises(UsageError, match=f"there is none; there is {name(made)}"):
+        with pytest.raises(UsageError, match=f"none matches; the bundles are: {name(made)}"):
             store.get(wrong)
 
 
