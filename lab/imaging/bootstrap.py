@@ -1,7 +1,7 @@
 """Images made from packages: mmdebstrap, a file system without partitions, and an initramfs.
 
-No loop device, no mount and no root is needed: mmdebstrap packs a tar, mke2fs fills the file
-system from the unpacked tree, and debugfs gives files their owners where tar could not.
+This needs no loop device, mount or root: mmdebstrap packs a tar, mke2fs fills the file system from
+the unpacked tree, and debugfs sets the owners that tar could not.
 
 The initramfs is a cpio archive (newc; buffer-format.rst of the kernel's documentation) with the
 kernel modules that it loads.
@@ -36,9 +36,9 @@ class ArchiveEntry:
     """A file or directory of the archive, owned by root."""
 
     path: str
-    """Without a slash before it."""
+    """Relative path."""
     mode: int
-    """As ``st_mode`` has it, the kind of file included."""
+    """As in ``st_mode``, including the file type."""
     content: bytes = b""
 
 
@@ -58,7 +58,7 @@ def file(path: str, content: bytes) -> ArchiveEntry:
 
 
 def archive(entries: Iterable[ArchiveEntry]) -> bytes:
-    """The archive, always the same for the same entries; folders come before what is in them."""
+    """A deterministic archive; folders precede their content."""
     out = bytearray()
     for number, entry in enumerate((*entries, ArchiveEntry(_END, 0)), start=1):
         name = entry.path.encode() + b"\0"
@@ -70,11 +70,11 @@ def archive(entries: Iterable[ArchiveEntry]) -> bytes:
 
 
 class ModuleMissingError(Exception):
-    """The kernel has no module of that name, and it is not built in either."""
+    """The kernel has no such module, neither loadable nor built in."""
 
 
 def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple[str, ...]:
-    """Paths of modules in the order they are loaded.
+    """Paths of modules in load order.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
     dependencies
         The text of ``modules.dep``.
     built_in
-        The text of ``modules.builtin``: what needs no loading.
+        The text of ``modules.builtin``: modules that need no loading.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
     for name in wanted:
         if name in paths:
             path = paths[name]
-            # modules.dep names what is needed by what comes before it
+            # modules.dep lists a module's dependencies after it
             order |= dict.fromkeys((*reversed(needs[path]), path))
         elif name not in inside:
             raise ModuleMissingError(name)
@@ -107,7 +107,7 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
 
 
 def _name(path: str) -> str:
-    """``virtio_blk`` of ``kernel/drivers/block/virtio_blk.ko.xz``: as modprobe names it."""
+    """Module name as for modprobe: ``virtio_blk`` for ``kernel/drivers/block/virtio_blk.ko.xz``."""
     return path.rpartition("/")[2].partition(".ko")[0].replace("-", "_")
 
 
@@ -121,7 +121,7 @@ def boot_archive(init: bytes, busybox: bytes, modules: Mapping[str, bytes], node
     busybox
         A static busybox.
     modules
-        Unpacked modules by path, in the order they are loaded.
+        Unpacked modules by path, in load order.
     nodes
         The text of ``modules.devname``.
 
@@ -143,7 +143,7 @@ def boot_archive(init: bytes, busybox: bytes, modules: Mapping[str, bytes], node
 
 
 FORMAT = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)|$(CREATED_BY)"
-"""For ``apt-get indextargets --format``; the first two are empty before ``apt-get update``."""
+"""Format for ``apt-get indextargets``; the first two fields are empty before ``apt-get update``."""
 _POCKETS = ("", "-updates", "-security")
 _FIELDS = FORMAT.count("|") + 1
 
@@ -164,23 +164,23 @@ class AptSource:
 def mirror_sources(
     targets: str, distribution: str, host: tuple[str, str], suite: str
 ) -> list[AptSource]:
-    """Where a release's packages are, on the mirror that the host's own come from.
+    """Sources of a release's packages on the mirror that the host itself uses.
 
     Parameters
     ----------
     targets
-        What ``apt-get indextargets --format FORMAT`` printed.
+        Output of ``apt-get indextargets --format FORMAT``.
     distribution
-        ``"debian"``: whose packages are wanted.
+        The distribution that is wanted, ``"debian"``.
     host
-        The host's distribution and release, ``ID`` and ``VERSION_CODENAME`` of os-release.
+        The host's distribution and release: ``ID`` and ``VERSION_CODENAME`` of os-release.
     suite
-        The release that is wanted; another one than the host's is looked for beside it.
+        The release that is wanted; it may differ from the host's on the same mirror.
 
     Returns
     -------
     list
-        Empty where the host's mirror has no such distribution.
+        Empty if the host's mirror does not have the distribution.
 
     """
     own, release = host
@@ -197,7 +197,7 @@ def mirror_sources(
 
 
 def _targets(targets: str, release: str) -> Iterator[tuple[str, str, str, str]]:
-    """Origin, pocket, address and component of every list of packages of the host's release."""
+    """Origin, pocket, address and component of every package list of the host's release."""
     for line in targets.splitlines():
         fields = line.split("|")
         if len(fields) != _FIELDS:
@@ -211,12 +211,12 @@ def _targets(targets: str, release: str) -> Iterator[tuple[str, str, str, str]]:
 
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
 LABEL = "lab-root"
-"""Of the root file system; the initramfs finds it by that."""
+"""Label of the root file system, by which the initramfs finds it."""
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _MINUTES = 40
-"""A mirror across the world and a slow disk; 45 s with a near one."""
+"""Seconds; allows for a distant mirror and a slow disk (45 s with a near mirror)."""
 _ROOM = 3 << 30
-"""Tar, tree, file system and qcow2 at once, of 350 MB each, and mmdebstrap's own tree."""
+"""Bytes for tar, tree, file system and qcow2 of 350 MB each, and mmdebstrap's own tree."""
 _CUSTOMIZE = "customize"
 _INIT = "init"
 _TREE = "tree/"
@@ -232,22 +232,23 @@ _OF_COMPUTERS = (
     "lab-console.service",
     "qemu-guest-agent.service",
 )
-"""Units that speak to devices, the clock or the cards of a computer: masked in a container, whose
-cards are named, addressed and kept by the lab."""
+"""Units that handle devices, the clock or network interfaces: masked in a container, where the lab
+names, configures and keeps the interfaces.
+"""
 _UNWANTED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
 
 
 def build_root(job: BuildJob) -> Built:
     """Fill ``root`` in the scratch directory with the file system that system containers boot.
 
-    It is what a disk holds, without kernel and modules; root alone can give files their owners.
+    It has the content of a disk without kernel and modules. Needs root to set file owners.
 
     Raises
     ------
     PreflightError
-        When a program, the mirror, the processor or room is missing.
+        When a program, the mirror or disk space is missing, or the processor does not fit.
     BrokenError
-        When a program fails, with its last lines.
+        When a program fails, with its last output lines.
 
     """
     parts = _checked(job, "mmdebstrap", "tar")
@@ -274,9 +275,9 @@ def build(job: BuildJob) -> Built:
     Raises
     ------
     PreflightError
-        When a program, the mirror, the processor or room is missing.
+        When a program, the mirror or disk space is missing, or the processor does not fit.
     BrokenError
-        When a program fails, with its last lines.
+        When a program fails, with its last output lines.
 
     """
     parts = _checked(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
@@ -313,7 +314,7 @@ def _checked(job: BuildJob, *names: str) -> Bootstrap:
 
 
 def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
-    """Where the packages come from: the inventory's mirror, or the one apt uses here."""
+    """Package sources: the inventory's mirror, or the one that apt uses on this machine."""
     parts = recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
     if url:
@@ -322,7 +323,7 @@ def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
 
 
 def host_sources(distribution: str, suite: str) -> list[AptSource]:
-    """Where a release is on the mirror that apt uses on this machine; empty where it is not."""
+    """Sources of a release on the mirror that this machine's apt uses; empty if it is not there."""
     host = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     targets = programs.read_output(["apt-get", "indextargets", "--format", FORMAT])
     own = host.get("ID", ""), host.get("VERSION_CODENAME", "")
@@ -378,13 +379,13 @@ def _heard(job: BuildJob, line: str) -> None:
 
 
 def _proxies(job: BuildJob) -> dict[str, str]:
-    """As environment variables, in the spelling that apt reads."""
+    """Proxies as environment variables, in the spelling that apt reads."""
     names = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
     return {names[name]: value for name, value in job.inventory.proxies.by_name().items()}
 
 
 def host_options() -> list[str]:
-    """Options of this machine's apt that concern its mirror: proxies, and ignored dates."""
+    """Options of this machine's apt for its mirror: proxies, and ignored validity dates."""
     told = programs.read_output(
         ["apt-config", "dump", "--no-empty", "--format", "%f %v%n", "Acquire"]
     )
@@ -394,7 +395,7 @@ def host_options() -> list[str]:
 
 
 def tree_archive(templates: Mapping[str, bytes]) -> bytes:
-    """The files of ``tree/`` as a tar, owned by root; what begins with ``#!`` can be run."""
+    """The files of ``tree/`` as a tar owned by root; files beginning with ``#!`` are executable."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for name, content in sorted(templates.items()):
@@ -447,7 +448,7 @@ def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
 
 
 def _module(code: bytes) -> bytes:
-    """A module as the kernel takes it: unpacked."""
+    """A module uncompressed, as the kernel loads it."""
     if code.startswith(b"\xfd7zXZ"):
         return lzma.decompress(code)
     return zlib.decompress(code, wbits=31) if code.startswith(b"\x1f\x8b") else code
@@ -470,7 +471,7 @@ def _disk(job: BuildJob, packed: Path, tree: Path, raw: Path) -> None:
 
 
 def owners(tar: tarfile.TarFile) -> Iterator[str]:
-    """Commands for debugfs that give every file the owner it has in a tar."""
+    """Commands for debugfs that give every file its owner from a tar."""
     for member in tar:
         path = member.name.removeprefix(".").removesuffix("/") or "/"
         if path.startswith("/dev/") or member.islnk():
@@ -481,7 +482,7 @@ def owners(tar: tarfile.TarFile) -> Iterator[str]:
 
 
 def _packages(tree: Path) -> tuple[str, ...]:
-    """``name version`` of every package, from dpkg's own list."""
+    """``name version`` of every package, from dpkg's status file."""
     found = []
     status = tree / "var/lib/dpkg/status"
     for record in status.read_text(encoding="utf-8", errors="replace").split("\n\n"):

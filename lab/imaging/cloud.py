@@ -1,4 +1,4 @@
-"""Vendors' cloud images: the disk is downloaded, checked and converted."""
+"""Vendors' cloud images: downloads, checks and converts a disk."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def build(job: BuildJob) -> Built:
     Raises
     ------
     PreflightError
-        When it cannot be had, or is not what it must be.
+        When the disk cannot be downloaded, or is not as expected.
     BrokenError
-        When the connection breaks again and again, or a program fails.
+        When the connection breaks repeatedly, or a program fails.
 
     """
     programs.need(job.doing, "qemu-img", "setpriv")
@@ -35,17 +35,17 @@ def build(job: BuildJob) -> Built:
 
 
 def adopt(job: BuildJob, disk: Path) -> int:
-    """Make a foreign disk the image's own: qcow2, unpacked, without a backing file, grown.
+    """Make a vendor's disk the image's own: uncompressed qcow2 without a backing file, grown.
 
     Returns
     -------
     int
-        Its size in GiB as a guest sees it, rounded up.
+        The size in GiB that a guest sees, rounded up.
 
     Raises
     ------
     PreflightError
-        When it is no disk, or depends on another file.
+        When it is not a disk, or depends on another file.
 
     """
     facts = _facts(job, disk)

@@ -1,6 +1,6 @@
-"""Downloads by curl: they go on where they broke off, and are what they must be or not there.
+"""Downloads by curl: they continue after interruptions, and only verified files are stored.
 
-Addresses and options reach curl on its standard input, accounts by the user's ``~/.netrc``:
+Addresses and options reach curl on its standard input, accounts through the user's ``~/.netrc``, so
 neither is on a command line.
 """
 
@@ -21,30 +21,30 @@ from lab.remote import programs
 from lab.remote.programs import MORE_ROOM
 
 _CONNECT_SECONDS = 60
-"""To be connected; a small file has so long in all."""
+"""Seconds to connect, and for the whole of a small file."""
 _TRIES = 5
-"""Connections that may break one after the other without bringing a byte."""
+"""Connections in a row that may break without receiving a byte."""
 _WINDOW_SECONDS = 300
 _FLOOR = 4096
-"""Bytes a second, over each window: a server that drips would keep a download for years."""
+"""Lowest rate in bytes per second over each window: a trickling server could take years."""
 _LONGEST_SECONDS = 7 * 86400.0
-"""A whole download: an installation medium at 14 KiB a second."""
+"""Seconds for a whole download: an installation medium at 14 KiB/s."""
 _LARGEST = 64 << 30
 """Limit in bytes for a file of unknown size; installation media have 8 GiB at most."""
 _REPORT_SECONDS = 5.0
 _MIB = 1 << 20
 _SMALL = 1 << 22
-"""Largest list of digests that is read; Ubuntu's has 4 KiB."""
+"""Largest checksum list that is read; Ubuntu's has 4 KiB."""
 _BUSY_TRIES, _BUSY_SECONDS = 4, 120
-"""How often, and how long, curl asks a server again that has time later (429, 503).
+"""Number and seconds of curl's retries on a busy server (429, 503).
 
-Shorter than the window: a retry starts over, and a slow transfer has brought something.
+Shorter than the window: a retry starts over, and a slow transfer has received something.
 """
 _BAD_RANGE = 416
 _WRITE_FAILED, _TOO_SLOW, _CANNOT_RESUME, _TOO_LARGE = 23, 28, 33, 63
 """Exit codes of curl; see its manual page."""
 _DIGITS = 18
-"""Of a length that is one."""
+"""Digits of a plausible length."""
 _VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _LOCAL_FILE = (
     "look at 'mirrors' and 'proxies' of the inventory, or name a local file there: "
@@ -52,7 +52,7 @@ _LOCAL_FILE = (
 )
 _OWN_DIGEST = "if you trust it, write its sha256 into the inventory: [images.NAME] sha256 = ..."
 _LENGTHS = {64: "sha256", 128: "sha512"}
-"""Hex digits of a digest to the name of its algorithm."""
+"""Name of the hash algorithm by number of hex digits."""
 _GNU = re.compile(r"^\\?([0-9a-fA-F]{64,128})\s[ *](.+)$")
 _BSD = re.compile(r"^SHA\d+ \((.+)\) = ([0-9a-fA-F]{64,128})$")
 
@@ -63,19 +63,19 @@ class Web:
 
     mirrors: Mapping[str, str]
     proxies: Mapping[str, str]
-    """Empty for what the environment says."""
+    """Empty to use the environment's."""
     instead: str = _LOCAL_FILE
-    """What to try when an address does not answer."""
+    """Hint for an address that does not answer."""
     trusting: str = _OWN_DIGEST
-    """What to try when the content is another one."""
+    """Hint for unexpected content."""
 
     def text(self, url: str, doing: str) -> str:
-        """A small text file.
+        """Download a small text file.
 
         Raises
         ------
         PreflightError
-            When it cannot be had.
+            When it cannot be downloaded.
 
         """
         with programs.unnamed_file() as body:
@@ -92,13 +92,13 @@ class Web:
         return content[:_SMALL].decode("utf-8", errors="replace")
 
     def refused(self, url: str, doing: str, message: str) -> PreflightError:
-        """The error for an address that did not answer, or not with the file."""
+        """The error for an address that does not answer or does not have the file."""
         address = rewritten(url, self.mirrors)
         through = f" (for {url})" if address != url else ""
         return PreflightError(doing, f"{address}{through}: {message}", self.instead)
 
     def environment(self) -> dict[str, str]:
-        """Environment variables of the proxies for a program; none for the user's own."""
+        """Proxy environment variables for a program; empty to keep the user's own."""
         if not self.proxies:
             return {}
         cleared = {name: "" for one in _VARIABLES for name in (one, one.upper())}
@@ -114,25 +114,25 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
     tell: Callable[[str], None],
     size: int | None = None,
 ) -> None:
-    """Download a file, whole and checked, going on with what an earlier try has left.
+    """Download a file completely and verify it; continues an interrupted attempt.
 
     Parameters
     ----------
     target
-        Where it goes; its part is beside it, with ``.part`` at its end.
+        Path of the file; the partial one lies beside it with the ending ``.part``.
     digest
-        ``sha256:`` or ``sha512:`` and hex; None where nobody says one.
+        ``sha256:`` or ``sha512:`` and hex; None if unknown.
     size
-        Bytes that it must have; None where only its server says that.
+        Expected bytes; None if only the server knows.
 
     Raises
     ------
     PreflightError
-        When the address does not answer, the disk is full, or the content is another one or
-        larger: what was expected and what came. The part is removed then.
+        When the address does not answer, the disk is full, or the content is larger or different:
+        what was expected and received. The partial file is then removed.
     BrokenError
-        When the connection breaks again and again, or what comes is next to nothing; the part
-        stays, and the next try goes on.
+        When the connection breaks repeatedly or is too slow; the partial file stays, and the next
+        attempt continues.
 
     """
     if target.exists():
@@ -160,7 +160,7 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
 
 
 def mismatch(doing: str, expected: str, actual: str, hint: str = _OWN_DIGEST) -> PreflightError:
-    """The error for content that is not what it must be."""
+    """The error for content that does not match its digest."""
     return PreflightError(
         doing,
         f"wrong content: expected {expected}, got {actual}",
@@ -176,16 +176,16 @@ def hashed(path: Path, algorithm: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """How one run of curl has ended."""
+    """The result of one run of curl."""
 
     code: int
     """Its exit code."""
     status: int
-    """Of HTTP; 0 without an answer."""
+    """HTTP status; 0 without an answer."""
     message: str
-    """What went wrong."""
+    """The error message."""
     fields: Mapping[str, str]
-    """Header fields of the last answer, in lower case."""
+    """Header fields of the last answer, lower-case names."""
 
 
 def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
@@ -196,7 +196,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
     options: Mapping[str, object],
     watch: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> _Answer:
-    """Run curl once; ``watch`` is called every second with the header fields of the answer."""
+    """Run curl once; ``watch`` is called every second with the answer's header fields."""
     address = rewritten(url, web.mirrors)
     if not address.isprintable():
         raise web.refused(url, doing, "the address contains control characters")
@@ -250,7 +250,7 @@ def _run_curl(  # noqa: PLR0913, PLR0917  each is part of the request
 
 
 def _quoted(text: str) -> str:
-    """A value in a configuration file of curl."""
+    """Quote a value for curl's configuration file."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
@@ -270,7 +270,7 @@ def _phrase(status: int) -> str:
 
 
 def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: int | None) -> None:
-    """Fill the part to its end, over as many connections as it takes."""
+    """Complete the partial file, over as many connections as necessary."""
     doing = f"downloading {url}"
     limit = _LARGEST if size is None else size
     reported, began = time.monotonic(), 0
@@ -301,7 +301,7 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         return answer
 
     tries, most = 0, _size(part)
-    # curl takes a refused range for the end
+    # curl takes a refused range for the end of the file
     while (answer := fetch()).code or answer.status == _BAD_RANGE:
         restart = began and (answer.code == _CANNOT_RESUME or answer.status == _BAD_RANGE)
         if restart:
@@ -320,11 +320,11 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
                 "another server",
             )
         time.sleep(min(tries, 1))
-    part.touch()  # curl writes nothing for an empty file
+    part.touch()  # curl creates no file for an empty one
 
 
 def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -> None:
-    """Check that the part is no larger than the file, and that the disk has room for it."""
+    """Check that the partial file is not larger than the file, and that the disk has room."""
     there = _size(part)
     length = _length(answer.fields)
     whole = there + (_LARGEST + 1 if length is None else length)
@@ -340,13 +340,13 @@ def _check_size(web: Web, doing: str, part: Path, answer: _Answer, limit: int) -
 
 
 def _too_large(web: Web, doing: str, size: int, limit: int) -> PreflightError:
-    """The error for a file that is larger than it may be."""
+    """The error for a file that exceeds its limit."""
     happened = f"it has {size:,} bytes or more; the limit is {limit:,}"
     return PreflightError(doing, happened, web.trusting)
 
 
 def _length(fields: Mapping[str, str]) -> int | None:
-    """The length in the header of an answer, in bytes; None without one."""
+    """The length in an answer's header, in bytes; None without one."""
     length = fields.get("content-length", "")
     return int(length) if length.isdecimal() and len(length) < _DIGITS else None
 
@@ -361,7 +361,7 @@ def _free(part: Path) -> int:
 
 
 def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
-    """The address that is asked instead: of the mirrors that fit, the longest."""
+    """The address after mirrors; the longest matching prefix wins."""
     fitting = [start for start in mirrors if url.startswith(start)]
     if not fitting:
         return url
@@ -370,7 +370,7 @@ def rewritten(url: str, mirrors: Mapping[str, str]) -> str:
 
 
 def listed(checksums: str, name: str) -> str | None:
-    """The digest of a file in a vendor's list, GNU's form or BSD's; None if it is not in it."""
+    """A file's digest in a vendor's list, in GNU's or BSD's format; None if not listed."""
     for line in checksums.splitlines():
         if found := _GNU.match(line.strip()):
             digest, file = found.groups()

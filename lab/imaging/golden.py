@@ -1,4 +1,4 @@
-"""Golden images in the cache: built, generalised disks, named by the hash of what went in.
+"""Golden images in the cache: built, generalised disks, named by the hash of their inputs.
 
 Each is a directory, described by its file ``image.json``.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Firmware = Literal["kernel", "bios", "uefi"]
 """How it boots. ``kernel``: the hypervisor loads kernel and initrd itself (fastest)."""
 FirstBoot = Literal["light", "cloud-init", "windows"]
-"""Who reads the seed: the light script of our own images, cloud-init, or Windows' answer file."""
+"""What reads the seed: the script of light images, cloud-init, or Windows' answer file."""
 
 Storage = Literal["virtio", "sata"]
 FILE = "image.json"
@@ -46,10 +46,10 @@ INITRD = "initrd"
 
 @dataclass(frozen=True, slots=True)
 class GoldenImage:
-    """One image in the cache, complete and never changed again."""
+    """One image in the cache; complete and never changed."""
 
     name: str
-    """The recipe's: ``debian-12``."""
+    """Name of the recipe: ``debian-12``."""
     digest: str
     """Hex SHA-256 of recipe, templates and inputs."""
     os: Os
@@ -64,14 +64,14 @@ class GoldenImage:
     """Kernel command line; empty unless ``firmware`` is ``kernel``."""
     first_boot: FirstBoot
     user: str
-    """Who logs in with the lab's key, and may become root without a password."""
+    """The account that logs in with the lab's key and may become root without a password."""
     storage: Storage = "virtio"
-    """What disk and network cards its drivers are for; ``sata`` stands for e1000e, too."""
+    """Disk and network devices that its drivers are for; ``sata`` implies e1000e."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What ``image.json`` says."""
+    """The content of ``image.json``."""
 
     format: int
     name: str
@@ -87,14 +87,14 @@ class ImageFacts:
     built: float
     """Seconds since 1970."""
     packages: tuple[str, ...]
-    """``name version``, where it is known."""
+    """``name version``, if known."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of each file beside ``image.json``, by its name."""
+    """Bytes of each file beside ``image.json``, by name."""
     storage: Storage = "virtio"
 
 
 def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
-    """Write ``image.json`` beside what a builder has made."""
+    """Write ``image.json`` beside a builder's results."""
     facts = ImageFacts(
         FORMAT,
         recipe.name,
@@ -116,15 +116,15 @@ def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> N
 
 
 def read_facts(directory: Path) -> ImageFacts:
-    """What an image's ``image.json`` says.
+    """Read an image's ``image.json``.
 
     Raises
     ------
     OSError, ValueError
-        When there is none, or when it is damaged.
+        When there is none, or it is damaged.
 
     """
-    from pydantic import TypeAdapter  # noqa: PLC0415  most that import this module read no image
+    from pydantic import TypeAdapter  # noqa: PLC0415  most importers read no image
 
     found: ImageFacts = TypeAdapter(ImageFacts).validate_json(read_regular(directory / FILE))
     if not math.isfinite(found.built):
@@ -179,13 +179,13 @@ def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.en
 
 ELSEWHERE = "or name another 'cache' in the inventory"
 PARTIAL = ".partial"
-"""At the end of the name of a directory that is being made, or goes."""
+"""Ending of a directory's name while it is being created or removed."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
 def guarded(doing: str) -> Iterator[None]:
-    """Turn an OSError into a LabError; a full disk with the hint for caches."""
+    """Turn an OSError into a LabError; for a full disk, with a hint about the cache."""
     try:
         with guarded_files(doing, ELSEWHERE):
             yield
@@ -197,19 +197,19 @@ def guarded(doing: str) -> Iterator[None]:
 
 
 def require_own(*directories: Path, there: bool = False) -> None:
-    """Refuse to write as root where another user could lead the files elsewhere by links.
+    """As root, refuse to write where another user could redirect files through links.
 
     Parameters
     ----------
     directories
-        Those of the cache that are written into, and the cache itself.
+        Directories of the cache that will be written, and the cache itself.
     there
-        Whether they must be there: else another user may still make them.
+        Whether they must exist: otherwise another user may still create them.
 
     Raises
     ------
     PreflightError
-        Which directory it is, and who may write it.
+        With the directory and who may write it.
 
     """
     for path in directories if os.geteuid() == 0 else ():
@@ -222,14 +222,14 @@ def require_own(*directories: Path, there: bool = False) -> None:
 
 
 def make_own(cache: Path, *directories: Path) -> None:
-    """Make the cache and directories of it where they are not there; see :func:`require_own`.
+    """Create the cache and directories in it if they do not exist; see :func:`require_own`.
 
     Raises
     ------
     OSError
-        When one cannot be made.
+        When one cannot be created.
     PreflightError
-        When another user could lead the files elsewhere, or has made one meanwhile.
+        When another user could redirect the files, or has created one meanwhile.
 
     """
     require_own(cache, *directories)
@@ -239,7 +239,7 @@ def make_own(cache: Path, *directories: Path) -> None:
 
 
 def read_json(path: Path) -> object:
-    """The content of a small JSON file of the cache; None where it cannot be read."""
+    """The content of a small JSON file of the cache; None if it cannot be read."""
     try:
         found: object = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
@@ -248,7 +248,7 @@ def read_json(path: Path) -> object:
 
 
 def read_line(path: Path) -> str:
-    """The text of a small file of the cache, without its end of line; empty where there is none."""
+    """The text of a small file of the cache without its newline; empty if there is none."""
     try:
         return read_regular(path).decode("ascii", "replace").strip()
     except OSError:
@@ -256,12 +256,12 @@ def read_line(path: Path) -> str:
 
 
 def entries(directory: Path) -> list[Path]:
-    """The sorted entries of a directory; none where there is no directory.
+    """The sorted entries of a directory; empty if there is no directory.
 
     Raises
     ------
     StateError
-        When it cannot be looked into.
+        When it cannot be read.
 
     """
     with guarded(f"looking into '{directory}'"):
@@ -272,9 +272,9 @@ def entries(directory: Path) -> list[Path]:
 
 
 def size(path: Path) -> int:
-    """Bytes on disk, of a file or all below a directory; what cannot be looked at counts none.
+    """Bytes on disk of a file, or of everything below a directory; unreadable files count as 0.
 
-    No link is followed.
+    Links are not followed.
     """
     files = [path]
     if not path.is_symlink():
@@ -286,21 +286,21 @@ def size(path: Path) -> int:
 def _blocks(path: Path) -> int:
     try:
         found = path.lstat()
-    except OSError:  # somebody has just taken it away, or may not be asked
+    except OSError:  # removed meanwhile, or not permitted
         return 0
     return 0 if stat.S_ISDIR(found.st_mode) else found.st_blocks
 
 
 def remove(path: Path) -> None:
-    """Remove a directory, or whatever has the name of one."""
+    """Remove a directory, or a file in its place."""
     with guarded(f"removing '{path}'"):
         if path.is_symlink() or not path.is_dir():
             path.unlink(missing_ok=True)
             return
         if not path.name.startswith("."):
             hidden = path.with_name(f".{path.name}{PARTIAL}")
-            if hidden.is_dir():  # of one that was interrupted
+            if hidden.is_dir():  # left by an interrupted removal
                 shutil.rmtree(hidden)
-            path.rename(hidden)  # never half of it under the name of a whole one
+            path.rename(hidden)  # a directory under its final name is never half removed
             path = hidden
         shutil.rmtree(path)

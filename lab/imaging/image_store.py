@@ -3,17 +3,17 @@
 .. code-block:: text
 
     <cache>/images/debian-12-0123456789abcdef/          disk.qcow2 kernel initrd image.json
-    <cache>/images/.debian-12-0123456789abcdef.partial/ one that is being built, or was
+    <cache>/images/.debian-12-0123456789abcdef.partial/ a build in progress, or interrupted
     <cache>/roots/debian-12-0123456789abcdef/           root/ image.json: for system containers
-    <cache>/downloads/                                  what came from elsewhere, or half of it
-    <cache>/locks/                                      who builds
+    <cache>/downloads/                                  downloaded files, complete or partial
+    <cache>/locks/                                      locks of builds
 
-An image's directory gets its name when it is whole, by one rename: what is there is complete.
+A finished image's directory gets its name by one rename, so a named image is always complete.
 
-``lab image build NAME --iso PATH`` writes it down in the cache, so that ``lab up`` finds the image
-that was built so. What the inventory says counts more, so a path beside it that is another one is
-refused: ``lab up`` would look for another image. So is ``--firmware`` written down, for the same
-reason; where it says what the recipe says, nothing is.
+``lab image build NAME --iso PATH`` records the path in the cache, so that ``lab up`` finds the
+image built from it. The inventory takes precedence, so a path that differs from the inventory's is
+refused: ``lab up`` would look for another image. ``--firmware`` is recorded for the same reason,
+unless it equals the recipe's.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ FIRMWARE = "firmware.json"
 
 
 _WAIT = 6 * 3600.0
-"""Seconds to wait for another build: an emulated installation takes hours."""
+"""Seconds to wait for another process's build: an emulated installation takes hours."""
 _SHORT = 16
-"""Hex digits of a digest in a directory's name."""
+"""Hex digits of the digest in a directory's name."""
 _BUILT = re.compile(rf"[^.].*-(?P<digest>[0-9a-f]{{{_SHORT}}})")
 """Name of an image's directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedImage:
-    """One recipe and what there is of it."""
+    """One recipe and the state of its image."""
 
     name: str
     kind: str
@@ -71,14 +71,14 @@ class ListedImage:
     """``built``, ``absent``, or ``unusable`` with the reason in ``detail``."""
     digest: str | None
     bytes: int
-    """On disk, of the image that is built."""
+    """Bytes on disk of a built image."""
     detail: str
-    """The recipe's summary, or why the image cannot be had."""
+    """The recipe's summary, or why the image is not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedImages:
-    """What ``gc`` has found."""
+    """What ``gc`` found."""
 
     found: tuple[str, ...]
     """Paths, relative to the cache."""
@@ -96,18 +96,18 @@ class ImageStore:
         installer: Installer | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Use a cache; nothing is read or made yet.
+        """Use a cache; reads and creates nothing yet.
 
         Parameters
         ----------
         cache
-            The directory; made when first needed.
+            The directory; created when first needed.
         inventory
             Image sources, mirrors and proxies.
         installer
-            Runs installers for ``iso`` recipes; None where there is no hypervisor.
+            Runs installers for ``iso`` recipes; None without a hypervisor.
         folder
-            Where the recipes are; None for those that are shipped.
+            Directory of the recipes; None for the shipped ones.
 
         """
         self._cache = cache
@@ -120,18 +120,18 @@ class ImageStore:
         self._folder = folder
 
     def get(self, name: str, say: Say) -> GoldenImage:
-        """The image of a recipe, built if it is not there.
+        """A recipe's image; builds it if it does not exist.
 
-        Several processes may ask at once: one builds, the others wait and say for which process.
+        When several processes ask, one builds; the others wait and report that.
 
         Raises
         ------
         UsageError
-            When there is no such recipe, or it is wrong.
+            When there is no such recipe, or it is invalid.
         PreflightError
-            When something that the build needs is missing: what, and how to get it.
+            When something that the build needs is missing, and how to get it.
         BrokenError
-            When a step of it fails, with its last lines.
+            When a step fails, with its last output lines.
 
         """
         recipe = self.recipe(name)
@@ -145,16 +145,16 @@ class ImageStore:
             return found if found is not None else self._build(recipe, digest, say)
 
     def root(self, name: str, say: Say) -> Path:
-        """The root file system of a recipe made from packages, built if it is not there.
+        """The root file system of a recipe made from packages; builds it if it does not exist.
 
-        System containers share it read-only. Waiting and errors are as of :meth:`get`.
+        System containers share it read-only. Waits and raises like :meth:`get`.
 
         Raises
         ------
         PreflightError
             When the recipe is not made from packages, or something that the build needs is missing.
         BrokenError
-            When a step of the build fails, with its last lines.
+            When a step of the build fails, with its last output lines.
 
         """
         recipe = self.recipe(name)
@@ -187,33 +187,33 @@ class ImageStore:
 
     @property
     def logs(self) -> Path:
-        """Where builds keep what their machines have said."""
+        """Directory for the console logs of builds."""
         return self._downloads.parent / "logs"
 
     def peek(self, name: str) -> GoldenImage | None:
-        """What ``get`` would return without building anything, or asking anyone."""
+        """What ``get`` would return, without building or using the network; None if it would."""
         recipe = self.recipe(name)
         digest = inputs.known_digest(recipe, self._inventory, self._downloads)
         return self._stored(recipe, digest) if digest else None
 
     def require(self, name: str) -> None:
-        """Check that the inputs of a recipe's image are there; none of them is read.
+        """Check that the inputs of a recipe's image exist, without reading them.
 
         Raises
         ------
         PreflightError
-            What to get and where to put it.
+            With what to get and where to put it.
 
         """
         inputs.check(self.recipe(name), self._inventory)
 
     def recipe(self, name: str) -> Recipe:
-        """The recipe of that name, with the firmware that was last chosen.
+        """The recipe of this name, with the firmware chosen last.
 
         Raises
         ------
         UsageError
-            When there is none, or it is wrong.
+            When there is none, or it is invalid.
 
         """
         recipe = recipes.load(name, self._folder)
@@ -222,12 +222,12 @@ class ImageStore:
         return recipe if found is None or not recipe.windows else recipe.replace(firmware=found)
 
     def choose(self, name: str, firmware: Firmware) -> None:
-        """Have a recipe's image start by that firmware from now on.
+        """Make a recipe's image boot with this firmware from now on.
 
         Raises
         ------
         UsageError
-            When only the recipe can say that: its answers are for one firmware.
+            When the recipe's firmware cannot be changed: its answers are for one firmware.
 
         """
         recipe = recipes.load(name, self._folder)
@@ -245,14 +245,14 @@ class ImageStore:
             self._keep("recording the firmware of images", FIRMWARE, chosen)
 
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
-        """Write down where files are, by the names of the inputs of a recipe's image.
+        """Record the paths of the files that a recipe's image is made from, by input name.
 
         Raises
         ------
         PreflightError
-            When the recipe has no such input, there is no such file, or it is the wrong one.
+            When the recipe has no such input, or the file does not exist or is the wrong one.
         UsageError
-            When the inventory says that it is somewhere else.
+            When the inventory has another path.
 
         """
         recipe, doing = self.recipe(name), f"building image '{name}'"
@@ -281,7 +281,7 @@ class ImageStore:
         self._inventory = self._merged()
 
     def _merged(self) -> Inventory:
-        """The inventory, and what is remembered of images that it says no place of."""
+        """The inventory, completed by the recorded paths of images without a source in it."""
         images = dict(self._said.images)
         for name, path in self._kept(FILE).items():
             there = images.get(name)
@@ -301,13 +301,13 @@ class ImageStore:
         return {str(name): str(value) for name, value in found.items()}
 
     def is_building(self, scratch: Path) -> bool:
-        """Whether a process builds in that directory now, or an unfinished build is kept there."""
+        """Whether a process is building in that directory, or keeps an unfinished build there."""
         if scratch.parent != self._images:
             return scratch.is_dir()
         return scratch.is_dir() and self._is_held(scratch)
 
     def media(self) -> frozenset[str]:
-        """Hex SHA-256 of all inputs that recipes lead to, as far as they are known."""
+        """Hex SHA-256 of all inputs of all recipes, as far as they are known."""
         found: set[str] = set()
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
@@ -317,7 +317,7 @@ class ImageStore:
         return frozenset(found)
 
     def digest(self, name: str) -> str:
-        """Hex SHA-256 of all that goes into the image.
+        """Hex SHA-256 of everything that goes into the image.
 
         Raises
         ------
@@ -329,11 +329,11 @@ class ImageStore:
         return inputs.digest(recipe, self._inventory, self._downloads, _silent)
 
     def list(self) -> tuple[ListedImage, ...]:
-        """Every recipe, and whether its image is there."""
+        """Every recipe and the state of its image."""
         return tuple(self._listed(name) for name in recipes.shipped(self._folder))
 
     def show(self, name: str) -> golden.ImageFacts:
-        """All that is known of a built image.
+        """The facts of a built image.
 
         Raises
         ------
@@ -349,17 +349,17 @@ class ImageStore:
         return golden.read_facts(found.disk.parent)
 
     def gc(self, in_use: Collection[str], yes: bool) -> CollectedImages:
-        """Find, and with ``yes`` remove, what no recipe leads to any more.
+        """Find, and with ``yes`` remove, what no recipe uses any more.
 
-        Images of older recipes or tools, builds that were interrupted, and downloads of which
-        no image is waiting. What is being built at this moment is left alone.
+        Images of older recipes or tools, interrupted builds, and downloads that no image is waiting
+        for. Builds in progress are left alone.
 
         Parameters
         ----------
         in_use
-            Digests of images that labs have clones of.
+            Digests of images that labs have cloned.
         yes
-            Remove; else only say what would be.
+            Remove; False only reports.
 
         """
         found = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
@@ -395,7 +395,7 @@ class ImageStore:
     def _fill(
         self, recipe: Recipe, digest: str, final: Path, make: Callable[[BuildJob], Built], say: Say
     ) -> None:
-        """Make an image's directory, and give it its name once it is whole."""
+        """Create an image's directory, and give it its final name once it is complete."""
         scratch = _scratch_of(final)
         scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
         self._downloads.mkdir(exist_ok=True)
@@ -411,7 +411,7 @@ class ImageStore:
             raise
 
     def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
-        """Whether another build of that name is running without a process that waits for it."""
+        """Whether another build of this name continues although no process waits for it."""
         every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
         places = {found.parent for found in every} - {scratch}
         return any(not self._is_held(place) for place in places)
@@ -463,7 +463,7 @@ class ImageStore:
                 yield place
 
     def _current(self) -> Iterator[str]:
-        """Digests that recipes lead to, as far as they are known."""
+        """Digests of the recipes' current images, as far as they are known."""
         for name in recipes.shipped(self._folder):
             digest = inputs.known_digest(self.recipe(name), self._inventory, self._downloads)
             if digest:
@@ -484,15 +484,15 @@ class ImageStore:
 
 
 def _is_same(said: str, path: Path) -> bool:
-    """Check whether the inventory says that file, by whatever links and dots."""
+    """Whether the inventory's path is that file, after resolving links."""
     try:
         return Path(said).samefile(path)
-    except (OSError, ValueError):  # an address of the web, or a file that is not there
+    except (OSError, ValueError):  # a web address, or no such file
         return False
 
 
 def build(job: BuildJob) -> Built:
-    """Fill the job's scratch directory; see the builders for what they raise."""
+    """Fill the job's scratch directory; raises like the builders."""
     from lab.imaging import cloud, iso  # noqa: PLC0415  most calls build nothing
     from lab.imaging.windows import build as windows  # noqa: PLC0415  the same
 
@@ -510,12 +510,12 @@ def _silent(_sentence: str) -> None:
 
 
 def _scratch_of(final: Path) -> Path:
-    """The directory in which an image is made."""
+    """The directory in which an image is built."""
     return final.with_name(f".{final.name}{PARTIAL}")
 
 
 def _sync(directory: Path) -> None:
-    """Write all of a directory's files to the disk, before it gets its name."""
+    """Flush all files of a directory to disk before it is renamed."""
     for path in (*directory.iterdir(), directory):
         descriptor = os.open(path, os.O_RDONLY)
         try:

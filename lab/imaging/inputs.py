@@ -1,13 +1,12 @@
 """The inputs of an image: where they come from, their digests, and their files.
 
-An image's digest is that of its recipe, templates and inputs. Programs that it is built with are
-not in it: an image that is there needs none of them, and an update of this machine makes no other
-image.
+An image's digest covers its recipe, templates and inputs, but not the programs that build it: a
+finished image needs none of them, and updating this machine must not rebuild images.
 
-In the directory of downloads the names are the first 32 hex digits of a hash, and an ending:
-``.file`` a file by its own digest, ``.file.part`` what has come of one, ``.pin`` the digest
-that a vendor's list had for an address (asked once, so that an image stays what it is), and
-``.seen`` the digest of a local file, so that a large one is read once.
+Names in the downloads directory are the first 32 hex digits of a hash and an extension: ``.file`` a
+file named by its own digest, ``.file.part`` a partial one, ``.pin`` the digest that a vendor's list
+had for an address (looked up once, so that an image stays the same), and ``.seen`` the digest of a
+local file, so that a large one is read once.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from lab.inventory.inventory import Inventory
 
 @dataclass(frozen=True, slots=True)
 class ImageSourceFile:
-    """Where an input comes from; neither address nor path if it is not configured."""
+    """Where an input comes from; ``url`` and ``path`` are None if it is not configured."""
 
     url: str | None
-    """As written: mirrors are not applied yet."""
+    """As written, before mirrors are applied."""
     path: Path | None
     digest: str | None
-    """``sha256:`` or ``sha512:`` and hex; None where it has to be looked up."""
+    """``sha256:`` or ``sha512:`` and hex; None if it has to be looked up."""
     checksums: str | None
-    """Address of the vendor's list of digests."""
+    """Address of the vendor's checksum list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +45,16 @@ class ImageInput:
     """One file that an image is made from."""
 
     name: str
-    """In the image's digest; one of the recipe's own."""
+    """Name in the image's digest, unique within the recipe."""
     image: str
-    """Whose entry in the inventory says where it is: ``[images.<image>]``."""
+    """The inventory entry that locates it: ``[images.<image>]``."""
     what: str
-    """What to get, in words."""
+    """What to get, as text."""
     optional: bool = False
 
 
 FILE = "file"
-"""The one input of a ``cloud`` or ``iso`` image."""
+"""Name of the only input of a ``cloud`` or ``iso`` image."""
 ISO = "iso"
 VIRTIO = "virtio-win"
 OPENSSH = "openssh"
@@ -63,7 +62,7 @@ OPENSSH_IMAGE = "openssh-windows"
 
 
 def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
-    """All that an image is made from."""
+    """All inputs of an image."""
     if recipe.cloud:
         return (ImageInput(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
     if recipe.iso:
@@ -101,29 +100,29 @@ def locate(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourc
 
 _SHORT = 32
 FORMAT = 1
-"""Raised when this code makes another image of the same inputs."""
+"""Increase it when this code makes a different image from the same inputs."""
 
 
 def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> str:
-    """Hex SHA-256 of all that goes into the image; looks its inputs up where it must.
+    """Hex SHA-256 of everything that goes into the image; looks up unknown inputs.
 
     Raises
     ------
     PreflightError
-        When an input is missing: what, and how to get it.
+        When an input is missing: what it is, and how to get it.
 
     """
     return digest_of(recipe, digests(recipe, inventory, downloads, say))
 
 
 def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
-    """The same, or None where that would ask another host, or an input is missing."""
+    """:func:`digest`, or None if that needs the network, or an input is missing."""
     there = known_digests(recipe, inventory, downloads)
     return None if there is None else digest_of(recipe, there)
 
 
 def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
-    """The same, of inputs whose digests are given by their names."""
+    """:func:`digest` for inputs with known digests, by name."""
     hashed = {name: sha256(content).hexdigest() for name, content in recipe.files.items()}
     parts = {
         "format": FORMAT,
@@ -136,12 +135,12 @@ def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
 
 
 def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
-    """Digest of every input by its name, looked up where it is not known yet.
+    """Digest of every input by name; looks up unknown ones.
 
     Raises
     ------
     PreflightError
-        When an input is missing, cannot be looked up, or is not what it must be.
+        When an input is missing, cannot be looked up, or is not as expected.
 
     """
     digests = {need.name: _found(need, recipe, inventory, downloads, say) for need in needs(recipe)}
@@ -151,7 +150,7 @@ def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> 
 def known_digests(
     recipe: Recipe, inventory: Inventory, downloads: Path
 ) -> Mapping[str, str] | None:
-    """The same without asking anyone or reading a large file; None where that is not enough."""
+    """:func:`digests` without the network or reading large files; None if that is not enough."""
     digests: dict[str, str] = {}
     for need in needs(recipe):
         where = locate(need, recipe, inventory)
@@ -165,14 +164,14 @@ def known_digests(
 
 
 def check(recipe: Recipe, inventory: Inventory) -> None:
-    """Check that every input is configured, and that the right files are there.
+    """Check that every input is configured and its file is the right one.
 
-    No file is read whole.
+    Reads no file completely.
 
     Raises
     ------
     PreflightError
-        Naming the first that is missing, and how to get it.
+        With the first that is missing, and how to get it.
 
     """
     for need in needs(recipe):
@@ -188,18 +187,18 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 def check_file(recipe: Recipe, name: str, path: Path) -> None:
     """Check that a file is what a recipe asks for.
 
-    Microsoft's medium is read, in some 0.1 s, and what goes beside it; of others nothing is known
-    beforehand.
+    Reads the structure of Microsoft's media and the drivers medium, in some 0.1 s; other inputs
+    cannot be checked in advance.
 
     Parameters
     ----------
     name
-        Of the recipe's input.
+        Name of the recipe's input.
 
     Raises
     ------
     PreflightError
-        When it is something else, or lacks what is asked for: with what it holds.
+        When it is something else, or lacks what the recipe asks for: with what it contains.
 
     """
     if recipe.windows is None:
@@ -216,12 +215,12 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
 
 
 def fetch_file(job: BuildJob, name: str = FILE) -> Path:
-    """An input as a file of this machine, downloaded if need be.
+    """An input as a file on this machine; downloads it if necessary.
 
     Raises
     ------
     PreflightError, BrokenError
-        As :func:`lab.imaging.download.fetch` does.
+        Like :func:`lab.imaging.download.fetch`.
 
     """
     path = find_file(job, name)
@@ -230,7 +229,7 @@ def fetch_file(job: BuildJob, name: str = FILE) -> Path:
 
 
 def find_file(job: BuildJob, name: str) -> Path | None:
-    """The same; None for one that is optional and not there."""
+    """:func:`fetch_file`; None for an optional input that does not exist."""
     need = next((one for one in needs(job.recipe) if one.name == name), None)
     if need is None:
         return None
@@ -248,7 +247,7 @@ def find_file(job: BuildJob, name: str) -> Path | None:
 
 
 def remove_downloads(job: BuildJob) -> None:
-    """Remove a download that has become an image."""
+    """Remove a download after it has become an image."""
     there = known_digests(job.recipe, job.inventory, job.downloads) or {}
     for digest in there.values():
         name = f"{_short(digest.partition(':')[2])}.file"
@@ -256,7 +255,7 @@ def remove_downloads(job: BuildJob) -> None:
 
 
 def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:
-    """How the names of downloads begin that a recipe still leads to."""
+    """Prefixes of the names of downloads that recipes still use."""
     names: set[str] = set()
     for name in recipes.shipped(folder):
         try:
@@ -272,7 +271,7 @@ def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str
 
 
 def pinned_names(downloads: Path) -> frozenset[str]:
-    """How the names of downloads begin whose digest a pin holds."""
+    """Prefixes of the names of downloads whose digest is pinned."""
     held = map(read_line, downloads.glob("*.pin"))
     return frozenset(_short(digest.partition(":")[2]) for digest in held)
 
@@ -280,7 +279,7 @@ def pinned_names(downloads: Path) -> frozenset[str]:
 def _found(
     need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
-    """The digest of one input; None for one that is optional and not there."""
+    """The digest of one input; None for an optional one that does not exist."""
     where = locate(need, recipe, inventory)
     doing = f"looking for the input of image '{recipe.name}'"
     if where.path is not None:
@@ -330,7 +329,7 @@ def _by_option(need: ImageInput, recipe: Recipe) -> str:
 def _pinned(
     image: str, where: ImageSourceFile, inventory: Inventory, downloads: Path, doing: str
 ) -> str:
-    """The digest that the vendor lists for an address, asked once."""
+    """The digest that the vendor lists for an address, looked up once."""
     assert where.url is not None, "the caller has looked"
     pin = _pin(where.url, downloads)
     if pin:
@@ -355,7 +354,7 @@ def _pinned(
 
 
 def _keep(path: Path, text: str, doing: str) -> None:
-    """Write a small file into the directory of downloads."""
+    """Write a small file into the downloads directory."""
     with guarded(doing):
         make_own(path.parent.parent, path.parent)
         path.write_text(text, encoding="ascii")
@@ -384,7 +383,7 @@ def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say:
 
 
 def _seen(path: Path, downloads: Path) -> str | None:
-    """The digest of a local file that has not changed since it was read."""
+    """The digest of a local file that is unchanged since it was last read."""
     kept: Any = read_json(downloads / f"{_key(str(path))}.seen")
     try:
         return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None

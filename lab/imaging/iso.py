@@ -1,7 +1,7 @@
-"""Images that a vendor's own installer makes, unattended: the medium is read, never rewritten.
+"""Images installed unattended by a vendor's own installer; the medium is read, never rewritten.
 
-Kernel and initramfs are taken out of the medium and started directly, with the arguments of the
-recipe; the answers come as a second initramfs, or on a medium of their own beside the vendor's.
+Kernel and initramfs are extracted from the medium and started directly with the recipe's arguments;
+the answers come as a second initramfs, or on a separate medium beside the vendor's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
 _ENDING = ".j2"
 _HINT = "give the vendor's ISO, whole"
 _CONTENT = 4 << 30
-"""Bytes that a server system without a desktop takes at most."""
+"""Upper limit of the bytes that a server system without a desktop takes."""
 
 
 def build(job: BuildJob) -> Built:
@@ -33,9 +33,9 @@ def build(job: BuildJob) -> Built:
     Raises
     ------
     PreflightError
-        When the medium, a program, a hypervisor, a mirror or room is missing.
+        When the medium, a program, a hypervisor, a mirror or disk space is missing.
     BrokenError
-        When the installation fails, or never ends; with the console's last lines.
+        When the installation fails or does not end in time, with the console's last lines.
 
     """
     recipe, parts = job.recipe, job.recipe.iso
@@ -82,7 +82,7 @@ def build(job: BuildJob) -> Built:
 
 
 def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
-    """Run it; its console is kept beside the downloads, whatever comes of it."""
+    """Run it; its console is kept beside the downloads, whatever the result."""
     assert job.installer is not None, "build() has looked"
     logs = job.downloads.parent / "logs"
     logs.mkdir(exist_ok=True)
@@ -97,7 +97,7 @@ def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
 
 
 def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) -> tuple[Path, ...]:
-    """Bring the answers to the installer; the media to attach beside the vendor's."""
+    """Prepare the answers for the installer; returns the media to attach beside the vendor's."""
     if parts.answers == "initrd":
         entries = [bootstrap.file(name, content) for name, content in files.items()]
         with initrd.open("ab") as out:
@@ -110,12 +110,12 @@ def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) ->
 
 
 def context(job: BuildJob, label: str) -> dict[str, object]:
-    """What templates may ask for.
+    """Values for the templates.
 
     Raises
     ------
     PreflightError
-        When the answers need a package mirror and this machine's apt knows none.
+        When the answers need a package mirror and this machine's apt has none.
 
     """
     recipe, parts = job.recipe, job.recipe.iso
@@ -142,7 +142,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
 
 
 def answers(recipe: Recipe, values: Mapping[str, object]) -> dict[str, bytes]:
-    """The answer files: templates filled in, and lose their ``.j2``; other files as they are."""
+    """The answer files: rendered templates without ``.j2``, other files unchanged."""
     found = {}
     for name, content in recipe.files.items():
         if name.endswith(_ENDING):

@@ -1,6 +1,6 @@
-"""One image being built: what a builder is given, and what it gives back.
+"""One image build: a builder's input and result.
 
-What runs an installer unattended is a virtual machine on some hypervisor, behind a seam.
+Installers run unattended in a virtual machine on some hypervisor, behind :class:`Installer`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 UNFINISHED = "unfinished.json"
-"""While it is in the scratch directory, a build that was interrupted goes on there."""
+"""A file in the scratch directory that lets an interrupted build continue there."""
 _GIB = 1 << 30
 
 
@@ -31,7 +31,7 @@ class Installation:
     """One unattended installation."""
 
     name: str
-    """Of the image, for messages and the names of objects."""
+    """Name of the image, for messages and the names of objects."""
     architecture: Architecture
     disk_gib: int
     media: tuple[Path, ...]
@@ -43,9 +43,9 @@ class Installation:
     vcpus: int
     firmware: Literal["bios", "uefi"]
     network: bool
-    """Whether the installer needs to reach a package mirror."""
+    """Whether the installer needs a package mirror."""
     done: str
-    """The console says so before the machine goes down, or the installation has failed."""
+    """Text on the console that marks success; without it a powered-off machine has failed."""
     phases: tuple[Phase, ...]
     deadline: Deadline
 
@@ -64,25 +64,25 @@ class Installer(Protocol):
         tell: Callable[[str], None],
         console: Callable[[bytes], None],
     ) -> None:
-        """Run it to its end and bring the finished disk home as a qcow2 file.
+        """Run an installation to its end and save the finished disk as a qcow2 file.
 
         Parameters
         ----------
         disk
-            Where the finished disk goes; there is no such file yet.
+            Path for the finished disk; the file must not exist.
         tell
-            Called with every phase as it is entered.
+            Called with each phase when it begins.
         console
-            Is told what comes on the serial console.
+            Called with output of the serial console.
 
         Raises
         ------
         DeadlineError
-            With the phase it was in and the end of the console.
+            With the current phase and the end of the console.
         BrokenError
-            When the machine went down without saying that it is done; the same.
+            When the machine powered off without success, with the same.
         PreflightError
-            When the hypervisor has another processor, or no room.
+            When the hypervisor has another processor, or too little room.
 
         """
 
@@ -95,27 +95,27 @@ class BuildJob:
     scratch: Path
     """Empty; becomes the image when the builder returns."""
     downloads: Path
-    """What is kept between builds."""
+    """Files kept between builds."""
     inventory: Inventory
     installer: Installer | None
     say: Say
 
     def tell(self, phase: str) -> None:
-        """Say what is being done now."""
+        """Report the current phase."""
         self.say(f"image '{self.recipe.name}': {phase}")
 
     @property
     def doing(self) -> str:
-        """For messages."""
+        """The activity, for messages."""
         return f"building image '{self.recipe.name}'"
 
     def room(self, bytes_needed: int, why: str) -> None:
-        """Check that the cache has room.
+        """Check that the cache has enough disk space.
 
         Raises
         ------
         PreflightError
-            With what is free and what is needed.
+            With the free and the needed space.
 
         """
         status = os.statvfs(self.scratch)
@@ -131,11 +131,11 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The result of a builder, beside the files in the scratch directory."""
+    """The result of a builder, besides the files in the scratch directory."""
 
     arguments: str = ""
-    """Kernel command line, where kernel and initramfs are there."""
+    """Kernel command line, if there are kernel and initramfs."""
     virtual_gib: int | None = None
     """Size that a guest sees; None for the recipe's."""
     packages: tuple[str, ...] = ()
-    """``name version`` of what is installed, where it is known."""
+    """``name version`` of the installed packages, if known."""

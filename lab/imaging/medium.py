@@ -1,4 +1,4 @@
-"""Media: ISO 9660 images made, and files read out of a vendor's, which may have UDF (pycdlib)."""
+"""Creates ISO 9660 images, and reads files from vendors' images, which may use UDF (pycdlib)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from lab._errors import PreflightError
 
 NOT_INSTALLED = "'make setup PROVIDER=libvirt' in a checkout, else pip install 'hybridlab[libvirt]'"
-"""The hint where pycdlib is missing."""
+"""The hint if pycdlib is missing."""
 _ROCK_RIDGE = "1.09"
 _JOLIET = 3
 _FILES_OF_MANY_EXTENTS = 3
@@ -25,20 +25,20 @@ _NEW_YEAR_1970 = (70, 1, 1, 0, 0, 0, 0)
 _CHUNK = 1 << 20
 SECTOR = 2048
 _FIRST = 16 * SECTOR
-"""Where the first volume descriptor is, and what follows is from ECMA-119, 6.2.1 and 8.4."""
+"""Offset of the first volume descriptor, and fields of a descriptor (ECMA-119, 6.2.1 and 8.4)."""
 _LABEL = slice(40, 72)
 _BLOCKS, _BLOCK = 80, 128
-"""Number of the volume's blocks, u32, and the bytes of each, u16."""
+"""Offset of the volume's number of blocks, u32, and of the block size, u16."""
 _LAST_KIND = 255
 _MODIFIED = 830
 _NO_DATE = b"0" * 16 + b"\0"
 _BEGINNING = _FIRST + SECTOR
-"""Bytes of a file's beginning that tell what it is."""
+"""Bytes at a file's beginning that identify its type."""
 _INLINE = 3
-"""Of the low three bits of a UDF entry's flags: the content is in it (ECMA-167, 4/14.6.8)."""
+"""Value of the low three flag bits of a UDF entry whose content is inline (ECMA-167, 4/14.6.8)."""
 _AGAIN = "fetch it again, and compare its SHA-256 with the one its vendor gives"
 _BROKEN = (struct.error, ValueError, LookupError)
-"""What else the library raises on a damaged medium."""
+"""Other errors that pycdlib raises on a damaged medium."""
 _MAGIC: Mapping[bytes, str] = {
     b"QFI\xfb": "a disk in qcow2 format",
     b"MSWIM\0\0\0": "a WIM file, which is only a part of a medium",
@@ -66,7 +66,7 @@ _WORDS: Mapping[bytes, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where something lies in a medium, in bytes."""
+    """A range of bytes in a medium."""
 
     offset: int
     length: int
@@ -78,7 +78,7 @@ def medium(label: str, files: Mapping[str, bytes]) -> bytes:
     Parameters
     ----------
     label
-        Volume identifier, at most 16 characters so that Joliet carries it whole.
+        Volume identifier, at most 16 characters, the length that Joliet stores.
     files
         Content by path: ``"settings.json"``, ``"drivers/a.inf"``.
 
@@ -100,16 +100,16 @@ def write(
     out: BinaryIO,
     executable: Collection[str] = (),
 ) -> None:
-    """Write such an image to a file, of files that may be larger than memory or 4 GiB.
+    """Write such an image to a file; its files may be larger than memory or 4 GiB.
 
     Parameters
     ----------
     label
         As for :func:`medium`.
     files
-        What to read and how many bytes of it, by path: ``"bin/kubelet"``.
+        What to read, and how many bytes of it, by path: ``"bin/kubelet"``.
     out
-        Empty, and can be read, too.
+        The output: empty, writable and readable.
     executable
         Paths with mode 0555 instead of 0444 in their Rock Ridge names.
 
@@ -145,27 +145,27 @@ def write(
     _without_dates(iso)
     iso.write_fp(out, blocksize=_CHUNK)
     iso.close()
-    for descriptor in _descriptors(out):  # this date pycdlib takes when it writes
+    for descriptor in _descriptors(out):  # pycdlib itself writes the current date here
         out.seek(descriptor + _MODIFIED)
         out.write(_NO_DATE)
 
 
 @contextmanager
 def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
-    """A medium, open for reading.
+    """Open a medium for reading.
 
     Parameters
     ----------
     doing
         For messages: ``"reading the medium 'x.iso'"``.
     hint
-        What to try where the file is something else.
+        What to try if the file is something else.
 
     Raises
     ------
     PreflightError
-        When it cannot be read, is cut off or damaged, or is something else; also for what goes
-        wrong with it in the block.
+        When it cannot be read, is truncated, damaged or something else; also for errors inside
+        the block.
 
     """
     library = _pycdlib()
@@ -179,7 +179,7 @@ def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
             iso = library.PyCdlib()
             try:
                 iso.open_fp(file)
-            except Exception as error:  # a damaged medium breaks its reader in many ways
+            except Exception as error:  # pycdlib raises many types on a damaged medium
                 raise PreflightError(doing, f"it is damaged: {_said(error)}", _AGAIN) from error
             try:
                 yield Medium(path, label, size, doing, iso, file)
@@ -193,7 +193,7 @@ def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
 
 @dataclass
 class Medium:
-    """An open medium; in its files' names upper and lower case are the same."""
+    """An open medium; file names are not case-sensitive."""
 
     path: Path
     label: str
@@ -202,12 +202,12 @@ class Medium:
     """Bytes of the file."""
     doing: str
     iso: Any
-    """The library's own object."""
+    """The pycdlib object."""
     file: BinaryIO
     _folders: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Choose whose names to read."""
+        """Choose the name space to read."""
         if self.iso.has_udf():
             self._volume = "udf_path"
         elif self.iso.has_rock_ridge():
@@ -216,7 +216,7 @@ class Medium:
             self._volume = "joliet_path" if self.iso.has_joliet() else "iso_path"
 
     def names(self, folder: str = "/") -> tuple[str, ...]:
-        """What is in a folder, as it is written there; nothing where there is none."""
+        """Names in a folder, as the medium writes them; empty if there is no such folder."""
         return tuple(map(self._name, self._children(folder).values()))
 
     def find(self, path: str) -> str | None:
@@ -229,13 +229,13 @@ class Medium:
         return f"{inside}/{self._name(record)}"
 
     def extent(self, path: str) -> Extent:
-        """Where a file lies.
+        """The bytes of a file.
 
         Raises
         ------
         PreflightError
-            When there is none, with what its folder holds; when it ends beyond the medium, or lies
-            in pieces, which no vendor's does.
+            When there is no such file (with the folder's content), when it ends beyond the
+            medium, or is fragmented, which no vendor's medium is.
 
         """
         folder, _, name = path.rpartition("/")
@@ -264,7 +264,7 @@ class Medium:
         return whole
 
     def read(self, path: str) -> bytes:
-        """A file's content.
+        """Read a file.
 
         Raises
         ------
@@ -275,12 +275,12 @@ class Medium:
         return self.piece(self.extent(path))
 
     def piece(self, where: Extent) -> bytes:
-        """What lies there, as far as the medium goes."""
+        """The bytes of an extent, up to the end of the medium."""
         self.file.seek(where.offset)
         return self.file.read(where.length)
 
     def _pieces(self, record: Any) -> list[Extent]:
-        """Where its pieces lie; in ISO 9660 each of less than 4 GiB, with a record of its own."""
+        """The extents of a file; ISO 9660 splits large files into records of less than 4 GiB."""
         if self._volume != "udf_path":
             pieces = []
             while record is not None:
@@ -298,7 +298,7 @@ class Medium:
         ]
 
     def _children(self, folder: str) -> dict[str, Any]:
-        """The library's records by name in lower case."""
+        """Records of pycdlib by lower-case name."""
         key = folder.lower()
         if key not in self._folders:
             written = "/" if folder == "/" else self.find(folder)
@@ -323,7 +323,7 @@ class Medium:
 
 
 def _volume(doing: str, file: BinaryIO, hint: str) -> tuple[str, int]:
-    """Label of the volume and size of the file, which is found to have all of the volume."""
+    """The volume's label and the file's size, after checking that the volume is complete."""
     size = file.seek(0, 2)
     file.seek(0)
     first = file.read(_BEGINNING)
@@ -345,7 +345,7 @@ def _volume(doing: str, file: BinaryIO, hint: str) -> tuple[str, int]:
 
 
 def kind_of(first: bytes) -> str:
-    """What a file is that has no ISO 9660 volume, by its first 34 KiB, or all that it has."""
+    """What a file without an ISO 9660 volume is, from its first 34 KiB or fewer."""
     beginning = first[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     known = [what for magic, what in _MAGIC.items() if first.startswith(magic)]
     known += [what for words, what in _WORDS.items() if beginning.startswith(words)]
@@ -367,7 +367,7 @@ def _said(error: Exception) -> str:
 
 
 def _without_dates(iso: Any) -> None:
-    """Every date of the image becomes 1970: pycdlib writes the time of day."""
+    """Set every date of the image to 1970: pycdlib writes the current time."""
     from pycdlib.dates import (  # noqa: PLC0415  slow, and an extra
         DirectoryRecordDate,
         VolumeDescriptorDate,
@@ -389,7 +389,7 @@ def _without_dates(iso: Any) -> None:
 
 
 def _descriptors(image: BinaryIO) -> Iterator[int]:
-    """Where every volume descriptor begins that carries dates."""
+    """Offsets of the volume descriptors that contain dates."""
     at = _FIRST
     while image.seek(at) and image.read(1)[0] != _LAST_KIND:
         yield at

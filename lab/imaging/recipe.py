@@ -1,6 +1,6 @@
-"""A recipe: how one golden image is made, as ``images/<name>/image.yaml`` has it. Frozen data.
+"""A recipe for one golden image, the content of ``images/<name>/image.yaml``. Frozen data.
 
-The sections of the file are pydantic models: the edge between YAML and the product.
+The sections of the file are pydantic models.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lab.scenario.values import Disk, Label, Memory, Section, Sentence, Unwritte
 Kind = Literal["bootstrap", "cloud", "iso", "windows"]
 Architecture = Literal["x86_64", "aarch64"]
 Answers = Literal["initrd", "cidata", "oemdrv"]
-"""How answer files reach an installer: in a second initramfs, or on a medium of that label."""
+"""How an installer gets its answer files: in a second initramfs, or on a medium with that label."""
 WindowsPhase = Literal[
     "starting", "disk", "copy", "specialize", "oobe", "first-logon", "ready", "sysprep"
 ]
-"""A stage of an installation of Windows: from the firmware's start to a generalised disk."""
+"""A stage of a Windows installation, from the firmware's start to a generalised disk."""
 _TOGETHER = {"release", "edition", "surface", "locale", "keyboard", "time_zone"}
-"""Fields that stand in a digest as ``wanted`` and ``region``."""
+"""Fields that a digest contains as ``wanted`` and ``region``."""
 _SHA256 = r"^[0-9a-f]{64}$"
 _URL = r"^https?://[^/\s]+/\S+$"
 _INSIDE = r"^/[^\s]+$"
@@ -49,7 +49,7 @@ def _matching(pattern: str, wanted: tuple[str, str]) -> Any:
 
 
 def _text(pattern: str, wanted: tuple[str, str], example: str) -> Any:
-    """Annotations of a value written as text that a pattern describes."""
+    """Annotations of a text value that must match ``pattern``."""
     return annotate(_matching(pattern, wanted), pattern, example)
 
 
@@ -126,7 +126,7 @@ class Bootstrap(Section):
 
 
 class Cloud(Section):
-    """A vendor's disk by its address."""
+    """A vendor's disk, downloaded."""
 
     url: Url = Field(description="Its address at the vendor's.")
     sha256: Digest | None = Field(default=None, description="Its SHA-256.")
@@ -182,7 +182,7 @@ class Iso(Section):
 
 
 class KnownMedium(Section):
-    """A medium whose digest is known."""
+    """A medium with a known digest."""
 
     name: Sentence = Field(description="Name of the vendor's file.", examples=["vendor.iso"])
     sha256: Digest = Field(description="What it is.")
@@ -245,24 +245,24 @@ class Windows(Section):
 
     @property
     def wanted(self) -> WantedImage:
-        """Which of a medium's images it asks for."""
+        """The selection among a medium's images."""
         return WantedImage(self.release, self.edition, self.surface)
 
     @property
     def region(self) -> Region:
-        """Language and time of its guests."""
+        """Language, keyboard and time zone of its guests."""
         return Region(self.locale, self.keyboard, self.time_zone)
 
     @property
     def minutes(self) -> Mapping[WindowsPhase, int]:
-        """That each phase may take, every one of them."""
+        """Minutes that each phase may take."""
         found = self.deadlines.model_dump(by_alias=True)
-        found["starting"] += found["winpe"]  # from outside, nobody sees where the one ends
+        found["starting"] += found["winpe"]  # the transition cannot be seen from outside
         return {phase: found[phase.replace("-", "_")] for phase in get_args(WindowsPhase)}
 
 
 class Recipe(Section):
-    """An image recipe as its author writes it, made in exactly one of the four ways."""
+    """An image recipe as its author writes it; it has exactly one of the four sections."""
 
     name: Label = Field(description="Name of the image and of its folder.", examples=["debian-12"])
     summary: Sentence = Field(description="What the image is, in one line.")
@@ -287,13 +287,13 @@ class Recipe(Section):
         default=None, description="Windows Server from Microsoft's medium, unattended."
     )
     files: Unwritten[Mapping[str, bytes]] = Field(default={})
-    """Every file of the template folder, by its path in it."""
+    """Every file of the template folder by relative path."""
     path: Unwritten[str] = ""
     """The recipe's own file."""
 
     @property
     def kind(self) -> Kind:
-        """Which of the four it is."""
+        """The section that it has."""
         if self.bootstrap:
             return "bootstrap"
         if self.windows:
@@ -301,7 +301,7 @@ class Recipe(Section):
         return "cloud" if self.cloud else "iso"
 
     def described(self) -> dict[str, object]:
-        """All that the image depends on but its templates, in a form that never changes."""
+        """Everything that the image depends on except templates, in a canonical form."""
         parts: dict[str, object] = {
             name: getattr(self, name)
             for name in ("name", "os", "architecture", "disk_gib", "firmware", "first_boot", "user")

@@ -1,4 +1,4 @@
-"""Image recipes, found and read: every error at once, each with its place in the file."""
+"""Finds and reads image recipes; reports every error at once, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ if TYPE_CHECKING:
 FILE = "image.yaml"
 _KINDS = ("bootstrap", "cloud", "iso", "windows")
 WINDOWS = "windows"
-"""Folder of the templates and scripts that images of Windows are made with."""
+"""Folder of the templates and scripts for Windows images."""
 _WINDOWS_FILES = (".j2", ".ps1", ".psm1")
 _WINDOWS_DISK_GIB = 32
-"""What Microsoft asks for; so is the memory (learn.microsoft.com, hardware requirements of Windows
-Server)."""
+"""Disk and memory that Microsoft requires (learn.microsoft.com, hardware requirements of Windows
+Server).
+"""
 _WINDOWS_MEMORY_MIB = {"core": 512, "desktop": 2048}
 _OWN = frozenset({FILE, "README.md"})
-"""What of a folder is no template."""
+"""Files in a folder that are not templates."""
 
 
 class RecipeError(FileError):
-    """A recipe is wrong."""
+    """A recipe is invalid."""
 
 
 def directory() -> Path:
-    """Where the shipped recipes are: in the wheel inside the package, in a checkout beside it."""
+    """Directory of the shipped recipes: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / "images"
     return inside if inside.is_dir() else package.parent / "images"
@@ -44,12 +45,12 @@ def shipped(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def load(name: str, folder: Path | None = None) -> Recipe:
-    """The recipe of that name.
+    """The recipe of this name.
 
     Raises
     ------
     UsageError
-        When there is none, with the nearest and the whole list.
+        When there is none, with the nearest name and the whole list.
     RecipeError
         With every finding, in file order.
 
@@ -71,7 +72,7 @@ def load(name: str, folder: Path | None = None) -> Recipe:
 
 
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
-    """The recipe in a file, as far as it can be made out, and everything wrong with it."""
+    """The recipe in a file, as far as it can be read, and everything wrong with it."""
     from lab.imaging.recipe import DIALECT, Recipe  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
     from lab.scenario.source import FileKind  # noqa: PLC0415  the same
@@ -97,7 +98,7 @@ def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
 
 
 def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem]:
-    """Errors between values that are each valid."""
+    """Errors between values that are valid alone."""
     there = [kind for kind in _KINDS if kind in document.value]
     if not there:
         yield Problem(
@@ -106,7 +107,7 @@ def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem
     for kind in there[1:]:
         what = f'"{kind}" conflicts with "{there[0]}"'
         yield Problem((kind,), what, "keep one of the two", at_key=True)
-    if document.at(("name",)) == model.name != path.parent.name:  # else it is no name, as is told
+    if document.at(("name",)) == model.name != path.parent.name:  # else reported already
         what = f"{quoted(model.name)} is not the name of the folder"
         yield Problem(("name",), what, f"write {quoted(path.parent.name)}, or rename the folder")
     if model.templates is not None and not (path.parent.parent / model.templates).is_dir():
@@ -124,7 +125,7 @@ def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem
 
 
 def _windows_together(model: Recipe) -> Iterator[Problem]:
-    """Requirements of recipes of Windows."""
+    """Requirements for Windows recipes."""
     needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
     for key, needed in needs.items():
         written = getattr(model, key)
@@ -150,7 +151,7 @@ def _windows_together(model: Recipe) -> Iterator[Problem]:
 
 
 def _windows_templates(model: Recipe, path: Path) -> Iterator[Problem]:
-    """Files that every image of Windows is made with, and this recipe's folder has not."""
+    """Files that every Windows image needs and this recipe's folder lacks."""
     folder = _template_folder(model, path)
     every = (found.name for found in (directory() / WINDOWS).iterdir())
     needed = sorted(name for name in every if name.endswith(_WINDOWS_FILES))

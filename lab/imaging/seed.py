@@ -1,4 +1,4 @@
-"""The seed: the small disk that makes a clone of an image one certain machine. Pure.
+"""The seed: the small disk that gives a clone of an image its identity. Pure.
 
 A NoCloud medium (volume ``cidata``) for cloud-init, with one more file for light images:
 ``light.tar``, a tree that their initramfs unpacks over ``/``.
@@ -22,12 +22,12 @@ LABEL = "cidata"
 
 @dataclass(frozen=True, slots=True)
 class SeedCard:
-    """One network card of the machine."""
+    """One network interface of the machine."""
 
     name: str
     mac: str
     address: IPv4Interface | None = None
-    """None for a card that is named and left alone, unless ``dhcp``."""
+    """Without an address and ``dhcp`` the interface is only renamed."""
     gateway: IPv4Address | None = None
     dhcp: bool = False
     mtu: int | None = None
@@ -35,17 +35,17 @@ class SeedCard:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a clone is."""
+    """The identity of a clone."""
 
     instance: str
-    """Changes when the machine is another one: the seed is unpacked once for each."""
+    """Changes with the machine: each instance unpacks its seed once."""
     hostname: str
     user: str
-    """Who logs in; light images know ``root`` alone."""
+    """The account that logs in; light images have only ``root``."""
     authorized_key: str
     """``ssh-ed25519 AAAA... comment``."""
     host_key: str
-    """The machine's private key, in OpenSSH's format."""
+    """The machine's private key in OpenSSH's format."""
     host_key_public: str
     nics: tuple[SeedCard, ...]
     dns: tuple[IPv4Address, ...] = ()
@@ -53,7 +53,7 @@ class Identity:
 
 
 def seed_files(identity: Identity) -> Mapping[str, bytes]:
-    """Every file of the seed by its name. Secret: they hold the machine's private key."""
+    """Every file of the seed by name. Secret: one is the machine's private key."""
     return {
         "meta-data": _meta_data(identity),
         "user-data": b"#cloud-config\n" + _json(_user_data(identity)),
@@ -73,7 +73,7 @@ def _meta_data(identity: Identity) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    """JSON, which is YAML too, and never needs quoting rules of its own."""
+    """JSON, which is valid YAML and needs no further quoting rules."""
     return json.dumps(value, indent=1).encode() + b"\n"
 
 
@@ -128,7 +128,7 @@ def _ethernet(card: SeedCard, identity: Identity) -> dict[str, object]:
 
 
 def light_tree(identity: Identity) -> bytes:
-    """The tree for light images; owned by root, dated 1970, so always the same."""
+    """The tree for light images; owned by root and dated 1970, so it is deterministic."""
     out = io.BytesIO()
     made: set[str] = set()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -166,7 +166,7 @@ def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
 
 
 def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
-    """Path, mode and content of every file; a link has no mode, and its target for content."""
+    """Path, mode and content of every file; a link has mode None and its target as content."""
     key = identity.authorized_key.strip() + "\n"
     host = identity.hostname
     yield "etc/hostname", 0o644, f"{host}\n".encode()
@@ -198,7 +198,7 @@ def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
 
 
 def _nic(card: SeedCard) -> str:
-    """A line that the initramfs reads: a dash where there is nothing."""
+    """A line for the initramfs; a dash stands for an empty field."""
     fields = (card.name, card.mac.lower(), card.address, card.gateway, card.mtu)
     return " ".join("-" if field is None else str(field) for field in fields) + "\n"
 
