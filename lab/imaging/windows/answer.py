@@ -1,12 +1,12 @@
-"""Answer files and the small CD that they are on: for Setup, and for a clone of a golden image.
+"""Answer files and the small CD with them: for Setup, and for a clone of a golden image.
 
-The templates are ``images/windows/*.xml.j2``; this module decides what fills them. Windows
-looks for the answer file in the root of every drive, and the first-logon command looks for the
-script there, so that no drive letter is fixed and the label can be anything.
+The templates are ``images/windows/*.xml.j2``; this module decides their values. Windows looks for
+the answer file in the root of every drive, and the first-logon command looks for the script there,
+so no drive letter is fixed and the label can be anything.
 
-Each command's line is run without a shell of its own. Every command of a pass that may fail ends
-in success: Setup aborts on a failed one in Windows PE, and Windows may restart on one in
-specialize. Nothing is said in Windows PE, which has no serial port. Sources of both:
+Each command line is run without its own shell. In the answer file's passes every command that may
+fail reports success: Setup aborts on a failed one in Windows PE, and Windows may restart on one in
+specialize. Nothing is reported in Windows PE, which has no serial port. Sources of both:
 ``tests/windows/stand_in/guest/habits.py``.
 """
 
@@ -46,18 +46,20 @@ from lab.imaging.windows.settings import (
 LABEL = "HYBRIDLAB"
 ANSWER = "autounattend.xml"
 CLONE_ANSWERS = ("Unattend.xml", "Autounattend.xml")
-"""Names that are looked for outside Windows PE; which of the two a release takes is not sure."""
+"""Names that Windows looks for outside Windows PE; which of the two a release takes is
+uncertain."""
 MODULE = "hybridlab.psm1"
 BOOTSTRAP = "bootstrap.ps1"
 CLONE_SCRIPT = "clone.ps1"
 BUILD_NAME = "HYBRIDLAB"
-"""What the computer is called while its image is made."""
+"""Name of the computer while its image is made."""
 LETTERS = "CDEFGH"
-"""Where the answer medium may be in Windows PE: E as a rule, after the installation medium, which
-is D, or C where a raw disk has no letter."""
+"""Drives of the answer medium in Windows PE: usually E, after the installation medium on D, or C if
+a raw disk has no letter.
+"""
 _HINT = "correct it, or write 'templates: windows' into the recipe"
 PARTITION: Mapping[Firmware, int] = {"bios": 2, "uefi": 3}
-"""Number of the partition that Windows goes to."""
+"""Number of the partition for Windows."""
 Script = Literal["bootstrap.ps1", "clone.ps1"]
 """Scripts of the first logon of an installation, and of a clone."""
 
@@ -67,13 +69,13 @@ class AnswerCommand:
     """One command."""
 
     line: str
-    """As Windows is to run it."""
+    """The command line for Windows."""
     why: str
-    """Goes into the answer file beside it."""
+    """A comment for the answer file."""
 
 
 def _forced(line: str, why: str) -> AnswerCommand:
-    """A command that ends in success whatever becomes of it."""
+    """A command that always reports success."""
     return AnswerCommand(f'cmd /c "{line} & exit /b 0"', why)
 
 
@@ -82,7 +84,7 @@ def _echo_phase(phase: str) -> AnswerCommand:
 
 
 def _windows_pe(release: Release) -> tuple[AnswerCommand, ...]:
-    """2025 knows the drivers by one path alone; this finds the disk's wherever they are."""
+    """2025 accepts a single driver path; this finds the disk's driver wherever it is."""
     if release.year != "2025":
         return ()
     inf = rf"%d:\{DRIVERS_FOLDER}\viostor\{release.drivers}\amd64\viostor.inf"
@@ -104,7 +106,7 @@ SPECIALIZE: tuple[AnswerCommand, ...] = (
         "Treat the machine's clock as UTC",
     ),
 )
-"""At the first start of an installation from its disk."""
+"""Run at the first start of an installation from its disk."""
 CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
     *SPECIALIZE,
     _forced(
@@ -112,25 +114,26 @@ CLONE_SPECIALIZE: tuple[AnswerCommand, ...] = (
         "Do not ask the administrator for a new password, as sysprep sets it",
     ),
 )
-"""At the first start of a clone. A generalised image now and then asks for a new password at the
-first logon, where nobody is to answer (kubernetes-sigs/image-builder, pull request 2117); Amazon's
-EC2Launch clears the mark in the same pass."""
+"""Run at the first start of a clone. A generalised image sometimes asks for a new password at the
+first logon, which nobody answers (kubernetes-sigs/image-builder, pull request 2117); Amazon's
+EC2Launch clears the flag in the same pass.
+"""
 _POLICY = 'powershell -Command "Set-ExecutionPolicy -ExecutionPolicy RemoteSigned -Force"'
 _RUN = "powershell.exe -NoProfile -NonInteractive -ExecutionPolicy Bypass"
 
 
 def takes_own_key(windows: Windows, channel: Channel) -> bool:
-    """Whether the inventory's product key is asked for: the recipe has none, the medium may."""
+    """Whether to use the inventory's product key: the recipe has none, the medium may take one."""
     return windows.key is None and channel != "evaluation"
 
 
 def make_settings(
     windows: Windows, firmware: Firmware, channel: Channel, password: str, own: str | None = None
 ) -> Settings:
-    """All that the answer file says.
+    """The values of the answer file.
 
-    ``channel``: of the medium at hand. ``password``: of the administrator, for this installation
-    alone. ``own``: the inventory's product key; None for none. It gives way to the recipe's.
+    ``channel``: license channel of the medium. ``password``: the administrator's, for this
+    installation only. ``own``: the inventory's product key or None; the recipe's takes precedence.
 
     Raises PreflightError when recipe and medium do not agree on a product key.
     """
@@ -146,9 +149,9 @@ def make_settings(
 
 
 def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None) -> bytes:
-    """``autounattend.xml`` of an installation. Secret: it holds the administrator's password.
+    """``autounattend.xml`` of an installation. Secret: it contains the administrator's password.
 
-    ``templates``: files of the recipe's template folder; None for those that are shipped.
+    ``templates``: files of the recipe's template folder; None for the shipped ones.
     """
     release = settings.wanted.release
     virtio = settings.storage == "virtio"
@@ -171,7 +174,7 @@ def answer_file(settings: Settings, templates: Mapping[str, bytes] | None = None
 def clone_answer_file(
     settings: CloneSettings, templates: Mapping[str, bytes] | None = None
 ) -> bytes:
-    """``Unattend.xml`` of a clone of a generalised image. Secret, as the other is."""
+    """``Unattend.xml`` of a clone of a generalised image. Secret like :func:`answer_file`."""
     values = {
         **_common(settings.computer_name, settings.administrator_password, settings.region),
         "desktop": False,
@@ -183,10 +186,10 @@ def clone_answer_file(
 
 
 def driver_paths(release: Release) -> tuple[str, ...]:
-    """Where the drivers are; below it Setup looks by itself.
+    """Folders of the drivers; Setup searches below them.
 
-    2025 was seen to stop at, or to ignore, paths that are not there (see ``habits.py``); older
-    ones go on.
+    2025 was seen to stop at, or to ignore, paths that do not exist (see ``habits.py``); older
+    releases continue.
     """
     letters = "E" if release.year == "2025" else LETTERS
     return tuple(rf"{letter}:\{DRIVERS_FOLDER}" for letter in letters)
@@ -234,7 +237,7 @@ def _rendered(name: str, values: Mapping[str, Any], templates: Mapping[str, byte
         ) from error
     document = "".join(f"{line}\n" for line in lines if line.strip()).encode()
     try:
-        ET.fromstring(document)  # noqa: S314  our own
+        ET.fromstring(document)  # noqa: S314  rendered here
     except ET.ParseError as error:
         raise UsageError(
             "making the answer file", f"template '{name}' is not valid XML: {error}", _HINT
@@ -250,11 +253,11 @@ def install_medium(
     drivers: Mapping[str, bytes] = MappingProxyType({}),
     openssh: bytes | None = None,
 ) -> bytes:
-    """The answer medium of an installation. Secret: it holds the administrator's password.
+    """The answer medium of an installation. Secret: it contains the administrator's password.
 
-    ``authorized_key``: who may log in over SSH. ``templates``: files of the recipe's template
-    folder: answer templates and scripts. ``drivers``: their files, by path on the medium.
-    ``openssh``: Win32-OpenSSH's release archive; None where Windows is to fetch its own.
+    ``authorized_key``: SSH public key that may log in. ``templates``: files of the recipe's
+    template folder: answer templates and scripts. ``drivers``: driver files by path on the medium.
+    ``openssh``: Win32-OpenSSH's release archive; None if Windows should install its own.
 
     Raises BrokenError when a script is not among the templates.
     """
@@ -270,9 +273,9 @@ def install_medium(
 
 
 def clone_medium(settings: CloneSettings, templates: Mapping[str, bytes]) -> bytes:
-    """The answer medium of a clone. Secret, as the other is.
+    """The answer medium of a clone. Secret like :func:`install_medium`.
 
-    Raises BrokenError: as for an installation.
+    Raises BrokenError when a script is not among the templates.
     """
     answer = clone_answer_file(settings, templates)
     files = {
@@ -295,7 +298,7 @@ def _scripts(templates: Mapping[str, bytes], *names: str) -> dict[str, bytes]:
 
 
 def first_logon(script: Script) -> tuple[AnswerCommand, ...]:
-    """At the first logon, as administrator; each waits for the one before it."""
+    """Commands of the first logon as administrator; each waits for the one before it."""
     return (
         _echo_phase("first-logon"),
         AnswerCommand(rf"cmd.exe /c {_POLICY}", "Let PowerShell run local scripts"),
@@ -308,7 +311,7 @@ def first_logon(script: Script) -> tuple[AnswerCommand, ...]:
 
 
 def _scan(script: Script) -> str:
-    """Look for a script in the root of every drive, and run it; say so if there is none."""
+    """Search the root of every drive for a script and run it; report if there is none."""
     return (
         f'{_RUN} -Command "'
         "$found = Get-PSDrive -PSProvider FileSystem "
@@ -330,12 +333,12 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
     *,
     has_key: bool = False,
 ) -> str:
-    """``autounattend.xml``; None for what the recipe says.
+    """A preview of ``autounattend.xml``; None stands for the recipe's value.
 
-    ``has_key``: the inventory has a product key for it, which is neither read nor shown.
+    ``has_key``: whether the inventory has a product key for it, which is neither read nor shown.
 
-    Raises UsageError when the recipe is not of Windows. Raises PreflightError when recipe and
-    medium do not agree on a product key.
+    Raises UsageError when it is not a Windows recipe. Raises PreflightError when recipe and medium
+    do not agree on a product key.
     """
     windows = _windows(recipe)
     asked = {"edition": edition, "surface": surface}
@@ -352,9 +355,9 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
 
 
 def clone_preview(recipe: Recipe) -> str:
-    """``Unattend.xml`` of a clone called ``WIN1``.
+    """A preview of ``Unattend.xml`` for a clone called ``WIN1``.
 
-    Raises UsageError when the recipe is not of Windows.
+    Raises UsageError when it is not a Windows recipe.
     """
     settings = CloneSettings(
         computer_name="WIN1",

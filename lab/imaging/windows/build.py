@@ -1,7 +1,7 @@
-"""Windows Server from Microsoft's ISO to a golden image: read, answered, installed, sealed.
+"""Builds a Windows Server golden image from Microsoft's ISO: read, install, configure, generalise.
 
-The machine outlives the command that started it. What cannot be seen of it (password, key, which
-steps are done) is in the build's directory, so a build that was killed goes on where it was.
+The machine outlives the command that started it. State that cannot be read from the machine
+(password, key, completed steps) is in the build's directory, so an interrupted build continues.
 """
 
 from __future__ import annotations
@@ -50,16 +50,17 @@ if TYPE_CHECKING:
     from lab.remote.windows import WindowsShell
 
 Stage = Literal["making", "installing", "steps", "sealing", "taking"]
-"""Its machine is made; Setup and our script run; steps run over the shell; sysprep runs; its disk
-comes home."""
+"""The machine is being created; Setup and the lab's script run; steps run over the shell; sysprep
+runs; the disk is being copied.
+"""
 KEY = "key"
-"""The private key of this build, beside the record; OpenSSH's format, mode 0600."""
+"""This build's private key, beside the record; OpenSSH's format, mode 0600."""
 
 
 _CONTENT = 24 << 30
-"""Bytes that an installed server takes twice while its disk comes home, desktop included. [I]"""
+"""Bytes that an installed server takes, desktop included; twice while its disk is copied. [I]"""
 _LOGS_SECONDS = 90.0
-"""For asking a machine that is being given up; most take no question any more."""
+"""Seconds for a query to a machine that is being given up; most do not answer any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +69,15 @@ class BuildRecord:
 
     stage: Stage
     password: str = field(repr=False)
-    """The administrator's. Secret."""
+    """The administrator's password. Secret."""
     steps: tuple[str, ...] = ()
-    """Those that are done."""
+    """Names of completed steps."""
     resets: int = 0
-    """How often the machine was reset that was heard of."""
+    """Number of resets observed so far."""
 
 
 def load_record(directory: Path) -> BuildRecord | None:
-    """The record in a build's directory; None if there is none, or what is there is none."""
+    """The record in a build's directory; None if there is none or it is invalid."""
     try:
         found = json.loads((directory / UNFINISHED).read_text(encoding="utf-8"))
         steps = tuple(found["steps"])
@@ -86,22 +87,22 @@ def load_record(directory: Path) -> BuildRecord | None:
 
 
 def _save(directory: Path, record: BuildRecord) -> None:
-    """Write it down; nobody else can read it."""
+    """Write the record with mode 0600."""
     write_private(directory / UNFINISHED, json.dumps(asdict(record)) + "\n")
 
 
 def _forget(directory: Path) -> None:
-    """There is nothing to go on with any more."""
+    """Remove the files that let a build continue."""
     for name in (UNFINISHED, KEY, f"{KEY}.pub"):
         (directory / name).unlink(missing_ok=True)
 
 
 def build(job: BuildJob) -> Built:
-    """Fill the scratch directory with the disk, or go on with an installation that is under way.
+    """Fill the scratch directory with the disk; continues an installation that is under way.
 
-    Raises PreflightError when a medium, a program, a hypervisor or room is missing, or a medium is
-    not the right one. Raises BrokenError when a phase fails, or takes too long: which, and what was
-    seen of it.
+    Raises PreflightError when a medium, a program, a hypervisor or disk space is missing, or a
+    medium is the wrong one. Raises BrokenError, with what was observed, when a phase fails or takes
+    too long.
     """
     programs.need(job.doing, *offline.PROGRAMS)
     if job.installer is None:
@@ -133,7 +134,7 @@ def _parts(job: BuildJob) -> Windows:
 
 
 def _resumed(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord] | None:
-    """The machine that an earlier command has left; what cannot be gone on with is removed."""
+    """The machine that an earlier command left; remains that cannot be continued are removed."""
     record = load_record(job.scratch)
     if record is not None and record.stage != "making" and (job.scratch / KEY).exists():
         machine = site.find(job.scratch)
@@ -163,7 +164,7 @@ def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord
         job.tell("making the machine that it is installed in")
         machine = site.begin(asked)
     except BaseException:
-        _forget(job.scratch)  # begin() has taken away what it had made
+        _forget(job.scratch)  # begin() has removed what it had created
         raise
     record = replace(record, stage="installing")
     _save(job.scratch, record)
@@ -174,7 +175,7 @@ def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord
 
 
 def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> InstallationMachine:
-    """The media read, the answers written; nothing is on a hypervisor yet."""
+    """Read the media and write the answers; creates nothing on a hypervisor."""
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "the reader of recipes has looked"
     digests = inputs.digests(recipe, job.inventory, job.downloads, job.say)
@@ -218,7 +219,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
 
 
 def _own_key(job: BuildJob, channel: Channel) -> str | None:
-    """The inventory's product key, where it has one and the medium may take one."""
+    """The inventory's product key, if it has one and the medium may take it."""
     secrets = job.inventory.secrets
     name = secret_name(job.recipe.name, secrets)
     if name is None or not takes_own_key(_parts(job), channel):
@@ -233,7 +234,7 @@ def _disc(job: BuildJob, name: str, digests: Mapping[str, str]) -> VendorMedium 
 
 
 def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
-    """Follow it to the end of its installation, and take its disk home; its size in GiB."""
+    """Follow the installation to its end and copy its disk; returns its size in GiB."""
     steps = InstallationSteps(job, machine, record)
     watch = InstallMonitor(
         image=job.recipe.name,
@@ -263,7 +264,7 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
 
 
 def _give_up(job: BuildJob, machine: Building) -> None:
-    """Take away what has failed; where even that fails, the next command does it."""
+    """Remove a failed machine; if that fails, the next command does it."""
     try:
         machine.remove()
     except LabError as error:
@@ -276,7 +277,7 @@ def _give_up(job: BuildJob, machine: Building) -> None:
 
 
 def _unreachable(job: BuildJob) -> None:
-    """Have the next command remove what this one could not."""
+    """Leave the removal to the next command."""
     record = load_record(job.scratch)
     if record is not None:
         _save(job.scratch, replace(record, stage="making"))
@@ -292,20 +293,20 @@ class InstallationSteps:
         self._slowdown = 1 if machine.accelerated else EMULATED
 
     def save_stage(self, stage: Stage) -> None:
-        """Keep how far it is."""
+        """Save the current stage."""
         self._save_record(replace(self.record, stage=stage))
 
     def save_resets(self, resets: int) -> None:
-        """Keep how often it was reset."""
+        """Save the number of resets."""
         self._save_record(replace(self.record, resets=resets))
 
     def run_steps(self, watch: InstallMonitor) -> None:
-        """Log in by both shells, with what it said on COM1 and nothing else, and run the steps.
+        """Log in through both shells, with the keys from COM1 only, and run the steps.
 
-        After this it generalises itself. Steps that are done are not done again.
+        The last step generalises the machine. Completed steps are not repeated.
 
-        Raises DeadlineError, BrokenError: which shell does not let us in, or which step fails, and
-        with what words.
+        Raises DeadlineError, BrokenError: the shell that refuses the login or the step that fails,
+        with the error.
         """
         recipe = self._job.recipe
         assert recipe.windows is not None, "chosen by the recipe's kind"
@@ -327,9 +328,9 @@ class InstallationSteps:
         self.save_stage("sealing")
 
     def collect_logs(self, progress: Progress) -> str:
-        """Keep the logs of a machine that is given up; where they are, and what is known in them.
+        """Save the logs of a machine that is given up; return their path and known problems.
 
-        They come over its shell, or else off its disk, for which it is switched off.
+        Reads them over its shell or, after powering it off, from its disk.
         """
         folder = self._job.downloads.parent / "logs" / f"{self._job.recipe.name}-guest"
         try:
@@ -346,7 +347,7 @@ class InstallationSteps:
         return "; ".join((f"its own logs are in '{folder}'", *known))
 
     def _fetch_logs(self, progress: Progress) -> dict[str, str]:
-        """Over the shell, where it takes commands."""
+        """Read the logs over the shell, if it takes commands."""
         if not progress.key or not progress.certificate:
             return {}
         shell = self._shell(progress)
@@ -399,7 +400,7 @@ class InstallationSteps:
         given = (files[f"{step.name}.ps1"], files[MODULE], step.name, settings(step))
         deadline = Deadline(step.deadline_s * self._slowdown)
         if isinstance(step, Sysprep):
-            run_step(shell, *given, deadline)  # its reboot is the shut-down
+            run_step(shell, *given, deadline)  # its reboot is the shutdown
             return
         result = run_step_and_reboot(shell, *given, deadline)
         self._job.tell(

@@ -1,7 +1,7 @@
-"""The seam to the machine in which Windows is installed: one that outlives the command.
+"""The interface to the machine in which Windows is installed; it outlives the command.
 
-An installation takes from half an hour to many hours, so a command that is killed must not end
-it: whoever builds the same image again finds the machine, and goes on with it.
+An installation takes from half an hour to many hours, so killing the command must not end it:
+another build of the same image finds the machine and continues.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VendorMedium:
-    """A vendor's medium: a file of this machine, used in place where possible."""
+    """A vendor's medium: a file on this machine, used in place if possible."""
 
     path: Path
     sha256: str
-    """By which a hypervisor that is another machine keeps it, so that it goes there once."""
+    """Name under which a remote hypervisor stores it, so that it is copied only once."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallationMachine:
-    """The machine that a build asks for."""
+    """Specification of a build's machine."""
 
     image: str
-    """Of the recipe, for messages."""
+    """Name of the image, for messages."""
     site: Path
-    """The directory of the build: who comes with the same one means the same machine."""
+    """The build's directory, which identifies the machine."""
     architecture: Architecture
     disk_gib: int
     memory_mib: int
@@ -42,7 +42,7 @@ class InstallationMachine:
     storage: Storage
     setup: VendorMedium
     overlay: Path | None
-    """A small qcow2 file on top of ``setup``, read instead of it; None to read that itself."""
+    """A small qcow2 overlay on ``setup``; None to use ``setup`` itself."""
     virtio: VendorMedium | None
     answers: bytes
     """The answer medium: an ISO image. Secret."""
@@ -53,70 +53,70 @@ class InstallationState:
     """The machine at one moment."""
 
     said: bytes
-    """What has come on COM1 from the asked byte on."""
+    """Output on COM1 from the requested byte on."""
     disk_bytes: int
-    """That its disk takes."""
+    """Bytes that its disk takes."""
     resets: int
-    """How often it was reset since this command looks at it."""
+    """Number of resets since this command began to look."""
     runs: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where it is reached, once it listens."""
+    """Where the machine can be reached once it listens."""
 
     address: str
     jump: Jump | None
-    """The host to go through; None where this machine reaches it."""
+    """The host to go through; None if it can be reached directly."""
     ssh_port: int = 22
     winrm_port: int = WINRM_TLS_PORT
 
 
 class Building(Protocol):
-    """A machine with all that belongs to it. All methods raise BrokenError as libvirt refuses."""
+    """A machine with all that belongs to it. All methods raise BrokenError on libvirt errors."""
 
     @property
     def accelerated(self) -> bool:
-        """Whether it runs on a real processor, and not an emulated one."""
+        """Whether it runs with hardware virtualisation."""
 
     @property
     def where(self) -> str:
-        """It and its hypervisor in words: ``domain 'x' on 'rack1'``."""
+        """Machine and hypervisor for messages: ``domain 'x' on 'rack1'``."""
 
     def look(self, heard: int) -> InstallationState:
-        """Look at it; ``heard`` is how many bytes of its console are known already."""
+        """The current state; ``heard`` is the number of console bytes already read."""
 
     def picture(self) -> bytes:
-        """What its screen shows, as PNG."""
+        """The screen as PNG."""
 
     def address(self) -> Address:
-        """Where it will answer."""
+        """Its address."""
 
     def take_answers(self) -> None:
-        """Take the answer medium out of its drive, and delete it. Safe to repeat."""
+        """Eject the answer medium and delete it. Safe to repeat."""
 
     def power_off(self) -> None:
-        """Pull its plug. Safe to repeat."""
+        """Power it off hard. Safe to repeat."""
 
     def bring_home(self, disk: Path) -> None:
-        """Copy the disk of the machine, which is off, into a new file: qcow2, with no other."""
+        """Copy the disk of the powered-off machine to a new qcow2 file without a backing file."""
 
     def remove(self) -> None:
-        """Take it away with all that belongs to it. Safe to repeat."""
+        """Remove it with everything that belongs to it. Safe to repeat."""
 
 
 class InstallationSite(Protocol):
-    """Where such machines can be."""
+    """A place for such machines."""
 
     def find(self, site: Path) -> Building | None:
-        """The machine that an earlier command has left for that directory; None without one."""
+        """The machine that an earlier command left for this directory, or None."""
 
     def remove(self, site: Path) -> None:
-        """Take away what an earlier command has left for that directory, half made or whole."""
+        """Remove what an earlier command left for this directory, complete or not."""
 
     def begin(self, machine: InstallationMachine) -> Building:
-        """Make it and start it; what an earlier command has left half made goes first.
+        """Create a machine and start it; removes incomplete remains of an earlier command first.
 
-        Raises PreflightError when the hypervisor has another processor, no room or no range, or
-        cannot read a medium: what, and how to fix it. Raises BrokenError: as libvirt refuses.
+        Raises PreflightError when the hypervisor has another processor, no room or no address
+        range, or cannot read a medium, with the fix. Raises BrokenError on libvirt errors.
         """

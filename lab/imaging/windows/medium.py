@@ -1,12 +1,12 @@
-"""Microsoft's installation media and what goes beside them: read, checked, started without a key.
+"""Microsoft's installation media and related media: reads, checks and makes them boot unattended.
 
 ``wimlib-imagex`` reads the images, pycdlib the El Torito catalogue, whose UEFI entries follow the
-UEFI specification, 13.3.2.1. Media are checked on the host, before anything boots: Setup says no
-more than "No images are available", or, minutes later, that there is no disk.
+UEFI specification, 13.3.2.1. Media are checked on the host before anything boots, because Setup
+itself says no more than "No images are available", or, minutes later, that there is no disk.
 
-The UEFI loader of Microsoft's media waits for a key, and without one goes on to the next device.
+The UEFI loader of Microsoft's media waits for a key press and otherwise boots the next device.
 ``efisys_noprompt.bin`` on the same medium does not wait. :func:`overlay` puts it in the other's
-place in a layer over the ISO, which stays unchanged.
+place in a qcow2 overlay; the ISO itself stays unchanged.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ _EVALUATION = re.compile(r"Eval$|\bEvaluation\b")
 _HINT = "give the ISO of Windows Server that Microsoft publishes"
 _AGAIN = "fetch the medium again, and compare its SHA-256 with the one Microsoft gives"
 _ARCHITECTURES = {"0": "i686", "5": "arm", "9": "x86_64", "12": "aarch64"}
-"""PROCESSOR_ARCHITECTURE_... of Windows to the names that Python and libvirt have."""
+"""PROCESSOR_ARCHITECTURE_... of Windows to the names of Python and libvirt."""
 _HEAD, _TAIL = 4096, 32 << 20
-"""Bytes of a WIM's beginning and end that tell what it holds: its header, and the table of its
-files (some 6 MB on Microsoft's media) with its XML."""
+"""Bytes at a WIM's beginning and end that describe it: its header, and the table of its files (some
+6 MB on Microsoft's media) with its XML.
+"""
 _SECONDS = 60.0
 _NAMED = """
 scratch=$(mktemp -d "$0/hybridlab-XXXXXXXXXX") || exit
@@ -51,16 +52,16 @@ trap 'exit 1' TERM
 cp --sparse=always "$1" "$scratch/wim" || exit
 wimlib-imagex info "$scratch/wim" --header "--extract-xml=$2"
 """
-"""A shell is sent SIGTERM when this process ends, and obeys once wimlib-imagex is through."""
+"""The shell gets SIGTERM when this process ends, and exits once wimlib-imagex has finished."""
 _VIRTUAL = 512
-"""Bytes of the sectors that the El Torito catalogue counts."""
+"""Bytes of a sector as counted in the El Torito catalogue."""
 _BOOTABLE = 0x88
 _NO_EMULATION = 0
 _PC, _UEFI = 0x00, 0xEF
 _WHOLE = 2
-"""Fewer sectors than this mean all that follows, to firmware (UEFI 13.3.2.1)."""
+"""To firmware, fewer sectors mean everything up to the end of the medium (UEFI 13.3.2.1)."""
 _SHOWN = 8
-"""Names of an unknown medium's root that a message has."""
+"""Number of names from an unknown medium's root in a message."""
 _LINUX = (
     *("casper", "isolinux", "syslinux", "pool", "dists", "images/pxeboot", ".treeinfo"),
     *(".discinfo", "live", "liveos", "install.amd", "arch"),
@@ -69,10 +70,11 @@ DRIVERS = (
     *("viostor", "vioscsi", "NetKVM", "Balloon", "vioserial", "viorng", "vioinput"),
     *("pvpanic", "qemufwcfg"),
 )
-"""Folders of the virtio-win medium whose drivers Setup loads: those of devices that machines
-of a lab have or may have. Not among them: qxldod (we have no QXL) and viofs (wants WinFsp)."""
+"""Folders of the virtio-win medium whose drivers Setup loads: devices that a lab's machines have or
+may have. Not qxldod (there is no QXL) and viofs (needs WinFsp).
+"""
 DRIVERS_FOLDER = "drivers"
-"""Of the answer medium."""
+"""Folder on the answer medium."""
 _DRIVERS = ("netkvm", "viostor", "vioscsi")
 _ANSWERS = ("autounattend.xml", "unattend.xml")
 
@@ -84,27 +86,27 @@ class WindowsImage:
     index: int
     """Counted from 1."""
     name: str
-    """NAME: ``Windows Server 2022 SERVERSTANDARDCORE``; what an answer file gives."""
+    """NAME, ``Windows Server 2022 SERVERSTANDARDCORE``; used in answer files."""
     display_name: str
-    """DISPLAYNAME: ``Windows Server 2022 Standard Evaluation``; what DISM prints."""
+    """DISPLAYNAME, ``Windows Server 2022 Standard Evaluation``; shown by DISM."""
     edition: str
-    """EDITIONID: ``ServerStandard``; evaluation media have ``ServerStandardEval``."""
+    """EDITIONID, ``ServerStandard``; ``ServerStandardEval`` on evaluation media."""
     installation: str
     """INSTALLATIONTYPE: ``Server Core``, ``Server``, ``Client``."""
     build: int
     revision: int
-    """SPBUILD: the fourth part of the version."""
+    """SPBUILD, the fourth part of the version."""
     languages: tuple[str, ...]
     default_language: str
     architecture: str
-    """As Python and libvirt name it: ``x86_64``, ``i686``, ``aarch64``."""
+    """In the naming of Python and libvirt: ``x86_64``, ``i686``, ``aarch64``."""
     bytes: int
-    """TOTALBYTES: the size of its files when installed."""
+    """TOTALBYTES, the size of its files when installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BootEntry:
-    """An El Torito entry: an image that firmware starts."""
+    """An El Torito entry: an image that firmware can boot."""
 
     kind: BootKind
     extent: Extent
@@ -123,13 +125,13 @@ class WindowsMedium:
     channel: Channel
     boots: tuple[BootEntry, ...]
     no_prompt: Extent | None
-    """Where ``efi/microsoft/boot/efisys_noprompt.bin`` lies; None if it is not there."""
+    """Location of ``efi/microsoft/boot/efisys_noprompt.bin``; None if there is none."""
 
 
 def read(path: Path) -> WindowsMedium:
     """Read an installation medium.
 
-    Raises PreflightError when it cannot be read, is cut off or damaged, or is something else; when
+    Raises PreflightError when it cannot be read, is truncated, damaged or something else, or when
     wimlib-imagex is not installed.
     """
     with opened(path, f"reading the medium '{path}'", _HINT) as medium:
@@ -158,9 +160,9 @@ def read(path: Path) -> WindowsMedium:
 def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
     """How copies of the medium are licensed.
 
-    Evaluation editions are so whatever else is said: no product key goes with them.
+    An evaluation edition always counts as evaluation: it takes no product key.
 
-    ``edition_file``: content of ``sources/ei.cfg``; empty where there is none.
+    ``edition_file``: content of ``sources/ei.cfg``; empty if there is none.
     """
     if any(_EVALUATION.search(f"{one.display_name} {one.edition}") for one in images):
         return "evaluation"
@@ -172,10 +174,10 @@ def channel(edition_file: str, images: Sequence[WindowsImage]) -> Channel:
 
 
 def kind_of(label: str, names: Sequence[str]) -> str:
-    """What a medium is that holds no images of Windows.
+    """What a medium without Windows images is.
 
-    ``label``: its volume identifier. ``names``: what is in its root folder, and of ``images`` and
-    ``sources`` what is in those.
+    ``label``: its volume identifier. ``names``: names in its root folder and in ``images`` and
+    ``sources``.
     """
     there = {name.lower() for name in names}
     called = f"the medium '{label}'"
@@ -203,7 +205,7 @@ def _names(medium: Medium) -> list[str]:
 
 
 def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
-    """The images of a WIM, or of a split set whose parts are all there."""
+    """The images of a WIM, or of a split set after checking that all parts are there."""
     header, xml = _wim(medium, container)
     parts = int(header["Total Parts"])
     within = f"{medium.doing}: its '{container}'"
@@ -231,11 +233,10 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
 
 
 def _wim(medium: Medium, path: str) -> tuple[dict[str, str], bytes]:
-    """Header and XML of a WIM, by wimlib-imagex.
+    """Header and XML of a WIM, read by wimlib-imagex.
 
-    It takes a file, and a medium is not mounted: so a sparse file is made of beginning and end. It
-    wants the name of one, which a shell gives it and takes away again, also if this process is
-    killed meanwhile.
+    wimlib-imagex needs a file name and the medium is not mounted, so a sparse file is made from the
+    WIM's beginning and end. A shell creates the file and removes it even if this process is killed.
     """
     doing = f"{medium.doing}: its '{path}'"
     programs.need(doing, "wimlib-imagex", "setpriv")
@@ -282,7 +283,7 @@ def _image(element: ET.Element) -> WindowsImage:
 
 
 def _boots(medium: Medium) -> Iterator[BootEntry]:
-    """What firmware can start, in the catalogue's order; nothing where there is no catalogue."""
+    """What firmware can boot, in the catalogue's order; empty without a catalogue."""
     catalogue = medium.iso.eltorito_boot_catalog
     if catalogue is None:
         return
@@ -305,10 +306,10 @@ def _boots(medium: Medium) -> Iterator[BootEntry]:
 
 
 def _boot(medium: Medium, platform: int, entry: Any) -> BootEntry | None:
-    """Who starts an entry, and how long its image is; None for other processors' firmware.
+    """Kind and length of a boot entry; None for other processors' firmware.
 
-    Some programs write platform 0 for UEFI, too, and some media tell of one sector only: then the
-    image's own file system tells.
+    Some programs write platform 0 for UEFI too, and some media claim a single sector; the image's
+    own file system then decides.
     """
     if entry.boot_indicator != _BOOTABLE:
         return None
@@ -324,7 +325,7 @@ def _boot(medium: Medium, platform: int, entry: Any) -> BootEntry | None:
 
 
 def _fat_bytes(sector: bytes) -> int:
-    """Size of the FAT file system that begins with this sector; 0 if none does."""
+    """Size of the FAT file system that begins with this sector; 0 if there is none."""
     if sector[510:512] != b"\x55\xaa" or sector[:1] not in {b"\xeb", b"\xe9"}:
         return 0
     if sector[54:57] != b"FAT" and sector[82:85] != b"FAT":
@@ -336,20 +337,20 @@ def _fat_bytes(sector: bytes) -> int:
 
 
 ARCHITECTURE = "x86_64"
-"""The only one that Windows Server's containers are made for."""
+"""The only architecture of Windows Server's container images."""
 _SERVERS = "give the ISO of Windows Server 2019, 2022 or 2025"
 _STORAGE, _CARD = "viostor", "NetKVM"
-"""Folders of the drivers without which nothing can be installed, or reached."""
+"""Folders of the drivers that installation and network access need."""
 _DRIVERS_HINT = "give the whole virtio-win ISO, of a version that has this release"
 _DAEMON = "sshd.exe"
 _OPENSSH_HINT = "give OpenSSH-Win64.zip of a release of Win32-OpenSSH"
 _ARCHIVE_MOST = 256 << 20
-"""Bytes; the archive has some 5 MB, and goes onto the answer medium."""
+"""Limit in bytes; the archive has some 5 MB and is copied to the answer medium."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Whether one recipe can use a medium."""
+    """Whether a recipe can use a medium."""
 
     recipe: str
     image: str
@@ -359,10 +360,10 @@ class Use:
 
 
 def choose(medium: WindowsMedium, wanted: WantedImage) -> WindowsImage:
-    """The image that is asked for.
+    """The image that is wanted.
 
-    Raises PreflightError when the medium has no such image, or one that cannot be used; with what
-    it holds.
+    Raises PreflightError, with the images there are, when the medium has no such image or it cannot
+    be used.
     """
     doing = f"looking for '{wanted.name}' on the medium '{medium.path}'"
     _check_server(doing, medium)
@@ -394,7 +395,7 @@ def uses(medium: WindowsMedium, recipes: Mapping[str, WantedImage]) -> tuple[Use
 
 
 def list_images(medium: WindowsMedium) -> str:
-    """The images of a medium, in words: ``it holds`` and a line for each."""
+    """The images of a medium as text: ``it holds`` and a line for each."""
     lines = [
         f"\n    {image.index} '{image.name}' ('{image.display_name}'), {version(image)}"
         for image in medium.images
@@ -408,9 +409,9 @@ def version(image: WindowsImage) -> str:
 
 
 def check_drivers(path: Path, release: Release) -> None:
-    """Check that the virtio-win medium has the drivers of disk and card for a release.
+    """Check that the virtio-win medium has the disk and network drivers for a release.
 
-    Raises PreflightError when it cannot be read, is something else, or has no drivers for that
+    Raises PreflightError when it cannot be read, is something else, or has no drivers for the
     release.
     """
     with opened(path, f"reading the virtio-win medium '{path}'", _DRIVERS_HINT) as medium:
@@ -423,9 +424,9 @@ def check_drivers(path: Path, release: Release) -> None:
 
 
 def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
-    """The drivers of a release from the virtio-win medium, by path on the answer medium.
+    """The drivers for a release from the virtio-win medium, by path on the answer medium.
 
-    Raises PreflightError: as `check_drivers`.
+    Raises PreflightError like :func:`check_drivers`.
     """
     check_drivers(path, release)
     found = {}
@@ -433,13 +434,13 @@ def read_drivers(path: Path, release: Release) -> dict[str, bytes]:
         for driver in DRIVERS:
             folder = f"{driver}/{release.drivers}/amd64"
             for name in medium.names(f"/{folder}"):
-                if not name.lower().endswith(".pdb"):  # symbols, larger than all else
+                if not name.lower().endswith(".pdb"):  # symbols, larger than everything else
                     found[f"{DRIVERS_FOLDER}/{folder}/{name}"] = medium.read(f"/{folder}/{name}")
     return found
 
 
 def check_openssh(path: Path) -> None:
-    """Check that a file is an archive with Win32-OpenSSH's server in it.
+    """Check that a file is a ZIP archive with Win32-OpenSSH's server.
 
     Raises PreflightError when it is not.
     """
@@ -515,13 +516,13 @@ _BY_KEY = "build it with firmware bios, whose loader asks for no key on an empty
 
 
 def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
-    """Make a qcow2 over the ISO, which stays as it is; its UEFI loader asks for no key.
+    """Create a qcow2 overlay on an ISO with a UEFI loader that needs no key press.
 
-    ``iso``: where the medium is for whoever opens the layer, which refers to it by its whole path.
-    ``medium``: as it has been read, there or at another place. ``out``: must not be there. Takes
+    ``iso``: path of the medium for whoever opens the overlay, which contains the full path.
+    ``medium``: the medium, read from there or elsewhere. ``out``: must not exist. The overlay takes
     about 2 MB.
 
-    Raises PreflightError when the medium cannot be started that way, the disk is full, or a program
+    Raises PreflightError when the medium cannot be booted that way, the disk is full, or a program
     is missing. Raises BrokenError when a program fails.
     """
     loader, places = _replaced(medium)
@@ -537,7 +538,8 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
         with programs.unnamed_file() as content:
             for place in places:
                 content.write_bytes(loader.ljust(place.length, b"\0"))
-                # Its words are split at every blank, quoted or not: a path is better not there.
+                # qemu-io splits its arguments at every blank, quoted or not, so they contain no
+                # path.
                 verb = f"write -q -s /dev/stdin {place.offset} {place.length}"
                 command = ["qemu-io", "-f", "qcow2", "-c", verb, str(out)]
                 programs.run(doing, command, deadline, stdin=content)
@@ -547,7 +549,7 @@ def overlay(iso: Path, medium: WindowsMedium, out: Path) -> None:
 
 
 def _replaced(medium: WindowsMedium) -> tuple[bytes, list[Extent]]:
-    """The loader that asks for no key, and the places of those that do."""
+    """The loader that needs no key press, and the locations of those that do."""
     doing = f"making the UEFI loader of '{medium.path}' start without a key press"
     where = medium.no_prompt
     if where is None:

@@ -1,6 +1,6 @@
-"""An installation of Windows, followed from outside to its end.
+"""Follows an installation of Windows from outside to its end.
 
-The guest writes its phases on its first serial port where it can, one line each, ended by CR LF::
+The guest reports its phases on its first serial port when it can, one line each, ended by CR LF::
 
     hybridlab: phase specialize|first-logon|sysprep|ready
     hybridlab: step <name>                a step begins
@@ -8,11 +8,10 @@ The guest writes its phases on its first serial port where it can, one line each
     hybridlab: key ssh-ed25519 AAAA...    the guest's SSH host key
     hybridlab: certificate <64 hex>       SHA-256 of the guest's WinRM certificate (DER)
 
-``key`` and ``certificate`` come before ``phase ready``, which comes when both ports are open.
-Where no script of the lab runs in it yet (firmware, Windows PE, which has no serial port, Setup
-that partitions and copies, Windows between two of its own starts) growth of the disk and reboots
-show the phase. Phases go forwards
-only; one that was too quick to be seen is passed over.
+``key`` and ``certificate`` come before ``phase ready``, which comes when both ports are open. While
+no script of the lab runs in the guest (firmware, Windows PE, which has no serial port, Setup
+partitioning and copying, Windows between two of its own starts), growth of the disk and reboots
+show the phase. Phases only advance; one too short to be observed is skipped.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConsoleMessage:
-    """A line of the console that is for the lab."""
+    """A console line addressed to the lab."""
 
     word: Word
     rest: str
 
 
 def parse_message(line: str) -> ConsoleMessage | None:
-    """Parse a line of the console; None if it is not for the lab.
+    """Parse a console line; None if it is not addressed to the lab.
 
-    The line may begin with what firmware or another program has left on it.
+    Output of firmware or another program may precede the message on the line.
     """
     found = _LINE.search(line)
     if found is None:
@@ -61,15 +60,17 @@ def parse_message(line: str) -> ConsoleMessage | None:
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
-"""Why waiting is useless: a step failed, the machine shut down too early, Setup starts again and
-again, or Windows specialises again and again."""
+"""Why waiting is pointless: a step failed, the machine shut down too early, Setup starts over and
+over, or Windows specialises over and over.
+"""
 SILENT_RESTARTS = 2
-"""How often the machine may restart before Windows says a word: after Setup's copy, and once more
-where specialize has no serial port either. [I]"""
+"""Restarts allowed before Windows reports anything: after Setup's copy, and one more if specialize
+has no serial port either. [I]
+"""
 RESTART_SECONDS = 30.0
 """Resets closer together are one restart: SeaBIOS was seen to reset three times in two seconds."""
 SPECIALIZE_LIMIT = 2
-"""How often Windows may begin to specialise: once, and once more where it was reset then. [I]"""
+"""Starts of specialize allowed: one, and one more after a reset during it. [I]"""
 ORDER: tuple[WindowsPhase, ...] = (
     "starting",
     "disk",
@@ -81,13 +82,14 @@ ORDER: tuple[WindowsPhase, ...] = (
     "sysprep",
 )
 DISK_BEGUN = 4 << 20
-"""Bytes that the disk takes when it is being partitioned; an empty qcow2 disk takes less than
-1 MiB, as measured. [I]"""
+"""Bytes that the disk has once it is being partitioned; an empty qcow2 disk takes less than 1 MiB,
+as measured. [I]
+"""
 COPY_BEGUN = 256 << 20
-"""The same, when files are being laid down: more than empty file systems take. [I]"""
+"""Bytes that the disk has once files are being copied: more than empty file systems take. [I]"""
 EMULATED = 10
-"""How many times longer a phase may take where the processor is emulated: a guess, since no Windows
-has been run so."""
+"""Factor for a phase's limit on an emulated processor: a guess, since no Windows has been run on
+one."""
 KEPT = 16_384
 """Characters of the console that are kept for messages."""
 _SAYS: Mapping[str, WindowsPhase] = {
@@ -96,7 +98,7 @@ _SAYS: Mapping[str, WindowsPhase] = {
     "ready": "ready",
     "sysprep": "sysprep",
 }
-"""What the guest itself says of its phase."""
+"""Phases that the guest itself reports."""
 PHASE_TITLES: Mapping[WindowsPhase, str] = {
     "starting": "the firmware starts the medium, and Setup's own system (Windows PE)",
     "disk": "Setup partitions the disk",
@@ -134,19 +136,19 @@ LOOK_AT: Mapping[WindowsPhase, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The machine as the host sees it at one moment."""
+    """The machine at one moment, as the host sees it."""
 
     at: float
-    """Seconds, on any clock that does not go back."""
+    """Seconds of a monotonic clock."""
     said: str = ""
-    """What has come on COM1 since the last look."""
+    """Output on COM1 since the last look."""
     disk_bytes: int = 0
-    """That the disk takes on the hypervisor."""
+    """Bytes that the disk takes on the hypervisor."""
     reboots: int = 0
-    """How often it was reset since it was first started."""
+    """Number of resets since the machine was first started."""
     runs: bool = True
     picture: str = ""
-    """Digest of what the screen shows; empty where nobody has looked."""
+    """Digest of the screen; empty if it was not captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,44 +156,44 @@ class Progress:
     """All that is known of an installation."""
 
     began: float
-    """When its present phase began, on the clock of :class:`Observation`."""
+    """When the present phase began, on the clock of :class:`Observation`."""
     phase: WindowsPhase = "starting"
     step: str = ""
-    """The step that the guest reported."""
+    """The step that the guest reported last."""
     ending: Ending = ""
     failure: str = ""
-    """``step: message``, where a step failed."""
+    """``step: message`` of a failed step."""
     off: bool = False
-    """It has shut itself down when it was to."""
+    """Whether it has shut down as expected."""
     key: str = ""
     """Its SSH host key, ``ssh-ed25519 AAAA...``."""
     certificate: str = ""
     """SHA-256 of its WinRM certificate, in hex."""
     reboots: int = 0
     restarts: int = 0
-    """Reboots that are one: firmware and boot loader reset the machine further times."""
+    """Reboots, counting resets in quick succession by firmware and boot loader as one."""
     restarted: float = float("-inf")
-    """When the last one was."""
+    """Time of the last one."""
     reboots_before: int = 0
-    """When the present phase began."""
+    """Reboots when the present phase began."""
     disk_bytes: int = 0
     disk_before: int = 0
-    """When the present phase began."""
+    """Size when the present phase began."""
     specializes: int = 0
-    """How often Windows has begun to specialise."""
+    """How often Windows has started specialize."""
     grown: float = 0.0
     """When the disk last grew."""
     picture: str = ""
     changed: float = 0.0
     """When the screen last changed."""
     tail: str = ""
-    """The end of all that it has said."""
+    """The end of its output."""
     line: str = ""
-    """What it has said since the last end of a line."""
+    """Its output since the last end of a line."""
 
 
 def begin(at: float) -> Progress:
-    """Of a machine that is just being started, or of which nothing is known yet."""
+    """Progress of a machine that is being started, or of which nothing is known yet."""
     return Progress(began=at, grown=at, changed=at)
 
 
@@ -226,7 +228,7 @@ def is_late(
 ) -> bool:
     """Whether the present phase has taken longer than it may.
 
-    ``slowdown``: how many times as long as ``minutes`` says.
+    ``slowdown``: factor for ``minutes``.
     """
     return at - progress.began > minutes[progress.phase] * 60.0 * slowdown
 
@@ -264,7 +266,7 @@ def _apply_message(now: Progress, word: ConsoleMessage, at: float) -> Progress:
 
 
 def _enter_phase(now: Progress, said: str, at: float) -> Progress:
-    """A phase as the guest says it."""
+    """Enter a phase that the guest reports."""
     phase = _SAYS.get(said)
     if phase is None:
         return now
@@ -312,25 +314,24 @@ def _size(size: int) -> str:
 
 
 LOOK_SECONDS = 1.0
-"""How often console, disk and state are looked at."""
+"""Seconds between two looks at console, disk and state."""
 _PICTURE_SECONDS = 15.0
-"""How often the screen is."""
+"""Seconds between two captures of the screen."""
 _LINES = 8
 """Last lines of the console in a message."""
 _MARGIN_SECONDS = 60.0
-"""On top of what the phases may take all together."""
+"""Seconds in addition to the sum of the phases' limits."""
 
 
 @dataclass
 class InstallMonitor:
     """Follows the installation in one machine.
 
-    ``image``: its name, for messages. ``machine``: the machine. ``minutes``: that each phase may
-    take. ``logs``: directory for the console, and for pictures. ``tell``: called with every phase
-    as it is entered. ``resets_before``: how often it had been reset before this command looked at
-    it. ``collect_logs``: called when the machine is given up, with a way into it if there was one;
-    what it says goes into the message. ``reset``: called with the total number of resets, after
-    each.
+    ``image``: its name, for messages. ``minutes``: limit of each phase. ``logs``: directory for the
+    console and pictures. ``tell``: called with each phase when it begins. ``resets_before``: resets
+    before this command began to look. ``collect_logs``: called when the machine is given up, while
+    it may still be reachable; the returned text goes into the message. ``reset``: called after each
+    reset with the total number.
     """
 
     image: str
@@ -346,7 +347,7 @@ class InstallMonitor:
     _pictured: float = -_PICTURE_SECONDS
 
     def __post_init__(self) -> None:
-        """Begin to look now."""
+        """Start the clock."""
         self.progress = begin(time.monotonic())
         self._slowdown = 1 if self.machine.accelerated else EMULATED
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -354,18 +355,18 @@ class InstallMonitor:
 
     @property
     def console(self) -> Path:
-        """The file that has all that the machine has said."""
+        """The file with the machine's whole output."""
         return self.logs / f"{self.image}.log"
 
     def seconds(self, phase: WindowsPhase) -> float:
-        """Seconds that a phase may take on this machine."""
+        """Limit of a phase on this machine, in seconds."""
         return self.minutes[phase] * 60.0 * self._slowdown
 
     def until(self, reached: Callable[[Progress], bool]) -> None:
-        """Follow it until then.
+        """Follow the installation until ``reached`` returns true.
 
-        Raises DeadlineError when a phase takes too long: which, and all that was seen of it. Raises
-        BrokenError when it has come to an end from which it does not go on; the same.
+        Raises DeadlineError when a phase takes too long, with the phase and all that was observed.
+        Raises BrokenError with the same when the installation has ended early.
         """
         longest = sum(self.minutes.values()) * 60.0 * self._slowdown + _MARGIN_SECONDS
         doing = f"installing image '{self.image}'"
@@ -406,7 +407,7 @@ class InstallMonitor:
             self.reset(self.progress.reboots)
 
     def _take(self, seen: Observation) -> None:
-        """Add an observation, and report what is new in it."""
+        """Add an observation, and report what is new."""
         before, self.progress = self.progress, advance(self.progress, seen)
         self._tell(before)
 
@@ -418,7 +419,7 @@ class InstallMonitor:
             self.tell(f"{now.phase}: step '{now.step}'")
 
     def _screen(self, at: float) -> str:
-        """Digest of what the screen shows, if it is time to look; a machine may show none."""
+        """Digest of the screen, if it is time to capture it; a machine may have none."""
         if at - self._pictured < _PICTURE_SECONDS:
             return ""
         self._pictured = at
@@ -427,7 +428,7 @@ class InstallMonitor:
         return ""
 
     def evidence(self) -> str:
-        """All that was seen of the present phase, and where pictures and logs are kept."""
+        """All that was observed of the present phase, and where pictures and logs are."""
         now, at = self.progress, time.monotonic()
         seen = [describe(now, at)]
         with suppress(LabError, OSError):
@@ -441,13 +442,13 @@ class InstallMonitor:
         return "; ".join(seen)
 
     def _error_parts(self, what: str) -> tuple[str, str, str]:
-        """Doing, happened and hint of an error that ends the installation."""
+        """Doing, happened and hint of the error that ends the installation."""
         look = f"look at {LOOK_AT[self.progress.phase]}; then build it again"
         return f"installing image '{self.image}'", f"{what}; {self.evidence()}", look
 
 
 def _describe_ending(progress: Progress) -> str:
-    """Why nothing is to be waited for any more."""
+    """Why waiting is pointless."""
     if progress.ending == "failed":
         return f"step {progress.failure}"
     if progress.ending == "again":

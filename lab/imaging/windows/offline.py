@@ -1,7 +1,7 @@
-"""The disk of a Windows that is off, read on this host: nothing starts, nothing is written to it.
+"""Reads the disk of a Windows machine that is off, on this host; starts and writes nothing.
 
-qemu-img takes an NTFS partition out of the disk into a file, sparse and gone afterwards; ntfs-3g's
-``ntfsls`` and ``ntfscat`` read that. Nothing is mounted, so no rights are needed.
+qemu-img extracts an NTFS partition into a temporary sparse file, which ntfs-3g's ``ntfsls`` and
+``ntfscat`` read. Nothing is mounted, so no privileges are needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER_FILES = (
     "unattend.xml",
     "autounattend.xml",
 )
-"""Where Windows would find one on its own disk, before it looks at a medium."""
+"""Where Windows finds an answer file on its own disk before it looks at a medium."""
 LOGS = (
     "Windows/Panther/setupact.log",
     "Windows/Panther/setuperr.log",
@@ -41,10 +41,10 @@ LOGS = (
     "hybridlab/log/clone.log",
 )
 _SECONDS = 1800.0
-"""For one program: a partition of some ten GiB is copied."""
+"""Seconds for one program: a partition of some ten GiB is copied."""
 _SECTOR = 512
 _HEAD = 64 << 10
-"""Bytes of a disk that have its partition table, GPT's entries too (UEFI 5.3)."""
+"""Bytes of a disk with its partition table, including GPT's entries (UEFI 5.3)."""
 _NTFS = b"NTFS    "
 _MOST_PARTITIONS = 128
 
@@ -58,7 +58,7 @@ class Volume:
     scratch: Path
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """What is in a folder, as it is written there.
+        """Names in a folder, as the volume writes them.
 
         Raises BrokenError when it cannot be read.
         """
@@ -68,7 +68,7 @@ class Volume:
         )
 
     def find(self, path: str) -> str | None:
-        """The path as the volume writes it, whatever case it is asked for in; None without it."""
+        """The path as the volume writes it, found regardless of case, or None."""
         found = ""
         for part in path.split("/"):
             there = {name.lower(): name for name in self.names(found)}
@@ -78,7 +78,7 @@ class Volume:
         return found
 
     def read(self, path: str) -> bytes:
-        """A file's content, by its path as the volume writes it."""
+        """A file's content; ``path`` as the volume writes it."""
         return self._run("ntfscat", "--force", str(self.path), f"/{path}")
 
     def _run(self, *command: str) -> bytes:
@@ -91,9 +91,9 @@ class Volume:
 
 @contextmanager
 def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
-    """Drive C of a disk in qcow2.
+    """Drive C of a qcow2 disk.
 
-    ``scratch``: A directory with room for what the disk holds. ``doing``: for messages.
+    ``scratch``: a directory with room for the disk's content. ``doing``: for messages.
 
     Raises BrokenError when no partition is an NTFS volume with a folder ``Windows``, or one cannot
     be read.
@@ -124,9 +124,9 @@ def windows_volume(disk: Path, scratch: Path, doing: str) -> Iterator[Volume]:
 
 
 def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
-    """See that a generalised disk keeps no answer file: every clone would obey it, not its own.
+    """Check that a generalised disk has no answer file; every clone would obey it, not its own.
 
-    Raises BrokenError when it keeps one, or cannot be read.
+    Raises BrokenError when it has one, or cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
         kept = [path for one in ANSWER_FILES if (path := volume.find(one))]
@@ -141,9 +141,9 @@ def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
 
 
 def read_logs(disk: Path, scratch: Path, doing: str) -> dict[str, str]:
-    """What Setup and our scripts have logged on it: name for a file, and text.
+    """Logs of Setup and the lab's scripts: text by file name.
 
-    Raises BrokenError when it cannot be read.
+    Raises BrokenError when they cannot be read.
     """
     with windows_volume(disk, scratch, doing) as volume:
         there = {one: path for one in LOGS if (path := volume.find(one))}
@@ -158,7 +158,7 @@ def _decode(content: bytes) -> str:
 
 
 def _copy(disk: Path, offset: int, size: int, target: Path, doing: str) -> None:
-    """Copy bytes of a disk in qcow2, as its guest sees it, into a sparse raw file."""
+    """Copy bytes of a qcow2 disk, as its guest sees it, into a sparse raw file."""
     name = str(disk).replace(",", ",,")
     options = f"driver=raw,offset={offset},size={size},file.driver=qcow2"
     where = f"{options},file.file.driver=file,file.file.filename={name}"
@@ -167,7 +167,7 @@ def _copy(disk: Path, offset: int, size: int, target: Path, doing: str) -> None:
 
 
 def _partitions(head: bytes) -> list[tuple[int, int]]:
-    """Offset and size in bytes of every partition, by GPT where there is one, else by MBR. Pure."""
+    """Offset and size in bytes of every partition, from GPT if present, else from MBR. Pure."""
     spans = []
     if head[_SECTOR : _SECTOR + 8] == b"EFI PART":
         first, count, size = struct.unpack_from("<QII", head, _SECTOR + 72)

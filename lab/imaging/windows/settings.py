@@ -3,12 +3,12 @@
 Build numbers and image names are those of Microsoft's media; the keys are Microsoft's published
 KMS client keys, which activate nothing without a KMS host.
 
-``settings.json`` is read by ``bootstrap.ps1`` at the end of an installation::
+``bootstrap.ps1`` reads ``settings.json`` at the end of an installation::
 
     {"authorized_key": "ssh-ed25519 AAAA... comment", "openssh": "openssh.zip",
      "release": "2022", "storage": "virtio", "surface": "core", "virtio": true}
 
-``clone.json`` is read by ``clone.ps1`` at the first start of a clone::
+``clone.ps1`` reads ``clone.json`` at the first start of a clone::
 
     {"authorized_key": "ssh-ed25519 AAAA... comment",
      "cards": [{"address": "192.0.2.10/24", "dns": ["192.0.2.1"], "gateway": "192.0.2.1",
@@ -17,7 +17,7 @@ KMS client keys, which activate nothing without a KMS host.
      "region": {"keyboard": "0409:00000409", "locale": "en-US", "time_zone": "UTC"},
      "time_server": null}
 
-What is not known is ``null``; no key is ever left out, and no secret is in them.
+Unknown values are ``null``; every key is always present. The files contain no secrets.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ Surface = Literal["core", "desktop"]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release."""
+    """One release of Windows Server."""
 
     year: Year
     build: int
     least_revision: int
-    """Of the build, the fourth part of the version: older ones cannot be used."""
+    """Lowest usable revision (fourth part of the version) of the build."""
     why: str
-    """What older ones lack; empty where every one will do."""
+    """What older revisions lack; empty if all are usable."""
     drivers: str
     """Name of its folders on the virtio-win medium."""
     keys: Mapping[Edition, str]
-    """KMS client key, for volume media."""
+    """KMS client keys for volume media."""
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """The full product name."""
         return f"Windows Server {self.year}"
 
 
@@ -106,7 +106,7 @@ RELEASES: Mapping[Year, Release] = {
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """Which of a medium's images is asked for."""
+    """A selection among a medium's images."""
 
     year: Year
     edition: Edition
@@ -114,12 +114,12 @@ class WantedImage:
 
     @property
     def release(self) -> Release:
-        """The release that it is of."""
+        """Its release."""
         return RELEASES[self.year]
 
     @property
     def name(self) -> str:
-        """Its NAME in the WIM, on evaluation and on volume media alike."""
+        """NAME in the WIM, on evaluation and volume media alike."""
         core = "CORE" if self.surface == "core" else ""
         return f"{self.release.name} SERVER{self.edition.upper()}{core}"
 
@@ -128,20 +128,20 @@ Firmware = Literal["bios", "uefi"]
 SETTINGS = "settings.json"
 CLONE = "clone.json"
 OPENSSH = "openssh.zip"
-"""Name on the answer medium of Win32-OpenSSH's release archive."""
+"""Name of Win32-OpenSSH's release archive on the answer medium."""
 Storage = Literal["virtio", "sata"]
-"""``sata`` needs no driver: the fallback where there is no virtio-win medium."""
+"""``sata`` needs no driver: the fallback without a virtio-win medium."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Language and time of a guest."""
+    """Language, keyboard and time zone of a guest."""
 
     locale: str = "en-US"
-    """Of the system, the user and the user interface; one that the medium has."""
+    """Locale of system, user and user interface; the medium must have it."""
     keyboard: str = "0409:00000409"
     time_zone: str = "UTC"
-    """A Windows time zone's name: ``UTC``, ``W. Europe Standard Time``."""
+    """Windows' name of a time zone: ``UTC``, ``W. Europe Standard Time``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ class Settings:
     computer_name: str
     """At most 15 characters."""
     administrator_password: str = field(repr=False)
-    """Secret, and of this installation alone."""
+    """Secret; for this installation only."""
     region: Region = Region()
     organization: str = "hybridlab"
 
 
 @dataclass(frozen=True, slots=True)
 class CloneCard:
-    """A network card of a clone: what it is called and what address it gets."""
+    """Name and address of a clone's network interface."""
 
     name: str
     mac: str
@@ -180,11 +180,11 @@ class CloneSettings:
 
     computer_name: str
     administrator_password: str = field(repr=False)
-    """Secret, and of this machine alone."""
+    """Secret; for this machine only."""
     authorized_key: str
-    """Who may log in over SSH: ``ssh-ed25519 AAAA... comment``."""
+    """SSH public key that may log in: ``ssh-ed25519 AAAA... comment``."""
     management_address: str
-    """Goes into the WinRM certificate as its subject's alternative name."""
+    """The WinRM certificate's subject alternative name."""
     cards: tuple[CloneCard, ...]
     time_server: str | None
     region: Region = Region()
@@ -193,8 +193,9 @@ class CloneSettings:
 def settings_document(settings: Settings, authorized_key: str, *, has_openssh: bool) -> bytes:
     """``settings.json``; the same settings give the same bytes.
 
-    ``authorized_key``: who may log in over SSH: ``ssh-ed25519 AAAA... comment``. ``has_openssh``:
-    whether the archive is on the answer medium; else Windows is asked for its own OpenSSH.
+    ``authorized_key``: SSH public key that may log in: ``ssh-ed25519 AAAA... comment``.
+    ``has_openssh``: whether the archive is on the answer medium; otherwise Windows installs its
+    own.
     """
     told: dict[str, object] = {
         "authorized_key": authorized_key,
@@ -202,48 +203,50 @@ def settings_document(settings: Settings, authorized_key: str, *, has_openssh: b
         "release": settings.wanted.year,
         "storage": settings.storage,
         "surface": settings.wanted.surface,
-        "virtio": settings.storage == "virtio",  # whose medium has guest tools, too
+        "virtio": settings.storage == "virtio",  # its medium has guest tools, too
     }
     return _json(told)
 
 
 def clone_document(settings: CloneSettings) -> bytes:
-    """``clone.json``: all of a clone's settings but its password."""
+    """``clone.json``: a clone's settings without its password."""
     told = asdict(settings)
     del told["administrator_password"]
     return _json(told)
 
 
 def _json(value: dict[str, object]) -> bytes:
-    """ASCII, so that Windows PowerShell reads it right whatever encoding it takes it for."""
+    """ASCII, which Windows PowerShell reads correctly in any encoding."""
     return json.dumps(value, indent=1, sort_keys=True).encode("ascii") + b"\n"
 
 
 TIME_ZONES = frozenset(
     Path(__file__).with_name("time_zones.txt").read_text(encoding="ascii").splitlines()
 )
-"""Windows' names of time zones, as ``tzutil /l`` lists them.
+"""Names of Windows time zones, as ``tzutil /l`` lists them.
 
-From CLDR (``windowsZones.xml``, as tzlocal 5.4.5 has it), and two that Windows keeps though CLDR
-does not. A name that Setup does not know stops it in the middle of specialize.
+From CLDR (``windowsZones.xml`` in tzlocal 5.4.5), and two that only Windows still has. A name that
+Setup does not know stops it in the middle of specialize.
 """
 
 
 Suffix = Literal["AdministratorPassword", "Password"]
-"""Name of the element that holds it: Windows wants it after the password before both are
-encoded. The latter is for local accounts and automatic logons."""
+"""Name of the element that contains it: Windows appends it to the password before encoding both.
+The latter is for local accounts and automatic logons.
+"""
 LENGTH = 24
-"""Characters, some 143 bits; Windows takes up to 127."""
+"""Characters, some 143 bits; Windows accepts up to 127."""
 MASK = "********"
 _KINDS = (string.ascii_uppercase, string.ascii_lowercase, string.digits, "-_.")
-"""All four that Windows' complexity rule counts, of which it wants three. No character among them
-means anything to cmd, PowerShell, XML, JSON or a URL's user part."""
+"""All four classes of Windows' complexity rule, which requires three. No character is special in
+cmd, PowerShell, XML, JSON or the user part of a URL.
+"""
 _VALUE = re.compile(r"(<(?:\w*Password)\b[^>]*>\s*<Value>)[^<]*(?=</Value>)")
 _KEY = re.compile(r"\b[A-Z0-9]{5}(?:-[A-Z0-9]{5}){4}\b")
 
 
 def random_password() -> str:
-    """Make a new password that Windows' complexity rule accepts; it begins with a letter."""
+    """A new password that satisfies Windows' complexity rule; it begins with a letter."""
     characters = "".join(_KINDS)
     made = ""
     while not (made[:1].isalpha() and all(set(made) & set(kind) for kind in _KINDS)):
@@ -252,34 +255,35 @@ def random_password() -> str:
 
 
 def encode_password(password: str, suffix: Suffix) -> str:
-    """A password as an answer file has it with ``PlainText`` false: hidden, and no secret."""
+    """A password as in an answer file with ``PlainText`` false: obfuscated, not encrypted."""
     return base64.b64encode(f"{password}{suffix}".encode("utf-16-le")).decode("ascii")
 
 
 def mask(document: str) -> str:
-    """An answer file for people to see: without passwords, and without keys but public ones."""
+    """An answer file to show, without passwords and without keys other than public ones."""
     public = {key for release in RELEASES.values() for key in release.keys.values()}
     hidden = _VALUE.sub(lambda found: found[1] + MASK, document)
     return _KEY.sub(lambda found: found[0] if found[0] in public else MASK, hidden)
 
 
 SECRET = "product-key"  # noqa: S105  a name
-"""Of the inventory: the key of every image of Windows; one image's has the image's name after it,
-``product-key-windows-server-2022``."""
+"""Secret in the inventory: the key of every Windows image; the key for one image has the image's
+name appended, ``product-key-windows-server-2022``.
+"""
 PATTERN = r"^[A-Z0-9]{5}(-[A-Z0-9]{5}){4}$"
 HIDDEN = "-".join(["XXXXX"] * 5)
 """Shown in place of a key."""
 
 
 def secret_name(image: str, known: Collection[str]) -> str | None:
-    """Name of the secret that holds an image's product key; None where the inventory has none."""
+    """Name of the secret with an image's product key; None if the inventory has none."""
     return next((name for name in (f"{SECRET}-{image}", SECRET) if name in known), None)
 
 
 def check_key(name: str, value: str) -> str:
-    """A secret that is a product key; letters may be small.
+    """Normalise a product key; lower case is accepted.
 
-    Raises PreflightError when it is none; it is not repeated.
+    Raises PreflightError, without the value, when it is not a product key.
     """
     written = value.upper()
     if not re.search(PATTERN, written):
@@ -292,13 +296,12 @@ def check_key(name: str, value: str) -> str:
 
 
 def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str | None:
-    """The key for a medium: None on evaluation media, where any key stops the installation.
+    """The key for a medium; None on evaluation media, where any key stops the installation.
 
     ``own``: the recipe's or the inventory's; None for Microsoft's public KMS client key on volume
     media.
 
-    Raises PreflightError when a key is given for evaluation media, or none for those that ask for
-    one.
+    Raises PreflightError when there is a key for evaluation media, or none for media that need one.
     """
     doing = f"choosing the product key of {wanted.release.name}"
     if channel == "evaluation":
@@ -329,7 +332,7 @@ _SECRET_MOST = 4096
 def read_secret(name: str, secret: Secret, doing: str) -> str:
     """Read a secret, without surrounding white space.
 
-    Raises PreflightError when the variable or the file is not there, cannot be read, or is empty.
+    Raises PreflightError when the variable or file does not exist, cannot be read, or is empty.
     """
     hint = f"set it, or leave [secrets.{name}] out of the inventory"
     if secret.file is None:

@@ -1,8 +1,8 @@
 """Steps over the shell of a Windows guest: their typed parameters, deadlines and order.
 
 A step is a script ``images/windows/<name>.ps1``. :func:`lab.remote.windows_steps.run_step` sends it
-with the shared module and a JSON file of settings, and reads its answer. Keys of that file are the
-fields of the dataclasses here; a test holds both together.
+with the shared module and a JSON file of settings, and reads its answer. The file's keys are the
+fields of the dataclasses here; a test compares both.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lab.imaging.recipes import directory
 from lab.imaging.windows.settings import RELEASES, Year
 
 FOLDER = "windows"
-"""Of the images' folder: where the scripts are."""
+"""Folder of the scripts among the image files."""
 MODULE = "hybridlab.psm1"
-"""What every script imports from beside itself."""
+"""The module beside every script, which it imports."""
 _MINUTE = 60
 
 
@@ -32,29 +32,29 @@ class ImageStep:
 
 @dataclass(frozen=True, slots=True)
 class PatchLevel(ImageStep):
-    """Refuse a Windows that is too old, or bring it up to date."""
+    """Refuse a Windows that is too old, or update it."""
 
     build: int
     least_revision: int
     why: str
-    """What older ones lack."""
+    """What older revisions lack."""
     update: str | None = None
-    """Path on the guest of an .msu."""
+    """Path of an .msu on the guest."""
     update_sha256: str | None = None
     update_seconds: int = 90 * _MINUTE
-    """How long the update may take: cumulative ones of 2019 take over an hour on slow disks."""
+    """Limit for the update: cumulative ones of 2019 take over an hour on slow disks."""
 
     name: ClassVar[str] = "patch-level"
     deadline_s: ClassVar[int] = 95 * _MINUTE
 
 
 HyperV = Literal["none", "full", "without-hypervisor"]
-"""``without-hypervisor`` where the guest cannot run one: the networking parts alone."""
+"""``without-hypervisor`` for a guest that cannot run one: only the networking parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features(ImageStep):
-    """Roles and features of Windows."""
+    """Install roles and features of Windows."""
 
     features: tuple[str, ...] = ("Containers",)
     hyper_v: HyperV = "without-hypervisor"
@@ -65,17 +65,17 @@ class Features(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class Containerd(ImageStep):
-    """containerd's configuration and service; its programs are in their folder already."""
+    """Configure containerd and its service; its programs are already in place."""
 
     sandbox_image: str
     """``registry.k8s.io/pause:3.10.2``."""
     cni_bin: str = "C:\\opt\\cni\\bin"
     cni_conf: str = "C:\\etc\\cni\\net.d"
     mirrors: str = "C:\\ProgramData\\containerd\\certs.d"
-    """Folder of the registries' mirrors; that of the step ``registry-mirrors``."""
+    """Folder of the registry mirrors, the same as in step ``registry-mirrors``."""
     log: str = "C:\\var\\log\\containerd\\containerd.log"
     pipe_seconds: int = 120
-    """How long containerd may take to answer."""
+    """Limit for containerd's first answer."""
 
     name: ClassVar[str] = "containerd"
     deadline_s: ClassVar[int] = 10 * _MINUTE
@@ -83,12 +83,12 @@ class Containerd(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class HnsClean(ImageStep):
-    """Removes what an earlier lab left in the Host Networking Service."""
+    """Remove what an earlier lab left in the Host Networking Service."""
 
     stop: tuple[str, ...] = ("kubelet", "kube-proxy", "containerd")
-    """Services that would make it again."""
+    """Services that would recreate it."""
     keep: tuple[str, ...] = ()
-    """Names of networks that stay."""
+    """Names of networks to keep."""
 
     name: ClassVar[str] = "hns-clean"
     deadline_s: ClassVar[int] = 5 * _MINUTE
@@ -96,19 +96,19 @@ class HnsClean(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class FirewallRule:
-    """What a node lets in."""
+    """An inbound firewall rule."""
 
     name: str
     protocol: Literal["TCP", "UDP", "ICMPv4"]
     ports: tuple[str, ...] = ()
-    """Numbers or ranges (``30000-32767``); none for ICMP."""
+    """Numbers or ranges (``30000-32767``); empty for ICMP."""
     remote: tuple[str, ...] = ()
-    """Addresses or ranges that may come in; none for everybody."""
+    """Addresses or ranges that may connect; empty for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Firewall(ImageStep):
-    """The inbound rules of a node."""
+    """Set the inbound rules of a node."""
 
     rules: tuple[FirewallRule, ...]
 
@@ -118,15 +118,15 @@ class Firewall(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class Observe(ImageStep):
-    """What the node's network is now, and how its services are; changes nothing."""
+    """Report the node's network and services. Changes nothing."""
 
     services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy")
     tasks: tuple[str, ...] = ("flanneld",)
-    """Programs that are a task of the scheduler, ``hybridlab-NAME``."""
+    """Programs that run as scheduled tasks, ``hybridlab-NAME``."""
     logs: str = "C:\\var\\log"
     """Folder of the services' logs, ``SERVICE\\SERVICE.log`` in it."""
     lines: int = 60
-    """Of each log, the last ones."""
+    """Number of last lines of each log."""
     ports: tuple[str, ...] = ("10250", "4789", "30000-32767")
     """Firewall rules to report."""
 
@@ -136,7 +136,7 @@ class Observe(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Who is asked before a registry itself."""
+    """Endpoints that are tried before a registry itself."""
 
     registry: str
     """``registry.k8s.io``, ``registry.example:5000``."""
@@ -147,7 +147,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class RegistryMirrors(ImageStep):
-    """Mirrors of registries, for containerd."""
+    """Configure registry mirrors for containerd."""
 
     mirrors: tuple[Mirror, ...]
     folder: str = "C:\\ProgramData\\containerd\\certs.d"
@@ -161,7 +161,7 @@ class RegistryValue:
     """A number (DWORD) in the guest's registry."""
 
     path: str
-    """With PowerShell's drive: ``HKLM:\\SYSTEM\\...``."""
+    """Path with PowerShell's drive: ``HKLM:\\SYSTEM\\...``."""
     name: str
     number: int
 
@@ -175,7 +175,7 @@ EVERY_RELEASE: tuple[RegistryValue, ...] = (
     RegistryValue(_UPDATES, "NoAutoUpdate", 1),
     RegistryValue(_HNS, "EnableCompartmentNamespace", 1),
 )
-"""Values that Kubernetes' image-builder sets on all of them (its role systemprep)."""
+"""Values that Kubernetes' image-builder sets on all releases (its role systemprep)."""
 OF_RELEASE: Mapping[Year, tuple[RegistryValue, ...]] = {
     "2019": (
         RegistryValue(_HNS, "HNSControlFlag", 80),
@@ -184,16 +184,16 @@ OF_RELEASE: Mapping[Year, tuple[RegistryValue, ...]] = {
     "2022": (RegistryValue(_OVERRIDES, "1114842764", 0),),
     "2025": (RegistryValue(_OVERRIDES, "520997518", 1),),
 }
-"""And on one alone."""
+"""Values for single releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings(ImageStep):
-    """Settings of a node: registry, dynamic ports, what Defender leaves alone."""
+    """Set registry values, dynamic ports and Defender exclusions of a node."""
 
     registry: tuple[RegistryValue, ...]
     port_start: int = 34000
-    """First dynamic TCP port; the range is image-builder's and leaves the NodePorts alone."""
+    """First dynamic TCP port; the range is image-builder's and excludes the NodePorts."""
     port_count: int = 31536
     defender_processes: tuple[str, ...] = ("containerd.exe", "ctr.exe")
 
@@ -203,7 +203,7 @@ class NodeSettings(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class WsMan(ImageStep):
-    """WinRM is checked, its quotas are put right."""
+    """Check WinRM and set its quotas."""
 
     certificate: str | None = None
     """SHA-256 that the listener's certificate must have, 64 hex digits."""
@@ -215,7 +215,7 @@ class WsMan(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class SysprepPrepare(ImageStep):
-    """The installation is made ready for sysprep, or refused."""
+    """Prepare the installation for sysprep, or refuse it."""
 
     packages: tuple[str, ...] = (
         "Microsoft.MicrosoftEdge.*",
@@ -223,7 +223,7 @@ class SysprepPrepare(ImageStep):
         "Microsoft.WinAppRuntime.*",
         "Microsoft.WindowsAppRuntime.*",
     )
-    """Appx packages that stop sysprep on desktop editions, with wildcards."""
+    """Appx packages that break sysprep on desktop editions, with wildcards."""
 
     name: ClassVar[str] = "sysprep-prepare"
     deadline_s: ClassVar[int] = 10 * _MINUTE
@@ -231,29 +231,28 @@ class SysprepPrepare(ImageStep):
 
 @dataclass(frozen=True, slots=True)
 class Sysprep(ImageStep):
-    """The installation is generalized, and shuts itself down some minutes after the answer."""
+    """Generalise the installation; it shuts down some minutes after the answer."""
 
     settle_seconds: int = 5
-    """Between the end of the shell that asked and the closing of the ports."""
+    """Seconds between the end of the calling shell and the closing of the ports."""
     keep_devices: bool = True
-    """Keep installed devices, so that virtio drivers live on."""
+    """Keep installed devices, so that virtio drivers stay."""
     skip_rearm: bool = False
-    """Leave the count of rearms alone: then a clone's evaluation counts from the image's build."""
+    """Keep the rearm count; a clone's evaluation period then counts from the image's build."""
 
     name: ClassVar[str] = "sysprep"
     deadline_s: ClassVar[int] = 2 * _MINUTE
-    """Of the answer alone: the shut-down has the recipe's deadline of its phase."""
+    """For the answer only; the shutdown has the deadline of its phase in the recipe."""
 
 
 def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
-    """What is done to an installation of a release before it becomes a golden image, in order.
+    """The steps from an installation to a golden image, in order.
 
-    What refuses comes first; features bring the services whose registry values are set then;
-    nothing may be pending when sysprep begins, which is the last: after its answer the guest
-    generalizes itself and shuts down.
+    Checks come first; features install the services whose registry values are set afterwards;
+    sysprep is last because nothing may be pending: after its answer the guest generalises itself
+    and shuts down.
 
-    ``year``: the release. ``certificate``: SHA-256 of the certificate that its WinRM was pinned to,
-    64 hex digits.
+    ``certificate``: SHA-256 of the pinned WinRM certificate, 64 hex digits.
     """
     release = RELEASES[year]
     return (
@@ -267,10 +266,10 @@ def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
 
 
 def settings(step: ImageStep) -> dict[str, Any]:
-    """The step's settings, as JSON holds them and its script reads them."""
+    """The step's settings as JSON for its script."""
     return asdict(step)
 
 
 def script(name: str, folder: Path | None = None) -> bytes:
-    """A shipped script or module by its file's name, byte for byte."""
+    """A shipped script or module by file name, unchanged."""
     return ((folder or directory()) / FOLDER / name).read_bytes()
