@@ -306,7 +306,7 @@ def _checked(job: BuildJob, *names: str) -> Bootstrap:
     if platform.machine() != recipe.architecture:
         raise PreflightError(
             job.doing,
-            f"it is for {recipe.architecture}, and this machine is {platform.machine()}",
+            f"it is for {recipe.architecture}, but this machine is {platform.machine()}",
             f"build it on a machine that is {recipe.architecture}",
         )
     job.room(_ROOM, "the build")
@@ -336,7 +336,7 @@ def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
     if not found:
         raise PreflightError(
             job.doing,
-            f"apt on this machine has no mirror of '{parts.distribution}'",
+            f"apt on this machine has no mirror for '{parts.distribution}'",
             f'name one in the inventory: [images.{job.recipe.name}] url = "http://MIRROR/..."',
         )
     overlay = packed.with_name("overlay.tar")

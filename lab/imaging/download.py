@@ -315,7 +315,7 @@ def _receive(web: Web, url: str, part: Path, tell: Callable[[str], None], size: 
         if answer.code == _TOO_SLOW or tries == _TRIES:
             raise BrokenError(
                 doing,
-                f"{answer.message}; {after:,} bytes are there",
+                f"{answer.message}; {after:,} bytes were received",
                 "repeat the command: it continues from there; 'mirrors' in the inventory can name "
                 "another server",
             )

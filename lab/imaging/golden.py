@@ -142,7 +142,7 @@ def damage(directory: Path) -> str | None:
         try:
             there = (directory / name).stat().st_size
         except (OSError, ValueError):
-            return f"'{directory / name}' is gone"
+            return f"'{directory / name}' is missing"
         if there != size:
             return f"'{directory / name}' has {there} of {size} bytes"
     return None
@@ -217,7 +217,7 @@ def require_own(*directories: Path, there: bool = False) -> None:
             raise PreflightError(
                 f"writing into '{path}'",
                 wrong[0],
-                "name a directory of root's own as 'cache' in the inventory",
+                "set 'cache' in the inventory to a directory that only root can write",
             )
 
 

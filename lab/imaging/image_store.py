@@ -234,7 +234,7 @@ class ImageStore:
         if recipe.windows is None:
             raise UsageError(
                 f"building image '{name}'",
-                f"--firmware is for images of Windows, and this one boots by '{recipe.firmware}'",
+                f"--firmware is only for Windows images; this one boots with '{recipe.firmware}'",
                 "leave the option out",
             )
         known = self._kept(FIRMWARE)
@@ -272,7 +272,7 @@ class ImageStore:
             if own is not None and own.url is not None and not _is_same(own.url, path):
                 raise UsageError(
                     doing,
-                    f"--{option} is '{path}', and [images.{need.image}] of the inventory says "
+                    f"--{option} is '{path}', but [images.{need.image}] of the inventory says "
                     f"'{own.url}'",
                     "leave the option out, or change the inventory, which 'lab up' reads",
                 )

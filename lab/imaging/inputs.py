@@ -224,7 +224,7 @@ def fetch_file(job: BuildJob, name: str = FILE) -> Path:
 
     """
     path = find_file(job, name)
-    assert path is not None, "found() has looked"
+    assert path is not None, "found() has checked"
     return path
 
 
@@ -314,7 +314,7 @@ def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
 def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
     hint = "correct 'path' in the inventory"
     if need.name != FILE:
-        hint = f"say where it is: {_by_option(need, recipe)}, or 'path' in the inventory"
+        hint = f"give its path: {_by_option(need, recipe)}, or set 'path' in the inventory"
     return PreflightError(
         f"looking for the input of image '{recipe.name}'",
         f"'{path}': {'it is not a file' if path.exists() else 'No such file or directory'}",
@@ -330,7 +330,7 @@ def _pinned(
     image: str, where: ImageSourceFile, inventory: Inventory, downloads: Path, doing: str
 ) -> str:
     """The digest that the vendor lists for an address, looked up once."""
-    assert where.url is not None, "the caller has looked"
+    assert where.url is not None, "the caller has checked"
     pin = _pin(where.url, downloads)
     if pin:
         return pin

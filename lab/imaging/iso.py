@@ -22,7 +22,7 @@ from lab.remote import programs
 
 _LABELS: Mapping[Answers, str] = {"cidata": "cidata", "oemdrv": "OEMDRV"}
 _ENDING = ".j2"
-_HINT = "give the vendor's ISO, whole"
+_HINT = "give the vendor's complete ISO"
 _CONTENT = 4 << 30
 """Upper limit of the bytes that a server system without a desktop takes."""
 
@@ -40,7 +40,7 @@ def build(job: BuildJob) -> Built:
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
-    assert recipe.firmware != "kernel", "the reader of recipes has looked"
+    assert recipe.firmware != "kernel", "recipes.check() has refused it"
     programs.need(job.doing, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
@@ -83,7 +83,7 @@ def build(job: BuildJob) -> Built:
 
 def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
     """Run it; its console is kept beside the downloads, whatever the result."""
-    assert job.installer is not None, "build() has looked"
+    assert job.installer is not None, "build() has checked"
     logs = job.downloads.parent / "logs"
     logs.mkdir(exist_ok=True)
     log = logs / f"{job.recipe.name}.log"
@@ -132,7 +132,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
         if not there:
             raise PreflightError(
                 job.doing,
-                f"its installer needs a package mirror, and apt on this machine has none of "
+                f"its installer needs a package mirror, and apt on this machine has none for "
                 f"'{parts.mirror}'",
                 "build it on a machine that has one",
             )

@@ -40,12 +40,12 @@ _AGAIN = "fetch it again, and compare its SHA-256 with the one its vendor gives"
 _BROKEN = (struct.error, ValueError, LookupError)
 """Other errors that pycdlib raises on a damaged medium."""
 _MAGIC: Mapping[bytes, str] = {
-    b"QFI\xfb": "a disk in qcow2 format",
+    b"QFI\xfb": "a qcow2 disk",
     b"MSWIM\0\0\0": "a WIM file, which is only a part of a medium",
-    b"vhdxfile": "a disk of Hyper-V (VHDX)",
-    b"conectix": "a disk of Hyper-V (VHD)",
-    b"KDMV": "a disk of VMware (VMDK)",
-    b"# Disk Desc": "a disk of VMware (VMDK)",
+    b"vhdxfile": "a Hyper-V disk (VHDX)",
+    b"conectix": "a Hyper-V disk (VHD)",
+    b"KDMV": "a VMware disk (VMDK)",
+    b"# Disk Desc": "a VMware disk (VMDK)",
     b"PK\x03\x04": "a ZIP archive",
     b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
     b"Rar!": "a RAR archive",
@@ -53,8 +53,8 @@ _MAGIC: Mapping[bytes, str] = {
     b"\xfd7zXZ\0": "an xz archive",
     b"BZh": "a bzip2 archive",
     b"MSCF": "a cabinet file",
-    b"MZ": "a program of Windows",
-    b"\x7fELF": "a program of Linux",
+    b"MZ": "a Windows program",
+    b"\x7fELF": "a Linux program",
     b"%PDF": "a PDF document",
 }
 _WORDS: Mapping[bytes, str] = {
@@ -356,7 +356,7 @@ def kind_of(first: bytes) -> str:
     if len(first) < _BEGINNING:
         return f"it has {len(first):,} bytes, too few for a medium" if first else "it is empty"
     if not any(first):
-        return "it begins with zeros only: the download was not written"
+        return "its beginning is all zeros: the download was not written"
     if first[510:512] == b"\x55\xaa":
         return "it is a disk image with a boot sector, not an ISO"
     return "it is not an ISO 9660 image"

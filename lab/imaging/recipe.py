@@ -70,15 +70,13 @@ Digest = Annotated[
 ]
 Url = Annotated[
     str,
-    *_text(_URL, ("address of a file", 'write it like "https://..."'), "https://vendor.example/a"),
+    *_text(_URL, ("file address", 'write it like "https://..."'), "https://vendor.example/a"),
 ]
 Inside = Annotated[
     str,
     *_text(_INSIDE, ("path within a medium", 'begin it with "/"'), "/install.amd/vmlinuz"),
 ]
-Word = Annotated[
-    str, *_text(_WORD, ("name of that kind", 'use letters, digits, "-", "_", "." and "+"'), "curl")
-]
+Word = Annotated[str, *_text(_WORD, ("name", 'use letters, digits, "-", "_", "." and "+"'), "curl")]
 ProductKey = Annotated[
     str,
     *_text(
@@ -87,7 +85,7 @@ ProductKey = Annotated[
         "XXXXX-" * 4 + "XXXXX",
     ),
 ]
-Locale = Annotated[str, *_text(_LOCALE, ("name of a language", 'write it like "en-US"'), "en-US")]
+Locale = Annotated[str, *_text(_LOCALE, ("language name", 'write it like "en-US"'), "en-US")]
 Keyboard = Annotated[
     str,
     *_text(
@@ -100,7 +98,7 @@ TimeZone = Annotated[
     str,
     *_text(
         _TIME_ZONE,
-        ("time zone of Windows", 'use a name that "tzutil /l" lists, like "UTC"'),
+        ("Windows time zone", 'use a name that "tzutil /l" lists, like "UTC"'),
         "W. Europe Standard Time",
     ),
 ]
@@ -116,7 +114,7 @@ Words = Annotated[list[Word], Field(min_length=1)]
 class Bootstrap(Section):
     """A root file system made from packages by mmdebstrap, from the host's own mirror."""
 
-    distribution: Word = Field(description='As os-release has it ("ID").', examples=["debian"])
+    distribution: Word = Field(description='"ID" in os-release.', examples=["debian"])
     suite: Word = Field(description="Release whose packages are taken.", examples=["bookworm"])
     packages: Words = Field(description="Packages beyond the essential ones.", examples=[["curl"]])
     modules: Words = Field(
@@ -128,12 +126,12 @@ class Bootstrap(Section):
 class Cloud(Section):
     """A vendor's disk, downloaded."""
 
-    url: Url = Field(description="Its address at the vendor's.")
+    url: Url = Field(description="The vendor's address of the disk.")
     sha256: Digest | None = Field(default=None, description="Its SHA-256.")
     checksums: Url | None = Field(
         default=None,
-        description="The vendor's list of digests (SHA-256 or SHA-512), asked where no sha256 is "
-        "given here nor in the inventory.",
+        description="The vendor's checksum list (SHA-256 or SHA-512), used if neither the recipe "
+        "nor the inventory has sha256.",
     )
 
 
@@ -148,7 +146,7 @@ class Iso(Section):
     """A vendor's installer medium, which the user provides."""
 
     medium: Sentence = Field(
-        description="What to get, in words.", examples=["the first DVD of Debian 12 for amd64"]
+        description="What to get, as text.", examples=["the first DVD of Debian 12 for amd64"]
     )
     sha256: Digest | None = Field(default=None, description="Its SHA-256.")
     kernel: Inside = Field(description="Path of the kernel within the medium.")
@@ -166,11 +164,9 @@ class Iso(Section):
         alias="memory", description="Memory for the installation.", examples=["2GiB"]
     )
     vcpus: int = Field(default=2, ge=1, le=64, description="Processors for the installation.")
-    minutes: int = Field(
-        ge=1, le=1440, description="How long it may take, emulated.", examples=[120]
-    )
+    minutes: int = Field(ge=1, le=1440, description="Time limit when emulated.", examples=[120])
     done: Sentence = Field(
-        description="What the last command of the answers writes on the console.",
+        description="Text that the last command of the answers prints on the console.",
         examples=["hybridlab: installed"],
     )
     mirror: Word | None = Field(
@@ -178,14 +174,14 @@ class Iso(Section):
     )
     suite: Word | None = Field(default=None, description="Release on that mirror.")
     packages: list[Word] = Field(default=[], description="Packages that the answers ask for.")
-    phases: list[Phase] = Field(default=[], description="Stages, in the order they come.")
+    phases: list[Phase] = Field(default=[], description="Stages in order.")
 
 
 class KnownMedium(Section):
     """A medium with a known digest."""
 
     name: Sentence = Field(description="Name of the vendor's file.", examples=["vendor.iso"])
-    sha256: Digest = Field(description="What it is.")
+    sha256: Digest = Field(description="Its SHA-256.")
 
 
 class Deadlines(Section):
@@ -208,32 +204,32 @@ class Windows(Section):
     release: Annotated[Year, BeforeValidator(values.text)] = Field(
         description="Release, in quotes.", examples=["2022"]
     )
-    edition: Edition = Field(default="standard", description="Which edition of it.")
+    edition: Edition = Field(default="standard", description="Edition of the release.")
     surface: Surface = Field(
         default="core", description="core: no graphical shell; desktop: with it."
     )
     virtio: bool = Field(
         default=True,
-        description="Whether disk and card are virtio's, which needs the virtio-win medium.",
+        description="Whether disk and network card are virtio, which needs the virtio-win medium.",
     )
     key: ProductKey | None = Field(
         default=None,
         repr=False,
-        description="Product key; left out, Microsoft's public KMS client key on volume media, "
-        "and none on evaluation media, which take none.",
+        description="Product key; default: Microsoft's public KMS client key on volume media, "
+        "none on evaluation media, which accept none.",
     )
     locale: Locale = Field(
-        default="en-US", description="Language of system and users; one that the medium has."
+        default="en-US", description="Language of system and users; the medium must have it."
     )
     keyboard: Keyboard = Field(
         default="0409:00000409", description="Language and layout of the keyboard, in hex."
     )
     time_zone: TimeZone = Field(default="UTC", description="Time zone, as Windows names it.")
     medium: Sentence = Field(
-        description="What to get, in words.", examples=["the ISO of Windows Server 2022"]
+        description="What to get, as text.", examples=["the ISO of Windows Server 2022"]
     )
     known: list[KnownMedium] = Field(
-        default=[], description="Media that have been published; others are taken too."
+        default=[], description="Published media; others are accepted too."
     )
     memory_mib: Memory = Field(
         alias="memory", description="Memory for the installation.", examples=["4GiB"]
@@ -270,13 +266,13 @@ class Recipe(Section):
     architecture: Architecture = Field(default="x86_64", description="Processor it runs on.")
     disk_gib: Disk = Field(alias="disk", description="Size of the disk that a machine sees.")
     firmware: Literal["kernel", "bios", "uefi"] = Field(
-        description="How it boots; kernel: by the image's own kernel and initramfs.",
+        description="How it boots; kernel: with the image's own kernel and initramfs.",
         examples=["bios"],
     )
     first_boot: FirstBoot = Field(
         description=("What configures the machine at its first boot."), examples=["cloud-init"]
     )
-    user: Word = Field(description="Who logs in with the lab's key.", examples=["root"])
+    user: Word = Field(description="Account that logs in with the lab's key.", examples=["root"])
     templates: Label | None = Field(
         default=None, description="Folder of templates (default: the recipe's own)."
     )

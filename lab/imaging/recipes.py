@@ -115,7 +115,7 @@ def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem
         yield Problem(("templates",), what, "make it, or leave the key out")
     if (model.firmware == "kernel") != (model.bootstrap is not None) and there:
         hint = 'write "kernel" for bootstrap, "bios" or "uefi" for the others'
-        what = f'"{there[0]}" images do not boot by firmware {quoted(model.firmware)}'
+        what = f'"{there[0]}" images do not boot with firmware {quoted(model.firmware)}'
         yield Problem(("firmware",), what, hint)
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
         yield Problem(("iso", "mirror"), "the mirror has no release", 'add "suite"')
@@ -146,7 +146,7 @@ def _windows_together(model: Recipe) -> Iterator[Problem]:
         hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
         yield Problem(("windows", "time_zone"), f"Windows has no time zone {quoted(zone)}", hint)
     if model.user != "Administrator":
-        what = f"{quoted(model.user)} does not exist when Windows has been installed"
+        what = f"{quoted(model.user)} does not exist after Windows is installed"
         yield Problem(("user",), what, "write user: Administrator")
 
 

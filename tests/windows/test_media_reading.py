@@ -166,7 +166,7 @@ def test_loader_is_told_by_its_platform_or_its_content(copy, at, content, kinds)
 
 def test_loader_beyond_the_medium_is_refused(copy):
     written(copy, ENTRY + 6, b"\xff\xff")
-    with pytest.raises(PreflightError, match="its uefi loader is said to end at byte"):
+    with pytest.raises(PreflightError, match="its uefi loader ends at byte"):
         read(copy)
 
 
@@ -177,7 +177,7 @@ def test_medium_may_have_no_loaders_at_all(tmp_path):
 
 def test_missing_part_of_a_split_set_is_named(tmp_path):
     made = media_maker.make(tmp_path, container="swm", files={"/sources/install3.swm": b""})
-    with pytest.raises(PreflightError, match=r"of its 4 parts there is no '/sources/install3.swm'"):
+    with pytest.raises(PreflightError, match=r"its 4 parts do not include '/sources/install3.swm'"):
         read(made)
 
 

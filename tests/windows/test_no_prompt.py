@@ -97,10 +97,10 @@ def test_layer_leans_on_the_medium_where_it_will_be(tmp_path, monkeypatch):
         (replace(PLAIN, uefi_no_prompt=None), "there is no 'efi/microsoft/boot/efisys_noprompt"),
         (
             replace(PLAIN, uefi_no_prompt=PLAIN.uefi + b"x"),
-            "has 1,474,561 bytes, and there is room",
+            "has 1,474,561 bytes, but there is room",
         ),
-        (replace(PLAIN, uefi_sectors=2), "and there is room for 1,024"),
-        (replace(PLAIN, uefi=bytes(2048), uefi_sectors=1), "and there is room for 0"),
+        (replace(PLAIN, uefi_sectors=2), "but there is room for 1,024"),
+        (replace(PLAIN, uefi=bytes(2048), uefi_sectors=1), "but there is room for 0"),
     ],
 )
 def test_medium_without_such_a_loader_is_refused_and_nothing_made(tmp_path, boots: Boots, words):

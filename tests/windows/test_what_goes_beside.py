@@ -39,7 +39,9 @@ def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
     tmp_path: Path,
 ) -> None:
     old = beside_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
-    with pytest.raises(PreflightError, match="'viostor/2k22/amd64', but for 2k16, 2k19") as refused:
+    with pytest.raises(
+        PreflightError, match="'viostor/2k22/amd64', only for 2k16, 2k19"
+    ) as refused:
         medium.check_drivers(old, RELEASE)
     assert "has this release" in refused.value.hint
 

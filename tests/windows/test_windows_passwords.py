@@ -96,7 +96,7 @@ def test_product_key_fits_the_medium(channel, own, key):
     ("channel", "own", "words"),
     [
         ("evaluation", answers.OWN_KEY, "No images are available"),
-        ("retail", None, "retail media ask for one"),
+        ("retail", None, "retail media need one"),
     ],
 )
 def test_product_key_that_cannot_be_is_refused_without_being_said(channel, own, words):

@@ -343,7 +343,7 @@ def install_preview(  # noqa: PLR0913  each may be said on the command line
     windows = _windows(recipe)
     asked = {"edition": edition, "surface": surface}
     windows = windows.model_copy(update={name: one for name, one in asked.items() if one})
-    assert recipe.firmware != "kernel", "the reader of recipes has looked"
+    assert recipe.firmware != "kernel", "recipes.check() has refused it"
     settings = make_settings(
         windows,
         firmware or recipe.firmware,

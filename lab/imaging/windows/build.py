@@ -161,7 +161,7 @@ def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord
     write_private(job.scratch / KEY, pair.private)
     _save(job.scratch, record)
     try:
-        job.tell("making the machine that it is installed in")
+        job.tell("creating the machine for the installation")
         machine = site.begin(asked)
     except BaseException:
         _forget(job.scratch)  # begin() has removed what it had created
@@ -177,10 +177,10 @@ def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord
 def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> InstallationMachine:
     """Read the media and write the answers; creates nothing on a hypervisor."""
     recipe, parts = job.recipe, _parts(job)
-    assert recipe.firmware != "kernel", "the reader of recipes has looked"
+    assert recipe.firmware != "kernel", "recipes.check() has refused it"
     digests = inputs.digests(recipe, job.inventory, job.downloads, job.say)
     setup = _disc(job, inputs.ISO, digests)
-    assert setup is not None, "found() has looked"
+    assert setup is not None, "found() has checked"
     medium = read(setup.path)
     image = choose(medium, parts.wanted)
     job.tell(f"{image.name} ('{image.display_name}'), {medium.channel} medium '{medium.label}'")
@@ -224,7 +224,7 @@ def _own_key(job: BuildJob, channel: Channel) -> str | None:
     name = secret_name(job.recipe.name, secrets)
     if name is None or not takes_own_key(_parts(job), channel):
         return None
-    job.tell(f"the product key is that of [secrets.{name}]")
+    job.tell(f"using the product key of [secrets.{name}]")
     return check_key(name, read_secret(name, secrets[name], job.doing))
 
 
@@ -337,7 +337,7 @@ class InstallationSteps:
             logs = self._fetch_logs(progress) or self._read_logs()
         except (LabError, OSError) as error:
             happened = error.happened if isinstance(error, LabError) else error
-            return f"its logs cannot be had ({happened})"
+            return f"its logs cannot be read ({happened})"
         known = []
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in logs.items():
@@ -362,7 +362,7 @@ class InstallationSteps:
         return logs
 
     def _read_logs(self) -> dict[str, str]:
-        self._job.tell("switching the machine off, to read its logs off its disk")
+        self._job.tell("powering the machine off to read the logs from its disk")
         self._machine.power_off()
         with TemporaryDirectory(dir=self._job.scratch) as work:
             disk = Path(work) / "disk"

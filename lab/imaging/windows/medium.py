@@ -217,13 +217,13 @@ def _images(medium: Medium, container: str) -> tuple[WindowsImage, ...]:
     missing = [f"'{name}'" for name in names.values() if medium.find(name) is None]
     if missing:
         of = quantity(parts, "part")
-        raise PreflightError(within, f"of its {of} there is no {', '.join(missing)}", _AGAIN)
+        raise PreflightError(within, f"its {of} do not include {', '.join(missing)}", _AGAIN)
     for number, name in names.items():
         found, _ = _wim(medium, name)
         if found["GUID"] != header["GUID"] or found["Part Number"] != str(number):
             what = f"'{name}' is part {found['Part Number']} of {found['Total Parts']}"
             other = "" if found["GUID"] == header["GUID"] else " of another set"
-            happened = f"{what}{other}, and not part {number} of this one"
+            happened = f"{what}{other}, not part {number} of this one"
             raise PreflightError(within, happened, _AGAIN)
     try:
         images = map(_image, ET.fromstring(xml).iter("IMAGE"))  # noqa: S314  wimlib has read it
@@ -298,8 +298,7 @@ def _boots(medium: Medium) -> Iterator[BootEntry]:
         end = found.extent.offset + found.extent.length
         if end > medium.size:
             happened = (
-                f"its {found.kind} loader is said to end at byte {end:,}, "
-                f"and the medium has {medium.size:,}"
+                f"its {found.kind} loader ends at byte {end:,}, but the medium has {medium.size:,}"
             )
             raise PreflightError(medium.doing, happened, _AGAIN)
         yield found
@@ -469,7 +468,7 @@ def _missing_driver(medium: Medium, driver: str, folder: str) -> str:
     releases = [name for name in medium.names(f"/{driver}") if not name.startswith(".")]
     if not releases:
         return f"{called} has no folder '{driver}': it is not the virtio-win ISO"
-    return f"{called} has no driver in '{folder[1:]}', but for {', '.join(sorted(releases))}"
+    return f"{called} has no driver in '{folder[1:]}', only for {', '.join(sorted(releases))}"
 
 
 def _check_server(doing: str, medium: WindowsMedium) -> None:
@@ -487,13 +486,13 @@ def _check_image(doing: str, image: WindowsImage, release: Release) -> None:
     if image.architecture != ARCHITECTURE:
         raise PreflightError(
             doing,
-            f"the image is for {image.architecture}, and nodes are {ARCHITECTURE}",
+            f"the image is for {image.architecture}, but nodes are {ARCHITECTURE}",
             f"give the {ARCHITECTURE} (x64) ISO of {release.name}",
         )
     if image.build != release.build:
         raise PreflightError(
             doing,
-            f"the image is {version(image)}, and {release.name} is build {release.build}",
+            f"the image is {version(image)}, but {release.name} is build {release.build}",
             f"give the ISO of {release.name} that Microsoft has released",
         )
     if image.revision < release.least_revision:
@@ -562,7 +561,7 @@ def _replaced(medium: WindowsMedium) -> tuple[bytes, list[Extent]]:
     if where.length > room:
         raise PreflightError(
             doing,
-            f"its loader that asks for no key has {where.length:,} bytes, and there is room "
+            f"its loader that asks for no key has {where.length:,} bytes, but there is room "
             f"for {room:,}",
             _BY_KEY,
         )

@@ -245,7 +245,9 @@ def describe(progress: Progress, at: float) -> str:
         f"the disk has {_size(progress.disk_bytes)}, {_size(grown)} more since the phase began"
         + (f", the last {_span(at - progress.grown)} ago" if grown else "")
     )
-    words.append(f"{progress.reboots} reboots, {progress.reboots - progress.reboots_before} in it")
+    words.append(
+        f"{progress.reboots} reboots, {progress.reboots - progress.reboots_before} in this phase"
+    )
     if progress.picture:
         words.append(f"the screen changed {_span(at - progress.changed)} ago")
     return "; ".join(words)
@@ -453,8 +455,8 @@ def _describe_ending(progress: Progress) -> str:
         return f"step {progress.failure}"
     if progress.ending == "again":
         return (
-            f"the machine has restarted {progress.restarts} times, and Windows has said nothing: "
-            "it starts the medium again instead of the disk, or Setup fails and restarts"
+            f"the machine has restarted {progress.restarts} times, and Windows has reported "
+            "nothing: it starts the medium again instead of the disk, or Setup fails and restarts"
         )
     if progress.ending == "loops":
         return (

@@ -134,8 +134,8 @@ def refuse_answer_files(disk: Path, scratch: Path, doing: str) -> None:
         listed = ", ".join(one.replace("/", "\\") for one in kept)
         raise BrokenError(
             doing,
-            f"the sealed disk keeps {listed}: every clone would obey that answer file, with the "
-            "build's name and password, and not its own",
+            f"the generalised disk has {listed}: every clone would obey that answer file, "
+            "with the build's name and password, instead of its own",
             "sysprep has found an answer medium: see C:\\hybridlab\\log\\sysprep.log; build again",
         )
 

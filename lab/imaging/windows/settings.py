@@ -197,7 +197,7 @@ def settings_document(settings: Settings, authorized_key: str, *, has_openssh: b
     ``has_openssh``: whether the archive is on the answer medium; otherwise Windows installs its
     own.
     """
-    told: dict[str, object] = {
+    source: dict[str, object] = {
         "authorized_key": authorized_key,
         "openssh": OPENSSH if has_openssh else None,
         "release": settings.wanted.year,
@@ -205,14 +205,14 @@ def settings_document(settings: Settings, authorized_key: str, *, has_openssh: b
         "surface": settings.wanted.surface,
         "virtio": settings.storage == "virtio",  # its medium has guest tools, too
     }
-    return _json(told)
+    return _json(source)
 
 
 def clone_document(settings: CloneSettings) -> bytes:
     """``clone.json``: a clone's settings without its password."""
-    told = asdict(settings)
-    del told["administrator_password"]
-    return _json(told)
+    source = asdict(settings)
+    del source["administrator_password"]
+    return _json(source)
 
 
 def _json(value: dict[str, object]) -> bytes:
@@ -319,8 +319,8 @@ def product_key(wanted: WantedImage, channel: Channel, own: str | None) -> str |
     if channel == "retail":
         raise PreflightError(
             doing,
-            "retail media ask for one, and there is none",
-            f"name its place in the inventory: [secrets.{SECRET}] file = ...",
+            "retail media need one, and none is configured",
+            f"configure it in the inventory: [secrets.{SECRET}] file = ...",
         )
     return None
 
@@ -336,17 +336,17 @@ def read_secret(name: str, secret: Secret, doing: str) -> str:
     """
     hint = f"set it, or leave [secrets.{name}] out of the inventory"
     if secret.file is None:
-        told = f"the environment variable {secret.environment} of [secrets.{name}]"
+        source = f"the environment variable {secret.environment} of [secrets.{name}]"
         found = os.environ.get(secret.environment or "")
         if found is None:
-            raise PreflightError(doing, f"{told} is not set", hint)
+            raise PreflightError(doing, f"{source} is not set", hint)
     else:
-        told = f"'{secret.file}' of [secrets.{name}]"
+        source = f"'{secret.file}' of [secrets.{name}]"
         try:
             with secret.file.open("rb") as file:
                 found = file.read(_SECRET_MOST).decode("utf-8", errors="replace")
         except OSError as error:
-            raise PreflightError(doing, f"{told}: {error.strerror}", hint) from error
+            raise PreflightError(doing, f"{source}: {error.strerror}", hint) from error
     if not found.strip():
-        raise PreflightError(doing, f"{told} is empty", hint)
+        raise PreflightError(doing, f"{source} is empty", hint)
     return found.strip()

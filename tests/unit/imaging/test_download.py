@@ -77,7 +77,7 @@ def test_file_arrives_whole_and_goes_on_from_what_is_there(web, tmp_path, case):
 def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
     web.files["/disk"] = CONTENT
     web.breaks_after = [1000, *([0] * 9)]
-    with pytest.raises(BrokenError, match=r"bytes remaining to read; 1,000 bytes are there"):
+    with pytest.raises(BrokenError, match=r"bytes remaining to read; 1,000 bytes were received"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
     assert (tmp_path / "disk.part").stat().st_size == 1000
 
@@ -201,7 +201,7 @@ def test_a_large_file_that_drips_is_given_up_and_its_part_stays(rude, tmp_path, 
     monkeypatch.setattr(download, "_WINDOW_SECONDS", 1)
     monkeypatch.setattr(download, "_free", lambda _: 1 << 40)
     url = rude(lambda _: OK + head + b"\r\n", b"x")
-    with pytest.raises(BrokenError, match=r"too slow\. .* bytes are there"):
+    with pytest.raises(BrokenError, match=r"too slow\. .* bytes were received"):
         fetch(PLAIN, url, tmp_path / "disk", digest(CONTENT), print)
     assert set((tmp_path / "disk.part").read_bytes()) == {ord("x")}
 

@@ -74,7 +74,7 @@ def test_image_whose_disk_was_harmed_in_the_cache_is_built_anew(image_store, har
     told: list[str] = []
     assert image_store.get("tiny", told.append) == image
     assert image.disk.read_bytes() == whole
-    wanted = {"gone": "is gone", "shorter": f"has {len(whole) - 1} of {len(whole)} bytes"}
+    wanted = {"gone": "is missing", "shorter": f"has {len(whole) - 1} of {len(whole)} bytes"}
     assert f"disk.qcow2' {wanted[harm]}: building it again" in told[0]
 
 

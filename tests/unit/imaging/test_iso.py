@@ -93,7 +93,7 @@ def test_installer_needs_a_hypervisor(tmp_path):
 def test_answers_that_need_a_mirror_are_refused_where_apt_knows_none(tmp_path, monkeypatch):
     monkeypatch.setattr(iso, "host_sources", lambda *_: [])
     made = library(tmp_path, "initrd", Recorded(), "  mirror: debian\n  suite: bookworm\n")
-    with pytest.raises(PreflightError, match="apt on this machine has none of 'debian'"):
+    with pytest.raises(PreflightError, match="apt on this machine has none for 'debian'"):
         made.get("small", print)
 
 

@@ -164,7 +164,7 @@ def test_a_firmware_is_part_of_what_an_image_is(tmp_path: Path, media: dict[str,
 
 
 def test_only_images_of_windows_let_their_firmware_be_chosen(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="images of Windows, and this one boots by 'kernel'"):
+    with pytest.raises(UsageError, match="Windows images; this one boots with 'kernel'"):
         ImageStore(tmp_path, NOTHING).choose("debian-12", "uefi")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / image_store.FIRMWARE).write_text(

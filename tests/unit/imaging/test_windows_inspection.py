@@ -113,7 +113,7 @@ OLDER = WantedImage("2019", "standard", "core")
         (
             server(architecture="aarch64"),
             STANDARD,
-            "the image is for aarch64, and nodes are x86_64",
+            "the image is for aarch64, but nodes are x86_64",
         ),
         (
             server(build=20349),
