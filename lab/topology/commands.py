@@ -1,4 +1,4 @@
-"""Commands of iproute2 that make a machine's tables what the Intent asks for. Pure."""
+"""iproute2 commands that bring a machine's tables to the Intent. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from lab.topology.intent import BLACKHOLE, FLOOD, MachineIntent, Route, Tunnel
 
 _GOING = "lab-going"
-"""A tunnel's name while it is taken away."""
+"""Temporary name of a tunnel before its deletion."""
 
 
 def tables(machine: MachineIntent, device: str) -> Iterator[str]:
-    """What puts back all that hangs on a device, and goes with it.
+    """Commands that restore everything that depends on a device and is lost with it.
 
-    Routes that a daemon learns are left to it: one that is set by hand would stay when they go.
+    Routes that a daemon learns are left to it: one set by hand would stay when the daemon
+    withdraws.
     """
     static = (one for one in machine.routes if one.by is None)
     ordered = sorted(static, key=lambda one: one.via is not None)
@@ -30,12 +31,12 @@ def tables(machine: MachineIntent, device: str) -> Iterator[str]:
 
 
 def replace_route(route: Route) -> str:
-    """What makes a route as it is meant to be."""
+    """The command that sets a route."""
     return f"ip route replace {way(route)}"
 
 
 def way(route: Route) -> str:
-    """A route as ``ip route`` takes it."""
+    """A route in the syntax of ``ip route``."""
     if route.device == BLACKHOLE:
         return f"{BLACKHOLE} {route.destination}"
     via = f" via {route.via}" if route.via else ""
@@ -45,21 +46,21 @@ def way(route: Route) -> str:
 
 
 def replace_neighbour(address: str, mac: str, device: str) -> str:
-    """What makes a neighbour entry, for good."""
+    """The command that sets a permanent neighbour entry."""
     return f"ip neighbour replace {address} lladdr {mac} dev {device} nud permanent"
 
 
 def replace_entry(mac: str, device: str, remote: str) -> str:
-    """What makes a tunnel's forwarding entry; those for frames to all stand side by side."""
+    """The command that sets a tunnel's forwarding entry; flood entries are appended."""
     does = "append" if mac == FLOOD else "replace"
     return f"bridge fdb {does} {mac} dev {device} dst {remote} self permanent"
 
 
 def remade_tunnel(machine: MachineIntent, tunnel: Tunnel) -> Iterator[str]:
-    """What makes a tunnel anew with all that hangs on it; VNI and port cannot be changed.
+    """Commands that recreate a tunnel and all that depends on it; VNI and port cannot be changed.
 
-    The old one is renamed first: flanneld makes its device anew at once when one of that name is
-    deleted.
+    The old device is renamed first, because flanneld recreates its device as soon as one of that
+    name is deleted.
     """
     name = tunnel.name
     yield (

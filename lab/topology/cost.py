@@ -1,4 +1,4 @@
-"""What an Intent is predicted to take on the embedded provider."""
+"""The predicted cost of an Intent on the embedded provider."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import dataclass
 from lab.topology.intent import Intent
 
 START_SECONDS = 0.15
-"""Python, the holder and the responder."""
+"""Seconds to start Python, holder and responder."""
 SECONDS_A_NAMESPACE = 0.0008
 SECONDS_A_MESSAGE = 1 / 20_000
-"""Netlink messages; measured on 2 cores (20,000 a second)."""
+"""Per netlink message; measured on 2 cores (20,000 a second)."""
 SECONDS_A_SERVICE = 0.0001
-"""Per Service and node: the rules' text made, read and committed; measured: 200,100 in 16 s."""
+"""Seconds per Service and node to make, parse and commit the rules; measured: 200,100 in 16 s."""
 SECONDS_A_DAEMON = 0.05
-"""Starting one; how long a stage of them settles is its slowest one's."""
+"""Seconds to start a daemon; a stage then settles as long as its slowest daemon."""
 KIB_A_NAMESPACE = 400
-"""Kernel memory; measured 280 to 380 KiB."""
+"""Kernel memory of a namespace; measured 280 to 380 KiB."""
 KIB_A_SERVICE = 5
 """Kernel memory per Service and node; measured: 1.0 GB for the rules of 200,100."""
 PROCESSES_MIB = 40
-"""Holder and responder, resident."""
+"""Resident memory of holder and responder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a lab is predicted to take, and the counts that the prediction is made of."""
+    """A lab's predicted cost, and the counts that it is computed from."""
 
     seconds: float
     memory_mib: int
     disk_gib: int
-    """As large as disks may grow."""
+    """Maximum size of the disks."""
     counts: Mapping[str, int]
     """By noun: ``{"namespace": 17}``."""
 
 
 def cost(intent: Intent) -> Cost:
-    """Predict; seconds are on 2 cores, a figure for a person, good to about a factor of two."""
+    """Predict the cost on 2 cores; an estimate for people, good to about a factor of two."""
     machines = intent.everything()
     pods = sum(len(machine.pods) for machine in machines)
     namespaces = 1 + len(machines) + pods

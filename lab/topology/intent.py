@@ -1,8 +1,8 @@
-"""What each machine's network must be: the one form that every provider and the explainer read.
+"""The intended network of each machine: the one form that every provider and the explainer read.
 
-Addresses are text (``"10.244.1.2"``, with ``/24`` where a prefix belongs), MACs are
-lower-case text with colons, MTUs are bytes of an IP packet. Device names are Linux
-interface names of at most 15 characters. Everything is in a fixed order.
+Addresses are text (``"10.244.1.2"``, with ``/24`` where a prefix belongs), MACs are lower-case text
+with colons, MTUs are bytes of an IP packet. Device names are Linux interface names of at most 15
+characters. Everything has a fixed order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network card of a machine, plugged into a segment."""
+    """A network interface of a machine, plugged into a segment."""
 
     name: str
     segment: str
@@ -40,23 +40,25 @@ class Interface:
     addresses: tuple[str, ...]
     mtu: int
     card: str | None = None
-    """Where a virtual switch has the card as a port: the card's name, while ``name`` is the
-    bridge of that switch, which then has the card's MAC and addresses."""
+    """If a virtual switch has the interface as a port: the interface's name. ``name`` is then the
+    switch's bridge, which has the interface's MAC and addresses.
+    """
     host: str | None = None
-    """The scenario's own hypervisor whose switch it is plugged into; None where the segment is
-    one piece."""
+    """The scenario's own hypervisor whose switch it is plugged into; None if the segment is not
+    split among hypervisors.
+    """
     virtual: tuple[str, ...] = ()
-    """Addresses that a daemon gives it, as far as the machine holds them: see the intent."""
+    """Addresses that a daemon adds while the machine holds them; see ``Intent.gateways``."""
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Every address that it has: its own first."""
+        """All its addresses, its own first."""
         return (*self.addresses, *self.virtual)
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """What is plugged into a hypervisor's switch: a card of a machine."""
+    """A port of a hypervisor's switch: an interface of a machine."""
 
     name: str
     machine: str
@@ -65,7 +67,7 @@ class SwitchPort:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The bridge of a hypervisor that carries a segment; the hypervisor's tunnel is in it too."""
+    """The bridge of a hypervisor that carries a segment; the hypervisor's tunnel is a port too."""
 
     name: str
     segment: str
@@ -76,7 +78,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a real machine is made of; the embedded provider has no use for it.
+    """The hardware of a real machine; the embedded provider ignores it.
 
     Memory is MiB, disk GiB.
     """
@@ -86,12 +88,13 @@ class Hardware:
     memory_mib: int
     disk_gib: int
     hypervisor: str | None = None
-    """The hypervisor that the scenario asks for; None for any."""
+    """The hypervisor that the scenario requests; None for any."""
     place: int | None = None
-    """The how manieth hypervisor, from 1, where the scenario counts its own and real ones are
-    there; None for any."""
+    """The number of the real hypervisor, counted from 1, if the scenario has hypervisors of its
+    own; None for any.
+    """
     nics: tuple[Nic, ...] = ()
-    """Further network cards, on networks of the hypervisor."""
+    """Further network interfaces, on networks of the hypervisor."""
 
 
 SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
@@ -99,35 +102,36 @@ SMALL = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One BGP session, seen from one of its ends."""
+    """One BGP session, seen from one end."""
 
     machine: str
     address: str
     asn: int
-    """The other end's autonomous system."""
+    """The peer's AS number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """One machine as a speaker of BGP."""
+    """One machine as a BGP speaker."""
 
     address: str
-    """Its own end of every session, and its router id."""
+    """Local address of every session, and the router id."""
     asn: int
     sessions: tuple[Session, ...]
     announces: tuple[str, ...]
-    """Devices whose networks it announces, as far as pods have them."""
+    """Devices whose connected networks it announces, limited to pod networks."""
     hold_seconds: int
-    """A peer that says nothing for so long is lost."""
+    """Hold time: a peer that is silent for longer is lost."""
     passes_on: bool = False
-    """Whether it announces what it has learned, with itself as the next hop."""
+    """Whether it announces learned routes, with itself as the next hop."""
     tunnel: str | None = None
-    """The device that what it learns leads into; None for the one that peers are on."""
+    """The device that learned routes use; None for the device towards the peer."""
     bfd_milliseconds: int | None = None
-    """Between two packets that say it is alive; three missing, and a peer takes it for lost.
-    None where only the hold time tells."""
+    """Interval of BFD packets; a peer is lost after three missing ones. None without BFD: only the
+    hold time counts.
+    """
     blocks: tuple[str, ...] = ()
-    """Prefixes that it announces whatever stands behind them: Calico's blocks."""
+    """Prefixes that it always announces: Calico's blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +152,24 @@ class ProxiedService:
     ports: tuple[ServicePort, ...]
     backends: tuple[Backend, ...]
     affinity: int | None = None
-    """Seconds for which a client keeps its backend after its last connection; None where each
-    connection draws anew."""
+    """Session affinity: seconds that a client keeps its backend after its last connection. None
+    without affinity.
+    """
     inside: Policy = "cluster"
-    """Kubernetes' internalTrafficPolicy: of packets to the Service's address."""
+    """Kubernetes' internalTrafficPolicy, for packets to the Service's address."""
     outside: Policy = "cluster"
-    """Kubernetes' externalTrafficPolicy: of packets to its ports on nodes."""
+    """Kubernetes' externalTrafficPolicy, for packets to its ports on nodes."""
     health_port: int | None = None
-    """Where each node says how many backends it has (healthCheckNodePort)."""
+    """Port on which each node reports its number of backends (healthCheckNodePort)."""
 
     def node_ports(self) -> tuple[int, ...]:
-        """The ports that it has on every node."""
+        """The node ports of all its ports."""
         return tuple(port.node_port for port in self.ports if port.node_port is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlessService:
-    """A Service without an address: its name stands for its backends' addresses."""
+    """A Service without an address; its name resolves to its backends' addresses."""
 
     name: str
     backends: tuple[Backend, ...]
@@ -172,10 +177,10 @@ class HeadlessService:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What a node translates.
+    """The address translation of a node.
 
-    Traffic to Services from outside ``local_cidr`` (the node's own pod CIDR) is masqueraded,
-    and so is NodePort and hairpin traffic. Pods' traffic to anything outside ``not_masqueraded``
+    Traffic to Services from outside ``local_cidr`` (the node's own pod CIDR) is masqueraded, and so
+    is NodePort and hairpin traffic. Pods' traffic to destinations outside ``not_masqueraded``
     leaves with the node's address (flannel's ip-masq, the Windows OutBoundNAT policy).
     """
 
@@ -184,11 +189,13 @@ class Translation:
     not_masqueraded: tuple[str, ...]
     services: tuple[ProxiedService, ...]
     refuses: bool = True
-    """Whether packets that no backend is there for are refused, as by kube-proxy on Linux;
-    else they are lost."""
+    """Whether packets to a Service without backends are rejected, as by kube-proxy on Linux;
+    otherwise they are dropped.
+    """
     short_circuits: bool = True
-    """Whether a port that is for local backends alone takes packets of the node's own, and of
-    its own pods, to any backend, as kube-proxy on Linux has it."""
+    """Whether packets from the node itself and its own pods to a port with a local policy may go to
+    any backend, as with kube-proxy on Linux.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +207,12 @@ class Bridge:
     addresses: tuple[str, ...]
     mtu: int
     switch: str | None = None
-    """Where a virtual switch has the pods: its bridge, of which this is the node's own port."""
+    """If a virtual switch has the pods: its bridge; ``name`` is then the node's own port of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tunnel:
-    """A VXLAN device without learning: forwarding entries are given, never guessed."""
+    """A VXLAN device without learning; all forwarding entries are given."""
 
     name: str
     vni: int
@@ -222,9 +229,9 @@ BLACKHOLE = "blackhole"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """``destination`` is a prefix or ``"default"``; ``via`` None means on the link.
+    """A route. ``destination`` is a prefix or ``"default"``; ``via`` is None for an on-link route.
 
-    The device of a route that loses packets is ``BLACKHOLE``.
+    ``BLACKHOLE`` as the device means that packets are dropped.
     """
 
     destination: str
@@ -232,11 +239,11 @@ class Route:
     via: str | None = None
     onlink: bool = False
     by: str | None = None
-    """The daemon of the machine that learns the route and sets it; None where it is static."""
+    """The daemon of the machine that learns and sets the route; None for a static route."""
     asked: bool = False
-    """Whether the scenario asks for it itself: then it is the machine's own, and no add-on's."""
+    """Whether the scenario itself asks for it: then no add-on sets it."""
     source: str | None = None
-    """What the machine's own packets by it have for their source; None where the device says."""
+    """Source address for the machine's own packets; None for the device's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +256,14 @@ class Neighbour:
 
 
 FLOOD = "00:00:00:00:00:00"
-"""The MAC of entries for frames to nobody known, and to all: one for each other end."""
+"""The all-zeros MAC of entries for unknown and broadcast destinations, one for each remote end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardingEntry:
-    """On a tunnel: frames to ``mac`` go to the tunnel end at ``remote``.
+    """A tunnel's FDB entry: frames to ``mac`` go to the tunnel end at ``remote``.
 
-    Those to a MAC that no entry has go to each ``remote`` of ``FLOOD``.
+    Frames to a MAC without an entry go to every ``remote`` of ``FLOOD``.
     """
 
     mac: str
@@ -266,7 +273,7 @@ class ForwardingEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProxyNeighbour:
-    """The machine answers ARP for ``address`` on ``device`` with its own MAC."""
+    """Proxy ARP: the machine answers for ``address`` on ``device`` with its own MAC."""
 
     address: str
     device: str
@@ -274,7 +281,7 @@ class ProxyNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """What stands in the pod's resolv.conf."""
+    """The content of the pod's resolv.conf."""
 
     server: str
     search: tuple[str, ...]
@@ -283,10 +290,10 @@ class Resolver:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod: its ``eth0`` is the far end of the node's ``port``.
+    """One pod: its ``eth0`` is the peer of the node's ``port``.
 
-    The port is the bridge's; where the machine has none, the pod is routed: it has a /32 address,
-    a gateway that is on the link, and the machine a route to it by the port.
+    The port belongs to the machine's bridge. Without a bridge the pod is routed: it has a /32
+    address and an on-link gateway, and the machine routes to it through the port.
     """
 
     name: str
@@ -303,33 +310,33 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Packets that this machine sends itself, or that are for itself, and silently loses."""
+    """Packets to drop silently: those that this machine sends itself, or receives for itself."""
 
     rule: str
-    """Id of the rule that asks for it."""
+    """Id of the rule that requires it."""
     destinations: tuple[str, ...]
     ports: tuple[int, int] | None = None
-    """First and last destination port, or None for every packet."""
+    """First and last destination port; None for all packets."""
     spared: tuple[str, ...] = ()
-    """Prefixes within the destinations that are let through."""
+    """Prefixes within the destinations that are exempt."""
     hook: Literal["output", "input"] = "output"
-    """``output``: what it sends itself; ``input``: what is for itself, whoever sent it."""
+    """``output``: packets that it sends itself; ``input``: packets for itself from anyone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kubelet:
-    """What a node is in its cluster; the embedded provider has no use for it."""
+    """A node's role in its cluster; the embedded provider ignores it."""
 
     role: Role
     version: str
     """Minor, such as ``"1.36"``."""
     pod_cidr: str | None
-    """The node's own; None where no kubelet runs (a control plane of the hard way)."""
+    """The node's own; None if no kubelet runs (a control plane of hard-way)."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesIntent:
-    """The cluster as a whole, where machines get a real one."""
+    """The cluster as a whole, for providers with real Kubernetes."""
 
     version: str
     """Minor of the control plane, such as ``"1.36"``."""
@@ -340,12 +347,12 @@ class KubernetesIntent:
 
 
 MachineKind = Literal["node", "services", "router", "client", "hypervisor"]
-"""``services`` stands in front of the cluster; nodes stand on a ``hypervisor``."""
+"""``services``: the services node before the cluster; ``hypervisor``: a host of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineIntent:
-    """One machine: a node, the router (ToR), the client outside, or what its kind says."""
+    """One machine: a node, the router (ToR), the client outside, or another kind."""
 
     name: str
     kind: MachineKind
@@ -364,24 +371,24 @@ class MachineIntent:
     """Whether the machine routes packets that are not its own."""
     hardware: Hardware = SMALL
     kubelet: Kubelet | None = None
-    """None for all that are no nodes of the cluster."""
+    """None for machines that are not nodes of the cluster."""
     switch: Switch | None = None
     resolver: Resolver | None = None
-    """None where it asks nobody for names."""
+    """None if it has no name server."""
     daemons: tuple[Daemon, ...] = ()
-    """In the order in which those of one stage are started."""
+    """In starting order within each stage."""
     chassis: Chassis | None = None
-    """Where the node takes part in a logical network."""
+    """Set if the node takes part in a logical network."""
     speaker: Speaker | None = None
-    """What the machine says by BGP, and to whom; its daemon is among the others."""
+    """Its BGP configuration; the BGP daemon is one of ``daemons``."""
 
     def address(self, segment: str = NODE_SEGMENT) -> str:
-        """Its address on a segment, without prefix; that of its first card where it has none."""
+        """Its address on a segment, without prefix; if it has none there, its first interface's."""
         there = [card for card in self.interfaces if card.segment == segment and card.addresses]
         return (there or self.interfaces)[0].addresses[0].partition("/")[0]
 
     def addressed(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Name of every device that has addresses, and all that it has, with prefix length."""
+        """Name of every device with addresses, and all of them with prefix length."""
         cards = [(card.name, card.held) for card in self.interfaces]
         made = [(one.name, one.addresses) for one in (self.bridge, self.tunnel) if one]
         return (*cards, *made)
@@ -389,37 +396,36 @@ class MachineIntent:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """An address that one of several machines holds at a time: a Windows node's pods' gateway."""
+    """A virtual address that one of several machines holds: the gateway of a node's pods."""
 
     node: str
     address: str
-    """With the prefix length of those pods' range."""
+    """With the prefix length of the pod range."""
     device: str
-    """The card that it is given to, of the same name on every candidate."""
+    """The interface that gets it, with the same name on every candidate."""
     router_id: int
-    """Of VRRP; unique on the segment."""
+    """VRRP virtual router id; unique on the segment."""
     candidates: tuple[str, ...]
     """Machines that may hold it, the most preferred first."""
     holder: str | None
-    """The one that does: the first, until it is lost. None where nobody does."""
+    """The current holder, at first the first candidate; None if no machine holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServicesNode:
-    """The machine in front of the cluster, and what it answers for."""
+    """The machine in front of the cluster, and what it serves."""
 
     machine: str
     address: str
     api_port: int
-    """There it passes the API on to the API servers."""
+    """Port on which it forwards to the API servers."""
     api_servers: tuple[str, ...]
     domain: str
-    """Of the nodes' own names."""
+    """Domain of the nodes' own names."""
     names: tuple[tuple[str, str], ...]
-    """Fully qualified, with the final dot, and their addresses: what its DNS answers."""
+    """Fully qualified names with the final dot, and their addresses, for its DNS."""
     tls: bool = False
-    """Whether the API servers are Kubernetes' own: known by their certificates, and silent about
-    whom they see."""
+    """Whether the API servers are real: they have certificates, and do not report their clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,10 +443,11 @@ class Intent:
     gateways: tuple[Gateway, ...] = ()
     headless: tuple[HeadlessService, ...] = ()
     logical: LogicalNetwork | None = None
-    """Where OVN makes the pods' network, and its load balancers are the Services."""
+    """Set if OVN provides the pod network and its load balancers implement the Services."""
     hypervisors: tuple[MachineIntent, ...] = ()
-    """What the scenario says that its machines stand on. Where those are computers of virtual
-    machines, these are real, and none of the lab's to make."""
+    """The scenario's own hypervisors. With virtual machines these are real hypervisors, which the
+    lab does not create.
+    """
 
     services_node: ServicesNode | None = None
 
@@ -449,7 +456,7 @@ class Intent:
         return (*self.hypervisors, *self.machines)
 
     def hosts(self) -> tuple[tuple[str, str], ...]:
-        """Machines and the hypervisors that they stand on, in the machines' order."""
+        """Machines and their hypervisors, in the machines' order."""
         return tuple(
             (machine.name, card.host)
             for machine in self.machines
@@ -458,9 +465,9 @@ class Intent:
         )
 
     def balancer(self) -> MachineIntent | None:
-        """The machine in front of the API servers; None where one control plane is asked itself.
+        """The machine that balances the API servers; None for a single control plane.
 
-        It is the services node or, of several control planes without one, the router.
+        It is the services node or, with several control planes and no services node, the router.
         """
         kinds = {machine.kind: machine for machine in self.machines}
         roles = [machine.kubelet.role for machine in self.machines if machine.kubelet]
@@ -468,7 +475,7 @@ class Intent:
         return kinds.get("services") or (kinds.get("router") if several else None)
 
     def control_plane(self) -> str:
-        """The machine that a cluster begins on; empty where pods are the lab's own."""
+        """The first control plane; empty if there is no real cluster."""
         planes = (
             machine.name
             for machine in self.machines
@@ -477,7 +484,7 @@ class Intent:
         return next(planes, "") if self.kubernetes else ""
 
     def machine(self, name: str) -> MachineIntent:
-        """The machine or hypervisor of that name; KeyError if there is none."""
+        """The machine or hypervisor of this name; KeyError if there is none."""
         for machine in self.everything():
             if machine.name == name:
                 return machine

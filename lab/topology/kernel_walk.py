@@ -1,12 +1,11 @@
-"""The intended path of a question and of its answer, walked through the Intent. Pure.
+"""The intended path of a request and its answer, walked through the Intent. Pure.
 
-It follows what the kernel does with the tables that the Intent asks for: a pod's way out, the
-bridge, the translation of Services, the longest prefix, masquerade, the neighbour, the tunnel
-and its forwarding entry, and on the way back what was translated is put back. It knows no
-topology: whatever is written in the Intent's tables is walked.
+It follows what the kernel does with the Intent's tables: a pod's default route, the bridge, Service
+translation, the longest prefix, masquerading, the neighbour, the tunnel and its forwarding entry;
+on the way back translations are reversed. It does not depend on the topology.
 
-Each machine is plugged into the switch of the hypervisor that it stands on; between hypervisors
-the frame goes through their tunnel. Of a segment in one piece there is nothing between the cards.
+Each machine is plugged into its hypervisor's switch, and frames between hypervisors go through
+their tunnel. A segment that is not split has nothing between two interfaces.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ def between(
     receiver: tuple[MachineIntent, Interface],
     packet: Packet,
 ) -> Iterator[Hop]:
-    """The hops on the hypervisors of both cards, as the frame meets them.
+    """The hops on the hypervisors of both interfaces, in the order of the frame.
 
     Parameters
     ----------
     intent
-        The lab's.
+        The lab's Intent.
     sender, receiver
-        Machines and their cards, on one segment.
+        Machines and their interfaces on one segment.
     packet
-        What the frame holds, as its sender wrote it.
+        The packet in the frame, as the sender wrote it.
 
     """
     here, there = (
@@ -124,32 +123,32 @@ def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
 
 
 _MOST_MACHINES = 16
-"""A packet that passes more than these goes in circles."""
+"""A packet that passes more machines than this is in a loop."""
 _MULTICAST = "224.0.0.0/4"
 _POD_CARD = "eth0"
 
 
-class Ends(Exception):  # noqa: N818  no error: the Intent leads nowhere, which is an answer
-    """Where the Intent leads no further, in words."""
+class Ends(Exception):  # noqa: N818  not an error: the Intent leads no further, a valid result
+    """The Intent leads no further; the message says why."""
 
 
 @dataclass(slots=True)
 class KernelWalk:
-    """One path while it is walked."""
+    """One path, as it is walked."""
 
     intent: Intent
     flow: Flow
     choice: int
-    """Which of a Service's backends to take."""
+    """Index of the Service's backend to take."""
     choices: int = 1
     backend: str | None = None
     hops: list[Hop] = field(default_factory=list)
     passed: int = 0
     changed: list[tuple[str, Packet, Packet]] = field(default_factory=list)
-    """Machine, and a question's packet as it came in and as it left: what answers undo."""
+    """Machine, and a request's packet before and after its translation; answers reverse it."""
 
     def path(self) -> Path:
-        """The whole of it, there and back."""
+        """The whole path, there and back."""
         there: tuple[Hop, ...] = ()
         end = ""
         try:
@@ -165,11 +164,11 @@ class KernelWalk:
         return Path(self.flow, there or done, done if there else (), self.backend, end)
 
     def _forward(self, server: str) -> None:
-        """What the DNS server asks the services node's before it answers, and the answer."""
+        """The DNS server's own query to the services node, and the answer."""
         front = self.intent.services_node
         if not self.flow.forwarded or front is None or server == front.machine:
             return
-        asked = Flow(server, front.address, self.flow.port, "udp")  # as CoreDNS prefers
+        asked = Flow(server, front.address, self.flow.port, "udp")  # CoreDNS prefers UDP
         path = type(self)(self.intent, asked, 0).path()
         self.hops += path.hops
         if path.end:
@@ -185,7 +184,7 @@ class KernelWalk:
         raise KeyError(name)
 
     def _asked(self) -> Packet:
-        """The source of a machine's own packet is the address of the device it leaves by."""
+        """A machine's own packet has the address of the device it leaves by as its source."""
         machine, pod = self._place(self.flow.source)
         flow = self.flow
         if pod:
@@ -213,7 +212,7 @@ class KernelWalk:
         return self._left(machine, pod, packet, on_link=on_link)
 
     def _left(self, machine: MachineIntent, pod: Pod, packet: Packet, *, on_link: bool) -> Packet:
-        """A packet that has come out of a pod's port."""
+        """Handle a packet that leaves a pod by its port."""
         if machine.bridge is None:
             return self._in(machine, packet, arrived_by=pod.port)
         self._bridge(machine, packet)
@@ -251,7 +250,7 @@ class KernelWalk:
             self._note(machine, before, packet)
         return self._out(machine, packet, way)
 
-    # What translates
+    # Translation
 
     def _translated(
         self, machine: MachineIntent, packet: Packet, *, own: bool
@@ -264,7 +263,7 @@ class KernelWalk:
         if chosen.port is None or not chosen.backends:
             self._hop("service", machine, what, packet)
             if not own and packet.target not in own_addresses(machine):
-                self._hop("forwarding", machine, "ip_forward", packet)  # refused after that
+                self._hop("forwarding", machine, "ip_forward", packet)  # and is refused afterwards
             raise Ends(unserved(machine, packet, chosen))
         self.choices = max(self.choices, len(chosen.backends))
         backend = chosen.backends[min(self.choice, len(chosen.backends) - 1)]
@@ -304,7 +303,7 @@ class KernelWalk:
                 return before.answered()
         return packet
 
-    # What carries
+    # Forwarding
 
     def _out(self, machine: MachineIntent, packet: Packet, way: Route) -> Packet:
         next_hop = way.via or packet.target
@@ -352,7 +351,7 @@ class KernelWalk:
         return self._in(there, packet, arrived_by=there.tunnel.name)
 
     def _passed_on(self, machine: MachineIntent, outer: Packet, carried: Packet) -> MachineIntent:
-        """A tunnel's packet that another machine forwards, such as the router."""
+        """A tunnel's packet that another machine, such as the router, forwards."""
         self.passed += 1
         way = leaving(machine, outer.target)
         if way is None or self.passed > _MOST_MACHINES:
@@ -370,7 +369,7 @@ class KernelWalk:
         next_hop: str,
         carried: Packet | None = None,
     ) -> tuple[MachineIntent, str]:
-        """From one machine's card over its segment to another's: that machine and its card."""
+        """From one machine's interface over its segment to the receiving machine and interface."""
         card = card_of(machine, device)
         if card is None:
             raise Ends(f"{machine.name} has no device {device}")
@@ -401,7 +400,7 @@ class KernelWalk:
         self._hop("endpoint", machine, f"pod {pod.name}", packet, _POD_CARD, pod.name)
         return packet
 
-    # What is written down
+    # Recording hops
 
     def _port(self, machine: MachineIntent, pod: Pod, packet: Packet) -> None:
         self._hop("port", machine, f"port {pod.port} of pod {pod.name}", packet, pod.port)
@@ -434,11 +433,11 @@ class KernelWalk:
 
 
 REFUSES = "refuses it"
-"""At the end of a path where the packet is not lost but refused."""
+"""At the end of a path that is rejected instead of dropped."""
 
 
 def unserved(machine: MachineIntent, packet: Packet, chosen: ProxyChoice) -> str:
-    """Why a Service's packet goes no further, and what becomes of it."""
+    """Why a Service's packet goes no further, and whether it is rejected or dropped."""
     name, does = chosen.service.name, REFUSES if chosen.refused else "loses it"
     if chosen.port is None:
         why = f"has no {packet.protocol.upper()} port {packet.port}"

@@ -1,7 +1,7 @@
-"""A network that OVN makes: what its northbound database must hold, and what a chassis is.
+"""A network that OVN provides: the content of its northbound database, and chassis. Pure data.
 
-The words are OVN's own (ovn-nb(5), ovn-controller(8)). Addresses and MACs are text, as in the
-rest of the Intent. Pure data.
+The terms are OVN's own (ovn-nb(5), ovn-controller(8)). Addresses and MACs are text, as in the rest
+of the Intent.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from dataclasses import dataclass
 from typing import Literal
 
 GENEVE_PORT = 6081
-"""RFC 8926; Open vSwitch's own default."""
+"""RFC 8926; also Open vSwitch's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chassis:
-    """A node that takes part: what its Open vSwitch must be told for OVN."""
+    """A node that takes part: the OVN settings of its Open vSwitch."""
 
     name: str
-    """The ``system-id`` by which the southbound database knows it."""
+    """Its ``system-id`` in the southbound database."""
     encapsulation: Literal["geneve"]
     local: str
-    """Address of its end of every tunnel."""
+    """Local address of its tunnels."""
     integration: str
-    """The bridge that pods' ports are plugged into, which OVN programs."""
+    """The bridge that pods' ports are plugged into, programmed by OVN."""
     datapath: Literal["netdev"] = "netdev"
-    """``netdev``: in user space, by ovs-vswitchd itself, without a module of the kernel."""
+    """``netdev``: in user space, by ovs-vswitchd itself, without a kernel module."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalPort:
-    """A port of a logical switch; it is up where a chassis has a device with its name."""
+    """A port of a logical switch; it is up if a chassis has a device with its name."""
 
     name: str
     mac: str
     address: str
     chassis: str
     device: str
-    """Of that chassis' integration bridge."""
+    """Port of that chassis' integration bridge."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalSwitch:
-    """One node's pods, and the port by which the router is joined to them."""
+    """The switch of one node's pods, and the port that connects the router to them."""
 
     name: str
     subnet: str
@@ -54,36 +54,36 @@ class LogicalSwitch:
 
 @dataclass(frozen=True, slots=True)
 class LogicalRoute:
-    """Packets from ``source`` that are for none of the switches go to ``via``."""
+    """Sends packets from ``source`` that are for none of the switches to ``via``."""
 
     source: str
     """A prefix."""
     via: str
-    """Address of a logical port, where a chassis' own kernel takes over."""
+    """Address of a logical port behind which a chassis' own kernel takes over."""
     gateway: str
     """Name of that chassis."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogicalNetwork:
-    """The whole of it: one router, a switch a node, and Services as load balancers."""
+    """The whole logical network: one router, a switch per node, and Services as load balancers."""
 
     central: str
     """The machine that runs both databases and ovn-northd."""
     southbound: int
-    """TCP port there, where every chassis asks."""
+    """TCP port of the southbound database, to which every chassis connects."""
     router: str
     switches: tuple[LogicalSwitch, ...]
     routes: tuple[LogicalRoute, ...]
     hairpin: str
-    """What a pod that reaches itself through a Service sees as the source."""
+    """Source address that a pod sees when it reaches itself through a Service."""
 
     def ports(self) -> tuple[LogicalPort, ...]:
-        """Every port that a chassis has, switch by switch."""
+        """Every port on a chassis, switch by switch."""
         return tuple(port for switch in self.switches for port in switch.ports)
 
     def gateways(self) -> dict[str, str]:
-        """The chassis by which the packets of each switch leave, by the switch's name."""
+        """The chassis by which each switch's packets leave, by the switch's name."""
         by_source = {route.source: route.gateway for route in self.routes}
         return {
             switch.name: by_source[switch.subnet]

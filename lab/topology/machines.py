@@ -1,4 +1,4 @@
-"""The parts that topologies share: segments, router, client, and a node with its bridge."""
+"""What topologies share: segments, router, client, and a node with its bridge."""
 
 from __future__ import annotations
 
@@ -37,22 +37,23 @@ UPLINK = "eth0"
 ROUTER = "router"
 CLIENT = "client"
 ROUTED_GATEWAY = "169.254.1.1"
-"""Of every pod that is routed, and its node's end of the cable has the MAC below: Calico's own."""
+"""Gateway of every routed pod; the node's end of the cable has the MAC below. Both as in Calico."""
 ROUTED_MAC = "ee:ee:ee:ee:ee:ee"
 NDOTS = 5
-"""What the kubelet writes into every pod's resolv.conf (Kubernetes, DNS for Services and Pods)."""
+"""Options that the kubelet writes into every pod's resolv.conf (Kubernetes, DNS for Services and
+Pods)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeNetwork:
-    """What a topology decides for one node; the rest of a node is the same everywhere."""
+    """What a topology decides for one node; the rest is the same for all topologies."""
 
     bridge: str | None
-    """None where pods are routed, as Calico has them, and not plugged into a bridge."""
+    """None if pods are routed, as with Calico, instead of plugged into a bridge."""
     gateway_offset: int
-    """The pod gateway is this far into the node's pod CIDR; of no account without a bridge."""
+    """Offset of the pod gateway in the node's pod CIDR; unused without a bridge."""
     mtu: int
-    """Of pods and bridge."""
+    """MTU of pods and bridge."""
     not_masqueraded: tuple[str, ...]
     routes: tuple[Route, ...] = ()
     tunnel: Tunnel | None = None
@@ -61,9 +62,9 @@ class NodeNetwork:
     answers_for_pods: bool = False
     """Whether the node answers ARP for its pods on the node segment (l2bridge)."""
     uplink: str = UPLINK
-    """The card on the nodes' network."""
+    """The interface on the nodes' network."""
     gateway_elsewhere: int | None = None
-    """Where another machine has the pods' gateway: how far into the pod CIDR that is."""
+    """Offset of the pod gateway in the pod CIDR if another machine holds it."""
 
 
 def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent) -> Intent:
@@ -129,7 +130,7 @@ def router(plan: Plan, routes: tuple[Route, ...] = ()) -> MachineIntent:
 
 
 def client(plan: Plan) -> MachineIntent:
-    """The host outside the cluster: it asks for NodePorts, and pods ask for it."""
+    """The host outside the cluster: it connects to NodePorts, and pods connect to it."""
     gateway = plan.outside_router_address
     return MachineIntent(
         name=CLIENT,
@@ -150,7 +151,7 @@ def client(plan: Plan) -> MachineIntent:
 
 
 def blocks(plan: Plan) -> tuple[str, ...]:
-    """Every node's pod CIDR: Calico's pools, and so all that it does not masquerade."""
+    """Every node's pod CIDR: Calico's pools, which it does not masquerade."""
     return tuple(str(node.pod_cidr) for node in plan.nodes if node.pod_cidr)
 
 
@@ -229,7 +230,7 @@ def _neighbours(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Itera
 
 
 def _to_pods(planned: PlannedNode, pods: tuple[Pod, ...]) -> Iterator[Route]:
-    """What a node without a bridge has for its block: a route to each pod, and to nobody else."""
+    """Routes of a node without a bridge: one to each pod, and a blackhole for the rest."""
     if planned.pod_cidr is None:
         return
     yield Route(str(planned.pod_cidr), BLACKHOLE)
@@ -238,7 +239,7 @@ def _to_pods(planned: PlannedNode, pods: tuple[Pod, ...]) -> Iterator[Route]:
 
 
 def route_to(pod: Pod, source: str | None) -> Route:
-    """A node's route to one of its pods that is routed; ``source`` is the node's own address."""
+    """A node's route to one of its routed pods; ``source`` is the node's own address."""
     return Route(f"{pod.address.partition('/')[0]}/32", pod.port, source=source)
 
 
@@ -275,7 +276,7 @@ def _pods(
 
 
 def port(index: int) -> str:
-    """The node's end of the cable of its pod of that number, counted from 1."""
+    """Name of the node's end of a pod's cable; ``index`` counts from 1."""
     return f"veth{index}"
 
 
@@ -296,10 +297,10 @@ def _translation(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Tran
 
 
 class _Common:
-    """The Services of one plan, which all its nodes have in common, made once.
+    """The Services of one plan, made once and shared by all its nodes.
 
-    A hundred nodes with a copy each of two thousand are most of the time and of the memory that
-    an Intent takes.
+    With a hundred nodes, separate copies of two thousand Services would take most of the time and
+    memory of an Intent.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The way of one question through the Intent, and of its answer back: hop by hop."""
+"""The path of one request through the Intent and of its answer back, hop by hop."""
 
 from __future__ import annotations
 
@@ -30,29 +30,30 @@ HopKind = Literal[
     "logical-route",
 ]
 """``way-out``: a pod's default route; ``port``: the node's end of a pod's cable; ``service``: a
-Service's address becomes a backend's; ``untranslated``: an answer is given back the addresses
-that its question had; ``firewall``: what a machine's rules may bar; ``forwarding``: whether it
-forwards at all; ``entry``: the tunnel's forwarding entry; ``card``: a network card, sending or
-receiving; ``switch``: a hypervisor's, or a port of it;
-``flows``: those of the switch that has a machine's card; ``logical-...``: of a logical network."""
+Service's address becomes a backend's; ``untranslated``: an answer gets back the addresses of its
+request; ``firewall``: rules of a machine that may block; ``forwarding``: whether it forwards at
+all; ``entry``: the tunnel's forwarding entry; ``card``: a network interface, sending or receiving;
+``switch``: a hypervisor's, or a port of it; ``flows``: those of the switch that has a machine's
+interface; ``logical-...``: part of a logical network.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Who asks which address, and how."""
+    """Source, target and protocol of a request."""
 
     source: str
     target: str
-    """Address as it is asked for: a pod's, a Service's, a machine's."""
+    """The requested address: a pod's, a Service's, a machine's."""
     port: int
     protocol: Protocol
     forwarded: bool = False
-    """Whether the cluster's DNS server, which is asked, has to ask the services node's."""
+    """Whether the cluster's DNS server must forward the query to the services node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The addresses that a packet carries at one hop; ``port`` is the answering side's."""
+    """The addresses of a packet at one hop; ``port`` is the server's."""
 
     protocol: Protocol
     source: str
@@ -61,27 +62,27 @@ class Packet:
     answer: bool = False
 
     def answered(self) -> Packet:
-        """What the receiver sends back."""
+        """The packet that the receiver sends back."""
         return replace(self, source=self.target, target=self.source, answer=not self.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One thing that a packet meets."""
+    """One thing that a packet passes."""
 
     kind: HopKind
     machine: str
-    """The machine of the Intent that it is on, its pods included."""
+    """The machine of the Intent that it is on; pods count as their machine."""
     place: str
     """The pod or machine whose network namespace it is in."""
     device: str
-    """Where the packet can be seen there; empty for a decision, which has no device."""
+    """The device on which the packet can be captured; empty for a decision without a device."""
     object: str
-    """In the observers' words: ``"route to 10.244.2.0/24"``, ``"tunnel flannel.4096"``."""
+    """Named as in observations: ``"route to 10.244.2.0/24"``, ``"tunnel flannel.4096"``."""
     packet: Packet
-    """As it is after this hop; on the network between machines, a tunnel's own."""
+    """The packet after this hop; between machines, the tunnel's outer packet."""
     carried: Packet | None = None
-    """What the tunnel's packet has inside."""
+    """The inner packet of a tunnel's packet."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.object}"
@@ -89,17 +90,18 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One question's whole way; with several backends, of one of them."""
+    """The whole path of one request, for one backend if there are several."""
 
     flow: Flow
     there: tuple[Hop, ...]
     back: tuple[Hop, ...]
-    """Empty where the question arrives nowhere. Of one that is forwarded, the way of that question
-    and its answer comes first."""
+    """Empty if the request does not arrive. If DNS forwards the query, the path of the forwarded
+    query and its answer comes first.
+    """
     backend: str | None = None
-    """The pod that a Service's translation chose."""
+    """The pod that Service translation chose."""
     end: str = ""
-    """Where the Intent itself leads no further, and why; empty where the answer comes back."""
+    """Where and why the Intent leads no further; empty if the answer comes back."""
 
     @property
     def hops(self) -> tuple[Hop, ...]:
@@ -108,18 +110,18 @@ class Path:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Every machine that is passed, in order of first passing."""
+        """Every machine on the path, in order of first passing."""
         return tuple(dict.fromkeys(hop.machine for hop in self.hops))
 
 
 Passing = Literal["in", "out"]
 StationKind = Literal["endpoint", "port", "bridge", "tunnel", "card"]
-"""``port``: of whatever bridge; there everything comes in for another's MAC."""
+"""``port``: of any bridge; frames arrive there for another device's MAC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """One passing of one device."""
+    """One packet passing one device."""
 
     kind: StationKind
     machine: str
@@ -127,21 +129,21 @@ class Station:
     """The pod or machine whose network namespace the device is in."""
     device: str
     passing: Passing
-    """Seen from the device: into its namespace, or out of it."""
+    """Direction seen from the device: into its namespace, or out of it."""
     packet: Packet
-    """As the Intent has it there, out of every tunnel."""
+    """The packet that the Intent has there, without tunnel headers."""
     tunnelled: bool = False
-    """Whether a tunnel carries it there."""
+    """Whether it is inside a tunnel there."""
 
     def __str__(self) -> str:
         return f"{self.place} {self.device}"
 
 
 def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
-    """Where a packet shows on one way, there or back.
+    """Where a packet can be captured on the way there or back.
 
-    A bridge that only passes a packet from one of its ports to another does not see it itself,
-    and so it is with a hypervisor's switch.
+    A bridge or a hypervisor's switch that only passes a packet between two of its ports does not
+    see it itself.
     """
     seen = [(number, hop) for number, hop in enumerate(hops) if _shows(hop)]
     found: list[Station] = []
@@ -171,7 +173,7 @@ def stations(hops: Sequence[Hop]) -> tuple[Station, ...]:
 
 
 def _shows(hop: Hop) -> bool:
-    """Whether it is a device; of a hypervisor's switch only its ports are."""
+    """Whether the hop has a device; of a hypervisor's switch only the ports have one."""
     return bool(hop.device) and hop.object != f"switch {hop.device}"
 
 

@@ -1,4 +1,4 @@
-"""Every topology there is: each module of this package that has a ``TOPOLOGY``."""
+"""The registry of topologies: each module of this package with a ``TOPOLOGY``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lab.topology.topology import Topology
 
 @cache
 def topologies() -> Mapping[str, Topology]:
-    """Every topology by its kind, in alphabetical order."""
+    """Every topology by kind, in alphabetical order."""
     found = {}
     for module in iter_modules(lab.topology.__path__):
         topology = getattr(import_module(f"lab.topology.{module.name}"), "TOPOLOGY", None)
@@ -30,7 +30,7 @@ def topologies() -> Mapping[str, Topology]:
 
 
 def intent(plan: Plan) -> Intent:
-    """What each machine's network must be; with what stands beside the cluster, if anything."""
+    """The network of each machine, including hypervisors and services node if there are any."""
     return spread(plan, equip(plan, topologies()[plan.topology].build(plan)))
 
 
@@ -44,7 +44,7 @@ def limits(plan: Plan) -> tuple[Limit, ...]:
 
 
 def schemas() -> dict[str, dict[str, object]]:
-    """JSON Schema of the ``topology`` block, by kind."""
+    """JSON Schema of the ``topology`` block by kind."""
     return {
         kind: {
             "title": topology.title,
@@ -58,7 +58,7 @@ def schemas() -> dict[str, dict[str, object]]:
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Say what is wrong with a scenario's topology block, and with its nodes in that topology."""
+    """Find problems in a scenario's topology block, and nodes that the topology cannot have."""
     kind = scenario.topology.kind
     topology = topologies().get(kind)
     if topology is None:

@@ -1,4 +1,4 @@
-"""What a topology is: one object in one file, found by the registry."""
+"""A topology: one object in one file, found by the registry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.topology.intent import Intent
 
 
 def no_problems(_scenario: Scenario) -> Iterable[Problem]:
-    """The check of a topology that has nothing to object to."""
+    """The check of a topology without objections."""
     return ()
 
 
@@ -24,23 +24,23 @@ class Topology:
     Parameters
     ----------
     kind
-        The word in a scenario's ``topology.kind``.
+        The value of a scenario's ``topology.kind``.
     title
-        One sentence for a person.
+        One sentence for people.
     parameters
         JSON Schema of each further key under ``topology``.
     build
-        Plan to Intent, pure.
+        Plan to Intent; pure.
     limits
-        What is documented not to work, most special first.
+        What is documented not to work, most specific first.
     also
-        What people call it too; an error then names the kind that is meant.
+        Other names for it, for the hint of an error.
     systems
-        Operating systems whose nodes can take part.
+        Operating systems of nodes that can take part.
     check
-        Problems of its own with a scenario.
+        Finds problems of a scenario with this topology.
     static_routes
-        Whether its nodes can have static routes of their own.
+        Whether nodes can have static routes from the scenario.
     """
 
     kind: str

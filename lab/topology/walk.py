@@ -1,9 +1,9 @@
-"""The intended paths of a question and of its answers, through OVN's pipelines where there are any.
+"""The intended paths of a request and its answers, including OVN's pipelines.
 
-A packet enters by a logical port, is balanced where it is for a Service's address, goes to a port
-of the same switch or through the router to another's, and is carried to the chassis that has that
-port. Everything but the last port is decided on the chassis where it entered. What the nodes' own
-kernels do is walked as everywhere else.
+A packet enters by a logical port, is balanced if it is for a Service's address, goes to a port of
+the same switch or through the router to another switch, and is carried to the chassis with that
+port. All but the last port is decided on the chassis where the packet enters. The nodes' own
+kernels are walked as for other topologies.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lab.topology.routing import card_of, covers, own_addresses
 
 
 class LogicalWalk(KernelWalk):
-    """One path through a logical network while it is walked."""
+    """One path through a logical network, as it is walked."""
 
     @property
     def network(self) -> LogicalNetwork:
-        """The lab's."""
+        """The lab's logical network."""
         assert self.intent.logical is not None, "walked so for having one"
         return self.intent.logical
 
-    # Into the logical network, from a pod or from a node's own port
+    # Entering the logical network from a pod or from a node's own port
 
     def _left(self, machine: MachineIntent, pod: Pod, packet: Packet, *, on_link: bool) -> Packet:
         if machine.chassis is None:
@@ -50,7 +50,7 @@ class LogicalWalk(KernelWalk):
     def _port_named(self, name: str) -> LogicalPort:
         return next(port for port in self.network.ports() if port.name == name)
 
-    # Its pipelines
+    # Pipelines of the logical network
 
     def _entered(self, machine: MachineIntent, port: LogicalPort, packet: Packet) -> Packet:
         switch = next(one for one in self.network.switches if port in one.ports)
@@ -69,7 +69,7 @@ class LogicalWalk(KernelWalk):
         return self._delivered(machine, out, packet)
 
     def _balanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
-        """The packet to a backend of the Service that it is for; the same where it is for none."""
+        """The packet to a backend of its Service; the same packet if it is for none."""
         services = machine.translation.services if machine.translation else ()
         service = next((one for one in services if one.address == packet.target), None)
         if service is None:
@@ -108,7 +108,7 @@ class LogicalWalk(KernelWalk):
     def _aimed(
         self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet
     ) -> tuple[LogicalSwitch, LogicalPort]:
-        """The switch and the port that the packet is to leave by."""
+        """The switch and the port by which the packet leaves."""
         if covers(switch.subnet, packet.target):
             return switch, _with_address(switch, packet.target)
         self._hop("logical-router", machine, f"logical router {self.network.router}", packet)
@@ -176,13 +176,13 @@ class LogicalWalk(KernelWalk):
         *,
         inward: bool = False,
     ) -> None:
-        """The switch that has the card, and the card itself, in the packet's order."""
+        """The switch that has the interface and the interface itself, in the packet's order."""
         flows = ("flows", f"flows of {card.name}", "")
         device = ("card", f"card {card.card}", card.card or "")
         for kind, what, name in (device, flows) if inward else (flows, device):
             self._hop(kind, machine, what, packet, name, carried=carried)  # type: ignore[arg-type]
 
-    # What a node's own kernel translates: NodePorts, and what leaves the pods' network
+    # Translation in a node's own kernel: NodePorts, and packets that leave the pod network
 
     def _translated(
         self, machine: MachineIntent, packet: Packet, *, own: bool
@@ -212,7 +212,7 @@ class LogicalWalk(KernelWalk):
         return packet, False
 
     def _leaves(self, translation: Translation, packet: Packet) -> bool:
-        """Whoever's pod it is: those of Windows nodes leave by others."""
+        """Whether to masquerade, for any node's pod: Windows nodes' pods leave by other nodes."""
         pods = translation.not_masqueraded
         return any(covers(one, packet.source) for one in pods) and not any(
             covers(one, packet.target) for one in pods
@@ -240,12 +240,12 @@ def _is_pods_own(machine: MachineIntent, address: str) -> bool:
 
 
 def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:
-    """The paths of one question: one for each backend that may answer it, in order.
+    """The paths of one request, one for each backend that may answer, in order.
 
     Raises
     ------
     KeyError
-        If the Intent has no pod or machine of the source's name.
+        If the Intent has no pod or machine named ``flow.source``.
 
     """
     made = LogicalWalk if intent.logical else KernelWalk
