@@ -1,4 +1,4 @@
-"""BIRD 2 as a machine's speaker of BGP: its configuration, and when it is ready. Pure."""
+"""BIRD 2 as a machine's BGP speaker: its configuration, and when it is ready. Pure."""
 
 from __future__ import annotations
 
@@ -12,32 +12,35 @@ from lab.topology.intent import Route, Session, Speaker
 NAME = "bird"
 PACKAGE = "bird2"
 SOCKET = "/run/bird/bird.ctl"
-"""Where Debian's birdc looks for it."""
+"""Default socket of Debian's birdc."""
 UP = Ready("^Daemon is up and running", ("birdc", "show", "status"))
-"""Whether or not it has learned anything."""
+"""Ready once it runs, whether or not it has learned anything."""
 _KEEPALIVES = 3
-"""RFC 4271, 10: a third of the hold time between keepalives."""
+"""RFC 4271, 10: keepalives at a third of the hold time."""
 _BFD_PACKETS = 3
 _SCAN_SECONDS = 2
-"""Between two looks at the kernel's routes, of which those that went with a device are put back;
-Calico's, where BIRD's own are 60 s."""
+"""Interval of scanning the kernel's routes; routes lost with a device are then restored. Calico's
+value; BIRD's default is 60 s.
+"""
 _AGAIN_SECONDS = 1
-"""Between two attempts to connect; BIRD's own are 5 to 120 s, far longer than a lab takes."""
+"""Seconds between two connection attempts; BIRD's defaults of 5 to 120 s are far longer than a lab
+takes.
+"""
 
 
 def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0) -> Daemon:
-    """The daemon that says what the speaker says, and sets the routes that it learns.
+    """The daemon that announces the speaker's prefixes and sets the routes that it learns.
 
     Parameters
     ----------
     speaker
-        What is said, and to whom.
+        The BGP configuration.
     pods
-        Prefix of all pods of the cluster: nothing else is announced or believed.
+        Prefix of all pods of the cluster: other prefixes are neither announced nor accepted.
     learned
-        Routes that must be there before it is ready.
+        Routes that must be learned before it is ready.
     stage
-        As of :class:`~lab.topology.daemon.Daemon`.
+        As in :class:`~lab.topology.daemon.Daemon`.
 
     """
     return Daemon(
@@ -51,31 +54,32 @@ def daemon(speaker: Speaker, pods: str, learned: Iterable[Route], stage: int = 0
 
 
 def session_name(peer: str) -> str:
-    """What BIRD calls the session with that machine."""
+    """Name of BIRD's session with that machine."""
     return f"to-{peer}"
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """How a machine's BIRD is asked of its sessions: the lab's own, or one of Calico's."""
+    """How to query a machine's BIRD for its sessions: the lab's own, or Calico's."""
 
     socket: str = ""
-    """Of Calico's, which calls sessions ``Mesh_10_30_0_11``, ``Global_...`` or ``Node_...``."""
+    """Calico's socket; its sessions are named ``Mesh_10_30_0_11``, ``Global_...`` or
+    ``Node_...``."""
 
     def ask(self, words: str) -> str:
-        """The command that asks it."""
+        """The command that sends ``words`` to BIRD."""
         return f"birdc -s {self.socket} {words}" if self.socket else f"birdc {words}"
 
     def enable(self, session: Session) -> str:
-        """The command that has a session again."""
+        """The command that enables a session."""
         return self.ask(f'"enable {self._name(session)}"')
 
     def disable(self, session: Session) -> str:
-        """The command that shuts a session."""
+        """The command that disables a session."""
         return self.ask(f'"disable {self._name(session)}"')
 
     def has(self, session: Session, name: str) -> bool:
-        """Whether it calls that session so."""
+        """Whether ``name`` is BIRD's name for the session."""
         if self.socket:
             return name.endswith(f"_{_underlined(session)}")
         return name == session_name(session.machine)
@@ -141,7 +145,7 @@ def _template(speaker: Speaker) -> Iterator[str]:
 
 
 def _ready(learned: tuple[Route, ...]) -> Ready:
-    """When every route is there that it learns; with none to learn, when it is up."""
+    """Ready when every expected route is learned; without any, when BIRD is up."""
     if not learned:
         return UP
     lines = (re.sub(r"\.", r"\\.", f"^{one.destination} via {one.via} ") for one in learned)

@@ -1,10 +1,10 @@
-"""Calico's routes by BGP: a block of addresses a node, announced to every node or to the ToR.
+"""Calico's routes by BGP: an address block per node, announced to every node or to the ToR.
 
 Sources: Calico's documentation, "Configure BGP peering" (the node-to-node mesh, AS 64512) and
 "Calico over IP fabrics" (the AS per compute server model, for peering with the ToR). Calico for
-Windows speaks BGP by Windows' own RRAS, without the operator; nobody has verified that here, and
-the emulated Windows nodes run BIRD in its place. Linux nodes have no bridge: what they have was
-seen on nodes of Calico 3.31.
+Windows speaks BGP through Windows' own RRAS, without the operator; that is unverified here, and
+emulated Windows nodes run BIRD instead. Linux nodes have no bridge, as seen on nodes of Calico
+3.31.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
 from lab.topology.topology import Topology
 
 ASN = 64_512
-"""Calico's default, of all nodes in a mesh; of the ToR where nodes peer with it."""
+"""Calico's default AS number for all nodes in a mesh; the ToR's if nodes peer with it."""
 FIRST_NODE_ASN = 64_513
-"""Of nodes that peer with the ToR, one each: the last number for private use of 16 bits is 65534
-(RFC 6996)."""
+"""AS numbers of nodes that peer with the ToR, one each: the last private 16-bit number is 65534
+(RFC 6996).
+"""
 MESH, TOR = "mesh", "tor"
 DEFAULT_HOLD_SECONDS = 9
 LEAST_HOLD_SECONDS = 3
 """RFC 4271, 4.2."""
 MOST_HOLD_SECONDS = 240
-"""BIRD's default, and Calico's."""
+"""Default of BIRD and Calico."""
 
 
 def build(plan: Plan) -> Intent:
@@ -102,7 +103,7 @@ def _tor(plan: Plan) -> Speaker:
 
 
 def _learned(plan: Plan, node: PlannedNode, *, by_tor: bool) -> Iterator[Route]:
-    """What the node learns: every other's block, through that node or through the ToR."""
+    """The routes that the node learns: every other block, through that node or through the ToR."""
     for route in l2bridge.routes_to_nodes(plan, but=node.name):
         via = str(plan.router_address) if by_tor else route.via
         yield replace(route, via=via, by=bird.NAME)
@@ -115,7 +116,7 @@ def _hold_seconds(plan: Plan) -> int:
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check who peers with whom, and how long silence is borne."""
+    """Check the peering mode and the hold time."""
     parameters = scenario.topology.parameters
     peering = parameters.get("peering", MESH)
     if peering not in {MESH, TOR}:

@@ -1,9 +1,9 @@
-"""Calico's VXLAN: a block of addresses a node, and a tunnel that Felix programs; no BGP.
+"""Calico's VXLAN: an address block per node, and a tunnel that Felix programs; no BGP.
 
-Source: Calico's documentation, "Overlay networking" and the operator's installation reference:
-VNI 4096 and UDP port 4789 by default, which are also what Windows asks for, and the device
-``vxlan.calico``. It is the way that Calico's operator has for Windows nodes. Linux nodes have no
-bridge: what they have was seen on nodes of Calico 3.31.
+Source: Calico's documentation, "Overlay networking" and the operator's installation reference: VNI
+4096 and UDP port 4789 by default, which Windows also requires, and the device ``vxlan.calico``. It
+is the mode of Calico's operator for Windows nodes. Linux nodes have no bridge, as seen on nodes of
+Calico 3.31.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a machine runs besides its kernel: routing daemons, balancers, name servers. Pure data.
+"""Programs of a machine besides its kernel: routing daemons, balancers, name servers. Pure data.
 
-Every machine has a ``/run`` of its own, as a computer has. A daemon's directory is ``/run/NAME``
-there: its files are written into it, its commands run in it, and what it says is kept in its
-``log``. Commands name files by those paths, so that they read the same on every provider::
+Every machine has its own ``/run``. A daemon's directory there is ``/run/NAME``: its files are
+written into it, its commands run in it, and its output is kept in ``log``. Commands name files by
+those paths, so they are the same on every provider::
 
     Daemon(
         name="bird",
@@ -18,13 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOG = "log"
-"""Name of the file, in a daemon's directory, that has what it wrote on both its outputs."""
+"""Name of the file in a daemon's directory with its standard output and error."""
 READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is there before the daemon starts; ``name`` is relative to its directory."""
+    """A file that exists before the daemon starts; ``name`` is relative to its directory."""
 
     name: str
     text: str
@@ -33,53 +33,54 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """When others can rely on a daemon: when a text has a line that ``pattern`` is found in.
+    """A daemon is ready when a line of a text matches ``pattern``.
 
-    The text is the daemon's log or, with ``command``, what that command writes on its standard
-    output when it ends with exit code 0.
+    The text is the daemon's log or, with ``command``, the standard output of that command if it
+    exits with code 0.
     """
 
     pattern: str
-    """A regular expression; ``^`` and ``$`` are a line's ends."""
+    """A regular expression; ``^`` and ``$`` match at line ends."""
     command: tuple[str, ...] = ()
     seconds: float = READY_SECONDS
-    """It has failed when it is not ready after so long."""
+    """Limit; a daemon that is not ready by then has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One program that runs on its machine in the foreground as long as the lab is up."""
+    """One program that runs in the foreground on its machine as long as the lab is up."""
 
     name: str
-    """Unique on its machine, and a file name: ``"bird"``, ``"ovsdb-server"``."""
+    """Unique on its machine, and a valid file name: ``"bird"``, ``"ovsdb-server"``."""
     package: str
-    """Debian's package that has it and all that its other commands call."""
+    """Debian package with the program and everything that its commands call."""
     command: tuple[str, ...]
-    """The first word is looked up as a shell does, and in the directories of root's programs. It
-    must not put itself into the background."""
+    """The first word is looked up like in a shell, and in the system directories for root's
+    programs. The program must not go into the background.
+    """
     ready: Ready
     files: tuple[File, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     before: tuple[tuple[str, ...], ...] = ()
-    """Commands that are run to their end, one after another, before it starts."""
+    """Commands to run to completion, one after another, before it starts."""
     after: tuple[tuple[str, ...], ...] = ()
-    """The same once it is ready."""
+    """The same, after it is ready."""
     stage: int = 0
-    """All of a lower stage, on every machine, are ready before the first of a higher starts."""
+    """All daemons of a stage, on every machine, are ready before the next stage starts."""
     settles_seconds: float = 2.0
-    """Until it is ready, beside what starting it takes; BIRD takes 1 to 2 s to have heard of all
-    routes (measured)."""
+    """Seconds until it is ready, besides its start; BIRD takes 1 to 2 s to learn all routes
+    (measured)."""
     memory_mib: int = 5
-    """Resident; BIRD's, measured."""
+    """Resident memory; BIRD's, measured."""
     looks: tuple[tuple[str, ...], ...] = ()
-    """Commands that show how it does, for evidence; none may wait for ever."""
+    """Commands that show its state, for evidence; none may block."""
 
     @property
     def directory(self) -> str:
-        """Where it lives, as its machine sees it."""
+        """Its directory on its machine."""
         return f"/run/{self.name}"
 
     def programs(self) -> tuple[str, ...]:
-        """Every program that it or a command of it starts, once each."""
+        """Every program that it or its commands start, once each."""
         commands = (self.command, *self.before, *self.after, self.ready.command)
         return tuple(dict.fromkeys(command[0] for command in commands if command))

@@ -1,7 +1,7 @@
-"""Who holds the virtual gateways, and what follows from it for every machine. Pure.
+"""The holders of virtual gateways, and their effect on every machine. Pure.
 
-The Intent is written for the holders that it names; where others hold them, it is another Intent:
-the address moves from card to card, and what the speakers of BGP learn leads to the new holder.
+An Intent is written for the holders that it names. With other holders the address moves to another
+interface, and what BGP speakers learn leads to the new holder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def prefix(gateway: Gateway) -> str:
 
 
 def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
-    """The Intent with these holders, by the node whose gateway it is; others stay as they are."""
+    """The Intent with these holders, by the gateway's node; other gateways are unchanged."""
     gateways = tuple(
         replace(one, holder=holders.get(one.node, one.holder)) for one in intent.gateways
     )
@@ -33,16 +33,16 @@ def held(intent: Intent, holders: Mapping[str, str | None]) -> Intent:
 
 
 def settled(intent: Intent, seen: Mapping[str, Collection[str]]) -> Intent:
-    """The Intent with each gateway on the one machine that was seen to hold it.
+    """The Intent with each gateway on the one machine that was seen holding it.
 
-    One that nobody holds, or several do, stays where it is.
+    A gateway that no machine or several machines hold is unchanged.
     """
     alone = {node: next(iter(names)) for node, names in seen.items() if len(names) == 1}
     return held(intent, alone) if alone else intent
 
 
 def without(intent: Intent, lost: str) -> Intent:
-    """The Intent of the machines that are left when one is lost: nothing is learned of it."""
+    """The Intent of the remaining machines when one is lost: its routes are no longer learned."""
     speaker = intent.machine(lost).speaker
     end = speaker.address if speaker else None
     return replace(

@@ -1,6 +1,6 @@
-"""Static l2bridge the hard way: no CNI daemon; the cloud's route table is our router's.
+"""Static l2bridge as in hard-way: no CNI daemon; the router has the cloud's route table.
 
-Only the Windows nodes have static routes of their own (AddRoutes). Source: a walk through
+Only Windows nodes have static routes of their own (AddRoutes). Source: a walk through
 Kubernetes the Hard Way with a Windows worker (wincni l2bridge), 2019.
 """
 

@@ -1,7 +1,7 @@
 """Host gateway: every node has a static route to every other node's pod CIDR; the ToR has none.
 
 Source: Using Windows Server Containers in Kubernetes (1.9), Host-Gateway Topology. Its CNI
-configuration excepts the pod and node ranges from OutBoundNAT.
+configuration exempts the pod and node ranges from OutBoundNAT.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A scenario's own hypervisors: the node segment in pieces, one a hypervisor, joined by a VXLAN.
+"""A scenario's own hypervisors: the node segment split among them and joined by a VXLAN.
 
-Every machine of the segment is plugged into the switch of the hypervisor that it stands on; each
-hypervisor's tunnel has an entry for every machine of the others, and one for each other
-hypervisor that takes what goes to all. Kubeinit joins them by OVN with Geneve; a VXLAN carries
-the same frames with 8 bytes less of overhead.
+Every machine of the segment is plugged into its hypervisor's switch; each hypervisor's tunnel has
+an entry for every machine on the others, and a flood entry for each other hypervisor. Kubeinit
+joins hypervisors by OVN with Geneve; a VXLAN carries the same frames with 8 bytes less of overhead.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ SEGMENT = "hypervisors"
 SWITCH = "br-nodes"
 TUNNEL = "vxlan-nodes"
 VNI = 1
-"""Apart from the pods' own overlay, whose lowest is 4096 on Windows."""
+"""Different from the pods' own overlay, whose lowest VNI on Windows is 4096."""
 PORT = 4789
 
 
 def spread(plan: Plan, intent: Intent) -> Intent:
-    """The same with every machine of the node segment on its hypervisor, if there are any."""
+    """Plug every machine of the node segment into its hypervisor's switch, if there are any."""
     if not plan.hypervisors:
         return intent
     where = {node.name: str(node.hypervisor) for node in plan.nodes}
@@ -53,11 +52,11 @@ def spread(plan: Plan, intent: Intent) -> Intent:
 
 
 def on_real_ones(intent: Intent) -> Intent:
-    """The same where the machines stand on hypervisors that are there already.
+    """The Intent for machines on real hypervisors.
 
-    They are taken in the order of the inventory: the scenario's second is the second one there.
-    They carry the node segment in their own way. The services node's programs are the same there,
-    but where there is a cluster: what stands before the API servers is then the cluster's own.
+    They are taken in the order of the inventory: the scenario's second is the inventory's second.
+    They carry the node segment in their own way. The services node's programs stay the same, except
+    with a real cluster, which brings the balancer of its API servers itself.
     """
     front = intent.services_node
     if front and intent.kubernetes:
@@ -163,5 +162,5 @@ def _tunnel(plan: Plan, own: PlannedHypervisor) -> Tunnel:
 
 
 def _own_mac(first: str, own: PlannedHypervisor) -> str:
-    """Its uplink's with another first byte: no machine's of the segment."""
+    """The uplink's MAC with another first byte, which no machine of the segment has."""
     return f"{first}{own.mac[2:]}"

@@ -1,7 +1,7 @@
-"""Kubeinit's cluster: a VXLAN overlay over nodes that stand on several hypervisors.
+"""Kubeinit's cluster: a VXLAN overlay over nodes on several hypervisors.
 
-On Windows the overlay is sdnoverlay's, which is flannel's VXLAN: the same limits hold. In front
-of the cluster stands the services node. Source: Deploying a Kubernetes cluster with Windows
+On Windows the overlay is sdnoverlay's, which is flannel's VXLAN, so the same limits hold. A
+services node is in front of the cluster. Source: Deploying a Kubernetes cluster with Windows
 containers support (Kubeinit's author, July 2022), and Kubeinit's own defaults.
 """
 
@@ -16,7 +16,7 @@ from lab.topology.topology import Topology
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """What overlays ask, and what makes the cluster Kubeinit's: hypervisors, a services node."""
+    """The overlay's checks, and what makes the cluster Kubeinit's: hypervisors, a services node."""
     yield from overlay.check(scenario)
     if scenario.hypervisors is None:
         what = "there are no hypervisors, and Kubeinit's nodes run on hypervisors"

@@ -1,7 +1,7 @@
 """l2bridge on Windows and a plain bridge on Linux: pods without a tunnel.
 
-On a Windows node the pods stand on the node segment: the host answers ARP for them with its
-own MAC, and the pods' gateway is network + 2, the node's own cbr0 endpoint (wincni).
+A Windows node's pods are on the node segment: the host answers ARP for them with its own MAC, and
+their gateway is network + 2, the node's own cbr0 endpoint (wincni).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def node(
     routes: tuple[Route, ...] = (),
     bridge: str | None = BRIDGE,
 ) -> MachineIntent:
-    """One node, with the routes that its topology gives it, and those that the scenario does.
+    """One node with the routes of its topology and of the scenario.
 
-    Where both lead to the same range, it is the scenario's. Without a bridge its pods are routed.
+    If both have a route to the same range, the scenario's wins. Without a bridge the pods are
+    routed.
     """
     asked = tuple(
         Route(str(one.to), machines.UPLINK, str(one.via), asked=True) for one in planned.routes
@@ -46,7 +47,7 @@ def node(
 
 
 def routes_to_nodes(plan: Plan, but: str = "") -> tuple[Route, ...]:
-    """Every node's pod CIDR through that node, leaving out the node ``but`` itself."""
+    """Every node's pod CIDR through that node, except for the node ``but``."""
     return tuple(
         Route(str(other.pod_cidr), machines.UPLINK, str(other.address))
         for other in plan.nodes

@@ -1,4 +1,4 @@
-"""VXLAN overlay, as flannel builds it: a tunnel end a node, entries given and never learned.
+"""VXLAN overlay, as flannel builds it: a tunnel end per node, given entries, no learning.
 
 Source: flannel's vxlan backend; on Windows flanneld refuses a VNI below 4096, a port other
 than 4789, and DirectRouting.
@@ -39,7 +39,7 @@ def _number(value: object) -> int:
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check VNI and port, by number and by what Windows can do."""
+    """Check VNI and port, including the restrictions of Windows."""
     windows = [group.name for group in scenario.nodes if group.os == "windows"]
     yield from _check_number(scenario, "vni", DEFAULT_VNI, LAST_VNI)
     yield from _check_number(scenario, "port", DEFAULT_PORT, LAST_PORT)

@@ -1,9 +1,9 @@
-"""OVN: a logical switch a node and one logical router, carried by Geneve between Open vSwitches.
+"""OVN: a logical switch per node and one logical router, carried by Geneve between Open vSwitches.
 
-Services are OVN's load balancers, on every switch. A node reaches pods and Services, and pods
-reach the world, through the node's own port of its switch (the management port, local gateway
-mode of ovn-kubernetes); NodePorts are turned into their Service's address by the node's kernel
-and go in by the same port. Windows nodes have a management port too, and no gateway: their pods
+Services are OVN's load balancers, on every switch. A node reaches pods and Services, and pods reach
+other networks, through the node's own port of its switch (the management port, local gateway mode
+of ovn-kubernetes); the node's kernel translates NodePorts to their Service's address, and those
+packets enter by the same port. Windows nodes have a management port but no gateway: their pods
 leave by a Linux node.
 
 Sources: ovn-kubernetes (docs/design/topology.md; go-controller, management-port_windows.go and
@@ -36,16 +36,16 @@ GENEVE_OVERHEAD = 58
 """Bytes: outer IPv4 (20), UDP (8), Geneve (8) with OVN's one option (8) and the inner Ethernet
 header (14); RFC 8926, ovn-architecture(7)."""
 GATEWAY_OFFSET = 1
-"""The router's address on a switch, as in the guide: 10.0.1.1 of 10.0.1.0/24."""
+"""Offset of the router's address on a switch, as in the guide: 10.0.1.1 of 10.0.1.0/24."""
 MANAGEMENT_OFFSET = 2
-"""The node's own address on its switch (ovn-kubernetes, pkg/util/net.go)."""
+"""Offset of the node's own address on its switch (ovn-kubernetes, pkg/util/net.go)."""
 MANAGEMENT_DEVICE = "ovn-k8s-mp0"
 INTEGRATION_BRIDGE = "br-int"
 EXTERNAL_BRIDGE = "br-ex"
 ROUTER = "ovn_cluster_router"
 SOUTHBOUND_PORT = 6642
 HAIRPIN_ADDRESS = "169.254.169.5"
-"""What ovn-kubernetes gives its load balancers as ``hairpin_snat_ip``."""
+"""``hairpin_snat_ip`` of ovn-kubernetes' load balancers."""
 
 
 def build(plan: Plan) -> Intent:
@@ -146,7 +146,7 @@ def _switch(node: PlannedNode, cidr: IPv4Network) -> LogicalSwitch:
 
 
 def _way_out(plan: Plan, node: PlannedNode, cidr: IPv4Network) -> LogicalRoute:
-    """By the node itself; from a Windows node, which is not a gateway, by the first Linux node."""
+    """By the node itself; Windows nodes' pods leave by the first Linux node."""
     linux = (one for one in plan.nodes if one.os == "linux" and one.pod_cidr)
     by = node if node.os == "linux" else next(linux, node)
     assert by.pod_cidr is not None, "it was chosen for having one"
@@ -154,7 +154,7 @@ def _way_out(plan: Plan, node: PlannedNode, cidr: IPv4Network) -> LogicalRoute:
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Pods leave by Linux nodes, so there must be one that has pods."""
+    """Pods leave by Linux nodes, so at least one must run pods."""
     groups = scenario.nodes
     if any(group.os == "linux" and group.kubelet for group in groups):
         return

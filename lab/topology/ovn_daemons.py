@@ -1,8 +1,8 @@
-"""The daemons of OVN on each machine, and what they are told: pure, from the Intent alone.
+"""The daemons of OVN on each machine and their configuration, from the Intent alone. Pure.
 
-Every chassis runs ovsdb-server, ovs-vswitchd and ovn-controller; the central machine also the
-two databases and ovn-northd. What ovs-vsctl and ovn-nbctl are given is one transaction each, in
-a script beside the database, so that it can be read, kept as evidence and run again.
+Every chassis runs ovsdb-server, ovs-vswitchd and ovn-controller; the central machine also runs the
+two databases and ovn-northd. Each call of ovs-vsctl or ovn-nbctl is one transaction in a script
+beside the database, which can be read, kept as evidence and run again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lab.topology.logical import Chassis, LogicalNetwork, LogicalPort, LogicalSw
 Clause = tuple[str, ...]
 """One command within a transaction of ovs-vsctl or ovn-nbctl."""
 BALANCERS = "services"
-"""Name of the group of load balancers that every switch has."""
+"""Name of the load balancer group that every switch has."""
 _PROTOCOLS: tuple[Protocol, ...] = ("tcp", "udp")
 _LONGEST_AFFINITY_SECONDS = 65_535
-"""ovn-nb(5), affinity_timeout."""
+"""Limit in seconds (ovn-nb(5), affinity_timeout)."""
 
 
 def wiring(network: LogicalNetwork) -> Iterator[Clause]:
@@ -50,9 +50,9 @@ def _switch_wiring(router: str, switch: LogicalSwitch) -> Iterator[Clause]:
 
 
 def balancing(network: LogicalNetwork, services: tuple[ProxiedService, ...]) -> Iterator[Clause]:
-    """A load balancer a Service and protocol, in one group that every switch has.
+    """A load balancer per Service and protocol, in one group that every switch has.
 
-    A Service for local backends alone has one of its own on every switch.
+    A Service with a local policy has a separate load balancer on every switch.
     """
     everywhere: list[str] = []
     on_switch: list[tuple[str, str]] = []
@@ -86,7 +86,7 @@ def _balancer(
     protocol: Protocol,
     backends: tuple[Backend, ...],
 ) -> Clause:
-    """One row; a Service without any backend refuses, as with kube-proxy."""
+    """One row; a Service without backends rejects, as with kube-proxy."""
     refuses = "false" if service.backends else "true"
     affinity = service.affinity
     options = [f'options:hairpin_snat_ip="{network.hairpin}"', f"options:reject={refuses}"]
@@ -113,22 +113,21 @@ def _ends(backends: tuple[Backend, ...], port: ServicePort) -> str:
 
 
 def balancer_name(service: ProxiedService, protocol: Protocol) -> str:
-    """What the load balancer of a Service is called: ``"everyone/tcp"``."""
+    """Name of a Service's load balancer: ``"everyone/tcp"``."""
     return f"{service.name}/{protocol}"
 
 
 _SWITCH_RUN, _OVN_RUN = "/run/openvswitch", "/run/ovn"
-"""Where the commands of Open vSwitch and OVN look for their daemons when not told otherwise."""
+"""Default directory in which Open vSwitch's and OVN's commands look for their daemons."""
 _SWITCH_SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 _OVN_SCHEMAS = "/usr/share/ovn"
 _SCHEMAS = {"ovnnb_db": "ovn-nb.ovsschema", "ovnsb_db": "ovn-sb.ovsschema"}
 _DATABASES, _DATA_PATH, _CONTROLLERS = range(3)
 """Stages: each needs all of the one before, on every machine."""
 _SETTLES_SECONDS = 0.3
-"""A stage, until all of it is ready; this and each daemon's memory were measured."""
+"""Seconds until a stage is ready; measured, like each daemon's memory."""
 _PATIENCE_SECONDS = 60
-"""Between two looks whether the other side is alive; OVN's own 5 s are short for a busy
-machine."""
+"""Interval of the OpenFlow inactivity probe; OVN's default of 5 s is short for a busy machine."""
 
 _NO_EMPTY_NAT = """#!/bin/sh
 # Open vSwitch 3.1 ends itself (conn_update_state in lib/conntrack.c) when a connection's ports are
@@ -143,7 +142,7 @@ exec ovs-vsctl --no-wait --timeout=60 \\
 
 
 def add(intent: Intent) -> Intent:
-    """The intent with every machine's daemons."""
+    """The Intent with every machine's daemons."""
     network = intent.logical
     assert network is not None, "asked for a logical network alone"
     remote = f"tcp:{_address(intent.machine(network.central))}:{network.southbound}"
@@ -312,9 +311,9 @@ def _switch(machine: MachineIntent) -> Daemon:
 
 
 def _tunnel_neighbours(machine: MachineIntent) -> Iterator[str]:
-    """A script that says who is where on the node segment.
+    """A script with the neighbours on the node segment.
 
-    The switch would ask when it has the first packet for somebody, and lose that packet.
+    Otherwise the switch would send ARP for a first packet, and lose that packet.
     """
     yield "#!/bin/sh\nset -eu\novs-appctl --timeout=60 tnl/neigh/aging 3600 > /dev/null\n"
     cards = [card.name for card in machine.interfaces if card.card]
@@ -342,14 +341,14 @@ def _controller(chassis: Chassis, remote: str) -> Daemon:
 
 
 def script(name: str, command: tuple[str, ...], clauses: Iterable[Clause]) -> File:
-    """One transaction as a shell script, a clause a line."""
+    """One transaction as a shell script, one clause per line."""
     lines = [" ".join(quote(word) for word in clause) for clause in clauses]
     head = " ".join(command)
     body = "".join(f" \\\n  -- {line}" for line in lines)
     return File(name, f"#!/bin/sh\nexec {head}{body} > /dev/null\n", 0o755)
 
 
-# What Open vSwitch is told on each chassis
+# Open vSwitch configuration of each chassis
 
 
 def _switch_clauses(
@@ -418,4 +417,4 @@ def _external(key: str, value: str) -> str:
     return f'external_ids:{key}="{value}"'
 
 
-# What the northbound database holds
+# Content of the northbound database

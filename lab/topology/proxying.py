@@ -1,7 +1,7 @@
-"""Where one node sends a Service's packets: what its policies leave of the backends. Pure.
+"""Which backends a node may use for a Service's packets under its policies. Pure.
 
-Source: Kubernetes 1.36, CategorizeEndpoints of pkg/proxy/topology.go, and what
-pkg/proxy/nftables makes of it.
+Source: Kubernetes 1.36, CategorizeEndpoints of pkg/proxy/topology.go, and its use in
+pkg/proxy/nftables.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class ProxyChoice:
 
     service: ProxiedService
     port: ServicePort | None
-    """None where the Service has no such port."""
+    """None if the Service has no such port."""
     backends: tuple[Backend, ...]
     masqueraded: bool = False
     """Whether they leave with the node's address, whichever backend they go to."""
     refused: bool = False
-    """Whether packets are refused where there is no backend; else they are lost."""
+    """Whether packets are rejected if there is no backend; otherwise they are dropped."""
 
 
 def local(service: ProxiedService, node: str) -> tuple[Backend, ...]:
@@ -34,17 +34,17 @@ def local(service: ProxiedService, node: str) -> tuple[Backend, ...]:
 
 
 def inside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
-    """The backends of what comes to the Service's own address there."""
+    """The backends for packets to the Service's own address on that node."""
     return service.backends if service.inside == "cluster" else local(service, node)
 
 
 def outside(service: ProxiedService, node: str) -> tuple[Backend, ...]:
-    """The backends of what comes from elsewhere to the Service's port on the node."""
+    """The backends for packets from elsewhere to the Service's port on the node."""
     return service.backends if service.outside == "cluster" else local(service, node)
 
 
 def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:
-    """The pods that some of the Services send packets to on that port."""
+    """The pods to which some of the Services send packets on that port."""
     return frozenset(
         backend.pod
         for service in services
@@ -56,9 +56,10 @@ def asked_on(services: Iterable[ProxiedService], port: int) -> frozenset[str]:
 def choice(
     machine: MachineIntent, protocol: Protocol, source: str, target: str, port: int
 ) -> ProxyChoice | None:
-    """What the machine does with a packet; None where it is for no Service.
+    """What the machine does with a packet; None if it is not for a Service.
 
-    ``source`` is the packet's as it comes to the machine; of its own packets, one of its own.
+    ``source``: the packet's source as it arrives; for the machine's own packets, one of its
+    addresses.
     """
     translation = machine.translation
     if translation is None:
@@ -111,7 +112,7 @@ def _by_node_port(
     port: ServicePort,
     source: str,
 ) -> ProxyChoice:
-    """A policy for local backends spares the node's own packets, and its own pods'."""
+    """A local policy does not apply to packets from the node itself and its own pods."""
     refused = not service.backends and translation.refuses
     if service.outside == "cluster":
         return ProxyChoice(service, port, service.backends, masqueraded=True, refused=refused)

@@ -1,4 +1,4 @@
-"""Where one machine or pod of the Intent sends a packet: the longest prefix, and who has it."""
+"""Where a machine or pod of the Intent sends a packet: longest prefix and ARP."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def bare(text: str) -> str:
 
 
 def own_addresses(machine: MachineIntent) -> frozenset[str]:
-    """Every address of the machine itself, its pods' not among them."""
+    """Every address of the machine itself, without its pods'."""
     return frozenset(bare(text) for _, texts in machine.addressed() for text in texts)
 
 
 def leaving(machine: MachineIntent, address: str) -> Route | None:
-    """The route that a packet to the address takes; None where there is none.
+    """The route for packets to an address, or None.
 
-    A network that a device has an address of is a route without ``via``.
+    Connected networks count as routes without ``via``.
     """
     fitting = [
         one for one in (*machine.routes, *connected(machine)) if covers(one.destination, address)
@@ -33,7 +33,7 @@ def leaving(machine: MachineIntent, address: str) -> Route | None:
 
 
 def connected(machine: MachineIntent) -> Iterator[Route]:
-    """The routes that its devices' addresses make."""
+    """The routes that its devices' addresses create."""
     for device, texts in machine.addressed():
         for text in texts:
             network = ip_interface(text).network
@@ -42,12 +42,12 @@ def connected(machine: MachineIntent) -> Iterator[Route]:
 
 
 def covers(prefix: str, address: str) -> bool:
-    """Whether a prefix, or ``"default"``, has the address in it."""
+    """Whether a prefix, or ``"default"``, contains the address."""
     return _address(address) in _network(prefix)
 
 
 def holder(intent: Intent, segment: str, address: str) -> tuple[MachineIntent, str] | None:
-    """Who answers ARP for the address on a segment, and by which card: owner or proxy."""
+    """The machine and interface that answer ARP for an address on a segment: owner or proxy."""
     for machine in intent.machines:
         for card in machine.interfaces:
             if card.segment != segment:
@@ -60,20 +60,20 @@ def holder(intent: Intent, segment: str, address: str) -> tuple[MachineIntent, s
 
 
 def pod_with(machine: MachineIntent, address: str) -> Pod | None:
-    """The machine's pod of that address."""
+    """The machine's pod with this address."""
     return next((pod for pod in machine.pods if bare(pod.address) == address), None)
 
 
 def card_of(machine: MachineIntent, device: str) -> Interface | None:
-    """The machine's network card of that name."""
+    """The machine's interface with this name."""
     return next((one for one in machine.interfaces if one.name == device), None)
 
 
 def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:
-    """What a machine's own packets by a device have for their source.
+    """The source address of a machine's own packets that leave by a device.
 
-    The device's address of the network that the next hop is in, or its first; the machine's
-    first where the device has none (the kernel's ``inet_select_addr``).
+    It is the device's address in the network of the next hop, or its first; the machine's first if
+    the device has none (the kernel's ``inet_select_addr``).
     """
     own = [text for name, texts in machine.addressed() if name == device for text in texts]
     near = [text for text in own if covers(network_of(text), next_hop)]
@@ -82,12 +82,12 @@ def address_of(machine: MachineIntent, device: str, next_hop: str) -> str:
 
 
 def source_by(machine: MachineIntent, route: Route, target: str) -> str:
-    """What a machine's own packets to the target by a route have for their source."""
+    """The source address of a machine's own packets to ``target`` by a route."""
     return route.source or address_of(machine, route.device, route.via or target)
 
 
 def network_of(address: str) -> str:
-    """The prefix that an address with its prefix length is in."""
+    """The prefix of an address with prefix length."""
     return str(ip_interface(address).network)
 
 

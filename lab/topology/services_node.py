@@ -1,7 +1,7 @@
-"""The services node: HAProxy in front of the API servers, and DNS for the nodes' own names.
+"""The services node: HAProxy for the API servers, and DNS for the nodes' own names.
 
-Kubeinit's runs bind, dnsmasq, haproxy, apache and a registry in containers of one pod. Here it is
-a machine with HAProxy and dnsmasq; the registry, where images come from, is a real cluster's only.
+Kubeinit's runs bind, dnsmasq, haproxy, apache and a registry in containers of one pod. Here it is a
+machine with HAProxy and dnsmasq; only a real cluster would need the registry.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ API_PORT = 6443
 BALANCER = "haproxy"
 NAME_SERVER = "dnsmasq"
 API_NAME = "api"
-"""Of the address that HAProxy serves, as in Kubeinit's zone."""
+"""Name of HAProxy's address, as in Kubeinit's zone."""
 _MAX_CONNECTIONS = 1000
-"""Two descriptors each: fewer than a plain user may open anywhere."""
+"""Each takes two descriptors: fewer than a plain user may open everywhere."""
 _NODE_NDOTS = 1
 
 
 def equip(plan: Plan, intent: Intent) -> Intent:
-    """The same with the services node's programs, and the nodes asking it, if there is one."""
+    """Add the services node's programs and make the nodes its clients, if there is one."""
     node = plan.services_node()
     if node is None:
         return intent
@@ -75,11 +75,11 @@ def _haproxy(front: ServicesNode, servers: list[tuple[str, str]]) -> Daemon:
 
 
 def balancing(front: ServicesNode, servers: list[tuple[str, str]]) -> str:
-    """TCP, passed on as it is, to those API servers that say that they are ready.
+    """Forward TCP to the API servers that report that they are ready.
 
-    At random, so that whoever asks often enough sees each: taking turns, two that ask at the same
-    time could each see every other server only. What stands behind it is the lab's responder,
-    which speaks no TLS.
+    Servers are picked at random, so that a client that asks often enough meets each of them: with
+    round robin, two clients that alternate could each meet only every other server. The backend is
+    the lab's responder, which does not speak TLS.
     """
     listed = "".join(f"    server {name} {address}:{front.api_port}\n" for name, address in servers)
     return f"""global
@@ -108,8 +108,8 @@ backend control-planes
 
 
 def _dnsmasq(front: ServicesNode) -> Daemon:
-    # With --no-daemon, whoever holds a TCP connection, as CoreDNS does for 10 s, keeps everybody
-    # else from being answered.
+    # With --no-daemon, a client that keeps a TCP connection open, as CoreDNS does for 10 s, blocks
+    # all others.
     return Daemon(
         name=NAME_SERVER,
         package="dnsmasq-base",
@@ -120,10 +120,10 @@ def _dnsmasq(front: ServicesNode) -> Daemon:
 
 
 def _naming(front: ServicesNode) -> Iterator[str]:
-    """What dnsmasq answers: the nodes' names, and that no other exists.
+    """Configuration of dnsmasq: the nodes' names, and no upstream.
 
-    It asks nobody else, as the lab has nobody to ask. It stays who it is: a user namespace of a
-    plain user's has no other user or group.
+    The lab has no other names. dnsmasq keeps its user: a plain user's user namespace has no other
+    user or group.
     """
     yield from ("no-resolv", "no-hosts", "bind-interfaces", f"listen-address={front.address}")
     yield from ("except-interface=lo", "local=/#/")

@@ -1,7 +1,7 @@
-"""Upstream router: nodes know only a default route; the ToR holds pod CIDR to node.
+"""Upstream router: nodes have only a default route; the ToR has a route to every pod CIDR.
 
-Sources: Using Windows Server Containers in Kubernetes (1.9), Upstream L3 Routing Topology, and
-a field report of the same with wincni, whose OutBoundNAT excepts the pod and service ranges.
+Sources: Using Windows Server Containers in Kubernetes (1.9), Upstream L3 Routing Topology, and a
+field report of the same with wincni, whose OutBoundNAT exempts the pod and service ranges.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Upstream router played by Linux nodes: the Windows pods' gateway is a keepalived address.
+"""Upstream router with VRRP: Linux nodes hold the Windows pods' gateway as a keepalived address.
 
-Every node has two cards: one on the office network with the default route, one on the cluster's
-network, which has no router. The Linux nodes have an overlay between them; a Windows node joins
-without touching it: the first address of its pod range stands on one of three Linux nodes, which
+Every node has two interfaces: one on the office network with the default route, one on the
+cluster's network, which has no router. The Linux nodes share an overlay, and a Windows node joins
+without touching it: the first address of its pod range is held by one of three Linux nodes, which
 announces the range to the others. Windows pods are on the cluster's network (l2bridge).
 
-Source: a field report of adding a Windows node with wincni to a cluster that has Calico's IPIP
-between its Linux nodes. VXLAN stands for IPIP here, because many kernels have none, and BIRD for
-Calico, which is BIRD inside.
+Source: a field report of adding a Windows node with wincni to a cluster with Calico's IPIP between
+its Linux nodes. VXLAN replaces IPIP here, because many kernels do not have it, and BIRD replaces
+Calico, which uses BIRD.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from lab.topology.topology import Topology
 
 KEEPALIVED = "keepalived"
 _FIRST_PRIORITY = 150
-"""Of the most preferred; each further candidate has ten less, so that two that wait for the same
-silence do not take over in the same moment (RFC 5798: the skew is a 256th of the interval each)."""
+"""VRRP priority of the first candidate; each further one has ten less. Two that wait for the same
+silence then do not take over at the same moment (RFC 5798: the skew is a 256th of the interval
+per step of priority).
+"""
 _PRIORITY_STEP = 10
 _LABEL_LENGTH = 15
 
@@ -50,9 +52,11 @@ def keepalived_daemon(
     addresses: Mapping[str, str],
     advert_seconds: float,
 ) -> Daemon:
-    """The daemon of one candidate.
+    """The keepalived daemon of one candidate.
 
-    It is ready when it holds what it is to hold, and waits for the rest. All candidates start as
+    It is ready when it holds its own gateways and is backup for the rest. All candidates start as
+    backups without preemption, so the first to start becomes the holder: it starts a stage before
+    the others.
     backups that preempt nobody, so the first to start is the holder: it starts a stage before
     the others.
 
@@ -61,11 +65,11 @@ def keepalived_daemon(
     machine
         The candidate's name.
     gateways
-        All that it may hold.
+        The gateways that it may hold.
     addresses
-        Of every candidate on the segment, by its name.
+        Address of every candidate on the segment, by name.
     advert_seconds
-        Between two advertisements; a backup takes over after three that are missing.
+        Seconds between two advertisements; a backup takes over after three missing ones.
 
     """
     first = all(one.holder == machine for one in gateways)
@@ -91,7 +95,7 @@ def _configuration(
     addresses: Mapping[str, str],
     advert_seconds: float,
 ) -> Iterator[str]:
-    version = 2 if float(advert_seconds).is_integer() else 3  # whole seconds only before 3
+    version = 2 if float(advert_seconds).is_integer() else 3  # VRRP 2 has whole seconds only
     yield "global_defs {"
     yield f"  router_id {machine}"
     yield f"  vrrp_version {version}"
@@ -123,23 +127,23 @@ def _configuration(
 
 SEGMENT = "office"
 CARD = "eth0"
-"""As the report names it."""
+"""Default office network, from the report."""
 DEFAULT = "172.16.126.0/24"
 
 
 def office_network(plan: Plan) -> IPv4Network:
-    """What the scenario asks for."""
+    """The office network that the scenario asks for."""
     return IPv4Network(str(plan.parameters.get("office_cidr", DEFAULT)))
 
 
 def office_card(office: IPv4Network, number: int, mtu: int) -> Interface:
-    """A node has the same number on both of its networks."""
+    """A node's office interface, with the same host number as on the cluster's network."""
     address = office[number]
     return Interface(CARD, SEGMENT, mac(address), (f"{address}/{office.prefixlen}",), mtu)
 
 
 def check_office(scenario: Scenario) -> Iterator[Problem]:
-    """Check that it is a network of its own, with room for every node."""
+    """Check that the office network is separate and has room for every node."""
     written = scenario.topology.parameters.get("office_cidr", DEFAULT)
     key = ("topology", "office_cidr")
     try:
@@ -172,19 +176,19 @@ CLUSTER_CARD = "eth1"
 OVERLAY = vxlan.Overlay(device="vxlan0", vni=4096, port=4789)
 CANDIDATES = 3
 FIRST_ROUTER_ID = 188
-"""The report's; each further Windows node has the next one."""
+"""Virtual router id in the report; each further Windows node gets the next one."""
 LAST_ROUTER_ID = 255
 GATEWAY_OFFSET = 1
 ASN = 64_512
 HOLD_SECONDS = 9
 BFD_MILLISECONDS = 300
-"""Three missing are noticed in 0.9 s, sooner than a backup takes over."""
+"""Three missing BFD packets are noticed in 0.9 s, before a backup takes over."""
 WINDOWS, WORKERS = "windows", "workers"
 DEFAULT_ADVERT_SECONDS = 1
 LEAST_ADVERT_SECONDS = 0.1
 MOST_ADVERT_SECONDS = 10
 _BIRD_STAGE = 2
-"""After keepalived: a gateway has its holder before anybody announces it."""
+"""Stage after keepalived: a gateway has a holder before it is announced."""
 
 
 def build(plan: Plan) -> Intent:
@@ -203,7 +207,7 @@ def build(plan: Plan) -> Intent:
 
 
 def _is_behind(plan: Plan, node: PlannedNode) -> bool:
-    """Whether the node joins without touching the overlay, behind a gateway of its own."""
+    """Whether the node joins without touching the overlay, behind its own gateway."""
     workers = plan.parameters.get("behind_gateways", WINDOWS) == WORKERS
     return node.os == "windows" or (workers and node.role == "worker")
 
@@ -256,10 +260,10 @@ def _node(plan: Plan, planned: PlannedNode, network: IPv4Network) -> MachineInte
 
 
 def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
-    """The pods' gateway is on the cluster's network, and the node hands their packets to it.
+    """The network of a node whose pods' gateway is on the cluster's network.
 
-    Pods on Windows have it as their own gateway; those on Linux have the node, which alone has
-    the route: no network add-on makes it in a cluster.
+    Windows pods use that gateway directly. Linux pods use the node, which alone has the route,
+    because no network add-on creates it in a cluster.
     """
     gateway = str(planned.pod_cidr[GATEWAY_OFFSET]) if planned.pod_cidr else ""
     linux = planned.os == "linux"
@@ -280,7 +284,7 @@ def _behind_gateway(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
 
 
 def _overlaid(plan: Plan, planned: PlannedNode) -> machines.NodeNetwork:
-    """An end of the overlay; what leads into it is learned."""
+    """The network of a node in the overlay; routes into it are learned."""
     others = [node for node in _in_overlay(plan) if node.name != planned.name]
     if planned.pod_cidr is None:
         others = []
@@ -309,7 +313,7 @@ def _kept(plan: Plan) -> tuple[str, ...]:
 
 
 def _router(plan: Plan, network: IPv4Network) -> MachineIntent:
-    """The office's router: it is on no network of pods or nodes but the office's."""
+    """The office's router, which is on no other network."""
     router = machines.router(plan)
     card = replace(
         office_card(network, GATEWAY_OFFSET, plan.node_mtu), name=router.interfaces[0].name
@@ -382,11 +386,11 @@ def _daemons(
         yield bird.daemon(machine.speaker, str(plan.pod_cidr), learned, _BIRD_STAGE)
 
 
-# What is wrong with a scenario
+# Checks of a scenario
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check the office network, the interval of advertisements, and that there is a candidate."""
+    """Check the office network, the advertisement interval, and that there is a candidate."""
     yield from check_office(scenario)
     seconds = scenario.topology.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
     number = isinstance(seconds, int | float) and not isinstance(seconds, bool)

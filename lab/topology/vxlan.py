@@ -1,6 +1,6 @@
-"""A tunnel end a node, entries given and never learned: what flannel and Calico both build.
+"""A tunnel end per node with given entries and no learning, as flannel and Calico build it.
 
-Each end has the first address of its node's pod range; the other nodes' pods are behind that
+Each end has the first address of its node's pod range; other nodes' pods are routed through that
 address on the tunnel.
 """
 
@@ -36,10 +36,10 @@ def node(  # noqa: PLR0913  what is decided of a node
     bridge: str | None = BRIDGE,
     not_masqueraded: tuple[str, ...] = (),
 ) -> MachineIntent:
-    """One node with its end of the tunnel; without one where it has no pods.
+    """One node with its end of the tunnel; none if it has no pods.
 
-    With ``direct`` other nodes' pods are reached without the tunnel. Where nothing else is said,
-    what goes to any pod is not masqueraded.
+    With ``direct``, other nodes' pods are reached without the tunnel. By default traffic to pods is
+    not masqueraded.
     """
     others = [other for other in plan.nodes if other.pod_cidr and other.name != planned.name]
     if planned.pod_cidr is None:
@@ -71,7 +71,7 @@ def end(node: PlannedNode) -> IPv4Address:
 def tunnel(
     plan: Plan, node: PlannedNode, overlay: Overlay, device: str = machines.UPLINK
 ) -> Tunnel | None:
-    """A node's end; None of a node without pods."""
+    """A node's end; None for a node without pods."""
     if node.pod_cidr is None:
         return None
     return Tunnel(
@@ -87,7 +87,7 @@ def tunnel(
 
 
 def forwarding(others: Iterable[PlannedNode], overlay: Overlay) -> tuple[ForwardingEntry, ...]:
-    """Where the frames to each other end go."""
+    """An FDB entry for each other end."""
     return tuple(ForwardingEntry(mac(end(one)), overlay.device, str(one.address)) for one in others)
 
 

@@ -1,7 +1,7 @@
-"""What is documented not to work from Windows nodes and pods, whatever the topology.
+"""What is documented not to work from Windows nodes and pods in every topology.
 
-These are expectations. The rules that the embedded provider obeys so that emulated Windows
-nodes really behave like this live with that provider; the two meet only in their ids.
+These are expectations. The rules that make the embedded provider's emulated Windows nodes behave
+like this are part of that provider; the two share only ids.
 """
 
 from __future__ import annotations
@@ -66,11 +66,10 @@ WITH_WINCNI: tuple[Limit, ...] = (*EVERYWHERE, DNS_SHORT)
 
 @dataclass(frozen=True, slots=True)
 class ProxyLimit:
-    """What kube-proxy on Windows does otherwise with Services, and on which versions.
+    """What kube-proxy on Windows does differently with Services, and in which versions.
 
-    ``limit`` speaks of any node; where it stands for packets to a Service's address, it is
-    about what the node and its pods send, and where it stands for node ports, about what comes
-    to that node.
+    ``limit`` applies to any node. If it is about packets to a Service's address, it means what the
+    node and its pods send; if it is about node ports, what arrives at that node.
     """
 
     limit: Limit
@@ -130,7 +129,7 @@ OF_PROXY: tuple[ProxyLimit, ...] = (
 
 
 def of_proxy(plan: Plan) -> tuple[Limit, ...]:
-    """The limits of the kube-proxies that the plan's Windows nodes run, node by node."""
+    """The limits of the kube-proxies on the plan's Windows nodes, node by node."""
     if not any(service.purpose == "special" for service in plan.services):
         return ()
     return tuple(limit for node in plan.nodes if node.os == "windows" for limit in _of_node(node))
