@@ -85,7 +85,7 @@ def test_systems_and_version_can_be_asked_for(cache, source, capfd):
         (("create", "--os", "beos"), 2, "'beos' is not one of"),
         (("show",), 2, "there is none"),
         (("show", "0123"), 2, "none matches; the bundles are: none"),
-        (("verify", "0123"), 2, "there is none"),
+        (("verify", "0123"), 2, "none matches"),
     ],
 )
 def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):

@@ -191,7 +191,7 @@ def test_what_is_no_image_is_refused_by_name_and_nothing_is_left(store, source, 
 
 def test_an_image_that_is_there_twice_is_refused(store, source):
     (source / "images" / "again.tar").write_bytes(DOCKER)
-    with pytest.raises(PreflightError, match=r"pause:3.10.2' for linux is in '.*again.tar', too"):
+    with pytest.raises(PreflightError, match=r"pause:3.10.2' for linux is also in '.*again.tar'"):
         create(store, source)
 
 

@@ -130,7 +130,7 @@ def test_all_that_is_missing_is_said_at_once_before_anything_is_made(whole):
 def test_a_windows_node_needs_images_with_a_base_of_its_build(whole):
     made = decided("overlay", whole)
     assert rules.missing(whole, made, {"win1": "10.0.20348.2000"}) == ()
-    newer = "for windows-server-2025 (node 'win1': a base of ltsc2025)"
+    newer = "for windows-server-2025 (node 'win1' needs a ltsc2025 base)"
     assert rules.missing(whole, made, {"win1": "10.0.26100.1"}) == (
         f"image 'registry.k8s.io/e2e-test-images/agnhost' {newer}",
         f"image 'registry.k8s.io/pause' {newer}",

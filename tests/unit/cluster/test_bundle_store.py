@@ -106,7 +106,7 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         ('"name": "cni/bridge"', '"name": 5', "programs.0.name: input should be a valid string"),
         ('"os": "linux"', '"os": "beos"', "images.0.os: input should be 'linux' or 'windows'"),
         ('"cni/bridge"', '"../bridge"', "'../bridge' is not a valid program name"),
-        ('"cni/bridge"', '"cni/flannel"', "program 'cni/flannel' for linux is there 2 times"),
+        ('"cni/bridge"', '"cni/flannel"', "program 'cni/flannel' for linux is listed 2 times"),
         ('"1.36.1"', '"1.36"', "there is no Kubernetes version"),
         ('"name": "ghcr.io/', '"name": "', "' is not a valid full image name"),
         (

@@ -121,7 +121,7 @@ def test_a_digest_of_a_release_that_is_none_is_refused(store, site, digest):
     found = json.loads(site.files[path])
     found["assets"][0]["digest"] = digest
     site.files[path] = json.dumps(found).encode()
-    with pytest.raises(PreflightError, match="no SHA-256"):
+    with pytest.raises(PreflightError, match="not a SHA-256"):
         create(store, site)
 
 
@@ -131,7 +131,7 @@ def test_an_archive_without_its_program_is_refused(store, site):
     site.files[path] = content
     sums = f"{path.rpartition('/')[0]}/SHA256SUMS"
     site.files[sums] = f"{parts.sha256(content)}  etcd-v3.6.8-linux-amd64.tar.gz".encode()
-    with pytest.raises(PreflightError, match="it is not in the archive; there is readme"):
+    with pytest.raises(PreflightError, match="it is not in the archive, which has readme"):
         create(store, site)
 
 

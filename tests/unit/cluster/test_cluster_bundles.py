@@ -116,7 +116,7 @@ def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
     with pytest.raises(PreflightError) as refused:
         chosen(tmp_path, kubelets("1.34"))
     assert "kubelet 1.34 (node 'worker1'; it has 1.36.1)" in refused.value.happened
-    assert "leave the node's own 'version' out of the scenario" in refused.value.hint
+    assert "remove the node's own 'version' from the scenario" in refused.value.hint
 
 
 def test_a_lab_stays_with_its_bundle(store: BundleStore, source: Path) -> None:
