@@ -448,7 +448,7 @@ def test_service_that_does_not_wait_for_the_one_before_is_named(
     monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
     step = up_to(short_way(), "settled")
     node.services["kube-proxy"]["depends"] = []
-    with pytest.raises(DeadlineError, match="kube-proxy does not wait for kubelet"):
+    with pytest.raises(DeadlineError, match="kube-proxy does not depend on kubelet"):
         step.run()
 
 

@@ -68,7 +68,7 @@ def test_owners_are_given_to_everything_but_devices_and_second_names():
 def test_machine_of_another_architecture_is_refused(job, monkeypatch):
     monkeypatch.setattr(programs, "need", lambda *_: None)
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(PreflightError, match="it is for x86_64, and this machine is riscv64"):
+    with pytest.raises(PreflightError, match="it is for x86_64, but this machine is riscv64"):
         bootstrap.build(job)
 
 

@@ -118,7 +118,7 @@ OLDER = WantedImage("2019", "standard", "core")
         (
             server(build=20349),
             STANDARD,
-            r"is build 20349.3650, and Windows Server 2022 is build 203",
+            r"is build 20349.3650, but Windows Server 2022 is build 203",
         ),
         (server("2019", revision=378), OLDER, r"the image is build 17763.378, too old: VXLAN .* "),
         (server("2019", revision=378), OLDER, r"KB4489899 .*, which 17763.379 has"),
