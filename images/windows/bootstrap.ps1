@@ -1,6 +1,6 @@
 # The first logon of an installation: makes a fresh Windows reachable over WinRM and SSH.
-# Run by the answer file from the root of the answer medium. Tells of each step on COM1; opens the
-# ports last and says "phase ready". Log: C:\hybridlab\log\bootstrap.log.
+# The answer file runs it from the root of the answer medium. Reports each step on COM1; opens the
+# ports last and reports "phase ready". Log: C:\hybridlab\log\bootstrap.log.
 [CmdletBinding()]
 param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'settings.json'))
 
@@ -23,7 +23,7 @@ $steps = [ordered]@{
         Close-Port
     }
     'console' = {
-        # A click into a console with QuickEdit stops what writes to it.
+        # A click into a console with QuickEdit blocks the program that writes to it.
         $null = Set-RegistryValue -Path 'HKCU:\Console' -Name 'QuickEdit' -Kind DWord -Value 0
         $server = 'HKLM:\SOFTWARE\Microsoft\ServerManager'
         $null = Set-RegistryValue -Path $server -Name 'DoNotOpenServerManagerAtLogon' -Kind DWord -Value 1
@@ -37,7 +37,7 @@ $steps = [ordered]@{
         }
     }
     'power' = {
-        # The high performance plan. Firmware without hibernation makes the last one end with 1.
+        # The high performance plan. On firmware without hibernation the last command exits with 1.
         $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/setactive', 'SCHEME_MIN'
         foreach ($what in 'monitor-timeout-ac', 'disk-timeout-ac', 'standby-timeout-ac') {
             $null = Invoke-Native -Path 'powercfg.exe' -Arguments '/change', $what, '0'
@@ -57,7 +57,7 @@ $steps = [ordered]@{
         if (-not $installer) {
             throw "no drive has $name in its root: the virtio-win medium is not attached, or is none"
         }
-        # 3010 asks for a reboot; the features' own comes later.
+        # 3010 requests a reboot; that of the features follows later.
         $null = Invoke-Native -Path $installer -Accept 0, 3010 -Arguments @(
             '/install', '/norestart', '/quiet', '/log', 'C:\hybridlab\log\guest-tools.log')
         if (-not (Get-Service -Name 'QEMU-GA' -ErrorAction SilentlyContinue)) {
@@ -77,7 +77,7 @@ $steps = [ordered]@{
         Enable-WinRm -Address '' -TimeoutMs 1800000
     }
     'autologon' = {
-        # A run that goes on after a reboot does so as SYSTEM: nobody has to log on again.
+        # A run that continues after a reboot runs as SYSTEM: nobody has to log on again.
         $null = Disable-Autologon
     }
 }

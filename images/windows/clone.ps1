@@ -1,7 +1,7 @@
-# The first logon of a clone: makes one certain machine of a copy of a golden image.
-# Run by the answer file from the root of the clone's medium. The computer's name and the password
-# are the answer file's work, the new SID is sysprep's: this script checks name and SID. Tells of
-# each step on COM1; opens the ports last and says "phase ready". Log: C:\hybridlab\log\clone.log.
+# The first logon of a clone: gives a copy of a golden image its identity. The answer file runs it
+# from the root of the clone's medium. The answer file sets computer name and password, sysprep the
+# new SID: this script checks name and SID. Reports each step on COM1; opens the ports last and
+# reports "phase ready". Log: C:\hybridlab\log\clone.log.
 [CmdletBinding()]
 param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'clone.json'))
 
@@ -35,14 +35,13 @@ $regionShape = @{
 }
 
 function Get-Mac {
-    # A MAC address as twelve hex digits, however it is written.
+    # A MAC address as twelve hex digits, from any notation.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
     return ($Text -replace '[^0-9A-Fa-f]', '').ToUpperInvariant()
 }
 
 function Get-Adapter {
-    # The network adapter with a MAC address, and not the one of a virtual switch; $null where there
-    # is none.
+    # The network adapter with a MAC address that is not a virtual switch's; $null if there is none.
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$Mac)
     $wanted = Get-Mac -Text $Mac
     return Get-NetAdapter -ErrorAction SilentlyContinue |
@@ -51,7 +50,7 @@ function Get-Adapter {
 }
 
 function Set-AdapterName {
-    # Names adapters by their MAC addresses; who has another's name makes room first.
+    # Names adapters by their MAC addresses; an adapter with another's name is renamed first.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject[]]$Card)
     foreach ($one in $Card) {
         $mac = Get-Mac -Text $one.mac
@@ -67,7 +66,7 @@ function Set-AdapterName {
 }
 
 function Set-Address {
-    # Gives an interface its one IPv4 address and gateway, or leaves both to DHCP.
+    # Gives an interface its only IPv4 address and its gateway, or leaves both to DHCP.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [int]$Index,
@@ -75,13 +74,13 @@ function Set-Address {
     )
     $ip = @{ InterfaceIndex = $Index; AddressFamily = 'IPv4' }
     if (-not $Card.address) {
-        # What DHCP brings (a default route, too) comes after what was decided for other cards.
+        # What DHCP sets (a default route, too) ranks below the settings of other interfaces.
         Set-NetIPInterface @ip -Dhcp Enabled -InterfaceMetric 500
         return
     }
     $address, $length = $Card.address -split '/'
     Set-NetIPInterface @ip -Dhcp Disabled
-    # Others than manual ones go by themselves.
+    # Addresses that are not manual disappear by themselves.
     $stale = @(Get-NetIPAddress @ip -ErrorAction SilentlyContinue | Where-Object -FilterScript {
             [string]$_.PrefixOrigin -eq 'Manual' -and "$($_.IPAddress)/$($_.PrefixLength)" -ne $Card.address
         })
@@ -93,7 +92,7 @@ function Set-Address {
 }
 
 function Set-Gateway {
-    # Gives an interface its default route, or none; another one goes.
+    # Gives an interface its default route, or none; removes another one.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [int]$Index,
@@ -186,7 +185,7 @@ $steps = [ordered]@{
         Enable-WinRm -Address $Given.management_address -TimeoutMs 1800000
     }
     'autologon' = {
-        # A run that goes on after a reboot does so as SYSTEM: nobody has to log on again.
+        # A run that continues after a reboot runs as SYSTEM: nobody has to log on again.
         $null = Disable-Autologon
     }
     'answer-files' = {

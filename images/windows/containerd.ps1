@@ -1,7 +1,7 @@
-# Has containerd, whose programs the bundle has brought, answer on its pipe.
-# The configuration is containerd's own default with the places of CNI, the sandbox image and the
-# folder of registries' mirrors put in; versions 2, 3 and 4 of its format are known (containerd 1.7,
-# 2.0 to 2.2, 2.3). Facts: version, config_version.
+# Makes containerd, whose programs come from the bundle, answer on its pipe.
+# The configuration is containerd's default with the CNI paths, the sandbox image and the folder of
+# registry mirrors set; versions 2, 3 and 4 of its format are supported (containerd 1.7, 2.0 to 2.2,
+# 2.3). Facts: version, config_version.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -35,8 +35,8 @@ function Get-Section {
 }
 
 function Set-TomlValue {
-    # The lines of a TOML text with one key of one table set; a key that is not there is added, a
-    # table that is not there is an error.
+    # The lines of a TOML text with one key of one table set; a missing key is added, a missing
+    # table is an error.
     [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [AllowEmptyString()] [string[]]$Line,
@@ -73,12 +73,12 @@ function Set-TomlValue {
 }
 
 function Get-Configuration {
-    # The configuration wanted, as text, and the version of its format.
+    # The wanted configuration as text, and the version of its format.
     [CmdletBinding()] [OutputType([pscustomobject])] param([Parameter(Mandatory)] [psobject]$Given)
     $lines = (Invoke-Native -Path $program -Arguments 'config', 'default').Output
     $said = [regex]::Match($lines -join "`n", '(?m)^\s*version\s*=\s*(\d+)')
     $version = if ($said.Success) { [int]$said.Groups[1].Value } else { 0 }
-    # In single quotes TOML takes a text as it stands, backslashes and all.
+    # In single quotes TOML takes a text literally, backslashes included.
     $bin = "'$($Given.cni_bin)'"
     if ($version -eq 2) {
         $cri = 'plugins.io.containerd.grpc.v1.cri'
@@ -90,7 +90,7 @@ function Get-Configuration {
     } elseif ($version -in 3, 4) {
         $images = 'plugins.io.containerd.cri.v1.images'
         $cni = 'plugins.io.containerd.cri.v1.runtime.cni'
-        # 2.0 has bin_dir alone; from 2.1 on there is bin_dirs, and bin_dir is empty.
+        # 2.0 has only bin_dir; since 2.1 there is bin_dirs, and bin_dir is empty.
         $many = @($lines | Where-Object -FilterScript { $_ -match '^\s*bin_dirs\s*=' }).Count -gt 0
         $place = if ($many) { @($cni, 'bin_dirs', "[$bin]") } else { @($cni, 'bin_dir', $bin) }
         $wanted = @(
@@ -110,7 +110,7 @@ function Get-Configuration {
 function Wait-Pipe {
     [CmdletBinding()] param([Parameter(Mandatory)] [int]$Seconds)
     Wait-Until -What "containerd's pipe" -Seconds $Seconds -Condition {
-        # To list all pipes fails when any has an odd name: "Illegal characters in path".
+        # Listing all pipes fails when any has an odd name: "Illegal characters in path".
         if (Test-Path -LiteralPath "\\.\pipe\$pipe") {
             return $true
         }

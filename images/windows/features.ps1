@@ -1,6 +1,6 @@
-# Installs roles and features, and Hyper-V with its hypervisor or without.
-# "hyper_v" is "none", "full", or "without-hypervisor" for a machine that cannot run one: the
-# network's parts of Hyper-V are wanted all the same. Asks for a reboot where one is pending.
+# Installs roles and features, and Hyper-V with or without its hypervisor.
+# "hyper_v" is "none", "full", or "without-hypervisor" for a machine that cannot run one but needs
+# Hyper-V's network components. Requests a reboot if one is pending.
 # Facts: features, hyper_v, hypervisor.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -24,7 +24,7 @@ function Get-OptionalState {
 }
 
 function Install-Role {
-    # Installs a role or feature; answers whether it did, and whether a reboot is needed.
+    # Installs a role or feature; returns whether it did, and whether a reboot is needed.
     [CmdletBinding()] [OutputType([pscustomobject])] param([Parameter(Mandatory)] [string]$Name)
     $there = Get-WindowsFeature -Name $Name
     if (-not $there) {
@@ -46,7 +46,7 @@ function Install-Role {
 }
 
 function Set-Optional {
-    # Has DISM enable (all that it needs, too) or disable an optional feature.
+    # Has DISM enable (with all dependencies) or disable an optional feature.
     [CmdletBinding()] [OutputType([pscustomobject])]
     param(
         [Parameter(Mandatory)] [string]$Name,

@@ -1,5 +1,5 @@
-# Makes the inbound rules of a node exactly those that are given; all others stay as they are.
-# Our rules are those whose name begins with "hybridlab-node-". Facts: rules.
+# Makes the lab's inbound rules of a node exactly the given ones; others are left alone.
+# The lab's rules have names that begin with "hybridlab-node-". Facts: rules.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -22,7 +22,7 @@ $ruleShape = @{
 $ours = 'hybridlab-node-'
 
 function Get-Wish {
-    # What a rule says, in one line to compare by; it is kept as the rule's description.
+    # A rule as one line for comparison, which is kept as the rule's description.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Rule)
     return "$($Rule.protocol) ports $(@($Rule.ports) -join ',') from $(@($Rule.remote) -join ',')"
 }

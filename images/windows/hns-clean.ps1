@@ -1,7 +1,7 @@
-# Removes what an earlier life left in the Host Networking Service: policy lists, endpoints, networks.
-# Services that would make them anew are stopped first. Removing a network takes the computer off
-# the net for seconds: the shell that asked may be cut off, and asks again. Facts: policies,
-# endpoints, networks (how many went), kept.
+# Removes what an earlier lab left in the Host Networking Service: policy lists, endpoints,
+# networks. Services that would recreate them are stopped first. Removing a network cuts the
+# computer off the network for seconds: the calling shell may be cut off, and calls again. Facts:
+# policies, endpoints, networks (numbers removed), kept.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

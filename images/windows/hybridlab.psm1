@@ -1,7 +1,7 @@
-# What the scripts of this folder share: the serial console, settings, results, and the parts of
-# Windows that more than one of them sets.
+# Shared functions of this folder's scripts: the serial console, settings, results, and the parts of
+# Windows that several of them configure.
 # Written for Windows PowerShell 5.1. Every function can run twice; those that change something
-# answer whether they did.
+# return whether they did.
 
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -23,7 +23,7 @@ $script:Policies = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\Sys
 # ---- the serial console and the log
 
 function Write-Log {
-    # Adds a line to the log; a log that cannot be written stops nothing.
+    # Adds a line to the log; a log that cannot be written is ignored.
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$Message)
     $line = '{0} {1}' -f (Get-Date).ToUniversalTime().ToString('yyyy-MM-ddTHH:mm:ssZ'), $Message
     try {
@@ -36,7 +36,7 @@ function Write-Log {
 }
 
 function ConvertTo-Plain {
-    # A text as one line of characters that cmd.exe leaves alone, at most 300 of them.
+    # A text as one line of characters that are harmless in cmd.exe, at most 300 of them.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [AllowEmptyString()] [string]$Text)
     $plain = [regex]::Replace($Text, '[^A-Za-z0-9 _.,:;=+/\\@#*?\[\]{}$~''-]+', ' ')
     $plain = [regex]::Replace($plain, ' +', ' ').Trim()
@@ -47,7 +47,7 @@ function ConvertTo-Plain {
 }
 
 function Write-Line {
-    # Says one line on the first serial port; a port that is busy or missing stops nothing.
+    # Writes one line to the first serial port; a port that is busy or missing is ignored.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [ValidateSet('phase', 'step', 'failed', 'key', 'certificate')]
@@ -56,7 +56,7 @@ function Write-Line {
     )
     $line = 'hybridlab: {0} {1}' -f $Word, (ConvertTo-Plain -Text $Rest)
     Write-Log -Message $line
-    # The target stands in front: a digit before ">" would be taken for the number of a stream.
+    # The redirection comes first: a digit before ">" would be read as the number of a stream.
     $arguments = @('/d', '/s', '/c', ">COM1 echo $line")
     foreach ($try in 1, 2, 3, 4, 5) {
         try {
@@ -92,8 +92,8 @@ function Write-Failure {
 
 function Invoke-Native {
     # Runs a program to its end and checks its exit code.
-    # Answers Code and Output (lines of standard output). Arguments must hold no double quote:
-    # Windows PowerShell passes those on unescaped. Secrets have no business here.
+    # Returns Code and Output (lines of standard output). Arguments must not contain double quotes,
+    # which Windows PowerShell passes on unescaped, nor secrets.
     [CmdletBinding()] [OutputType([pscustomobject])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -104,7 +104,7 @@ function Invoke-Native {
         throw "there is no program '$Path'"
     }
     $global:LASTEXITCODE = -1
-    # With "Stop" the first line that the program writes to standard error would end us.
+    # With "Stop" the first line that the program writes to standard error would end this script.
     $ErrorActionPreference = 'Continue'
     $said = @(& $Path @Arguments 2>&1)
     $code = $LASTEXITCODE
@@ -119,7 +119,7 @@ function Invoke-Native {
 }
 
 function Wait-Until {
-    # Waits until a condition answers $true; it answers what it sees as long as it is not met.
+    # Waits until a condition returns $true; until then it returns what it sees.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$What,
@@ -140,7 +140,7 @@ function Wait-Until {
 }
 
 function Set-RegistryValue {
-    # Sets a value of the registry; answers whether it was another one before.
+    # Sets a value of the registry; returns whether it differed before.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -163,7 +163,7 @@ function Set-RegistryValue {
 }
 
 function Remove-RegistryValue {
-    # Removes a value of the registry; answers whether there was one.
+    # Removes a value of the registry; returns whether it existed.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -180,7 +180,7 @@ function Remove-RegistryValue {
 }
 
 function Set-TextFile {
-    # Writes an ASCII file; answers whether it was another one before.
+    # Writes an ASCII file; returns whether it differed before.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -197,7 +197,7 @@ function Set-TextFile {
 }
 
 function Remove-IfThere {
-    # Removes files and folders; answers whether there were any.
+    # Removes files and folders; returns whether any existed.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string[]]$Path)
     $found = @($Path | Where-Object -FilterScript { Test-Path -LiteralPath $_ })
     foreach ($one in $found) {
@@ -207,7 +207,7 @@ function Remove-IfThere {
 }
 
 function Find-OnDrives {
-    # The first file of that name in the root of any drive; $null where there is none.
+    # The first file of that name in the root of any drive; $null if there is none.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
     foreach ($drive in Get-PSDrive -PSProvider FileSystem) {
         $path = Join-Path -Path $drive.Root -ChildPath $Name -ErrorAction SilentlyContinue
@@ -219,7 +219,7 @@ function Find-OnDrives {
 }
 
 function Protect-Path {
-    # Leaves a file or folder to Administrators and SYSTEM alone; what it inherited goes.
+    # Restricts a file or folder to Administrators and SYSTEM, without inherited rights.
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$Path)
     $folder = Test-Path -LiteralPath $Path -PathType Container
     $kind = if ($folder) { 'DirectorySecurity' } else { 'FileSecurity' }
@@ -247,7 +247,7 @@ function Get-Sha256 {
 }
 
 function Confirm-Sha256 {
-    # Refuses a file that is not there, or another than was meant.
+    # Refuses a file that does not exist or has another SHA-256.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -266,7 +266,7 @@ function Confirm-Sha256 {
 
 function Test-Kind {
     # Whether a value read from JSON is of a kind: string, int, bool, object, each also as "kind[]"
-    # (a list) and, but for lists, as "kind?" (may be null).
+    # (a list) and, except for lists, as "kind?" (may be null).
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [AllowEmptyCollection()]
@@ -298,7 +298,7 @@ function Test-Kind {
 }
 
 function Confirm-Shape {
-    # Refuses an object that has not exactly the keys of a shape, each of its kind.
+    # Refuses an object whose keys are not exactly those of a shape, each of its kind.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Value,
@@ -338,7 +338,7 @@ function Read-Settings {
 }
 
 function ConvertTo-AsciiJson {
-    # JSON on one line, in ASCII alone: the console's code page does not matter.
+    # JSON on one line in pure ASCII, independent of the console's code page.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [object]$Value)
     $json = ConvertTo-Json -InputObject $Value -Compress -Depth 6
     return [regex]::Replace($json, '[^\x20-\x7e]', {
@@ -348,9 +348,9 @@ function ConvertTo-AsciiJson {
 }
 
 function Invoke-Step {
-    # Runs a step that was asked for over a shell, and answers the exit code of its script.
-    # The body gets the settings and a result to fill in: Changed, Reboot, Facts. What it puts out
-    # is dropped. The last line of standard output is the result as JSON.
+    # Runs a step that was requested over a shell, and returns the exit code of its script. The body
+    # gets the settings and a result to fill in: Changed, Reboot, Facts. Its output is dropped. The
+    # last line of standard output is the result as JSON.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [ValidatePattern('^[a-z0-9-]+$')] [string]$Name,
@@ -373,7 +373,7 @@ function Invoke-Step {
 }
 
 function Complete-Step {
-    # Writes the result of a step as the last line of standard output; answers the exit code.
+    # Writes the result of a step as the last line of standard output; returns the exit code.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Name,
@@ -406,14 +406,14 @@ function Test-Done {
 }
 
 function Set-Done {
-    # Notes that something is done for these settings, so that a second run leaves it alone.
+    # Records that something is done for these settings, so that a second run skips it.
     [CmdletBinding()] param([Parameter(Mandatory)] [string]$Name)
     $null = Set-TextFile -Path (Join-Path -Path $script:StateFolder -ChildPath $Name) -Text $script:Round
 }
 
 function Copy-Here {
-    # Copies a script and what lies beside it to C:\hybridlab, so that it can go on after a reboot,
-    # whatever has become of the medium.
+    # Copies a script and the files beside it to C:\hybridlab, so that it can continue after a
+    # reboot without the medium.
     [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Script,
@@ -435,7 +435,7 @@ function Copy-Here {
 }
 
 function Register-Resumption {
-    # Has a script run at the next starts of Windows too, until it is through.
+    # Runs a script again at the next starts of Windows until it has finished.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [string]$Name,
@@ -462,10 +462,10 @@ function New-PowerShellAction {
 }
 
 function Invoke-FirstLogon {
-    # Runs the steps of a first logon, tells of each on the serial console, opens the ports last,
-    # and answers the exit code of its script.
-    # One run at a time. A run that a reboot cut off is begun anew at the next start: every step
-    # converges. A run that is through does nothing the second time.
+    # Runs the steps of a first logon, reports each on the serial console, opens the ports last, and
+    # returns the exit code of its script.
+    # One run at a time. A run interrupted by a reboot starts over at the next start: every step
+    # converges. A finished run does nothing the second time.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [ValidatePattern('^[a-z]+$')] [string]$Name,
@@ -516,7 +516,7 @@ function Invoke-FirstLogon {
 }
 
 function Wait-Mutex {
-    # Takes a mutex; answers $true, or throws when another run has kept it all the time.
+    # Takes a mutex; returns $true, or throws when another run has held it all the time.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [System.Threading.Mutex]$Mutex,
@@ -533,7 +533,7 @@ function Wait-Mutex {
 }
 
 function Write-Ready {
-    # Tells what to pin, opens the ports, and says so: nothing comes after.
+    # Reports what to pin, opens the ports, and reports that, as the last message.
     [CmdletBinding()] param()
     Wait-Until -What 'sshd and WinRM to listen' -Seconds 120 -Condition {
         $ports = @(Get-NetTCPConnection -State Listen -ErrorAction SilentlyContinue |
@@ -552,7 +552,7 @@ function Write-Ready {
 # ---- the firewall
 
 function Open-Port {
-    # Lets SSH and WinRM in, on every network.
+    # Allows SSH and WinRM on every network.
     [CmdletBinding()] param()
     foreach ($rule in @(@('hybridlab-ssh', $script:SshPort), @('hybridlab-winrm', $script:WinRmPort))) {
         if (-not (Get-NetFirewallRule -Name $rule[0] -ErrorAction SilentlyContinue)) {
@@ -563,7 +563,7 @@ function Open-Port {
 }
 
 function Close-Port {
-    # Keeps SSH and WinRM out: our own rules go, those of Windows are switched off.
+    # Blocks SSH and WinRM: removes the lab's rules and disables Windows' own.
     [CmdletBinding()] param()
     Get-NetFirewallRule -Name 'hybridlab-ssh', 'hybridlab-winrm' -ErrorAction SilentlyContinue |
         Remove-NetFirewallRule
@@ -571,7 +571,7 @@ function Close-Port {
 }
 
 function Disable-WindowsPort {
-    # Switches off the rules that Windows itself has for SSH and for WinRM (5985 among them).
+    # Disables Windows' own rules for SSH and WinRM (5985 among them).
     [CmdletBinding()] param()
     Get-NetFirewallRule -Name 'OpenSSH-Server*', 'sshd', 'WINRM-HTTP*' -ErrorAction SilentlyContinue |
         Where-Object -FilterScript { $_.Enabled -eq 'True' } |
@@ -581,8 +581,8 @@ function Disable-WindowsPort {
 # ---- OpenSSH
 
 function Install-OpenSsh {
-    # Sees to it that there is an sshd: from an archive of Win32-OpenSSH, or else Windows' own, which
-    # Windows Update brings where it is not there yet.
+    # Makes sure that there is an sshd: from a Win32-OpenSSH archive, or Windows' own, which Windows
+    # Update installs if it is missing.
     [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Archive)
     if (Get-Service -Name 'sshd' -ErrorAction SilentlyContinue) {
@@ -612,14 +612,14 @@ function Install-OpenSshArchive {
     }
     Move-Item -LiteralPath $installer.DirectoryName -Destination $target
     $null = Remove-IfThere -Path $scratch
-    # A shell of its own: it was not written for strict mode. What counts is the service.
+    # A separate shell: that script was not written for strict mode. The service is what counts.
     $null = Invoke-Native -Path "$PSHOME\powershell.exe" -Accept 0, 1 -Arguments @(
         '-NoProfile', '-NonInteractive', '-ExecutionPolicy', 'Bypass', '-Command',
         "& '$target\install-sshd.ps1' -Confirm:`$false")
 }
 
 function Set-OpenSsh {
-    # Sets sshd up: keys alone, PowerShell as the shell, started with Windows.
+    # Configures sshd: key authentication only, PowerShell as the shell, started with Windows.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$AuthorizedKey)
     $changed = $false
     $service = Get-Service -Name 'sshd'
@@ -644,14 +644,15 @@ function Set-OpenSsh {
 }
 
 function Start-Sshd {
-    # Starts sshd, which makes its configuration and host keys where they are missing.
+    # Starts sshd, which creates its configuration and host keys if they are missing.
     [CmdletBinding()] param()
     if ((Get-Service -Name 'sshd').Status -ne 'Running') {
         Start-Service -Name 'sshd'
     }
     Wait-Until -What 'the host key of sshd' -Seconds 60 -Condition {
         $file = "$env:ProgramData\ssh\ssh_host_ed25519_key.pub"
-        # sshd makes the file first, and writes it then; rgl's windows-vagrant waits for its length, too.
+        # sshd creates the file before it writes it; rgl's windows-vagrant waits for its length,
+        # too.
         $there = Get-Item -LiteralPath $file -ErrorAction SilentlyContinue
         if ($there -and $there.Length -gt 0 -and (Test-Path -LiteralPath "$env:ProgramData\ssh\sshd_config" -PathType Leaf)) {
             return $true
@@ -661,7 +662,7 @@ function Start-Sshd {
 }
 
 function Set-SshdConfig {
-    # Puts our options before all others in sshd_config: sshd takes the first of each.
+    # Puts the lab's options first in sshd_config: sshd uses the first value of each.
     [CmdletBinding()] [OutputType([bool])] param()
     $file = "$env:ProgramData\ssh\sshd_config"
     $head = "# hybridlab`r`nPubkeyAuthentication yes`r`nPasswordAuthentication no`r`nUseDNS no`r`n"
@@ -674,7 +675,7 @@ function Set-SshdConfig {
 }
 
 function Set-AuthorizedKey {
-    # Makes one key the only one that administrators log in with; sshd insists on the rights.
+    # Makes one key the only one that administrators log in with; sshd checks the file's rights.
     [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [ValidatePattern('^ssh-ed25519 [A-Za-z0-9+/=]+( .*)?$')] [string]$Key)
     $file = "$env:ProgramData\ssh\administrators_authorized_keys"
@@ -695,7 +696,7 @@ function Get-HostKey {
 }
 
 function Reset-HostKey {
-    # Has sshd make new host keys: those of the golden image belong to nobody.
+    # Makes sshd create new host keys, because the golden image's must not be used.
     [CmdletBinding()] param()
     Stop-Service -Name 'sshd' -Force
     $folder = "$env:ProgramData\ssh"
@@ -706,7 +707,7 @@ function Reset-HostKey {
 # ---- WinRM
 
 function Enable-WinRm {
-    # Sets WinRM up over TLS with NTLM, in the order that is known to work; opens no port.
+    # Configures WinRM over TLS with NTLM, in the order that is known to work; opens no port.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address,
@@ -717,7 +718,8 @@ function Enable-WinRm {
             Where-Object -FilterScript { $_.NetworkCategory -notin 'DomainAuthenticated', 'Private' } |
             Set-NetConnectionProfile -NetworkCategory Private
     } catch {
-        # A network that is still being identified has no category yet; our rules hold for all.
+        # A network that is still being identified has no category yet; the lab's rules hold for
+        # all.
         Write-Log -Message "a network stays public: $_"
     }
     if ((Get-Service -Name 'WinRM').Status -ne 'Running') {
@@ -735,7 +737,7 @@ function Enable-WinRm {
 }
 
 function Set-WsManItem {
-    # Sets a value of WinRM's configuration; answers whether it was another one before.
+    # Sets a value of WinRM's configuration; returns whether it differed before.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -754,8 +756,8 @@ function Set-WinRmQuota {
 }
 
 function Get-OrNewCertificate {
-    # The certificate of this round, newly made if there is none: self-signed, with the computer's
-    # name and the address, if one is known, as subject's alternative names.
+    # The certificate of this run, created if there is none: self-signed, with the computer's name
+    # and the address, if known, as subject alternative names.
     [CmdletBinding()] param([Parameter(Mandatory)] [AllowNull()] [AllowEmptyString()] [string]$Address)
     $there = @(Get-OwnCertificate)
     if ((Test-Done -Name 'certificate') -and $there.Count -eq 1) {
@@ -796,7 +798,7 @@ function Get-HttpsListener {
 }
 
 function Get-ListenerThumbprint {
-    # The thumbprint that the HTTPS listener has; empty where there is no listener.
+    # The thumbprint of the HTTPS listener; empty if there is no listener.
     [CmdletBinding()] [OutputType([string])] param()
     $listener = Get-HttpsListener | Select-Object -First 1
     if (-not $listener) {
@@ -816,7 +818,7 @@ function Get-ListenerCertificate {
 }
 
 function Set-Listener {
-    # Has WinRM's one HTTPS listener show a certificate; one with another certificate goes.
+    # Makes WinRM's only HTTPS listener use a certificate; removes one with another certificate.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)]
@@ -834,7 +836,7 @@ function Set-Listener {
 # ---- accounts, autologon, answer files, time
 
 function Get-Administrator {
-    # The built-in administrator, whatever it is called here.
+    # The built-in administrator, whatever its name is.
     [CmdletBinding()] param()
     Get-LocalUser | Where-Object -FilterScript { $_.SID.Value -match '^S-1-5-21-.*-500$' }
 }
@@ -845,7 +847,7 @@ function Get-MachineSid {
 }
 
 function Disable-Autologon {
-    # Undoes autologon: its values in the registry and its secret in the LSA.
+    # Reverts autologon: its values in the registry and its secret in the LSA.
     [CmdletBinding()] [OutputType([bool])] param()
     $changed = Set-RegistryValue -Path $script:WinLogon -Name 'AutoAdminLogon' -Kind String -Value '0'
     $names = @('AutoLogonCount', 'AutoLogonSID', 'DefaultUserName', 'DefaultDomainName', 'DefaultPassword')
@@ -861,7 +863,7 @@ function Disable-Autologon {
 }
 
 function Remove-LsaSecret {
-    # Removes a secret of the LSA; answers whether there was one.
+    # Removes a secret of the LSA; returns whether it existed.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Name)
     if (-not ('Hybridlab.LsaSecret' -as [type])) {
         Add-Type -TypeDefinition $script:LsaSecretSource
@@ -956,8 +958,8 @@ namespace Hybridlab
 '@
 
 function Remove-AnswerFile {
-    # Removes the answer files that Windows keeps: they hold passwords, and the next Setup would
-    # take them before the one on its medium.
+    # Removes the answer files that Windows keeps: they contain passwords, and the next Setup would
+    # prefer them to the one on its medium.
     [CmdletBinding()] [OutputType([bool])] param()
     $kept = @(
         "$env:SystemRoot\Panther\unattend.xml",
@@ -986,7 +988,7 @@ function Find-AnswerFile {
 }
 
 function Add-ToPath {
-    # Adds the folder to the computer's PATH; answers whether it was missing.
+    # Adds the folder to the computer's PATH; returns whether it was missing.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [string]$Folder)
     $path = [Environment]::GetEnvironmentVariable('Path', 'Machine')
     if ($path -split ';' -contains $Folder) {
@@ -1006,13 +1008,13 @@ function Set-Zone {
 }
 
 function Set-TimeServer {
-    # Takes the time from one server, and has the clock's service run from the start.
+    # Takes the time from one server, and makes the clock's service start with Windows.
     [CmdletBinding()] [OutputType([bool])]
     param([Parameter(Mandatory)] [ValidatePattern('^[A-Za-z0-9.:-]+$')] [string]$Server)
     $service = 'HKLM:\SYSTEM\CurrentControlSet\Services\W32Time'
     $peers = Set-RegistryValue -Path "$service\Parameters" -Name 'NtpServer' -Kind String -Value "$Server,0x8"
     $type = Set-RegistryValue -Path "$service\Parameters" -Name 'Type' -Kind String -Value 'NTP'
-    # A computer in no domain starts it by a trigger that never comes.
+    # On a computer without a domain it is started by a trigger that never fires.
     $null = Invoke-Native -Path 'sc.exe' -Arguments 'triggerinfo', 'W32Time', 'start/networkon', 'stop/networkoff'
     Set-Service -Name 'W32Time' -StartupType Automatic
     if ($peers -or $type) {
@@ -1024,8 +1026,8 @@ function Set-TimeServer {
 }
 
 function Invoke-AsSystem {
-    # Runs a program as SYSTEM, outside this session, and answers its exit code.
-    # For programs that refuse a session that came over the network: wusa.exe does.
+    # Runs a program as SYSTEM, outside this session, and returns its exit code.
+    # For programs that refuse network sessions, such as wusa.exe.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -1039,7 +1041,7 @@ function Invoke-AsSystem {
     try {
         Start-ScheduledTask -TaskName 'hybridlab-once'
         Wait-Until -What "'$Path' as SYSTEM" -Seconds $Seconds -Condition {
-            # 267008 to 267045 say how the task is, not how the program ended.
+            # 267008 to 267045 are states of the task, not exit codes of the program.
             $code = [long](Get-ScheduledTaskInfo -TaskName 'hybridlab-once').LastTaskResult
             $state = [string](Get-ScheduledTask -TaskName 'hybridlab-once').State
             if ($state -eq 'Ready' -and ($code -lt 267008 -or $code -gt 267045)) {

@@ -1,8 +1,8 @@
-# Says what the node's network is now, and how its services are. Changes nothing.
-# Each fact is a list of JSON texts, one an object: a step's result is told six levels deep, and
-# HNS goes deeper. What cannot be asked stands in "absent" with the reason. Facts: version, networks,
-# endpoints, policies, adapters, interfaces, addresses, routes, neighbours, listening, services, rules,
-# statistics, proxies, logs, absent.
+# Reports the node's current network and its services. Changes nothing. Each fact is a list of JSON
+# texts, one per object, because a step's result is six levels deep and HNS is deeper. A query that
+# fails is listed in "absent" with the reason. Facts: version, networks, endpoints, policies,
+# adapters, interfaces, addresses, routes, neighbours, listening, services, rules, statistics,
+# proxies, logs, absent.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -22,7 +22,7 @@ $shape = @{
 $current = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
 
 function Get-Answer {
-    # What a question finds, as JSON texts; where it fails, the reason is put into Absent.
+    # The results of a query as JSON texts; if it fails, the reason is added to Absent.
     [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [string]$Name,
@@ -143,7 +143,7 @@ function Get-NodeService {
 }
 
 function Get-Rule {
-    # The firewall's inbound rules that are for one of these ports.
+    # The firewall's inbound rules for one of these ports.
     [CmdletBinding()] [OutputType([psobject])] param([Parameter(Mandatory)] [string[]]$Ports)
     $filters = @(Get-NetFirewallPortFilter | Where-Object -FilterScript {
             @($_.LocalPort | Where-Object -FilterScript { $Ports -contains "$_" }).Count -gt 0
@@ -179,7 +179,7 @@ function Get-Statistic {
 }
 
 function Get-LogEnd {
-    # The last lines of each service's log, FOLDER\SERVICE\SERVICE.log; none where there is no log.
+    # The last lines of each service's log, FOLDER\SERVICE\SERVICE.log; none without a log.
     [CmdletBinding()] [OutputType([psobject])]
     param(
         [Parameter(Mandatory)] [string[]]$Names,

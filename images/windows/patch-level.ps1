@@ -1,4 +1,4 @@
-# Refuses a Windows that is too old, or brings it up to date from an update that lies ready.
+# Refuses a Windows that is too old, or updates it from a local update file.
 # The fourth part of the version (UBR) is compared. Facts: build, revision.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -23,7 +23,7 @@ $already = 2359302
 $rebootNeeded = 3010, 1641
 
 function Install-Update {
-    # Installs an .msu; answers the exit code of wusa.exe, which refuses sessions over the network.
+    # Installs an .msu; returns the exit code of wusa.exe, which refuses sessions over the network.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [string]$Path,
@@ -61,6 +61,6 @@ exit (Invoke-Step -Name 'patch-level' -Settings $Settings -Shape $shape -Body {
             throw "'$($Given.update)' is installed, and build $build.$revision is still too old"
         }
         $Result.Changed = $true
-        # The revision is counted up by the reboot.
+        # The reboot increases the revision.
         $Result.Reboot = $true
     })

@@ -1,5 +1,5 @@
-# Tells containerd which mirrors to ask before a registry (hosts.toml); earlier ones of ours go.
-# containerd reads these files at every pull: nothing has to be started anew. Facts: registries.
+# Configures which mirrors containerd tries before a registry (hosts.toml); removes the lab's old
+# ones. containerd reads these files at every pull, so no restart is needed. Facts: registries.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -22,7 +22,7 @@ $mirrorShape = @{
 $mark = '# hybridlab'
 
 function Get-FolderName {
-    # The folder of a registry: Windows has no colons in names, and containerd looks for "_port_".
+    # The folder of a registry: Windows allows no colons in names; containerd looks for "_port_".
     [CmdletBinding()] [OutputType([string])]
     param([Parameter(Mandatory)] [ValidatePattern('^[A-Za-z0-9._:-]+$')] [string]$Registry)
     return $Registry -replace ':(\d+)$', '_$1_'

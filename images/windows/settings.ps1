@@ -1,6 +1,6 @@
-# Settings of a node: values of the registry, the range of dynamic ports, what Defender leaves alone.
-# Which values is data of the caller's. Values of the HNS ask for a reboot. Facts: registry (how
-# many were others before), ports.
+# Settings of a node: registry values, the dynamic port range, Defender exclusions.
+# The caller provides the values. Values of the HNS require a reboot. Facts: registry (how many
+# differed before), ports.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -23,7 +23,7 @@ $valueShape = @{
 }
 
 function Set-PortRange {
-    # Sets the range of dynamic TCP ports; answers whether it was another one before.
+    # Sets the range of dynamic TCP ports; returns whether it differed before.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [int]$Start,
@@ -41,7 +41,7 @@ function Set-PortRange {
 }
 
 function Add-Exclusion {
-    # Has Defender leave processes alone, where there is a Defender; answers whether any was new.
+    # Excludes processes from Defender, if there is a Defender; returns whether any was new.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Process)
     if (-not (Get-Command -Name 'Get-MpPreference' -ErrorAction SilentlyContinue)) {
         return $false

@@ -1,4 +1,4 @@
-# Makes an installation ready for sysprep, and refuses one that must not be generalized.
+# Prepares an installation for sysprep, and refuses one that must not be generalized.
 # Facts: packages (removed), sid (the machine's own, which no clone may have).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -13,7 +13,7 @@ $shape = @{
 }
 
 function Confirm-Fresh {
-    # Refuses a node that has lived: HNS networks and kubelet's state do not survive sysprep.
+    # Refuses a node that was in use: HNS networks and kubelet's state do not survive sysprep.
     [CmdletBinding()] param()
     if (Get-Service -Name 'kubelet' -ErrorAction SilentlyContinue) {
         throw 'there is a service kubelet: a node that has joined is never generalized'
@@ -31,7 +31,7 @@ function Confirm-Fresh {
 }
 
 function Get-PendingReboot {
-    # Who waits for a reboot; empty where nobody does.
+    # The components that wait for a reboot; empty if there are none.
     [CmdletBinding()] [OutputType([string])] param()
     $servicing = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending'
     if (Test-Path -LiteralPath $servicing) {
@@ -41,7 +41,7 @@ function Get-PendingReboot {
 }
 
 function Remove-Package {
-    # Removes packages that were installed for a user and not for all: sysprep stops at those.
+    # Removes packages that were installed for a user but not for all: sysprep fails on those.
     [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Pattern)
     if ($Pattern.Count -eq 0 -or -not (Get-Command -Name 'Get-AppxPackage' -ErrorAction SilentlyContinue)) {
         return
@@ -60,7 +60,7 @@ exit (Invoke-Step -Name 'sysprep-prepare' -Settings $Settings -Shape $shape -Bod
         param([Parameter(Mandatory)] [psobject]$Given, [Parameter(Mandatory)] [psobject]$Result)
         Confirm-Fresh
         $removed = @(Remove-Package -Pattern @($Given.packages))
-        # Generalizing may flag the password as one to change at the next logon.
+        # Generalizing may flag the password to be changed at the next logon.
         Get-Administrator | Set-LocalUser -PasswordNeverExpires $true
         $autologon = Disable-Autologon
         $answers = Remove-AnswerFile

@@ -1,8 +1,8 @@
-# Generalizes the installation and shuts it down, after the shell that asked has had its answer.
-# The step answers at once. A task of SYSTEM's runs this script again with -After, waits for the
-# caller to end, closes the ports, runs sysprep.exe without an answer file (what one would say of
-# the generalize pass is set in the registry) and checks that it succeeded: it says "phase sysprep"
-# and, if it has to, "failed sysprep" on COM1, and opens the ports again for whoever looks.
+# Generalizes the installation and shuts it down, after the calling shell has its answer. The step
+# answers at once. A SYSTEM task runs this script again with -After, waits for the caller to end,
+# closes the ports, runs sysprep.exe without an answer file (its settings for the generalize pass
+# are set in the registry) and checks that it succeeded: it reports "phase sysprep" and, on failure,
+# "failed sysprep" on COM1, and opens the ports again for debugging.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings, [int]$After = 0)
 
@@ -22,7 +22,7 @@ $kept = 'C:\hybridlab\sealing.json'
 $tag = Join-Path -Path $folder -ChildPath 'Sysprep_succeeded.tag'
 
 function Set-Generalize {
-    # What the generalize pass of an answer file would say: devices are kept, activation not rearmed.
+    # The generalize pass of an answer file: devices are kept, activation is not rearmed.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [bool]$KeepDevices,
@@ -45,7 +45,7 @@ function Get-SetupError {
 }
 
 function Invoke-Sysprep {
-    # The part that nobody waits for; answers the exit code of the script.
+    # The part that runs without a caller; returns the exit code of the script.
     [CmdletBinding()] [OutputType([int])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
@@ -96,7 +96,7 @@ exit (Invoke-Step -Name 'sysprep' -Settings $Settings -Shape $shape -Body {
             return "there is '$($found -join "', '")'"
         }
         $null = Remove-Task -Name 'sysprep'
-        # Who asked takes the settings away after the answer.
+        # The caller removes the settings after the answer.
         [System.IO.File]::Copy($Settings, $kept, $true)
         $action = New-PowerShellAction -Arguments "-File $PSCommandPath -Settings $kept -After $PID"
         $as = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -LogonType ServiceAccount -RunLevel Highest

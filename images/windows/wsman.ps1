@@ -1,5 +1,5 @@
-# Checks how WinRM is set up, and puts its quotas right.
-# Not meant for repairs of the listener: the certificate is pinned, and changes with no one asking.
+# Checks WinRM's configuration and sets its quotas.
+# Does not repair the listener: the certificate is pinned and must not change.
 # Facts: certificate (SHA-256), subject, until, start (of the service).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)

@@ -1,7 +1,7 @@
-# What the steps of a node on its way into a cluster share: the Host Networking Service, the bundle
-# medium, state and tasks.
-# Written for Windows PowerShell 5.1. HNS is called as microsoft/SDN's hns.psm1 does, by HNSCall of
-# vmcompute.dll, so that the requests are those that the host has decided on, byte for byte.
+# Shared functions of the steps that join a node: the Host Networking Service, the bundle medium,
+# state and tasks. Written for Windows PowerShell 5.1. HNS is called as in microsoft/SDN's hns.psm1,
+# through HNSCall of vmcompute.dll, so that the requests are exactly those that the host has
+# prepared.
 
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'
@@ -36,7 +36,7 @@ namespace Hybridlab
 # ---- the Host Networking Service
 
 function Invoke-Hns {
-    # Asks HNS, and answers what it puts out; an error that it tells of is thrown.
+    # Calls HNS and returns its output; an error that it reports is thrown.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [ValidateSet('GET', 'POST', 'DELETE')] [string]$Method,
@@ -58,7 +58,7 @@ function Invoke-Hns {
 }
 
 function Get-Part {
-    # A property of an object; $null where it has none of that name.
+    # A property of an object; $null if it does not exist.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [AllowNull()] [object]$Value,
@@ -90,7 +90,7 @@ function Get-HnsList {
 }
 
 function Get-Prefix {
-    # The address prefix of an HNS network; empty where it has no subnet.
+    # The address prefix of an HNS network; empty if it has no subnet.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Network)
     $first = @(Get-Part -Value $Network -Name 'Subnets' | Where-Object -FilterScript { $_ }) |
         Select-Object -First 1
@@ -98,7 +98,7 @@ function Get-Prefix {
 }
 
 function Find-Network {
-    # The HNS network that is like the one that is wanted: name, type, prefix; $null if there is none.
+    # The HNS network that matches the wanted name, type and prefix; $null if there is none.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Wanted)
     foreach ($one in @(Get-HnsList -Kind networks)) {
         if ($one.Name -eq $Wanted.Name -and $one.Type -eq $Wanted.Type) {
@@ -111,7 +111,7 @@ function Find-Network {
 }
 
 function Find-Endpoint {
-    # The HNS endpoint of a network that is like the one that is wanted; $null if there is none.
+    # The HNS endpoint of a network that matches the wanted one; $null if there is none.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -129,7 +129,7 @@ function Find-Endpoint {
 }
 
 function Test-Made {
-    # Whether all networks and the endpoint that are wanted are there, and the host has its address.
+    # Whether all wanted networks and the endpoint exist, and the host has its address.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Given)
     $last = $null
     foreach ($text in $Given.networks) {
@@ -154,7 +154,7 @@ function Test-Made {
 # ---- addresses
 
 function Get-AddressIndex {
-    # Index of the interface that has an address; 0 where none has it.
+    # Index of the interface that has an address; 0 if there is none.
     [CmdletBinding()] [OutputType([int])] param([Parameter(Mandatory)] [string]$Address)
     $found = @(Get-NetIPAddress -IPAddress $Address -AddressFamily IPv4 -ErrorAction SilentlyContinue)
     if ($found.Count -eq 0) {
@@ -163,10 +163,11 @@ function Get-AddressIndex {
     return [int]$found[0].InterfaceIndex
 }
 
-# ---- the node's card, and what HNS makes on it
+# ---- the node's adapter, and what HNS makes on it
 
 function Get-Card {
-    # What of the node's card must outlive a virtual switch: noted once, before there is one.
+    # Adapter configuration that must survive a virtual switch: saved once, before there is a
+    # switch.
     [CmdletBinding()] [OutputType([psobject])] param([Parameter(Mandatory)] [string]$Address)
     $file = Get-StatePath -Name 'card.json'
     if (Test-Path -LiteralPath $file -PathType Leaf) {
@@ -203,7 +204,7 @@ function Get-Card {
 }
 
 function Get-VirtualAdapter {
-    # The virtual adapter that has taken the card's place, by its MAC: its name may be any.
+    # The virtual adapter that has replaced the physical one, found by MAC: its name is unknown.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Card)
     Get-NetAdapter -IncludeHidden | Where-Object -FilterScript {
         $_.MacAddress -eq $Card.mac -and ([string]$_.Name).StartsWith('vEthernet')
@@ -211,7 +212,7 @@ function Get-VirtualAdapter {
 }
 
 function Wait-Address {
-    # Waits for the node's address to come back by itself; answers the interface, 0 where it does not.
+    # Waits for the node's address to come back by itself; returns the interface, or 0.
     [CmdletBinding()] [OutputType([int])] param([Parameter(Mandatory)] [psobject]$Card)
     foreach ($try in 1, 2, 3, 4, 5, 6, 7, 8, 9, 10) {
         $index = Get-AddressIndex -Address $Card.address
@@ -225,9 +226,9 @@ function Wait-Address {
 }
 
 function Restore-Card {
-    # Gives the node's adapter back what it had: address, routes, MTU, DNS servers, metric.
-    # Windows moves the address to the virtual adapter itself, as a rule (sig-windows-tools 162). The
-    # MTU becomes 1450, whatever the card's was (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
+    # Restores the configuration of the node's adapter: address, routes, MTU, DNS servers, metric.
+    # Windows usually moves the address to the virtual adapter itself (sig-windows-tools 162). The
+    # MTU becomes 1450, whatever it was before (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Card)
     $index = Wait-Address -Card $Card
     if (-not $index) {
@@ -256,14 +257,14 @@ function Restore-Card {
         try {
             Set-NetIPInterface @ip -NlMtuBytes $Card.mtu
         } catch {
-            # Whether Windows takes more than 1450 here is not known; less than the wire's is safe.
+            # Whether Windows takes more than 1450 here is unknown; less than the wire's is safe.
             Write-Log -Message "the MTU stays $([int](Get-NetIPInterface @ip).NlMtu), not $($Card.mtu): $_"
         }
     }
 }
 
 function Add-Network {
-    # The HNS network that is wanted, made if it is not there; another of its name goes.
+    # The wanted HNS network, created if it does not exist; another of its name is removed.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -277,7 +278,8 @@ function Add-Network {
         $null = Invoke-Hns -Method DELETE -Path "/networks/$($old.ID)" -Request ''
         Restore-Card -Card $Card
     }
-    # HNS refuses a card that is in a virtual switch already; without a name it takes that switch.
+    # HNS refuses an adapter that is in a virtual switch already; without a name it takes that
+    # switch.
     if (-not (Get-VirtualAdapter -Card $Card)) {
         $Wanted | Add-Member -MemberType NoteProperty -Name 'NetworkAdapterName' -Value $Card.name
     }
@@ -295,7 +297,7 @@ function Add-Network {
 }
 
 function Get-OrNewEndpoint {
-    # The node's own endpoint, made if it is not there; another of its name goes.
+    # The node's own endpoint, created if it does not exist; another of its name is removed.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -316,9 +318,9 @@ function Get-OrNewEndpoint {
 }
 
 function Add-HostEndpoint {
-    # Makes the node's own endpoint, makes it one of the host, and has the host route for it.
-    # After a restart there may be one that HNS cannot attach any more ("The object already exists",
-    # "The wrong diskette is in the drive"; flannel 1112, 1423): it is made anew, once.
+    # Creates the node's own endpoint, attaches it to the host, and waits for the host's route to
+    # it. After a restart there may be one that HNS cannot attach any more ("The object already
+    # exists", "The wrong diskette is in the drive"; flannel 1112, 1423): it is recreated once.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Wanted,
@@ -357,7 +359,7 @@ function Add-HostEndpoint {
 # ---- the bundle medium, tasks
 
 function Find-Medium {
-    # The root of the drive with a label ("D:\"); empty where there is none.
+    # The root of the drive with a label ("D:\"); empty if there is none.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Label)
     foreach ($volume in @(Get-Volume)) {
         if ([string]$volume.FileSystemLabel -eq $Label -and $volume.DriveLetter) {
@@ -368,7 +370,7 @@ function Find-Medium {
 }
 
 function Get-MediumFile {
-    # A file of the medium by its name there; refuses one that is not there.
+    # A file of the medium by its name there; throws if it does not exist.
     [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Label,
@@ -386,7 +388,7 @@ function Get-MediumFile {
 }
 
 function Get-TaskState {
-    # The state of a task of ours; empty where there is none of that name.
+    # The state of one of the lab's tasks; empty if it does not exist.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [string]$Name)
     $found = @(Get-ScheduledTask -TaskName "hybridlab-$Name" -ErrorAction SilentlyContinue)
     if ($found.Count -eq 0) {
@@ -396,7 +398,7 @@ function Get-TaskState {
 }
 
 function Stop-Program {
-    # Ends programs, and what logs for them: a task that is stopped leaves both.
+    # Ends programs and their log wrappers: a stopped task leaves both.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
     $found = @(Get-CimInstance -ClassName 'Win32_Process' | Where-Object -FilterScript {
             $line = [string]$_.CommandLine
@@ -408,7 +410,7 @@ function Stop-Program {
 }
 
 function Get-StatePath {
-    # Where something is noted from one run to the next.
+    # Path of a file that keeps state between runs.
     [CmdletBinding()] [OutputType([string])]
     param([Parameter(Mandatory)] [ValidatePattern('^[a-z0-9.-]+$')] [string]$Name)
     $null = New-Item -Path $script:State -ItemType Directory -Force
@@ -416,7 +418,7 @@ function Get-StatePath {
 }
 
 function Get-Digest {
-    # One digest of texts and of what files hold; a file that is not there counts as empty.
+    # One digest of texts and of files' contents; a missing file counts as empty.
     [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [AllowEmptyString()] [AllowEmptyCollection()] [string[]]$Text,

@@ -1,6 +1,6 @@
-# Makes HNS networks and the node's own endpoint; run by a task, since the link drops meanwhile.
-# What it comes to is noted in state\hns-make.result, for hns-state to tell. What the adapter has
-# is noted before, and given back after each making. Facts: networks, endpoint.
+# Creates HNS networks and the node's own endpoint; run by a task, because the link drops meanwhile.
+# The result is saved in state\hns-make.result, for hns-state to report. The adapter's configuration
+# is saved before, and restored after each creation. Facts: networks, endpoint.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -19,7 +19,7 @@ $shape = @{
 }
 
 function Invoke-Making {
-    # Makes all of it; answers whether something was missing.
+    # Creates all of it; returns whether something was missing.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Given)
     $card = Get-Card -Address $Given.address
     if (Test-Made -Given $Given) {

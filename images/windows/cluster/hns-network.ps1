@@ -1,6 +1,6 @@
-# Has HNS networks made by a task of their own (hns-make), and answers at once.
-# The first network takes the adapter, and the link drops for seconds: a shell that waited would be
-# cut off. How far the task is, hns-state says. Facts: made (all is there already), task.
+# Lets a task create HNS networks (hns-make), and returns at once. The first network takes over the
+# adapter, and the link drops for seconds: a waiting shell would be cut off. hns-state reports the
+# task's progress. Facts: made (everything exists already), task.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -19,7 +19,7 @@ $shape = @{
 }
 
 function Start-Making {
-    # Starts the task with these settings; one that runs is left to its end.
+    # Starts the task with these settings; a running one is left to finish.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     if ((Get-TaskState -Name 'hns-make') -eq 'Running') {
         return

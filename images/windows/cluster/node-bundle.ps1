@@ -1,6 +1,6 @@
-# Copies programs from the bundle medium, which is found by its label; what is there stays.
-# A program that runs cannot be written: services that hold one are stopped before the first copy,
-# and started again by the steps that own them. Facts: medium, copied.
+# Copies programs from the bundle medium, which is found by its label; existing ones are kept. A
+# running program cannot be overwritten: services that use one are stopped before the first copy,
+# and started again by their own steps. Facts: medium, copied.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -32,7 +32,7 @@ function Test-Copied {
 }
 
 function Stop-Holder {
-    # Stops those of the services that there are.
+    # Stops those of the services that exist.
     [CmdletBinding()] param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]]$Name)
     foreach ($one in $Name) {
         if (Get-Service -Name $one -ErrorAction SilentlyContinue) {
@@ -42,7 +42,7 @@ function Stop-Holder {
 }
 
 function Copy-Program {
-    # Copies one, whole or not at all; a CD's files are read-only, and the copy must not be.
+    # Copies a file, completely or not at all; files on a CD are read-only, the copy must not be.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$File,
@@ -54,7 +54,7 @@ function Copy-Program {
     [System.IO.File]::Copy($Source, $half, $true)
     [System.IO.File]::SetAttributes($half, 'Normal')
     Confirm-Sha256 -Path $half -Digest $File.sha256
-    # One that has crashed may be started once more in between, ten seconds after it.
+    # A crashed service may be restarted once meanwhile, ten seconds after the crash.
     Wait-Until -What "'$($File.target)' to be free" -Seconds 60 -Condition {
         try {
             Stop-Holder -Name $Stop

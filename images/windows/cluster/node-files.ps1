@@ -28,7 +28,7 @@ $linkShape = @{
 }
 
 function Set-Link {
-    # Makes a symbolic link to a folder; answers whether there was none to it.
+    # Makes a symbolic link to a folder; returns whether it did not exist.
     [CmdletBinding()] [OutputType([bool])] param([Parameter(Mandatory)] [psobject]$Link)
     if (Test-Path -LiteralPath $Link.path) {
         $there = @((Get-Item -LiteralPath $Link.path).Target) -join ''
@@ -43,7 +43,7 @@ function Set-Link {
 }
 
 function Remove-Other {
-    # Removes the files of a folder that are none of ours; answers their paths.
+    # Removes other files than the lab's from a folder; returns their paths.
     [CmdletBinding()] [OutputType([string[]])]
     param(
         [Parameter(Mandatory)] [string]$Folder,

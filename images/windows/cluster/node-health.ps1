@@ -1,4 +1,4 @@
-# Says how the services of a node are, and whether they will be there after a restart.
+# Reports the state of a node's services, and whether they survive a restart.
 # Changes nothing. Facts: services (name, state, start, depends), tasks (name, state).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)

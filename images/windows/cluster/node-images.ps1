@@ -1,4 +1,4 @@
-# Has containerd know the container images of the bundle medium; those that it knows stay.
+# Imports the bundle medium's container images into containerd; existing ones are kept.
 # Facts: imported, known.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)

@@ -1,7 +1,6 @@
-# Has kubeadm join the cluster, unless the node has joined.
-# The document holds a token: its file is the administrators' alone, and goes with the step. What an
-# attempt that was cut off has left goes first, because kubeadm complains of it. Facts: joined (by
-# this run), said (kubeadm's last lines).
+# Runs kubeadm join, unless the node has joined. The document contains a token: only administrators
+# can read its file, which is removed with the step. Files of an interrupted attempt are removed
+# first, because kubeadm refuses them. Facts: joined (by this run), said (kubeadm's last lines).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -32,7 +31,7 @@ exit (Invoke-Step -Name 'node-join' -Settings $Settings -Shape $shape -Body {
             $null = Set-TextFile -Path $file -Text ''
             Protect-Path -Path $file
             [System.IO.File]::WriteAllText($file, $Given.document, [System.Text.Encoding]::ASCII)
-            # kubeadm's paths have no drive: they are on that of the current folder.
+            # kubeadm's paths have no drive: they are on the drive of the current folder.
             Set-Location -LiteralPath 'C:\'
             # kubeadm looks for kubelet on PATH (GetKubeletVersion of its preflight checks).
             $folder = Split-Path -Path $Given.kubeadm

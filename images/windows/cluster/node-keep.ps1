@@ -1,7 +1,7 @@
-# Keeps a program running for as long as its task does, and the node's address on its card.
-# The scheduler starts a task again that could not be started, not one whose program has ended
-# (MS-TSCH 2.5.4.2): flanneld ends with 1 at any error, so it is started again here. flanneld makes
-# HNS' overlay, which puts a virtual adapter in the card's place at every start of the machine.
+# Keeps a program running as long as its task runs, and the node's configuration on its adapter. The
+# scheduler restarts a task that could not be started, but not one whose program has ended (MS-TSCH
+# 2.5.4.2): flanneld exits with 1 on any error, so it is restarted here. flanneld creates HNS'
+# overlay, which replaces the physical adapter with a virtual one at every start of the machine.
 # Facts: none; it never ends by itself.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
@@ -21,7 +21,7 @@ $shape = @{
 }
 
 function Invoke-Program {
-    # Runs the program to its end; whenever the node's address has moved, the card gets the rest.
+    # Runs the program to its end; when the node's address has moved, the new adapter gets the rest.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory)] [psobject]$Given,

@@ -1,5 +1,5 @@
-# Removes what an earlier life left: services, tasks, files.
-# HNS is another step's (hns-clean). Facts: services, tasks, paths (what went).
+# Removes what an earlier membership left: services, tasks, files.
+# HNS is cleaned by another step (hns-clean). Facts: services, tasks, paths (removed).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

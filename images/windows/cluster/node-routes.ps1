@@ -1,6 +1,6 @@
-# AddRoutes: the host's routes to other nodes' pods are exactly these; all others stay.
-# Ours are noted, so that one that is no longer wanted goes. They outlive a restart. Facts: added,
-# removed.
+# AddRoutes: makes the host's routes to other nodes' pods exactly these; other routes are left
+# alone. The lab's routes are recorded, so that an obsolete one is removed. They survive a restart.
+# Facts: added, removed.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -21,7 +21,7 @@ $routeShape = @{
 }
 
 function Get-Noted {
-    # Destinations of the routes that an earlier run has made.
+    # Destinations of the routes that an earlier run has added.
     [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [string]$Path)
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         return @()
@@ -30,7 +30,7 @@ function Get-Noted {
 }
 
 function Set-Route {
-    # Makes one route the only one to its destination on the interface; answers whether it was not.
+    # Makes one route the only one to its destination on the interface; returns whether it was not.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [psobject]$Route,

@@ -1,7 +1,7 @@
-# Makes a native Windows service what it is to be, and starts it, anew where that is needed.
-# It starts with Windows, after what it depends on, and again whenever it ends. "flags_file" is
-# kubeadm's (kubeadm-flags.env), which a native service does not read: its flags are put behind those
-# of the command that the command does not have. Facts: command, state, started.
+# Creates or changes a native Windows service, and starts or restarts it if needed. It starts with
+# Windows, after its dependencies, and again whenever it ends. "flags_file" is kubeadm's
+# kubeadm-flags.env, which a native service does not read: its flags are appended to the command
+# unless the command has them. Facts: command, state, started.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -24,7 +24,7 @@ $shape = @{
 }
 
 function Get-KubeadmFlag {
-    # The flags in kubeadm's file; none where there is no file, or nothing in it.
+    # The flags in kubeadm's file; none if it does not exist or is empty.
     [CmdletBinding()] [OutputType([string[]])] param([Parameter(Mandatory)] [string]$Path)
     if (-not (Test-Path -LiteralPath $Path -PathType Leaf)) {
         return @()
@@ -38,7 +38,7 @@ function Get-KubeadmFlag {
 }
 
 function Join-Flag {
-    # The command with those flags behind it that it does not have.
+    # The command, followed by those flags that it does not have.
     [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [string]$Command,
@@ -50,7 +50,7 @@ function Join-Flag {
 }
 
 function Set-NodeService {
-    # Makes the service, or makes it what it is to be; answers whether it was another one before.
+    # Creates or changes the service; returns whether something differed.
     [CmdletBinding()] [OutputType([bool])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
@@ -83,7 +83,7 @@ function Set-NodeService {
 }
 
 function Start-NodeService {
-    # Starts the service; one that runs is ended first.
+    # Starts the service; stops it first if it runs.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     if ((Get-Service -Name $Given.service).Status -ne 'Stopped') {
         Stop-Service -Name $Given.service -Force

@@ -1,6 +1,6 @@
-# Has the scheduler start a script with the machine, and now, anew where it has changed.
-# For a program that is no Windows service. It runs as SYSTEM, for as long as it likes. What it has
-# started ends before it starts again. Facts: state, started.
+# Makes the scheduler run a script at every start of the machine, and now; restarts it if changed.
+# For a program that is not a Windows service. It runs as SYSTEM, without a time limit. Programs
+# that it has started end before it starts again. Facts: state, started.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -20,7 +20,7 @@ $shape = @{
 
 function Register-NodeTask {
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
-    # 255 is the most that the scheduler's schema has. It counts starts that failed, not exit codes.
+    # 255 is the maximum of the scheduler's schema. It counts failed starts, not exit codes.
     $again = @{
         RestartCount = 255
         RestartInterval = [TimeSpan]::FromMinutes(1)

@@ -1,6 +1,6 @@
-# An address that no pod gets: reserved with host-local once and for all, or that of an HNS endpoint.
-# kube-proxy sends from it on an overlay; on flannel's bridge the node's own endpoint has it. Facts:
-# address.
+# An address that no pod gets: reserved once with host-local, or that of an HNS endpoint.
+# kube-proxy's source address on an overlay; on flannel's bridge it is the node's own endpoint's.
+# Facts: address.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
@@ -20,8 +20,8 @@ $shape = @{
 }
 
 function Invoke-Plugin {
-    # Runs a CNI plugin; answers what it says.
-    # The configuration goes in as bytes: a writer of .NET would put a byte order mark to it.
+    # Runs a CNI plugin; returns its output.
+    # The configuration is written as bytes: a .NET writer would prepend a byte order mark.
     [CmdletBinding()] [OutputType([string])]
     param(
         [Parameter(Mandatory)] [psobject]$Given,
@@ -37,7 +37,7 @@ function Invoke-Plugin {
     $start.EnvironmentVariables['CNI_NETNS'] = $Given.container
     $start.EnvironmentVariables['CNI_IFNAME'] = $Given.container
     $start.EnvironmentVariables['CNI_PATH'] = Split-Path -Path $Given.plugin -Parent
-    # host-local's folder has no drive: it is on that of the current one.
+    # host-local's folder has no drive: it is on the drive of the current folder.
     $start.WorkingDirectory = 'C:\'
     $process = [System.Diagnostics.Process]::Start($start)
     $bytes = [System.Text.Encoding]::ASCII.GetBytes($Given.request)
@@ -52,7 +52,7 @@ function Invoke-Plugin {
 }
 
 function Get-Reserved {
-    # The address in host-local's answer; empty where there is none for this request.
+    # The address in host-local's answer; empty if there is none for this request.
     [CmdletBinding()] [OutputType([string])] param([Parameter(Mandatory)] [psobject]$Given)
     foreach ($file in $Given.answer_file, $Given.request_file) {
         if (-not (Test-Path -LiteralPath $file -PathType Leaf)) {
@@ -67,7 +67,7 @@ function Get-Reserved {
 }
 
 function Add-Reserved {
-    # Reserves an address. A run that was cut off may have one that nobody knows of: it goes first.
+    # Reserves an address. An interrupted run may have reserved one already: it is released first.
     [CmdletBinding()] param([Parameter(Mandatory)] [psobject]$Given)
     $null = Remove-IfThere -Path $Given.answer_file
     $null = Set-TextFile -Path $Given.request_file -Text $Given.request
