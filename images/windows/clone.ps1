@@ -1,7 +1,7 @@
-# The first logon of a clone: gives a copy of a golden image its identity. The answer file runs it
-# from the root of the clone's medium. The answer file sets computer name and password, sysprep the
-# new SID: this script checks name and SID. Reports each step on COM1; opens the ports last and
-# reports "phase ready". Log: C:\hybridlab\log\clone.log.
+# The first logon of a clone: gives a copy of a golden image its identity.
+# The answer file runs it from the root of the clone's medium. The answer file sets computer name
+# and password, sysprep the new SID: this script checks name and SID. Reports each step on COM1;
+# opens the ports last and reports "phase ready". Log: C:\hybridlab\log\clone.log.
 [CmdletBinding()]
 param([string]$Settings = (Join-Path -Path $PSScriptRoot -ChildPath 'clone.json'))
 

@@ -1,7 +1,8 @@
 # Removes what an earlier lab left in the Host Networking Service: policy lists, endpoints,
-# networks. Services that would recreate them are stopped first. Removing a network cuts the
-# computer off the network for seconds: the calling shell may be cut off, and calls again. Facts:
-# policies, endpoints, networks (numbers removed), kept.
+# networks.
+# Services that would recreate them are stopped first. Removing a network cuts the computer off the
+# network for seconds: the calling shell may be cut off, and calls again. Facts: policies,
+# endpoints, networks (numbers removed), kept.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

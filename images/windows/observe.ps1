@@ -1,8 +1,8 @@
-# Reports the node's current network and its services. Changes nothing. Each fact is a list of JSON
-# texts, one per object, because a step's result is six levels deep and HNS is deeper. A query that
-# fails is listed in "absent" with the reason. Facts: version, networks, endpoints, policies,
-# adapters, interfaces, addresses, routes, neighbours, listening, services, rules, statistics,
-# proxies, logs, absent.
+# Reports the node's current network and its services.
+# Changes nothing. Each fact is a list of JSON texts, one per object, because a step's result is six
+# levels deep and HNS is deeper. A query that fails is listed in "absent" with the reason. Facts:
+# version, networks, endpoints, policies, adapters, interfaces, addresses, routes, neighbours,
+# listening, services, rules, statistics, proxies, logs, absent.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,5 +1,6 @@
 # Configures which mirrors containerd tries before a registry (hosts.toml); removes the lab's old
-# ones. containerd reads these files at every pull, so no restart is needed. Facts: registries.
+# ones. containerd reads these files at every pull, so no restart is needed.
+# Facts: registries.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,8 +1,8 @@
-# Generalizes the installation and shuts it down, after the calling shell has its answer. The step
-# answers at once. A SYSTEM task runs this script again with -After, waits for the caller to end,
-# closes the ports, runs sysprep.exe without an answer file (its settings for the generalize pass
-# are set in the registry) and checks that it succeeded: it reports "phase sysprep" and, on failure,
-# "failed sysprep" on COM1, and opens the ports again for debugging.
+# Generalizes the installation and shuts it down, after the calling shell has its answer.
+# The step answers at once. A SYSTEM task runs this script again with -After, waits for the caller
+# to end, closes the ports, runs sysprep.exe without an answer file (its settings for the generalize
+# pass are set in the registry) and checks that it succeeded: it reports "phase sysprep" and, on
+# failure, "failed sysprep" on COM1, and opens the ports again for debugging.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings, [int]$After = 0)
 

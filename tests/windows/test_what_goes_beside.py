@@ -80,7 +80,7 @@ def _pipe(folder: Path) -> Path:
     ("make", "words"),
     [
         (_windows, "has no folder 'viostor': it is not the virtio-win ISO"),
-        (_zeros, "zeros only"),
+        (_zeros, "all zeros"),
         (_empty, "it is empty"),
         (_archive, "it is "),
         (_pipe, "it is not a file"),

@@ -1,7 +1,7 @@
 # Shared functions of the steps that join a node: the Host Networking Service, the bundle medium,
-# state and tasks. Written for Windows PowerShell 5.1. HNS is called as in microsoft/SDN's hns.psm1,
-# through HNSCall of vmcompute.dll, so that the requests are exactly those that the host has
-# prepared.
+# state and tasks.
+# Written for Windows PowerShell 5.1. HNS is called as in microsoft/SDN's hns.psm1, through HNSCall
+# of vmcompute.dll, so that the requests are exactly those that the host has prepared.
 
 Set-StrictMode -Version 3.0
 $ErrorActionPreference = 'Stop'

@@ -1,6 +1,6 @@
-# Lets a task create HNS networks (hns-make), and returns at once. The first network takes over the
-# adapter, and the link drops for seconds: a waiting shell would be cut off. hns-state reports the
-# task's progress. Facts: made (everything exists already), task.
+# Lets a task create HNS networks (hns-make), and returns at once.
+# The first network takes over the adapter, and the link drops for seconds: a waiting shell would be
+# cut off. hns-state reports the task's progress. Facts: made (everything exists already), task.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,6 +1,6 @@
-# Reports the progress of creating HNS networks; changes nothing. Facts: address (whether the node
-# has it), networks and endpoints (of HNS), done and error (the result of hns-make), tasks (their
-# states), there (which of the files exist).
+# Reports the progress of creating HNS networks; changes nothing.
+# Facts: address (whether the node has it), networks and endpoints (of HNS), done and error (the
+# result of hns-make), tasks (their states), there (which of the files exist).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,5 +1,5 @@
-# Copies programs from the bundle medium, which is found by its label; existing ones are kept. A
-# running program cannot be overwritten: services that use one are stopped before the first copy,
+# Copies programs from the bundle medium, which is found by its label; existing ones are kept.
+# A running program cannot be overwritten: services that use one are stopped before the first copy,
 # and started again by their own steps. Facts: medium, copied.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)

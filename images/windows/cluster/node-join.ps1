@@ -1,6 +1,7 @@
-# Runs kubeadm join, unless the node has joined. The document contains a token: only administrators
-# can read its file, which is removed with the step. Files of an interrupted attempt are removed
-# first, because kubeadm refuses them. Facts: joined (by this run), said (kubeadm's last lines).
+# Runs kubeadm join, unless the node has joined.
+# The document contains a token: only administrators can read its file, which is removed with the
+# step. Files of an interrupted attempt are removed first, because kubeadm refuses them. Facts:
+# joined (by this run), said (kubeadm's last lines).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

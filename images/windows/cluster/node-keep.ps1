@@ -1,8 +1,8 @@
-# Keeps a program running as long as its task runs, and the node's configuration on its adapter. The
-# scheduler restarts a task that could not be started, but not one whose program has ended (MS-TSCH
-# 2.5.4.2): flanneld exits with 1 on any error, so it is restarted here. flanneld creates HNS'
-# overlay, which replaces the physical adapter with a virtual one at every start of the machine.
-# Facts: none; it never ends by itself.
+# Keeps a program running as long as its task runs, and the node's configuration on its adapter.
+# The scheduler restarts a task that could not be started, but not one whose program has ended
+# (MS-TSCH 2.5.4.2): flanneld exits with 1 on any error, so it is restarted here. flanneld creates
+# HNS' overlay, which replaces the physical adapter with a virtual one at every start of the
+# machine. Facts: none; it never ends by itself.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,6 +1,7 @@
 # AddRoutes: makes the host's routes to other nodes' pods exactly these; other routes are left
-# alone. The lab's routes are recorded, so that an obsolete one is removed. They survive a restart.
-# Facts: added, removed.
+# alone.
+# The lab's routes are recorded, so that an obsolete one is removed. They survive a restart. Facts:
+# added, removed.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

@@ -1,7 +1,7 @@
-# Creates or changes a native Windows service, and starts or restarts it if needed. It starts with
-# Windows, after its dependencies, and again whenever it ends. "flags_file" is kubeadm's
-# kubeadm-flags.env, which a native service does not read: its flags are appended to the command
-# unless the command has them. Facts: command, state, started.
+# Creates or changes a native Windows service, and starts or restarts it if needed.
+# It starts with Windows, after its dependencies, and again whenever it ends. "flags_file" is
+# kubeadm's kubeadm-flags.env, which a native service does not read: its flags are appended to the
+# command unless the command has them. Facts: command, state, started.
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 

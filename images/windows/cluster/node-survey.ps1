@@ -1,7 +1,7 @@
-# Reports what the node is and what an earlier membership left on it; changes nothing. Facts: build,
-# revision, computer, address (whether it has it), medium (its root), there (which of the paths
-# exist), networks (of HNS), registered (services of a node), evaluation (minutes that remain; null
-# if Windows is not an evaluation, or does not say).
+# Reports what the node is and what an earlier membership left on it; changes nothing.
+# Facts: build, revision, computer, address (whether it has it), medium (its root), there (which of
+# the paths exist), networks (of HNS), registered (services of a node), evaluation (minutes that
+# remain; null if Windows is not an evaluation, or does not say).
 [CmdletBinding()]
 param([Parameter(Mandatory)] [string]$Settings)
 
