@@ -21,7 +21,7 @@ $current = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion'
 
 # Microsoft's reference, class SoftwareLicensingProduct: GracePeriodRemaining is in minutes.
 function Get-EvaluationMinutes {
-    [OutputType([object])]
+    [CmdletBinding()] [OutputType([object])]
     param([Parameter(Mandatory)] [string]$Edition)
     if ($Edition -notlike '*Eval') { return $null }
     $query = @{
