@@ -214,7 +214,7 @@ class SessionStreams:
         if self._link.ends():
             raise self._link.lost(self._doing)
         raise BrokenError(
-            self._doing, "it ended without an exit code: a signal has ended it, or its sshd", ""
+            self._doing, "it ended without an exit code: a signal killed it, or its sshd ended", ""
         )
 
     def wait(self, seconds: float) -> None:
@@ -253,7 +253,7 @@ def request(
         if not link.alive():
             raise link.lost(doing) from error
         if deadline.left() == 0.0:
-            words = f"'{link.server.name}' has not started it within {deadline.seconds:g} s"
+            words = f"'{link.server.name}' did not start it within {deadline.seconds:g} s"
             raise DeadlineError(doing, words) from error
         raise BrokenError(doing, f"'{link.server.name}' refused to start it ({error})") from error
 

@@ -53,7 +53,7 @@ def bare_key(public: str) -> str:
     """Type and base64 of a public key, without its comment. ValueError if one is missing."""
     words = public.split()
     if len(words) < 2:  # noqa: PLR2004  type and base64
-        raise ValueError(f"no public key: {public!r}")
+        raise ValueError(f"not a public key: {public!r}")
     return f"{words[0]} {words[1]}"
 
 

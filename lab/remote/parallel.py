@@ -96,9 +96,9 @@ def _late(
     failed: Mapping[str, BaseException],
     deadline: Deadline,
 ) -> DeadlineError:
-    story = [f"{machine} still under way" for machine in running]
+    story = [f"{machine} still running" for machine in running]
     unfinished = len(story) + len(not_begun)
-    story += [f"{machine} not begun" for machine in not_begun]
+    story += [f"{machine} not started" for machine in not_begun]
     story += [f"{machine}: {error}" for machine, error in failed.items()]
     return DeadlineError(
         f"working on {quantity(unfinished, 'machine')}",
@@ -112,7 +112,7 @@ def _failure(failed: Mapping[str, BaseException], not_begun: Sequence[str]) -> B
         if len(failed) == 1 or not isinstance(error, LabError):
             return error
     lines = [f"{machine}: {error}" for machine, error in failed.items()]
-    rest = f"; not begun: {', '.join(not_begun)}" if not_begun else ""
+    rest = f"; not started: {', '.join(not_begun)}" if not_begun else ""
     kind: type[LabError] = BrokenError
     for candidate in (PreflightError, UsageError):
         if all(isinstance(error, candidate) for error in failed.values()):

@@ -216,7 +216,7 @@ class SshShell(CommandShell):
             At once.
 
         """
-        doing = f"waiting for '{self._server.name}' ({self._server.address}) to take a command"
+        doing = f"waiting for '{self._server.name}' ({self._server.address}) to accept commands"
         wait_until_ready(doing, self._attempt, deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:

@@ -65,7 +65,7 @@ def _words(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "no answer to the connection"
     if isinstance(error, socket.gaierror):
-        return "the host name is not known"
+        return "unknown host name"
     return (error.strerror or str(error)).lower()
 
 
@@ -165,7 +165,7 @@ OWN_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _CLOSE_SECONDS = 5.0
 _ENDING_SECONDS = 1.0
 """How long a breaking connection stays active after its channels have closed."""
-_NO_BANNER = "connected, but the banner of an SSH server was not sent"
+_NO_BANNER = "connected, but no SSH banner was received"
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
@@ -322,7 +322,7 @@ class SSHTransport:
             where = f"to {address[0]} port {address[1]} " if address else ""
             raise UnreachableError(
                 doing,
-                f"{self.server.name} opens no channel {where}({error.text.lower()})",
+                f"'{self.server.name}' refused a channel {where}({error.text.lower()})",
                 "check that the machine is running, and what its sshd allows (MaxSessions, "
                 "AllowTcpForwarding)",
             ) from error
@@ -471,11 +471,11 @@ class _Login:
         except (SSHException, EOFError, OSError) as error:
             if not self.transport.remote_version:
                 raise self._unreachable(self._no_banner(error)) from error
-            words = f"the key exchange broke off ({error or 'connection closed'})"
+            words = f"the key exchange failed ({error or 'connection closed'})"
             raise self._unreachable(words) from error
         if not self.transport.initial_kex_done:
             version = self.transport.remote_version
-            last = "connected, but the key exchange was not done" if version else _NO_BANNER
+            last = "connected, but the key exchange did not finish" if version else _NO_BANNER
             raise self._unreachable(f"{last} within {self.deadline.seconds:g} s")
 
     def check_host_key(self) -> None:
@@ -521,7 +521,7 @@ class _Login:
         if "Indecipherable" in str(error):
             return f"connected, but no SSH server answers there ({error})"
         text = str(error).removeprefix("Error reading SSH protocol banner").strip()
-        words = "connected, and closed before the banner of an SSH server"
+        words = "connected, but closed before the SSH banner"
         return f"{words} ({text})" if text else words
 
     def _unreachable(self, words: str) -> UnreachableError:
@@ -540,7 +540,7 @@ class _Login:
         return HostKeyError(
             self.doing,
             f"{shown}, but {self.server.source} has {expected}: this is another machine, or a "
-            "machine in between",
+            "machine in the middle",
             "find out which machine has that address; nothing was sent to it",
         )
 

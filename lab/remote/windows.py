@@ -104,7 +104,7 @@ def _check(command: Sequence[str]) -> None:
     if not command or not command[0]:
         raise UsageError(doing, "there is no program to run")
     if any(one in word for word in command for one in "\0\r\n"):
-        words = f"an argument of '{command[0]}' holds a line break or NUL"
+        words = f"an argument of '{command[0]}' contains a line break or NUL"
         raise UsageError(doing, words, "send it as input, or in a file")
 
 
@@ -268,7 +268,7 @@ def sftp_path(path: str) -> str:
     found = _NEVER.search(path[2:])
     if found:
         raise UsageError(
-            f"naming the file '{path}' on Windows", f"no name there can hold {found[0]!r}"
+            f"naming the file '{path}' on Windows", f"a name there cannot contain {found[0]!r}"
         )
     return "/" + path.replace("\\", "/")
 
@@ -281,7 +281,7 @@ REFUSED_SECONDS = 15.0
 _TEMPORARY = f"{DIRECTORY}\\run"
 _CLEAN_SECONDS = 10.0
 _NOTHING = ("cmd.exe", "/d", "/c", "exit 0")
-_SFTP = "see that sshd_config there has 'Subsystem sftp sftp-server.exe'"
+_SFTP = "check that sshd_config there has 'Subsystem sftp sftp-server.exe'"
 
 
 class WindowsShell(CommandShell):
@@ -331,7 +331,7 @@ class WindowsShell(CommandShell):
                 self.remove(path)
         return Completed(code, out.decode(errors="replace"), err)
 
-    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:  # noqa: ARG002  Shell has it
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:  # noqa: ARG002  part of the Shell protocol
         r"""Write a file, ``C:\directory\name``, atomically; ``mode`` is ignored."""
         place = sftp_path(path)
         with self._files(f"writing '{path}' on '{self._name}'", deadline) as files:
@@ -356,7 +356,7 @@ class WindowsShell(CommandShell):
         Raises DeadlineError with the outcome of the last attempt. Raises CertificateError,
         HostKeyError or KeyFileError at once, and PasswordError after :data:`REFUSALS` in a row.
         """
-        doing = f"waiting for '{self._name}' ({self._host}) to take commands and files"
+        doing = f"waiting for '{self._name}' ({self._host}) to accept commands and files"
         wait_until_ready(doing, LimitedAttempts(self._attempt), deadline, AGAIN_SECONDS)
 
     def attach(self, command: Sequence[str]) -> int:
@@ -388,7 +388,7 @@ class WindowsShell(CommandShell):
         except (HostKeyError, KeyFileError):
             raise
         except BrokenError as error:
-            return f"WinRM takes commands; SSH: {error.happened}"
+            return f"WinRM works; SSH: {error.happened}"
         return ""
 
     def _execute(

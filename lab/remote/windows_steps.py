@@ -81,8 +81,8 @@ def boot(shell: WindowsShell, deadline: Deadline) -> Boot:
     if found is None:
         raise BrokenError(
             f"reading when '{shell.name}' was started",
-            f"it said '{(done.stdout or done.stderr).strip()[:200]}' (exit code {done.code})",
-            "see what Get-CimInstance Win32_OperatingSystem says there",
+            f"it printed '{(done.stdout or done.stderr).strip()[:200]}' (exit code {done.code})",
+            "run 'Get-CimInstance Win32_OperatingSystem' there",
         )
     return found
 
@@ -228,7 +228,7 @@ def _last_object(text: str) -> dict[str, Any]:
 
 
 def _complaint(done: Completed) -> str:
-    text = (done.stderr.strip() or done.stdout.strip()) or "it said nothing"
+    text = (done.stderr.strip() or done.stdout.strip()) or "it printed nothing"
     return text[-_SAID:]
 
 

@@ -240,8 +240,8 @@ class WinrmConnection:
             words = "no answer" if late else str(error) or "connection closed"
             raise UnreachableError(
                 self._doing,
-                f"connected, but the TLS handshake broke off ({words})",
-                f"see what listens at {self.address}, and whether its certificate is there",
+                f"connected, but the TLS handshake failed ({words})",
+                f"see what listens at {self.address}, and whether its certificate is installed",
             ) from error
         # By default Python treats a reset connection as ended: here only TLS's close_notify
         # means that the peer has sent everything.
@@ -265,7 +265,7 @@ class WinrmConnection:
         return CertificateError(
             self._doing,
             f"it shows the certificate {shown}, but the lab's record has {self._digest}: this is "
-            "another machine, or a machine in between",
+            "another machine, or a machine in the middle",
             "find out which machine has that address; no password was sent to it",
         )
 
@@ -285,9 +285,9 @@ class WinrmConnection:
                     self._doing,
                     f"401: the password of user '{self._reach.ssh.user}' is refused at "
                     f"{self.address}",
-                    "see that this is the machine it was made for, and that the account is neither "
-                    "locked nor disabled; do not retry often: Windows locks Administrator after "
-                    "10 refusals",
+                    "check that this is the machine it was made for, and that the account is "
+                    "neither locked nor disabled; do not retry often: Windows locks Administrator "
+                    "after 10 refusals",
                 )
             case winrm.WSManFaultError():
                 return self._fault(str(error.reason), int(error.wsman_fault_code or 0))
@@ -325,7 +325,7 @@ class WinrmConnection:
         return error
 
     def _fault(self, reason: str, code: int) -> FaultError:
-        hint = "see what 'winrm get winrm/config' says there"
+        hint = "check 'winrm get winrm/config' there"
         if "quota" in reason.lower() or "maximum number" in reason.lower():
             hint = "end other WinRM sessions there, or raise the quota (MaxShellsPerUser)"
         text = " ".join(reason.split())[:_SHOWN]
@@ -335,10 +335,10 @@ class WinrmConnection:
     def _status(self, status: int) -> FaultError:
         name = self._reach.ssh.name
         if status == _TOO_LARGE:
-            words = f"413: '{name}' takes no message of that size (MaxEnvelopeSizekb)"
+            words = f"413: '{name}' does not accept messages of that size (MaxEnvelopeSizekb)"
             return FaultError(self._doing, words, "send long values in a file", status)
         words = f"'{name}' answered only with HTTP status {status}"
-        hint = "see that the service WinRM runs there, and its event log"
+        hint = "check that the WinRM service runs there, and its event log"
         return FaultError(self._doing, words, hint, status)
 
     def _lost(self, words: str) -> ReplyLostError:

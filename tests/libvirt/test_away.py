@@ -71,7 +71,7 @@ def test_a_host_that_is_off_is_told_in_time(machine: Machine) -> None:
         deadline = Deadline(60)
         error = refusal(machine.uri)
         assert deadline.left() > 0
-        assert "see that the host is on" in error.hint
+        assert "check that the host is running" in error.hint
     finally:
         machine.plug()
 

@@ -87,7 +87,7 @@ def test_when_a_host_reboots_the_others_are_left_alone(three: tuple[BridgedHost,
     whole.make(OWNER)
     (device,) = VxlanDevices(three[1].shell(), whole.deadline).remove(LAB.token)
     assert whole.differences() == (f"tunnel end '{device}' on hypervisor 'h2' is gone",)
-    assert whole.make(OWNER) == (f"tunnel end '{device}' on 'h2' made",)
+    assert whole.make(OWNER) == (f"tunnel end '{device}' on 'h2' created",)
     assert three[0].guest.ping(three[1].guest_address, MTU) == 0
 
 

@@ -106,18 +106,18 @@ def test_doing_it_again_changes_nothing(two: tuple[BridgedHost, ...]) -> None:
     [
         pytest.param(f"ip link delete {DEVICE}", "is gone", id="device"),
         pytest.param(
-            f"ip link set {DEVICE} nomaster", "bridge none, not hl3fa9c2d1-clus", id="port"
+            f"ip link set {DEVICE} nomaster", "bridge none instead of hl3fa9c2d1-clus", id="port"
         ),
-        pytest.param(f"ip link set {DEVICE} down", "up False, not True", id="down"),
-        pytest.param(f"ip link set {DEVICE} mtu 1200", "MTU 1200, not 1350", id="MTU"),
+        pytest.param(f"ip link set {DEVICE} down", "up False instead of True", id="down"),
+        pytest.param(f"ip link set {DEVICE} mtu 1200", "MTU 1200 instead of 1350", id="MTU"),
         pytest.param(
             f"bridge fdb del 00:00:00:00:00:00 dev {DEVICE} dst 198.18.200.2",
-            r"leads to \[\], not \['198.18.200.2'\]",
+            r"has remotes \[\] instead of \['198.18.200.2'\]",
             id="entry",
         ),
         pytest.param(
             f"bridge fdb append 00:00:00:00:00:00 dev {DEVICE} dst 198.18.200.9",
-            "leads to .*198.18.200.9",
+            "has remotes .*198.18.200.9",
             id="entry of another",
         ),
     ],
@@ -170,11 +170,13 @@ def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> No
         f"ip link add {DEVICE} type vxlan id 5 dstport 4789",
         "ip link add flannel.1 type vxlan id 1 dstport 8472",
     )
-    with pytest.raises(BrokenError, match=f"'{DEVICE}' exists and is not this lab's"):
+    with pytest.raises(BrokenError, match=f"'{DEVICE}' exists, but does not belong to this lab"):
         VxlanDevices(host.shell(), soon()).ensure(end, OWNER)
     other = replace(end, device="hxffffffff-clus", vni=778)
     VxlanDevices(host.shell(), soon()).ensure(other, STRANGER)
-    with pytest.raises(BrokenError, match="'hxffffffff-clus' exists and is not this lab's"):
+    with pytest.raises(
+        BrokenError, match="'hxffffffff-clus' exists, but does not belong to this lab"
+    ):
         VxlanDevices(host.shell(), soon()).ensure(replace(end, device="hxffffffff-clus"), OWNER)
     before = host.links()
     assert VxlanDevices(host.shell(), soon()).remove(TOKEN) == ()

@@ -182,7 +182,9 @@ def test_two_hypervisors_reach_each_other_with_packets_that_fit(
     found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
     for one in two_hypervisors:
         subject = f"hypervisor '{one.name}'"
-        assert found[subject, "shell"]["seen"] == "a shell is there; the others are reached"
+        assert (
+            found[subject, "shell"]["seen"] == "a shell works; the other hypervisors are reachable"
+        )
         assert found[subject, "mtu"]["level"] == "ok"
         assert found[subject, "clock"]["level"] == "ok"
     assert done.returncode == 0, [one for one in found.values() if one["level"] == "fail"]
@@ -200,6 +202,6 @@ def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(
     assert done.returncode == 4
     name = two_hypervisors[0].name
     other = two_hypervisors[1].name
-    assert f"does not come to '{other}'" in found[f"hypervisor '{name}'", "shell"]["seen"]
+    assert f"does not reach '{other}'" in found[f"hypervisor '{name}'", "shell"]["seen"]
     hint = found[f"hypervisor '{name}'", "mtu"]["hint"]
-    assert hint == f"write mtu = {mtu} below [hypervisors.{name}]"
+    assert hint == f"set mtu = {mtu} in [hypervisors.{name}]"

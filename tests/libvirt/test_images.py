@@ -238,5 +238,5 @@ def test_installer_that_goes_down_without_being_done_has_failed(small_iso, folde
     with pytest.raises(BrokenError) as refused:
         image_store_of(folder, recipes, small_iso).get("small", print)
 
-    assert "went down while copying files" in str(refused.value)
+    assert "stopped while copying files" in str(refused.value)
     assert "| almost" in str(refused.value)

@@ -92,7 +92,7 @@ class TestOneLab:
             "status", NAME, code=3
         )
         said = standing.run(*standing.up())
-        assert f"tunnel end '{device}' on 'host2' made" in said
+        assert f"tunnel end '{device}' on 'host2' created" in said
         assert "booted" not in said
         assert "176 pass" in standing.run("test", NAME)
 

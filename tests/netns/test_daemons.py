@@ -127,13 +127,13 @@ def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up: BringUp
         return running.provider.liveness(running.lab, running.intent).detail
 
     Deadline(5).wait("seeing it", detail, until=lambda seen: seen.startswith("'sleeper' on"))
-    assert detail() == "'sleeper' on 'worker2' has ended; the last of its log: it wrote nothing"
+    assert detail() == "'sleeper' on 'worker2' has ended; the end of its log: it wrote nothing"
     assert running.provider.liveness(running.lab, running.intent).state == "broken"
     _kill(running, "talker")
     Deadline(5).wait("seeing both", detail, until=lambda seen: seen.startswith("2 of"))
     assert detail() == (
         "2 of its 2 daemons have ended, the first is 'talker' on 'worker1'; "
-        "the last of its log:\n    one\n    cannot go on"
+        "the end of its log:\n    one\n    cannot go on"
     )
 
 

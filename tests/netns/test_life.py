@@ -172,7 +172,7 @@ def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_re
     with os.fdopen(reader) as pipe:
         said = pipe.read()
     os.waitpid(child, 0)
-    assert f"process {running.entry.pid}, cannot be looked into from this user namespace" in said
+    assert f"process {running.entry.pid}, cannot be inspected from this user namespace" in said
     assert find_ailment(running.entry.pid, running.intent) == ""
 
 

@@ -102,8 +102,8 @@ def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> 
     [
         (Completed(1, '{"step":"s","error":"it broke"}\r\n', ""), "exit code 1: it broke"),
         (Completed(1, "", "At line 3: oh\n"), "exit code 1: At line 3: oh"),
-        (Completed(1, "", ""), "exit code 1: it said nothing"),
-        (Completed(0, "", ""), "its last line is not a result of that step: it said nothing"),
+        (Completed(1, "", ""), "exit code 1: it printed nothing"),
+        (Completed(0, "", ""), "its last line is not a result of that step: it printed nothing"),
         (Completed(0, "chatter\n", ""), "its last line is not a result of that step: chatter"),
         (Completed(0, "[1]\n", ""), "is not a result of that step"),
         (Completed(0, '{"step":"other","changed":true}', ""), "is not a result of that step"),

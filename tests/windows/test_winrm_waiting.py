@@ -65,9 +65,7 @@ def test_ssh_that_does_not_listen_is_what_it_saw_last(
     guest: Guest, windows_shell: WindowsShell
 ) -> None:
     guest.ssh.stop()
-    with pytest.raises(
-        DeadlineError, match="last seen: 'WinRM takes commands; SSH: connection refused'"
-    ):
+    with pytest.raises(DeadlineError, match="last seen: 'WinRM works; SSH: connection refused'"):
         windows_shell.wait(Deadline(0.5))
 
 

@@ -101,7 +101,7 @@ def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome
     if not dead.isdisjoint({probe.source, machine.name}):
         return _failed(probe, "timeout", f"'{probe.source}' is switched off")
     if pod is None and probe.name is None and _drops(machine, probe.address, probe.port):
-        return _failed(probe, "timeout", f"'{machine.name}' loses what it sends there")
+        return _failed(probe, "timeout", f"'{machine.name}' drops packets to that address")
     return None
 
 
@@ -367,7 +367,7 @@ class FakeProvider(Provider):
         """An error for every machine: there is nothing to observe. BrokenError if no such lab."""
         self.calls.append(Call("observe", lab.name, f"{len(asked)} machines"))
         self._require(lab)
-        nothing = BrokenError("looking at a machine in memory", "it has no network to be seen")
+        nothing = BrokenError("looking at a machine in memory", "it has no network")
         return {name: nothing for name in asked if intent.machine(name)}
 
     def logs(
@@ -400,7 +400,7 @@ class FakeProvider(Provider):
         def recorded() -> None:
             self.calls.append(Call("step", lab.name, name))
             if name == self.faults.fail_step:
-                raise BrokenError(f"running step '{name}'", "it was told to fail")
+                raise BrokenError(f"running step '{name}'", "the faults make it fail")
             run()
 
         return Step(name, sha256(repr(made_of).encode()).hexdigest(), recorded)

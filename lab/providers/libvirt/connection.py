@@ -36,16 +36,16 @@ _FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
 """libvirt's errors for a user without access to it on this machine; polkit may be missing."""
 _ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
 _CURES = (
-    ("authentication failed", "see that this user may use libvirt there: group 'libvirt', polkit"),
-    ("Permission denied", "see that the key of the URI may log in there: 'keyfile=' in the URI"),
+    ("authentication failed", "allow this user to use libvirt there: group 'libvirt', polkit"),
+    ("Permission denied", "check that the URI's key may log in there: 'keyfile=' in the URI"),
     ("Host key verification failed", "'ssh-keyscan' the host into the known hosts of the URI"),
-    ("No route to host", "see that the host is on and its network reachable"),
+    ("No route to host", "check that the host is running and reachable"),
     ("Connection refused", "start its libvirtd or sshd"),
-    ("Connection timed out", "see that the host is on and no firewall drops it"),
-    ("Could not resolve hostname", "write an address or a name that DNS knows into the URI"),
+    ("Connection timed out", "check that the host is running and no firewall drops the connection"),
+    ("Could not resolve hostname", "use an address, or a name that DNS resolves, in the URI"),
     ("No such file or directory", "start libvirtd: 'tools/hypervisor start', or systemctl"),
-    ("unable to connect to server", "start its libvirtd, and see that it listens for TLS"),
-    ("certificate", "see docs of libvirt, 'TLS certificates': the CA must have signed both"),
+    ("unable to connect to server", "start its libvirtd, and check that it listens for TLS"),
+    ("certificate", "see 'TLS certificates' in libvirt's docs: the CA must have signed both"),
 )
 
 
@@ -109,8 +109,8 @@ def _opened(library: Any, hypervisor: Hypervisor) -> libvirt.virConnect:
     except Empty:
         raise PreflightError(
             f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
-            f"its libvirtd took the connection and said nothing for {_OPEN_SECONDS:g} s",
-            "see that libvirtd is well there: 'systemctl restart libvirtd'",
+            f"its libvirtd accepted the connection but did not respond within {_OPEN_SECONDS:g} s",
+            "restart libvirtd there: 'systemctl restart libvirtd'",
         ) from None
     if error is not None:
         raise error
@@ -254,7 +254,7 @@ def ignore(*codes: str) -> Iterator[None]:
 def _cure_of(said: str, *, lost: bool) -> str:
     if "No space left on device" in said:
         return ROOM
-    return "see that its libvirtd runs, then do the same again" if lost else ""
+    return "check that its libvirtd runs, then repeat" if lost else ""
 
 
 def controller_id(machine_id: str | None = None) -> str:

@@ -248,7 +248,7 @@ def _unreachable_peers(host: Host, peers: tuple[Hypervisor, ...]) -> list[tuple[
             return None
         if done.code != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
-            failed.append((peer.name, said[-1] if said else f"ping ends with {done.code}"))
+            failed.append((peer.name, said[-1] if said else f"ping exited with {done.code}"))
     return failed
 
 
@@ -291,7 +291,7 @@ Findings = Iterator[tuple[Level, str, str]]
 def _versions(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     seen = f"libvirt {dotted(facts.libvirt)}, QEMU {dotted(facts.qemu)} on {facts.architecture}"
     if facts.architecture != "x86_64":
-        yield "fail", seen, "take a hypervisor with x86_64 processors out of the same inventory"
+        yield "fail", seen, "use a hypervisor with x86_64 processors"
     elif facts.libvirt < TESTED_LIBVIRT or facts.qemu < TESTED_QEMU:
         least = f"libvirt {dotted(TESTED_LIBVIRT)} and QEMU {dotted(TESTED_QEMU)}"
         yield "warn", f"{seen}: older than tested", f"upgrade it to at least {least}"
@@ -364,11 +364,11 @@ def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     place = f"'{asked.hypervisor.storage}'"
     free, limit = facts.storage.free_gib, asked.hypervisor.disk_gib
     if free is None:
-        hint = "write another [storage] path, a directory that libvirt may make pools in"
+        hint = "set another [storage] path: a directory in which libvirt may create pools"
         yield "fail", f"{place}: {facts.storage.refusal}", hint
     elif free < SMALL_LAB_GIB:
-        seen = f"{free} GiB are free in {place}, {SMALL_LAB_GIB} are needed at least"
-        yield "fail", seen, "free some, or give another [storage] path"
+        seen = f"{free} GiB are free in {place}, at least {SMALL_LAB_GIB} are needed"
+        yield "fail", seen, "free some space, or set another [storage] path"
     elif limit is not None and free < limit:
         seen = f"{free} GiB are free in {place}, labs may have {limit}"
         yield "warn", seen, _in_inventory(asked.hypervisor, f'disk = "{free}GiB"')
@@ -378,10 +378,10 @@ def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 def _firmware(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if facts.uefi:
-        yield "ok", "UEFI is there", ""
+        yield "ok", "UEFI is available", ""
     else:
         seen = "no UEFI: Windows and images that need UEFI cannot run"
-        yield "warn", seen, "sudo apt-get install ovmf   (edk2-ovmf where there is dnf)"
+        yield "warn", seen, "sudo apt-get install ovmf   (with dnf: edk2-ovmf)"
 
 
 def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -398,9 +398,9 @@ def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
         (one for one in _SPARE_RANGES if not any(one.overlaps(other) for other in used.values())),
         None,
     )
-    seen = "; ".join(f"{name} is in it: {subnet}" for name, subnet in hits.items())
+    seen = "; ".join(f"{name} overlaps it: {subnet}" for name, subnet in hits.items())
     whole = any(asked.management.subnet_of(subnet) for subnet in hits.values())
-    hint = f'write cidr = "{spare or "another range"}" below [management]'
+    hint = f'set cidr = "{spare or "another range"}" in [management]'
     yield "fail" if whole else "warn", f"{asked.management}: {seen}", hint
 
 
@@ -421,9 +421,9 @@ def _mtu(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 def _in_inventory(hypervisor: Hypervisor, line: str) -> str:
     """The hint to add a line to the inventory; the built-in one has no file."""
     if hypervisor.line:
-        return f"write {line} below [hypervisors.{hypervisor.name}]"
+        return f"set {line} in [hypervisors.{hypervisor.name}]"
     table = f'[hypervisors.{hypervisor.name}], uri = "{hypervisor.uri}" and {line}'
-    return f"write a lab.toml with {table}"
+    return f"create a lab.toml with {table}"
 
 
 def _link(hypervisor: Hypervisor, survey: Survey | None) -> str | None:
@@ -447,23 +447,25 @@ def _tunnels(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     if inside.survey is None:
         level: Level = "fail" if asked.several else "warn"
         seen = f"no shell there: {inside.refusal}"
-        yield level, f"{seen}; {_WITHOUT_SHELL}", inside.hint or "let this user log in by SSH"
+        hint = inside.hint or "allow this user to log in over SSH"
+        yield level, f"{seen}; {_WITHOUT_SHELL}", hint
     elif asked.several and address and inside.survey.device_of(address) is None:
         listed = ", ".join(map(str, inside.survey.devices))
         yield "fail", f"it does not have the address {address}", f"write one of {listed}"
     elif asked.several and not inside.has_ping:
-        seen = "a shell, but no ping: whether the other hypervisors are reached is unknown"
-        yield "warn", seen, "sudo apt-get install iputils-ping   (iputils where there is dnf)"
+        seen = "no ping there: whether the other hypervisors are reachable is unknown"
+        yield "warn", seen, "sudo apt-get install iputils-ping   (with dnf: iputils)"
     elif asked.several and inside.unreached:
         for name, why in inside.unreached:
             size = asked.hypervisor.mtu
-            seen = f"a packet of {size} bytes does not come to '{name}': {why}"
-            yield "fail", seen, "fix the network between the two, or write a smaller mtu for both"
+            seen = f"a packet of {size} bytes does not reach '{name}': {why}"
+            yield "fail", seen, "fix the network between the two, or set a smaller mtu for both"
     else:
-        yield "ok", "a shell is there" + ("; the others are reached" if asked.several else ""), ""
+        reached = "; the other hypervisors are reachable" if asked.several else ""
+        yield "ok", f"a shell works{reached}", ""
 
 
-_WITHOUT_SHELL = "clock, MTU and routes are unknown, and networks cannot span to other hypervisors"
+_WITHOUT_SHELL = "clock, MTU and routes are unknown, and networks cannot span hypervisors"
 
 
 def _leftovers(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
@@ -525,7 +527,7 @@ def _examine(hypervisor: Hypervisor, inventory: Inventory) -> tuple[Diagnosis, .
         began = time.monotonic()
         _ = host.connected
         seen = f"{hypervisor.uri}, in {time.monotonic() - began:.1f} s"
-        with host.explain_errors("examining it", "see what it logs: journalctl -u libvirtd"):
+        with host.explain_errors("examining it", "see its log: journalctl -u libvirtd"):
             known = gather_facts(host, others)
     except LabError as error:
         return (Diagnosis(subject, "connection", "fail", error.happened, error.hint),)

@@ -175,7 +175,7 @@ def to_png(picture: bytes) -> bytes:
     row = width * 3
     pixels = picture[head.end() : head.end() + row * height]
     if len(pixels) < row * height:
-        raise ValueError(f"{len(pixels)} bytes of {width}x{height} pixels: it ends too early")
+        raise ValueError(f"it ends after {len(pixels)} bytes of {width}x{height} pixels")
     lines = b"".join(b"\0" + pixels[at : at + row] for at in range(0, len(pixels), row))
     header = struct.pack("!2I5B", width, height, 8, 2, 0, 0, 0)
     return _PNG + b"".join(
@@ -204,9 +204,9 @@ def join_console(domain: libvirt.virDomain) -> int:
     """
     if not sys.stdin.isatty():
         raise UsageError(
-            f"joining the console of '{domain.name()}'",
+            f"connecting to the console of '{domain.name()}'",
             "standard input is not a terminal",
-            "'--log' prints what the console has said",
+            "'--log' prints the console's output",
         )
     library = connection.load()
     stream = domain.connect().newStream(library.VIR_STREAM_NONBLOCK)

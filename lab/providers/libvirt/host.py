@@ -78,7 +78,7 @@ class Host:
             if self._listed:
                 raise
             gone = f"hypervisor '{self.name}' is no longer in the inventory"
-            hint = f"{error.hint}; {gone}: write it into lab.toml again, with its whole URI"
+            hint = f"{error.hint}; {gone}: add it to lab.toml again, with its complete URI"
             raise PreflightError(error.doing, error.happened, hint) from error
 
     @cached_property
@@ -112,7 +112,7 @@ class Host:
         """The Hyper-V enlightenments for Windows that it offers to KVM guests."""
         if not self.accelerated:
             return ()
-        with self.explain_errors("asking what it offers to guests"):
+        with self.explain_errors("reading its domain capabilities"):
             document = self.connected.getDomainCapabilities(None, "x86_64", "q35", "kvm")
         return offered_enlightenments(document)
 

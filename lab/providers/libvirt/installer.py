@@ -143,7 +143,7 @@ def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Le
     ``alive``: returns True if the build in that directory is running. Raises LabError if the
     hypervisor is unreachable or refuses.
     """
-    with host.explain_errors("collecting what interrupted builds have left"):
+    with host.explain_errors("collecting the remains of interrupted builds"):
         connected = host.connected
         dead = {
             mark.site
@@ -295,7 +295,8 @@ class WindowsInstaller:
     def _overlay(pool: libvirt.virStoragePool, overlay: Path, below: str) -> str:
         """Copy an overlay to the pool, rebased on the medium's path on the hypervisor."""
         command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", below]
-        programs.run("naming the medium below", [*command, str(overlay)], Deadline(_REBASE_SECONDS))
+        doing = "rebasing the overlay on its medium"
+        programs.run(doing, [*command, str(overlay)], Deadline(_REBASE_SECONDS))
         path = storage.copy_in(pool, "setup", overlay)
         assert path is not None, "the pool is new"
         return path
@@ -370,7 +371,7 @@ class WindowsInstallation:
 
     def picture(self) -> bytes:
         """Its screen as PNG."""
-        with self._explain_errors("taking a picture of"):
+        with self._explain_errors("taking a screenshot of"):
             return domains.screenshot(self._domain)
 
     def address(self) -> Address:
@@ -508,8 +509,8 @@ class LibvirtInstaller:
             if not said.is_done:
                 raise BrokenError(
                     doing,
-                    f"the machine went down while {said.phase}, and never printed "
-                    f"'{installation.done}'; the console's end:{said.end}",
+                    f"the machine stopped while {said.phase}, without printing "
+                    f"'{installation.done}'; the end of its console:{said.end}",
                 )
             tell("downloading the finished disk")
             storage.copy_out(pool, _DISK, disk)
@@ -578,8 +579,8 @@ def _follow(
     except DeadlineError as error:
         raise DeadlineError(
             doing,
-            f"not done within {installation.deadline.seconds:g} s; it was at: {console.phase}; "
-            f"the console's end:{console.end}",
+            f"not done within {installation.deadline.seconds:g} s; last phase: {console.phase}; "
+            f"the end of its console:{console.end}",
             "check whether the installer asks a question that its answer file does not cover",
         ) from error
 

@@ -114,7 +114,7 @@ def ensure_segment(
         raise BrokenError(
             f"making network '{ownership.network_name(lab, segment.name)}'",
             refusal,
-            f"find out who has it: 'virsh net-list --all', "
+            f"find out what uses it: 'virsh net-list --all', "
             f"'ip link show {ownership.bridge_name(lab, segment.name)}'",
         )
 

@@ -94,7 +94,7 @@ def marks(hosts: Iterable[Host], *, all_users: bool = False) -> tuple[Mark, ...]
         except LabError as error:
             if unlisted and connection.is_forbidden(error.happened, host.hypervisor):
                 continue  # a user without access to libvirt has no labs there
-            say(f"note: {error.doing}: {error.happened}; labs there are not seen")
+            say(f"note: {error.doing}: {error.happened}; labs there are not listed")
             continue
         for what, owner in owners:
             expired = owner.expires is not None and owner.expires < now

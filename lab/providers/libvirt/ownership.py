@@ -161,7 +161,7 @@ def require_owner(document: str, lab: LabHandle, what: str) -> Owner:
     if owner is None or owner.token != lab.token:
         raise BrokenError(
             f"looking for {what}",
-            "one of that name exists and is not this lab's",
+            "it exists, but does not belong to this lab",
             "give the lab another name with --name",
         )
     return owner

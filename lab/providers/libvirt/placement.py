@@ -260,7 +260,7 @@ def _numbered(machine: MachineIntent, place: int, names: tuple[str, ...]) -> str
     if place > len(names):
         raise PreflightError(
             f"placing machine '{machine.name}'",
-            f"the scenario puts it on its hypervisor {place}, and the inventory has "
+            f"the scenario places it on hypervisor number {place}, and the inventory has "
             f"{quantity(len(names), 'hypervisor')}: {', '.join(names)}",
             "add hypervisors to the inventory, or ask for fewer ('hypervisors.count', or the "
             "last number of a spec string)",
@@ -314,7 +314,7 @@ def _refuse_outgrown(placed: Mapping[str, str], room: _FreeRoom) -> None:
         raise PreflightError(
             _DOING,
             "existing machines no longer fit:\n  " + "\n  ".join(lines),
-            "raise the limits in the inventory, or 'lab down' first, so that all are placed anew",
+            "raise the limits in the inventory, or 'lab down' first, to place all machines again",
         )
 
 
@@ -328,7 +328,7 @@ def _reasons(
         yield "each machine would fit by itself, but not all together"
     for one in homeless or order:
         wanted = one.hardware.hypervisor
-        where = f" on '{wanted}', as the scenario wants it" if wanted else ""
+        where = f" on '{wanted}', as the scenario asks" if wanted else ""
         yield f"  '{one.name}' asks for {_describe(_amounts(one.hardware))}{where}"
     for host in room.hosts:
         yield f"  '{host}' has free: {_describe(room.free(host))}"

@@ -205,7 +205,7 @@ class LibvirtProvider(MachinesProvider):
                 found = list(owned.find_owned(host))
             for what, owner in found:
                 if owner.token == lab.token:
-                    detail = f"{what} exists, but there is no record of where the rest is"
+                    detail = f"{what} exists, but the record of the lab's other objects is missing"
                     return Liveness("broken", detail)
         return Liveness("absent", "no hypervisor has any of its objects")
 
@@ -243,7 +243,7 @@ class LibvirtProvider(MachinesProvider):
     def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:
         """The machine's screen as PNG."""
         del intent
-        with self._home(lab, name).explain_errors(f"taking a picture of the screen of '{name}'"):
+        with self._home(lab, name).explain_errors(f"taking a screenshot of '{name}'"):
             return domains.screenshot(self._domain(lab, name))
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:

@@ -151,13 +151,13 @@ class VxlanDevices:
         }
         for facet, value in found.facets().items():
             if value != wanted[facet]:
-                yield f"{what} has {facet} {value}, not {wanted[facet]}"
+                yield f"{what} has {facet} {value} instead of {wanted[facet]}"
         if found.owner is None:
-            yield f"{what} does not say whose it is"
+            yield f"{what} has no ownership mark"
         entries = self._asked("bridge", "fdb", "show", "dev", end.device)
         remotes = {one["dst"] for one in entries if one.get("mac") == FLOOD and "dst" in one}
         if remotes != set(end.remotes):
-            yield f"{what} leads to {sorted(remotes)}, not {sorted(end.remotes)}"
+            yield f"{what} has remotes {sorted(remotes)} instead of {sorted(end.remotes)}"
 
     def ensure(self, end: TunnelEnd, owner: Owner) -> bool:
         """Create or repair the tunnel end; returns True if anything was changed.
@@ -173,7 +173,7 @@ class VxlanDevices:
             if not found.is_of(owner.token, end.vni):
                 raise BrokenError(
                     doing,
-                    f"device '{end.device}' exists and is not this lab's",
+                    f"device '{end.device}' exists, but does not belong to this lab",
                     f"find out whose it is: 'ip -details link show {end.device}'",
                 )
             self._delete(end.device, doing)
@@ -208,8 +208,8 @@ class VxlanDevices:
             raise PreflightError(
                 doing,
                 f"none of its devices has the address {address}",
-                f"give '{hypervisor.name}' in the inventory the 'address' by which the other "
-                "hypervisors reach it",
+                f"set the 'address' of '{hypervisor.name}' in the inventory to one that the other "
+                "hypervisors reach",
             )
         device, mtu = held[0]["ifname"], int(held[0]["mtu"])
         if mtu < hypervisor.mtu:
@@ -217,7 +217,7 @@ class VxlanDevices:
                 doing,
                 f"its device '{device}' has an MTU of {mtu}, but the inventory says "
                 f"{hypervisor.mtu}",
-                f"write 'mtu = {mtu}' for '{hypervisor.name}' into the inventory",
+                f"write 'mtu = {mtu}' for '{hypervisor.name}' in the inventory",
             )
 
     def _delete(self, device: str, doing: str) -> None:
@@ -236,14 +236,14 @@ class VxlanDevices:
 
     def _asked(self, program: str, *words: str) -> list[dict[str, Any]]:
         done = self._run(program, "-json", *words)
-        doing = f"reading what '{program} {' '.join(words)}' says on a hypervisor"
+        doing = f"running '{program} {' '.join(words)}' on a hypervisor"
         if done.code != 0:
             _raise_refusal(doing, done)
         try:
             return [one for one in json.loads(done.stdout or "[]") if one]
         except ValueError as error:
             raise PreflightError(
-                doing, f"no JSON: {done.stdout[:80]!r}", "iproute2 4.13 or newer there"
+                doing, f"not JSON: {done.stdout[:80]!r}", "install iproute2 4.13 or newer there"
             ) from error
 
     def _changed(self, doing: str, *command: str, lines: Sequence[str] = ()) -> None:
@@ -427,7 +427,7 @@ def tunnel_address(hypervisor: Hypervisor) -> str:
     try:
         found = socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_DGRAM)
     except OSError as error:
-        raise PreflightError(doing, f"'{host}' of its URI: {error}", hint) from error
+        raise PreflightError(doing, f"cannot resolve '{host}': {error}", hint) from error
     return str(found[0][4][0])
 
 
@@ -492,7 +492,7 @@ class VxlanUnderlay:
         made = [one.device for one in here if devices.ensure(one, owner)]
         return [
             *(f"tunnel end '{device}' on '{host.name}' removed" for device in removed),
-            *(f"tunnel end '{device}' on '{host.name}' made" for device in made),
+            *(f"tunnel end '{device}' on '{host.name}' created" for device in made),
         ]
 
     def _devices(self, host: Host) -> VxlanDevices:

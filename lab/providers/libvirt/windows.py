@@ -52,7 +52,7 @@ _PHASE_WORDS: Mapping[WindowsPhase, str] = {
     "disk": "it is partitioning its disk, which a clone must not do",
     "copy": "it is copying Windows, which a clone must not do",
     "specialize": "it is applying its name and drivers (specialize)",
-    "oobe": "it is in its second start (OOBE)",
+    "oobe": "it is in its second boot (OOBE)",
     "first-logon": "its first logon is running clone.ps1",
     "ready": "its shells listen",
     "sysprep": "it is being generalised, which must not happen to a clone",
@@ -107,7 +107,7 @@ def clone_machine(
 
     lab, machine, image = recipe.lab, recipe.machine, recipe.image
     made_from = recipes.load(image.name)
-    assert image.firmware != "kernel", "no Windows boots so"
+    assert image.firmware != "kernel", "Windows does not boot a kernel directly"
     assert made_from.windows is not None, "its image's first boot is Windows'"
     keyring.unpin(lab, machine.name)
     medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.files)
@@ -145,7 +145,7 @@ def pin_keys(host: Host, recipe: MachineRecipe, said: Callable[[], str]) -> None
     if keyring.pins(lab, name) is None:
         pins = _wait_for_keys(host, recipe, said)
         keyring.pin(lab, name, pins)
-    with host.explain_errors(f"taking the medium out of machine '{name}'"):
+    with host.explain_errors(f"ejecting the medium from machine '{name}'"):
         pool, found = host.lab_pool(lab.token), domains.find(host.connected, lab, name)
         if pool is not None and found is not None:
             domains.discard_volume(found[0], pool, seed_volume(name))
@@ -214,7 +214,7 @@ def _evidence(host: Host, recipe: MachineRecipe) -> str:
         seen.append(f"its own logs are in '{folder}'")
     except (LabError, OSError) as error:
         happened = error.happened if isinstance(error, LabError) else error
-        seen.append(f"no more can be had ({happened})")
+        seen.append(f"no more evidence is available ({happened})")
     return "".join(f"\n  {one}" for one in seen)
 
 
@@ -235,13 +235,13 @@ def _why_ended(progress: Progress, text: str) -> str:
         "failed": f"step {progress.failure}",
         "loops": f"it started phase specialize {progress.specializes} times",
     }.get(progress.ending, "its domain has stopped")
-    return f"{why}; the last of its console:{domains.console_tail(text)}"
+    return f"{why}; the end of its console:{domains.console_tail(text)}"
 
 
 def _how_far(progress: Progress) -> str:
     step = f", step '{progress.step}'" if progress.step else ""
     tail = domains.console_tail(progress.tail)
-    return f"{_PHASE_WORDS[progress.phase]}{step}; the last of its console:{tail}"
+    return f"{_PHASE_WORDS[progress.phase]}{step}; the end of its console:{tail}"
 
 
 def wait_for_shell(recipe: MachineRecipe, shell: Shell) -> None:
@@ -270,7 +270,7 @@ def set_clock(shell: WindowsShell) -> None:
         )
 
 
-WITHOUT = "'--only linux' (make: ONLY=linux) goes on without Windows nodes"
+WITHOUT = "'--only linux' (make: ONLY=linux) leaves out Windows nodes"
 WHY = f"pods on Windows machines need Kubernetes, which this lab does not have; {WITHOUT}"
 
 
@@ -313,7 +313,7 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
         except PreflightError as error:
             raise PreflightError(
                 f"checking the images of scenario '{intent.scenario}'",
-                f"node '{node}' wants image '{image}': {error.happened}",
+                f"node '{node}' needs image '{image}': {error.happened}",
                 f"{error.hint}; or {WITHOUT}",
             ) from error
 

@@ -69,7 +69,7 @@ def recorded(lab: LabHandle, found: _Layout | None) -> _Layout:
     if found is None:
         raise BrokenError(
             f"looking for the machines of lab '{lab.name}'",
-            "the record of them is missing",
+            "their record is missing",
             f"'lab down {lab.name}', then 'lab up' again",
         )
     return found
@@ -151,8 +151,8 @@ def unfit(intent: Intent) -> str:
     addon = addons().get(intent.topology)
     if addon is None:
         return (
-            f"there is no network add-on for topology '{intent.topology}', "
-            "so there is no Kubernetes cluster of it yet"
+            f"no network add-on exists for topology '{intent.topology}' yet, "
+            "so it cannot have a Kubernetes cluster"
         )
     return addon.unfit(intent)
 
@@ -189,12 +189,12 @@ def require_packages(intent: Intent, packages_of: Callable[[str], Collection[str
             lacking.setdefault(image, set()).update(wanted - set(there))
     if lacking:
         missing = (
-            f"'{image}' has no {', '.join(sorted(names))}" for image, names in lacking.items()
+            f"'{image}' lacks {', '.join(sorted(names))}" for image, names in lacking.items()
         )
         raise PreflightError(
-            f"looking for the programs of scenario '{intent.scenario}' in its machines' images",
+            f"checking the packages in the images of scenario '{intent.scenario}'",
             "; ".join(missing),
-            "add the packages to a recipe of your own based on 'debian-12', which has those of "
+            "add the packages to your own recipe, based on 'debian-12', which has the packages of "
             "every shipped scenario",
         )
 

@@ -123,7 +123,7 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
         raise PreflightError(
             f"making the cluster of lab '{lab.name}' from bundle '{made.digest[:12]}'",
             "; ".join(dict.fromkeys(problems)),
-            "'lab bundle create' makes a whole one; 'lab bundle show' says what is in it",
+            "'lab bundle create' makes a complete one; 'lab bundle show' lists its contents",
         )
 
 

@@ -284,8 +284,8 @@ def find_ailment(holder: int, intent: Intent) -> str:
     """Describe what is wrong with the lab whose holder is process ``holder``; empty if healthy."""
     if _shut(holder):
         return (
-            f"its holder, process {holder}, cannot be looked into from this user namespace, only "
-            "from the one that it was brought up in"
+            f"its holder, process {holder}, cannot be inspected from this user namespace, only "
+            "from the one in which it was started"
         )
     there = namespaces.list_from_outside(holder)
     missing = [name for name in namespaces.namespace_names(intent) if name not in there]
@@ -339,7 +339,7 @@ def _ended(root: str, intent: Intent) -> str:
         every = quantity(len(wanted), "daemon")
         what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
     said = tail(log)
-    return f"{what}; the last of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
+    return f"{what}; the end of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
 
 
 def _stopped(one: RunningDaemon) -> str:

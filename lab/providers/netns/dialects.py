@@ -268,7 +268,7 @@ def _check(datagram: Datagram, expected: bytes, reply: bytes) -> None:
         return
     datagram.status = "wrong"
     if len(reply) != len(expected):
-        datagram.detail = f"{len(reply)} bytes came back of {len(expected)}"
+        datagram.detail = f"{len(reply)} bytes came back instead of {len(expected)}"
     else:
         at = next(place for place, byte in enumerate(expected) if reply[place] != byte)
         datagram.detail = f"damaged from byte {at}"

@@ -62,14 +62,14 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
             raise WireError("an answer to a different query")
         code = flags & _CODE
         if code not in (_OK, _NO_NAME):
-            raise WireError(f"the server says {_CODES.get(code, f'error {code}')}")
+            raise WireError(f"the server answered {_CODES.get(code, f'error {code}')}")
         if asked != 1:
             raise WireError("an answer for a different name")
         labels, end = _labels(wire, _HEADER.size)
         if labels != _labels(_encoded(name), 0)[0]:
             raise WireError("an answer for a different name")
         if flags & _CUT:
-            raise WireError("the answer is cut short")
+            raise WireError("the answer is truncated")
         found = _addresses(wire, end + _QUESTION_TAIL.size, answers)
         return ", ".join(socket.inet_ntoa(one) for one in sorted(found)) or None
     except (struct.error, IndexError):
@@ -147,7 +147,7 @@ def _encoded(name: str) -> bytes:
     try:
         parts = [label.encode("ascii") for label in labels]
     except UnicodeEncodeError:
-        raise WireError(f"'{name}' is not a domain name: a letter is not ASCII") from None
+        raise WireError(f"'{name}' is not a domain name: it has a non-ASCII character") from None
     if not all(0 < len(part) <= _LABEL_BYTES for part in parts):
         raise WireError(f"'{name}' is not a domain name: a label is empty or too long")
     wire = b"".join(bytes([len(part)]) + part for part in parts) + b"\0"

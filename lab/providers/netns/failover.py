@@ -165,7 +165,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
 
     """
     wanted = cable_operations(intent, machine, plugged=plugged)
-    what = "plugging in" if plugged else "pulling"
+    what = "plugging in" if plugged else "unplugging"
     entry.call(
         f"{what} the cables of '{machine}'",
         lambda _: netlink.apply_operations(wanted),

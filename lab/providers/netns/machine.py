@@ -282,7 +282,7 @@ def _holder(holder: HolderProcess, intent: Intent) -> str:
     there = namespaces.list_from_outside(holder.pid)
     missing = [name for name in namespaces.namespace_names(intent) if name not in there]
     lines = [
-        f"process: {holder.pid}, for {holder.age():.1f} s",
+        f"process: {holder.pid}, running for {holder.age():.1f} s",
         f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
         f"responder: {'' if responder_config.responder_is_alive(holder.pid) else 'not '}running",
     ]

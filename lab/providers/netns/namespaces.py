@@ -135,7 +135,7 @@ def enter(name: str) -> None:
         there = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise BrokenError(
-            f"entering namespace '{name}'", "it is not there", "run 'lab up' again"
+            f"entering namespace '{name}'", "it does not exist", "run 'lab up' again"
         ) from None
     try:
         isolation.setns(there, isolation.CLONE_NEWNET)

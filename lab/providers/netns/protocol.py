@@ -273,7 +273,7 @@ def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
         if status != _OK:  # netexec closes the connection without the other answers
             return found + [(_OK, {}, b"")] * (wanted - len(found))
     if data:
-        raise WireError(f"{len(data)} bytes more than were announced")
+        raise WireError(f"{len(data)} bytes more than announced")
     return found
 
 
@@ -380,7 +380,7 @@ def read_echo(sent: bytes, reply: bytes) -> tuple[str, str]:
         raise WireError("a damaged answer")
     at = len(head) + 1
     if len(reply) != max(len(sent), at):
-        raise WireError(f"{len(reply)} bytes came back of {len(sent)}")
+        raise WireError(f"{len(reply)} bytes came back instead of {len(sent)}")
     if rest != sent[at:]:
         raise WireError(f"damaged from byte {_first_difference(rest, sent[at:]) + at}")
     return words[2], words[3]

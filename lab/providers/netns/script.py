@@ -21,7 +21,7 @@ from lab.topology.intent import Intent, MachineIntent
 
 _FILE_END = "END_OF_FILE"
 _PREAMBLE = """
-# Daemons: every machine that has one has a /run of its own, below this directory.
+# Daemons: every machine with a daemon has its own /run, below this directory.
 runs=$(mktemp -d)
 on() { # on MACHINE DAEMON COMMAND...: in the daemon's directory
     ip netns exec "$1" sh -c 'mount --bind "$0" /run && cd "/run/$2" && shift 2 && exec "$@"' \\
@@ -51,7 +51,7 @@ def daemon_lines(machines: Sequence[MachineIntent], *, whole: bool) -> Iterator[
 
 def _start(machine: str, daemon: Daemon) -> Iterator[str]:
     yield ""
-    yield f"# {machine}: {daemon.name}, of the package {daemon.package}"
+    yield f"# {machine}: {daemon.name}, from package {daemon.package}"
     home = f'"$runs"/{shlex.quote(machine)}/{shlex.quote(daemon.name)}'
     yield f"mkdir -p {home}"
     for file in daemon.files:
@@ -101,7 +101,7 @@ def script(
     daemons = list(daemon_lines(machines, whole=only is None))
     end = "ip netns pids $name | xargs -r kill; " if daemons else ""
     lines += [
-        f"# Take it away: for name in {names}; do {end}ip netns delete $name; done",
+        f"# To remove it: for name in {names}; do {end}ip netns delete $name; done",
         "set -eu",
         f"for name in {names}; do ip netns add $name; done",
     ]

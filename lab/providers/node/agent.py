@@ -225,7 +225,7 @@ def _listen(order: Order, deadline: Deadline) -> None:
                 found = take(there.enter, ready)
         else:
             found = network.enter_holder().call(
-                "taking down packets",
+                "capturing packets",
                 lambda tell: take(namespaces.enter, tell),
                 deadline,
                 heard=ready,

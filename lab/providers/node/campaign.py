@@ -212,7 +212,7 @@ def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
     }
     found: Mapping[str, tuple[Taken, ...]] = _meanwhile(controls, works, during, deadline)
     heard = {one.tap: one for own in found.values() for one in own}
-    nobody = "no agent of the lab is running to listen"
+    nobody = "no agent of the lab runs there"
     return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
 
 
@@ -262,13 +262,13 @@ def _meanwhile(
     for name, work in works.items():
         start_thread(news, name, work)
     try:
-        wait("for the machines to listen", processes, found)
+        wait("for the machines to get ready", processes, found)
         during()
     finally:
         for name, process in processes.items():
             if name not in found:
                 controls[name].stop(process, deadline)
-    wait("for what they heard", found)
+    wait("for the machines' results", found)
     return found
 
 
@@ -294,7 +294,7 @@ def _next_news(
     except queue.Empty:
         raise DeadlineError(
             f"waiting {what}",
-            f"not done within {deadline.seconds:g} s; still waited for: {', '.join(left)}",
+            f"not done within {deadline.seconds:g} s; still waiting for: {', '.join(left)}",
         ) from None
     if isinstance(one.result, BaseException):
         raise one.result

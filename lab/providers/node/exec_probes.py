@@ -280,7 +280,7 @@ def read_outcome(
     for transfer in asked:
         one = ended.get(transfer.name)
         if one is None:
-            return learnt.failed("error", f"{transfer.part}: curl said nothing of it")
+            return learnt.failed("error", f"{transfer.part}: curl did not report it")
         status, detail = learnt.take(transfer, replace(one, body=bodies.get(transfer.name)))
         if status != "ok":
             return learnt.failed(status, f"{transfer.part}: {detail}")
@@ -321,7 +321,7 @@ class _Learnt:
             said = json.loads(body)
             errors, answers = list(said.get("errors") or ()), list(said.get("responses") or ())
         except (ValueError, AttributeError, TypeError):
-            return "error", f"netexec in the pod did not dial: {body[:80]!r}"
+            return "error", f"netexec in the pod failed to dial: {body[:80]!r}"
         if errors:
             return _by_words(str(errors[0]))
         return self._told(transfer, [str(one) for one in answers])
@@ -340,7 +340,7 @@ class _Learnt:
             elif said != transfer.expected:
                 return (
                     "wrong",
-                    f"{len(said)} bytes came back of {len(transfer.expected)}, or damaged",
+                    f"{len(said)} bytes came back instead of {len(transfer.expected)}, or damaged",
                 )
         return "ok", ""
 

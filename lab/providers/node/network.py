@@ -189,7 +189,7 @@ def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]
         if interface.name in taken:
             raise BrokenError(
                 f"naming the network card with MAC {interface.mac} '{interface.name}'",
-                "a device that is not the lab's has this name",
+                "another device already has this name",
                 f"name the management card '{MANAGEMENT}' in the image",
             )
     return found
@@ -229,7 +229,7 @@ def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
         if index in indexes and address.partition("/")[0] == words[2]:
             raise BrokenError(
                 f"clearing network card '{indexes[index]}'",
-                f"it carries this very connection, to {words[2]}",
+                f"it carries this connection, to {words[2]}",
                 f"reach the machine by its management card, '{MANAGEMENT}'",
             )
 

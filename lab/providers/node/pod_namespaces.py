@@ -119,7 +119,7 @@ class PodNamespaces:
         if name not in self._spaces:
             raise BrokenError(
                 f"looking for pod '{name}' on machine '{self._cluster.machine}'",
-                "no process of it runs there",
+                "none of its processes runs there",
                 "kubectl describe the pod",
             )
         return self._spaces[name]

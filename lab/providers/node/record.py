@@ -92,7 +92,7 @@ def status_script(digest: str, holder: Process, responder: Process, names: Seque
     inside = f"/proc/{holder[0]}/root/proc/{responder[0]}/stat"
     return f"""#!/bin/sh
 say() {{ echo "$1"; exit; }}
-runs() {{ # stat file, start: whether it is that very process, and no zombie
+runs() {{ # stat file, start: whether it is the same process, and not a zombie
     read -r line 2> /dev/null < "$1" || return 1
     set -- "$2" ${{line##*) }}
     [ "$2" != Z ] && [ "$2" != X ] && [ "${{21}}" = "$1" ]
@@ -188,7 +188,7 @@ def read_record() -> Record | None:
     except (ValueError, KeyError, TypeError) as error:
         raise BrokenError(
             f"reading '{RECORD}'",
-            f"it is not what this version writes: {error!r}",
+            f"this version did not write it: {error!r}",
             "restart the machine, which removes all of it",
         ) from None
 

@@ -173,7 +173,7 @@ def require_own_disks(lab: LabHandle) -> None:
         raise BrokenError(
             f"looking at the disks of lab '{lab.name}'",
             f"'{place}' is a link",
-            f"'lab down {lab.name}' removes the link alone",
+            f"'lab down {lab.name}' removes only the link",
         )
 
 
@@ -362,5 +362,5 @@ def failure(machine: str, said: str) -> BrokenError:
     """The error for a machine that did not start."""
     tail = " / ".join(line.strip() for line in said.strip().splitlines()[-4:])
     return BrokenError(
-        f"booting machine '{machine}'", tail or "systemd-nspawn ended without a word", "lab doctor"
+        f"booting machine '{machine}'", tail or "systemd-nspawn ended without output", "lab doctor"
     )

@@ -139,7 +139,7 @@ class ContainerGuests(Guests):
     def windows_shell(self, machine: str) -> WindowsShell:
         """Refuse: system containers cannot run Windows."""
         raise BrokenError(
-            f"getting a shell on machine '{machine}'", "system containers run Linux alone"
+            f"getting a shell on machine '{machine}'", "system containers only run Linux"
         )
 
     @contextmanager
@@ -158,7 +158,7 @@ class ContainerGuests(Guests):
             self._hierarchies = holders.hierarchies(self._holder)
         if cgroups.is_frozen(self._hierarchies, self._lab.token, machine):
             raise BrokenError(
-                f"entering machine '{machine}'", "it is suspended", "'lab up' lets it go on"
+                f"entering machine '{machine}'", "it is suspended", "'lab up' resumes it"
             )
         return tuple(group / machine for group in self._hierarchies.groups(self._lab.token))
 

@@ -213,14 +213,14 @@ def _control_groups() -> Diagnosis:
         return _ok("control groups", kind)
     return _fail(
         "control groups",
-        f"{kind}; none can be made below '{cgroups.ROOT}'",
+        f"{kind}; cannot create any below '{cgroups.ROOT}'",
         "run on the host itself, or in a container that may write its control groups",
     )
 
 
 def _kmsg() -> Diagnosis:
     if Path("/dev/kmsg").exists():
-        return _ok("/dev/kmsg", "there, for the kubelet")
+        return _ok("/dev/kmsg", "exists, for the kubelet")
     return _fail("/dev/kmsg", "the kubelet needs it and it is missing", "mknod /dev/kmsg c 1 11")
 
 

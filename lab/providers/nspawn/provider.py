@@ -73,7 +73,7 @@ def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> 
     state = "up" if plugged else "down"
     cards = range(1, len(found.interfaces) + 1)
     lines = [f"link set {port(number, card)} {state}" for card in cards]
-    what = "plugging in" if plugged else "pulling"
+    what = "plugging in" if plugged else "unplugging"
     entry.call(f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_SECONDS))
 
 
@@ -120,7 +120,8 @@ def _namespaces() -> Iterator[tuple[str, str]]:
 
 def _enter(spaces: dict[str, int], pod: str) -> None:
     if pod not in spaces:
-        raise BrokenError(f"entering pod '{pod}'", "no process of it runs", "run 'lab up' again")
+        doing = f"entering pod '{pod}'"
+        raise BrokenError(doing, "none of its processes runs", "run 'lab up' again")
     isolation.setns(spaces[pod], isolation.CLONE_NEWNET)
 
 
@@ -171,7 +172,7 @@ class NspawnProvider(MachinesProvider):
         if windows:
             return (
                 f"Windows nodes {', '.join(windows)} cannot be system containers; "
-                "'--only linux' (make: ONLY=linux) goes on without them"
+                "'--only linux' (make: ONLY=linux) leaves them out"
             )
         return super().unfit(intent)
 
@@ -247,7 +248,7 @@ class NspawnProvider(MachinesProvider):
         decided, found = layout.load(lab), holder.find(lab)
         if decided is None:
             if found is None:
-                return Liveness("absent", "no process of it runs here")
+                return Liveness("absent", "none of its processes runs here")
             return Liveness("broken", "its holder is running, but its record is missing")
         if found is None:
             return Liveness("broken", "its machines are off", again_from="networks")
@@ -329,7 +330,7 @@ class NspawnProvider(MachinesProvider):
         """Always raises UsageError: system containers have no screen."""
         del intent
         raise UsageError(
-            f"taking a picture of the screen of '{name}'",
+            f"taking a screenshot of '{name}'",
             "system containers have no screen",
             f"lab console {lab.name} {name} --log",
         )

@@ -8,7 +8,7 @@ from lab.cli.plan import between_lines, step_lines
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.up import Decision
 
-DEAD = "the lab is broken: 'bird' on 'master' has ended; the last of its log:\n    one\n    two"
+DEAD = "the lab is broken: 'bird' on 'master' has ended; the end of its log:\n    one\n    two"
 
 
 def test_a_reason_of_many_lines_is_told_once() -> None:

@@ -156,7 +156,7 @@ def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
 
 
 def test_an_iproute_without_json_is_refused() -> None:
-    with pytest.raises(PreflightError, match="no JSON: '1: lo:'") as told:
+    with pytest.raises(PreflightError, match="not JSON: '1: lo:'") as told:
         VxlanDevices(Answers(0, "1: lo:"), Deadline(1)).vxlans()
     assert "4.13" in told.value.hint
 
@@ -188,7 +188,7 @@ def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
     ("given_uri", "says"),
     [
         ("qemu:///system", "its URI names no host"),
-        ("qemu+ssh://no-such-host.invalid/system", "'no-such-host.invalid' of its URI"),
+        ("qemu+ssh://no-such-host.invalid/system", "cannot resolve 'no-such-host.invalid'"),
     ],
 )
 def test_a_hypervisor_without_an_address_is_refused_by_name(

@@ -47,7 +47,7 @@ def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
     intent = compile_scenario("upstream-vrrp", None, None, "kubernetes", real=True).intent
     require_packages(intent, lambda _: ("bird2", "keepalived"))
     require_packages(intent, lambda _: None)  # of a vendor's image nobody knows
-    with pytest.raises(PreflightError, match="'debian-12' has no bird2, keepalived"):
+    with pytest.raises(PreflightError, match="'debian-12' lacks bird2, keepalived"):
         require_packages(intent, lambda _: ("haproxy",))
 
 
@@ -61,7 +61,7 @@ def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables() -> Non
     hard_way = compile_scenario("hard-way", "linux", None, "kubernetes", real=True).intent
     assert hard_way.kubernetes
     mode = replace(hard_way.kubernetes, proxy_mode="iptables")
-    with pytest.raises(PreflightError, match="'debian-12' has no iptables"):
+    with pytest.raises(PreflightError, match="'debian-12' lacks iptables"):
         require_packages(replace(hard_way, kubernetes=mode), recipe_packages)
 
 

@@ -172,6 +172,6 @@ def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.Mon
         _ = hosts["hv2"].connected
     assert opened == [listed.uri, gone.uri]
     assert refused.value.hint == (
-        "see that the host is on; hypervisor 'hv2' is no longer in the inventory: write it "
-        "into lab.toml again, with its whole URI"
+        "see that the host is on; hypervisor 'hv2' is no longer in the inventory: add it "
+        "to lab.toml again, with its complete URI"
     )

@@ -195,7 +195,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
             {"inside": ShellFacts(SURVEY, "", "", 0.0, (("rack2", "message too long"),))},
             {},
             "shell",
-            "does not come to 'rack2': message too long",
+            "does not reach 'rack2': message too long",
         ),
         ({}, {"mtu": 9000}, "mtu", "1500 bytes fit"),
     ],
@@ -218,7 +218,7 @@ def test_management_range_that_is_partly_used_is_told_with_a_free_one() -> None:
     networks = (("lan", IPv4Network("10.201.5.0/24")), ("other", IPv4Network("10.202.0.0/16")))
     found = judge(replace(GOOD, networks=networks))["management"]
     assert found.level == "warn"
-    assert "network 'lan' is in it: 10.201.5.0/24" in found.seen
+    assert "network 'lan' overlaps it: 10.201.5.0/24" in found.seen
     assert '"10.203.0.0/16"' in found.hint
 
 
@@ -226,7 +226,7 @@ def test_management_range_within_a_route_leaves_no_room() -> None:
     survey = replace(SURVEY, routes=(KernelRoute(IPv4Network("10.0.0.0/8"), "tun0"),))
     found = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
     assert found.level == "fail"
-    assert "the route by tun0 is in it: 10.0.0.0/8" in found.seen
+    assert "the route by tun0 overlaps it: 10.0.0.0/8" in found.seen
     assert "another range" in found.hint
 
 
@@ -238,5 +238,5 @@ def test_range_of_a_lab_of_ours_is_no_collision() -> None:
 
 def test_cure_of_the_stock_inventory_begins_with_a_file() -> None:
     found = judge(line=0, mtu=9000)["mtu"]
-    assert "write a lab.toml with [hypervisors.rack1]" in found.hint
-    assert "below [hypervisors.rack1]" in judge(mtu=9000)["mtu"].hint
+    assert "create a lab.toml with [hypervisors.rack1]" in found.hint
+    assert "in [hypervisors.rack1]" in judge(mtu=9000)["mtu"].hint

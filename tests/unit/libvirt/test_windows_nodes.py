@@ -469,7 +469,7 @@ def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round(
     def check(image: str) -> None:
         raise PreflightError("looking", f"{image} is not there", "get it")
 
-    with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' wants image") as refused:
+    with pytest.raises(PreflightError, match=f"node '{WINDOWS.name}' needs image") as refused:
         windows.require_images(INTENT, check)
     assert "--only linux" in refused.value.hint
     windows.require_images(INTENT, lambda _: None)

@@ -297,9 +297,9 @@ def test_a_failed_step_leaves_evidence_and_says_where(desk: Desk) -> None:
     with pytest.raises(BrokenError) as caught:
         desk.up()
     (path,) = (desk.store.lab_directory("overlay") / "evidence").iterdir()
-    assert f"it was told to fail\n  evidence is in '{path}'" in str(caught.value)
+    assert f"the faults make it fail\n  evidence is in '{path}'" in str(caught.value)
     found = members(path)
-    assert "step 'network': running step 'network': it was told to fail" in str(
+    assert "step 'network': running step 'network': the faults make it fail" in str(
         found["trouble.txt"]
     )
     assert json.loads(found["journal.json"])["lab"]["status"] == "broken"
@@ -346,7 +346,7 @@ def test_trouble_while_gathering_does_not_hide_the_trouble(
 
     monkeypatch.setattr(evidence, "write", broken)
     desk.provider.faults = Faults(fail_step="network")
-    with pytest.raises(BrokenError, match=r"it was told to fail\n  no evidence .*gathered: "):
+    with pytest.raises(BrokenError, match=r"the faults make it fail\n  no evidence .*gathered: "):
         desk.up()
     assert desk.row().status == "broken"
 

@@ -137,13 +137,13 @@ def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk
     with pytest.raises(BrokenError, match="lab 'overlay', step 'network'") as caught:
         desk.up()
     assert caught.value.exit_code == 3
-    assert "it was told to fail" in caught.value.happened
+    assert "the faults make it fail" in caught.value.happened
     for command in ("lab status overlay", "lab up overlay", "lab down overlay"):
         assert command in caught.value.hint
     row = desk.row()
     assert row.status == "broken"
     assert row.detail.startswith("step 'network': ")
-    assert "told to fail" in row.detail
+    assert "the faults make it fail" in row.detail
 
 
 def test_after_a_failed_step_up_goes_on_from_there(desk: Desk) -> None:

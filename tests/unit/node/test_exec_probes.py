@@ -184,7 +184,7 @@ def test_responder_of_the_lab_is_understood_too() -> None:
 
 def test_transfer_that_curl_says_nothing_of_is_a_probe_error() -> None:
     found = told(probe(), [ended("7-hostname")], GOOD)
-    assert (found.status, found.detail) == ("error", "clientip: curl said nothing of it")
+    assert (found.status, found.detail) == ("error", "clientip: curl did not report it")
 
 
 def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> None:

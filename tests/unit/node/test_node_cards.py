@@ -43,7 +43,7 @@ def test_the_management_card_is_never_taken_whatever_its_mac() -> None:
 
 
 def test_a_name_that_a_strangers_card_has_is_refused() -> None:
-    with pytest.raises(BrokenError, match="a device that is not the lab's has this name"):
+    with pytest.raises(BrokenError, match="another device already has this name"):
         network.find_cards([link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)], WORKER)
 
 

@@ -132,7 +132,7 @@ def test_echo_that_was_cut_short_says_how_much_came() -> None:
     whole = talk.rounds[1][1]
     talk.hear(b"win1-p1")
     talk.hear(whole.data[5:1000])
-    assert whole.detail == f"995 bytes came back of {len(whole.data) - 5}"
+    assert whole.detail == f"995 bytes came back instead of {len(whole.data) - 5}"
 
 
 def test_second_name_is_an_answer_to_nothing() -> None:

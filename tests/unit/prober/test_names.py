@@ -130,13 +130,13 @@ def test_an_answer_to_something_else_is_not_taken() -> None:
     assert refused(message(number=8)) == "an answer to a different query"
     assert refused(message(flags=0)) == "an answer to a different query"
     assert refused(message("other.")) == "an answer for a different name"
-    assert refused(message(flags=dns.flags.QR | dns.flags.TC)) == "the answer is cut short"
+    assert refused(message(flags=dns.flags.QR | dns.flags.TC)) == "the answer is truncated"
 
 
 def test_a_server_that_cannot_answer_is_quoted() -> None:
     failed = message()
     failed.set_rcode(dns.rcode.SERVFAIL)
-    assert refused(failed) == "the server says SERVFAIL"
+    assert refused(failed) == "the server answered SERVFAIL"
 
 
 @pytest.mark.parametrize("name", ["a..b.", "x" * 64 + "."])

@@ -44,5 +44,5 @@ def test_ssh_keygen_reads_both_halves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "ssh-ed25519", "  "])
 def test_what_is_no_public_key_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no public key"):
+    with pytest.raises(ValueError, match="not a public key"):
         bare_key(text)

@@ -140,7 +140,7 @@ def test_several_failures_are_told_together_by_machine(gate: Gate) -> None:
     text = str(running.error)
     assert "a: booting 'a': no kernel\n  try: look" in text
     assert "b: booting 'b': no disk" in text
-    assert "not begun: e" in text
+    assert "not started: e" in text
 
 
 @pytest.mark.parametrize("kind", [PreflightError, UsageError, BrokenError])
@@ -165,7 +165,7 @@ def test_a_defect_of_ours_is_raised_as_it_is(gate: Gate) -> None:
 
 def test_what_has_not_ended_in_time_is_named(gate: Gate) -> None:
     jobs = {"x": {"a": gate.job("a"), "b": gate.job("b")}}
-    with pytest.raises(DeadlineError, match="a still under way; b not begun"):
+    with pytest.raises(DeadlineError, match="a still running; b not started"):
         run_jobs(jobs, {"x": 1}, Deadline(0.2))
 
 

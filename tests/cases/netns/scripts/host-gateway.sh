@@ -1,6 +1,6 @@
 #!/bin/sh
 # Scenario 'test': the network as commands; run as root.
-# Take it away: for name in fabric worker1 worker1-p1 win1 win1-p1 router client; do ip netns delete $name; done
+# To remove it: for name in fabric worker1 worker1-p1 win1 win1-p1 router client; do ip netns delete $name; done
 set -eu
 for name in fabric worker1 worker1-p1 win1 win1-p1 router client; do ip netns add $name; done
 
