@@ -40,13 +40,19 @@ def render(template: str, **values: object) -> tuple[Document, ...]:
 
 def render_text(template: str, **values: object) -> str:
     """The text of a template beside this module."""
+    return str(_template(template).render(values))
+
+
+@cache
+def _template(path: str) -> Any:
+    """Cached: compiling takes 10 ms, and each node of a cluster has the same templates."""
     from importlib.resources import files  # noqa: PLC0415  for few commands
 
     from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  slow
 
-    text = files("lab.cluster").joinpath(template).read_text(encoding="utf-8")
+    text = files("lab.cluster").joinpath(path).read_text(encoding="utf-8")
     filler = Environment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)  # noqa: S701  no HTML
-    return filler.from_string(text).render(values)
+    return filler.from_string(text)
 
 
 @cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -75,20 +77,17 @@ def test_a_second_run_changes_nothing(name: str, tmp_path: Path) -> None:
         assert not world.ran(words), words
 
 
-def moments(whole: World) -> list[int]:
-    """Numbers of the commands to be killed at: of each kind of command one on each machine."""
-    first: dict[tuple[str, str], int] = {}
-    for number, (machine, line) in enumerate(whole.log, 1):
-        first.setdefault((machine, line[:48]), number)
-    return sorted(first.values())
+def kinds(world: World) -> dict[str, list[int]]:
+    """Numbers of commands: of each kind one on each machine."""
+    found: dict[str, dict[str, int]] = {}
+    for number, (machine, line) in enumerate(world.log, 1):
+        found.setdefault(line[:48], {}).setdefault(machine, number)
+    return {kind: list(by_machine.values()) for kind, by_machine in found.items()}
 
 
-@pytest.mark.parametrize("name", ["three-planes", "hard-way"])
-def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Path) -> None:
+def killed_and_run_again(name: str, moments: Iterable[int], tmp_path: Path) -> None:
     one = CASES[name]()
-    whole = world_of(one)
-    bring(one, whole, tmp_path / "whole")
-    for kill_at in moments(whole):
+    for kill_at in moments:
         directory = tmp_path / ("whole" if name == "hard-way" else str(kill_at))
         world = world_of(one, kill_at)
         with pytest.raises(Killed):
@@ -96,6 +95,29 @@ def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Pa
         world.kill_at = 0
         bring(one, world, directory)
         is_up(one, world)
+
+
+def run_whole(name: str, tmp_path: Path) -> World:
+    one = CASES[name]()
+    whole = world_of(one)
+    bring(one, whole, tmp_path / "whole")
+    return whole
+
+
+@pytest.mark.parametrize("name", ["three-planes", "hard-way"])
+def test_killed_at_a_command_of_each_kind_the_next_run_brings_it_up(
+    name: str, tmp_path: Path
+) -> None:
+    each = kinds(run_whole(name, tmp_path)).values()
+    sample = [numbers[turn % len(numbers)] for turn, numbers in enumerate(each)]
+    killed_and_run_again(name, sample, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["three-planes", "hard-way"])
+def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Path) -> None:
+    each = kinds(run_whole(name, tmp_path)).values()
+    killed_and_run_again(name, itertools.chain(*each), tmp_path)
 
 
 def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path: Path) -> None:
