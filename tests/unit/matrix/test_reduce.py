@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -80,13 +81,12 @@ def test_only_the_nodes_and_pods_are_left_that_the_cell_needs(
     assert {group.name: group.pods for group in small.nodes} == nodes
 
 
-def some_cells(name: str) -> list[str]:
-    """A few of every family."""
-    _, every = made(read(find(name)))
+def some_cells(every: Iterable[str]) -> list[str]:
+    """One of every family, of the first, the second … at another place."""
     found = []
-    for family in terms():
+    for number, family in enumerate(terms()):
         own = [cell for cell in every if cell.startswith(f"{family}/")]
-        found += own[:: max(1, len(own) // 3)]
+        found += own[number * 7 % len(own) :][:1] if own else []
     return found
 
 
@@ -94,7 +94,7 @@ def some_cells(name: str) -> list[str]:
 def test_a_reduced_lab_sends_the_same_packets(name: str, tmp_path: Path) -> None:
     whole = read(find(name))
     plan, every = made(whole)
-    for cell_id in some_cells(name):
+    for cell_id in some_cells(every):
         file = tmp_path / "small.yaml"
         file.write_text(to_yaml(reduce(whole, cell_id)))
         small = read(file)  # valid by every rule
