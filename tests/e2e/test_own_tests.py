@@ -24,6 +24,7 @@ def run_pytest(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_own_tests_are_green_red_with_a_fault_and_run_beside_the_matrix(lab: Lab) -> None:
     lab.run("up", "overlay")
     done = run_pytest(lab, "overlay")

@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 
-TUTORIALS = sorted((Path(__file__).parents[2] / "docs/tutorial").glob("*.md"))
+QUICK = "first-lab"
+TUTORIALS = [
+    pytest.param(page, marks=() if page.stem == QUICK else pytest.mark.slow, id=page.stem)
+    for page in sorted((Path(__file__).parents[2] / "docs/tutorial").glob("*.md"))
+]
 BLOCK = re.compile(
     r'^```(console|yaml title="(?P<file>[^"]+)")\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
 )
@@ -69,7 +73,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
         found.run(f"lab down {lab.name}")
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TUTORIALS)
 def test_every_command_of_a_tutorial_prints_what_the_page_quotes(page: Path, shell: Shell) -> None:
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         if block["file"]:

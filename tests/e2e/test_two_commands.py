@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,16 @@ import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
 
 from lab.scenario.loader import shipped
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab 'overlay' that is up, for tests that only look at it."""
+    used = Lab(tmp_path_factory.mktemp("overlay") / "state")
+    used.run("up", "overlay")
+    yield used
+    used.run("down", "overlay")
+    assert_nothing_is_left(used.state)
 
 
 @pytest.mark.parametrize("scenario", shipped())
@@ -48,19 +59,21 @@ def test_first_line_names_the_provider_and_what_is_emulated(lab: Lab) -> None:
         assert "emulated" in first
 
 
-def test_second_up_changes_nothing_and_says_so(lab: Lab) -> None:
-    lab.run("up", "overlay")
-    before = processes_with(str(lab.state))
-    again = lab.run("up", "overlay")
+def test_second_up_changes_nothing_and_says_so(overlay: Lab) -> None:
+    before = processes_with(str(overlay.state))
+    again = overlay.run("up", "overlay")
     assert "nothing was done" in again.stderr
-    assert processes_with(str(lab.state)) == before
+    assert processes_with(str(overlay.state)) == before
 
 
-def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -> None:
-    lab.run("up", "overlay")
-    lab.run("test", "overlay", "-k", "win1 and tcp")
-    run = next((lab.state / "labs/overlay/runs").iterdir())
-    result = json.loads(lab.run("report", "overlay", "--json").stdout)
+def test_run_leaves_its_reports_and_nothing_where_it_is_called(
+    overlay: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    overlay.run("test", "overlay", "-k", "win1 and tcp and pod-service")
+    assert list(tmp_path.iterdir()) == []
+    run = next((overlay.state / "labs/overlay/runs").iterdir())
+    result = json.loads(overlay.run("report", "overlay", "--json").stdout)
     suite = ET.parse(run / "junit.xml").getroot().find("testsuite")
     assert suite is not None
     cases = suite.findall("testcase")
@@ -70,25 +83,13 @@ def test_run_leaves_report_result_and_junit_with_one_testcase_a_cell(lab: Lab) -
     assert "<svg" in (run / "report.html").read_text()
 
 
-def test_run_leaves_nothing_where_it_is_called(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    lab.run("up", "overlay")
-    lab.run("test", "overlay", "-m", "hairpin")
-    assert list((tmp_path / "here").iterdir()) == []
-
-
-def test_pytest_itself_runs_the_suite(lab: Lab, tmp_path: Path) -> None:
-
-    lab.run("up", "overlay")
+def test_pytest_itself_runs_the_suite(overlay: Lab, tmp_path: Path) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--lab", "overlay", "--pyargs", "lab.suites"),
             *("-m", "hairpin", "-q", "-p", "no:cacheprovider"),
         ],
-        env=lab.environment(),
+        env=overlay.environment(),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -99,19 +100,17 @@ def test_pytest_itself_runs_the_suite(lab: Lab, tmp_path: Path) -> None:
     assert "40 passed" in done.stdout
 
 
-def test_exec_runs_in_the_pod_with_its_exit_code(lab: Lab) -> None:
-    lab.run("up", "overlay")
-    seen = lab.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
+def test_exec_runs_in_the_pod_with_its_exit_code(overlay: Lab) -> None:
+    seen = overlay.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
     assert "10.244.1.4/24" in seen.stdout
-    lab.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", "exit 7", code=7)
-    answer = lab.run(
+    overlay.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", "exit 7", code=7)
+    answer = overlay.run(
         *("exec", "overlay", "win1-p1", "--"),
         *("curl", "-s", "--max-time", "5", "http://to-worker1-p1.default.svc.cluster.local/"),
     )
     assert json.loads(answer.stdout)["endpoint"] == "worker1-p1"
 
 
-def test_reading_commands_answer_in_json(lab: Lab) -> None:
-    lab.run("up", "overlay")
+def test_reading_commands_answer_in_json(overlay: Lab) -> None:
     for words in (("list",), ("status", "overlay"), ("plan", "overlay"), ("show", "overlay")):
-        assert json.loads(lab.run(*words, "--json").stdout)
+        assert json.loads(overlay.run(*words, "--json").stdout)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 from lab.cli.main import command as main_command
 
@@ -21,8 +20,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("imag
 OF_PYTEST = frozenset({"-k", "-m", "-x", "--lf"})
 REST_IS_A_COMMAND = frozenset({"exec", "ssh"})
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
 
 def anchors(page: Path) -> set[str]:
     """As GitHub makes them of headings."""
@@ -31,15 +28,18 @@ def anchors(page: Path) -> set[str]:
     return {one.replace(" ", "-") for one in plain}
 
 
-@every_page
-def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
-    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+def links(page: Path) -> list[str]:
+    return re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+
+
+def test_every_link_leads_to_a_file_and_a_heading() -> None:
+    for page, link in ((one, link) for one in PAGES for link in links(one)):
         if "://" in link:
             continue
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        assert target.exists(), link
-        assert not anchor or anchor in anchors(target), link
+        assert target.exists(), (page, link)
+        assert not anchor or anchor in anchors(target), (page, link)
 
 
 def quoted_commands(page: Path) -> Iterator[list[str]]:
@@ -54,22 +54,21 @@ def quoted_commands(page: Path) -> Iterator[list[str]]:
         yield shlex.split(words.replace("'", ""))
 
 
-@every_page
-def test_every_quoted_command_exists_and_has_its_options(page: Path) -> None:
-    for words in quoted_commands(page):
+def test_every_quoted_command_exists_and_has_its_options() -> None:
+    for page, words in ((one, words) for one in PAGES for words in quoted_commands(one)):
         if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
             continue  # "lab COMMAND --help", "lab --version"
         found, rest = main_command.get_command(click.Context(main_command), words[0]), words[1:]
-        assert found, words
+        assert found, (page, words)
         if isinstance(found, click.Group) and rest:
             found, rest = found.get_command(click.Context(found), rest[0]), rest[1:]
-            assert found, words
+            assert found, (page, words)
         known = {name for param in found.params for name in (*param.opts, "--help")}
         known |= OF_PYTEST if words[0] in {"test", "run"} else set()
         if words[0] in REST_IS_A_COMMAND:
             rest = rest[:2]
         unknown = {one.strip("[]") for one in rest if one.strip("[").startswith("-")} - known
-        assert not unknown - {"--", "-"}, words
+        assert not unknown - {"--", "-"}, (page, words)
 
 
 def test_reference_is_as_the_code_has_it() -> None:

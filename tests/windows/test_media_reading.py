@@ -297,7 +297,7 @@ def test_medium_of_desktops_and_old_medium_are_read_and_then_refused(tmp_path):
         choose(old, WantedImage("2019", "standard", "core"))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 299 * SECTOR), st.binary(min_size=1, max_size=40))))
 def test_damaged_medium_is_read_or_refused(copy, damages):
     before = copy.read_bytes()[: 301 * SECTOR]

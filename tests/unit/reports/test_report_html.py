@@ -104,7 +104,7 @@ def test_escaped_json_is_the_same_json() -> None:
 
 
 def test_ten_thousand_cells_stay_below_six_megabytes() -> None:
-    run = made_run("mtu-hole", many_nodes(22), 2)
+    run = made_run("mtu-hole", many_nodes(9), 2)
     run = replace(run, results=run.results[:10_000])
     assert len(run.results) == 10_000
     assert len(to_html(run, PICTURE).encode()) < 6_000_000

@@ -99,7 +99,7 @@ def mutate(tree: Any, data: st.DataObject) -> None:
         parent[data.draw(st.text(max_size=10))] = parent[key[-1]]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_mutated_tree_loads_or_is_told_what_is_wrong(file: Path, data: st.DataObject) -> None:
     tree = copy.deepcopy(data.draw(st.sampled_from(TREES)))
@@ -111,7 +111,7 @@ def test_mutated_tree_loads_or_is_told_what_is_wrong(file: Path, data: st.DataOb
         assert line.isprintable(), line
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     text=st.sampled_from(TEXTS),
     start=st.floats(0, 1),
