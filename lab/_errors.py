@@ -120,6 +120,11 @@ def first_line(text: str) -> str:
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
+def os_words(error: OSError) -> str:
+    """What the system says happened, as a clause."""
+    return (error.strerror or str(error) or type(error).__name__).lower()
+
+
 def readable(text: str) -> str:
     """The text with each overlong word replaced by its beginning and its length.
 

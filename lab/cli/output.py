@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lab._errors import UsageError
+from lab._errors import UsageError, os_words
 from lab._log import clean, table_lines
 
 
@@ -59,7 +59,5 @@ def write_file(path: Path, content: bytes, doing: str) -> None:
         with open_output(path, doing) as file:
             file.write(content)
     except OSError as error:
-        words = (error.strerror or str(error)).lower()
-        raise UsageError(
-            doing, f"'{path}' cannot be written: {words}", "name another file with -o"
-        ) from error
+        words = f"'{path}' cannot be written: {os_words(error)}"
+        raise UsageError(doing, words, "name another file with -o") from error

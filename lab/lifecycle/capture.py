@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from lab._errors import UsageError
+from lab._errors import UsageError, os_words
 from lab.explain.capture.files import Captured, files
 from lab.explain.capture.probe import capture_probe
 from lab.explain.question import choose
@@ -184,7 +184,7 @@ def _require_empty(directory: Path) -> None:
     try:
         empty = not any(directory.iterdir())
     except OSError as error:
-        raise _unfit(f"'{directory}' cannot be read: {_words(error)}") from error
+        raise _unfit(f"'{directory}' cannot be read: {os_words(error)}") from error
     if not empty:
         raise _unfit(f"'{directory}' is not empty")
 
@@ -204,11 +204,7 @@ def _make(directory: Path, made: list[Path]) -> None:
             pass
     except OSError as error:
         lacks = "no file can be created in it" if directory.is_dir() else "it cannot be created"
-        raise _unfit(f"'{directory}': {lacks}: {_words(error)}") from error
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise _unfit(f"'{directory}': {lacks}: {os_words(error)}") from error
 
 
 def _unfit(happened: str) -> UsageError:

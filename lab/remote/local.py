@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError
+from lab._errors import BrokenError, os_words
 from lab.remote.shell import CommandShell, as_root, communicate, killable, shortened
 
 _PIECE = 1 << 16
@@ -99,7 +99,7 @@ class LocalShell(CommandShell):
                 killable((*self._inside(), *command), len(stdin), become=self._become)
             )
         except OSError as error:
-            words = f"'{error.filename}': {(error.strerror or '').lower()}"
+            words = f"'{error.filename}': {os_words(error)}"
             raise BrokenError(doing, words, "run as root, or install sudo") from error
         try:
             code = communicate(doing, streams, stdin, deadline, hear)

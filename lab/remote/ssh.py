@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError
+from lab._errors import BrokenError, DeadlineError, os_words
 from lab.remote import programs
 from lab.remote.connection import Connection, SessionStreams, forward_port, request
 from lab.remote.keys import config_path, host_block
@@ -145,7 +145,7 @@ class SftpFiles:
         except OSError as error:
             if not self.link.alive():
                 raise self.link.lost(self.doing) from error
-            raise BrokenError(self.doing, _words(error)) from error
+            raise BrokenError(self.doing, os_words(error)) from error
 
     def _in_time(self, done: str) -> None:
         if self.deadline.left() == 0.0:
@@ -154,10 +154,6 @@ class SftpFiles:
     def _late(self, last: str) -> DeadlineError:
         words = f"not done within {self.deadline.seconds:g} s; last seen: {last}"
         return DeadlineError(self.doing, words)
-
-
-def _words(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower()
 
 
 ROOT = "root"

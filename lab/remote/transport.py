@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
-from lab._errors import DeadlineError, PreflightError
+from lab._errors import DeadlineError, PreflightError, os_words
 from lab.remote.keys import SSH_PORT, bare_key, fingerprint, host_keys
 from lab.remote.shell import (
     ConnectionLostError,
@@ -66,7 +66,7 @@ def _words(error: OSError) -> str:
         return "no answer to the connection"
     if isinstance(error, socket.gaierror):
         return "unknown host name"
-    return (error.strerror or str(error)).lower()
+    return os_words(error)
 
 
 def timeout_of(deadline: Deadline) -> float:
@@ -583,7 +583,7 @@ def _read_key(doing: str, path: Path) -> tuple[str, paramiko.PKey]:
     try:
         return f"'{path}'", PKey.from_path(path)
     except OSError as error:
-        words = f"the key file '{path}' cannot be read: {(error.strerror or '').lower()}"
+        words = f"the key file '{path}' cannot be read: {os_words(error)}"
         raise KeyFileError(doing, words) from error
     except TypeError as error:  # raised by cryptography for a key with a passphrase
         hint = "load it into an agent with ssh-add, and give no key file"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lab._errors import StateError, UsageError
+from lab._errors import StateError, UsageError, os_words
 
 ELSEWHERE = "or point HYBRIDLAB_STATE at another directory"
 NO_ROOM = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk quota is used up"}
@@ -44,8 +44,9 @@ def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> Stat
             f"{where}: {_FORBIDDEN[number]}",
             _either("check that you may read and write it", elsewhere),
         )
-    words = (error.strerror or str(error)).lower()
-    return StateError(doing, f"{where}: {words}", _either("fix that and repeat", elsewhere))
+    return StateError(
+        doing, f"{where}: {os_words(error)}", _either("fix that and repeat", elsewhere)
+    )
 
 
 def _either(hint: str, elsewhere: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab._errors import LabError, UsageError
+from lab._errors import LabError, UsageError, os_words
 from lab._log import complain
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _unwritable(path: Path) -> str:
         path.touch()
         path.unlink()
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return os_words(error)
     return ""
 
 

@@ -24,7 +24,7 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO
 
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError, os_words
 from lab._log import quantity
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
 from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, make_own, remove, require_own, size
@@ -142,15 +142,10 @@ def damage(path: Path, sha256: str, size: int | None = None) -> str:
             found = hashlib.file_digest(file, "sha256").hexdigest()
             there = file.tell()
     except OSError as error:
-        return f"'{path}': {os_clause(error)}"
+        return f"'{path}': {os_words(error)}"
     if size not in {None, there}:
         return f"'{path}' has {there:,} bytes of {size:,}"
     return "" if found == sha256 else f"'{path}' has other content: its SHA-256 is {found}"
-
-
-def os_clause(error: OSError) -> str:
-    """The system's message about a file, as a clause."""
-    return (error.strerror or str(error)).lower()
 
 
 MEDIA = "media"
@@ -387,7 +382,7 @@ class BundleStore:
             with open_regular(path) as file:
                 content = file.read()
         except OSError as error:
-            raise PreflightError(doing, f"'{path}': {os_clause(error)}", hint) from error
+            raise PreflightError(doing, f"'{path}': {os_words(error)}", hint) from error
         manifest = decode(content, str(path))
         if manifest.short != name:
             happened = f"'{path}' is another bundle's: its digest begins with {manifest.short}"
@@ -462,7 +457,7 @@ def _medium_damage(medium: Path) -> str:
             sealed = file.read().decode("ascii", errors="replace").strip()
     except OSError as error:
         beside = "has no digest beside it"
-        return f"medium '{medium}' {beside}: {os_clause(error)}"
+        return f"medium '{medium}' {beside}: {os_words(error)}"
     found = damage(medium, sealed)
     return f"medium {found}" if found else ""
 
