@@ -1,1 +1,1 @@
-"""Facts about machines: what a node answers when it is asked, read into the Intent's terms."""
+"""Facts about machines: a node's answers to queries, in the Intent's terms."""

@@ -1,4 +1,4 @@
-"""One thing in a machine's or a pod's state that is not as the lab made it."""
+"""One difference between a machine's or pod's state and what the lab made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StateDifference:
-    """What differs, and the commands that show and undo it; no command where none does."""
+    """A difference, and the commands that show and undo it; empty if no command can."""
 
     section: str
     """``"nftables"``, ``"route"``, ``"rule"``, ``"link"``, ``"setting"``, ..."""
@@ -18,6 +18,6 @@ class StateDifference:
     shows: str
     mends: str
     device: str = ""
-    """The one that it concerns alone; empty where it concerns none or all."""
+    """The only device concerned; empty if none or all are."""
     table: str = ""
     """Family and name of its nftables table."""

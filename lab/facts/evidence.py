@@ -1,8 +1,7 @@
-"""What a cluster shows of itself, for the evidence archive: nodes, logs, and the API's tables.
+"""A cluster's state for the evidence archive: nodes, logs, and tables of API objects.
 
-Whoever writes the archive takes secrets out of every piece; none is asked for here.
-
-No Secret is asked for, and no environment of a container is shown.
+The writer of the archive removes secrets from every piece. Nothing here queries Secrets or shows
+the environment of a container.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ PATHS: Mapping[str, str] = {
     "leases": "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
     "events": "/api/v1/events",
 }
-"""What is asked for, and where."""
+"""API path of each kind."""
 _ROLE = "node-role.kubernetes.io/"
 _NONE = "-"
 
 
 def table(kind: str, items: Iterable[Object]) -> str:
-    """The objects of a kind as a table, one a line; ``kind`` is a key of :data:`PATHS`."""
+    """The objects of a kind as a table, one per line; ``kind`` is a key of :data:`PATHS`."""
     headings, row = _KINDS[kind]
     rows = [row(item) for item in items]
     ordered = rows if kind == "events" else sorted(rows)
@@ -189,17 +188,17 @@ _KINDS: Mapping[str, tuple[Row, Callable[[Object], Row]]] = {
 
 
 Piece = tuple[str, bytes]
-"""Path within the archive, and its content."""
+"""Path within the archive, and content."""
 Ask = Callable[[str, Deadline], Mapping[str, Any]]
 """Gets a path of the API: ``ask("/api/v1/nodes", deadline)``."""
 
 EACH_SECONDS = 20.0
-"""For one piece, on a node that is well; the caller's patience multiplies it."""
+"""Seconds for one piece on a healthy node, multiplied by the caller's patience."""
 _LINES = 2000
 _LOG = ".log"
 
 RECENTLY = "--since=-15min"
-"""What explains a connection that fails now: a node's start is full of what was not there yet."""
+"""For a connection that fails now: a node's start logs many things that did not exist yet."""
 _JOURNAL = f"journalctl --lines={_LINES} --no-pager --output=short-iso"
 _LINUX: Mapping[str, str] = {
     **{f"{unit}.log": f"{_JOURNAL} --unit={unit}" for unit in ("kubelet", "containerd", "haproxy")},
@@ -223,7 +222,7 @@ _LINUX: Mapping[str, str] = {
     ),
     "units.txt": "systemctl --no-pager --failed; systemctl --no-pager status kubelet containerd",
 }
-"""File and the command whose output it is."""
+"""File, and the command whose output it contains."""
 _POWERSHELL: Mapping[str, str] = {
     **{
         f"{name}.log": (
@@ -242,12 +241,12 @@ _POWERSHELL: Mapping[str, str] = {
         "Get-Content -LiteralPath 'C:\\var\\lib\\kubelet\\config.yaml'"
     ),
 }
-"""The same on Windows."""
+"""The same for Windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinuxNode:
-    """A Linux node that can be asked."""
+    """A Linux node that can be queried."""
 
     name: str
     shell: Shell
@@ -255,16 +254,16 @@ class LinuxNode:
 
 @dataclass(frozen=True, slots=True)
 class WindowsNode:
-    """A Windows node that can be asked, and the step that looks at it."""
+    """A Windows node that can be queried, and the step that observes it."""
 
     name: str
     shell: WindowsShell
     script: bytes
     """``observe.ps1``."""
     module: bytes
-    """What it imports."""
+    """The module that it imports."""
     settings: Mapping[str, Any]
-    """Of the step ``Observe``."""
+    """Settings of the step ``Observe``."""
 
 
 Node = LinuxNode | WindowsNode
@@ -276,21 +275,21 @@ def gather(
     deadline: Deadline,
     patience: int = 1,
 ) -> Iterator[Piece]:
-    """Every piece: ``NODE/cluster/FILE``, and ``api/KIND.txt``.
+    """All pieces: ``NODE/cluster/FILE``, and ``api/KIND.txt``.
 
-    Never raises for what cannot be had: its piece is ``FILE.missing`` and says why. A node that
-    does not answer is not asked again.
+    Never raises for what cannot be obtained: its piece is ``FILE.missing`` and says why. A node
+    that does not answer is not queried again.
 
     Parameters
     ----------
     nodes
         All nodes of the cluster.
     ask
-        The API; None where there is no kubeconfig yet.
+        The API; None if there is no kubeconfig yet.
     deadline
         For everything; each piece has at most :data:`EACH_SECONDS`, times ``patience``.
     patience
-        8 where machines are emulated.
+        8 if machines are emulated.
 
     """
     for node in nodes:
@@ -302,10 +301,9 @@ def gather(
 def logs(
     nodes: Iterable[Node], deadline: Deadline, patience: int = 1, since: str = ""
 ) -> Iterator[Piece]:
-    """The end of what nodes have logged: ``NODE/FILE``, with the bounds of :func:`gather`.
+    """The end of the nodes' logs: ``NODE/FILE``, with the limits of :func:`gather`.
 
-    ``since`` is an option of journalctl's for what Linux nodes keep there, such as
-    :data:`RECENTLY`.
+    ``since``: an option of journalctl for Linux nodes, such as :data:`RECENTLY`.
     """
     for node in nodes:
         pieces = ((file, make) for file, make in _pieces(node, since) if file.endswith(_LOG))
@@ -339,7 +337,7 @@ def _asked(
 
 
 def _is_nobody_there(error: LabError, *, first: bool) -> bool:
-    """Whether the next question would only wait, too; one that is slow alone may be the tool's."""
+    """Whether the next query would time out, too; a single slow one may be the tool's fault."""
     if isinstance(error, StepError):
         return False
     return first or not isinstance(error, DeadlineError)

@@ -1,7 +1,7 @@
-"""Services, masquerade and barriers from ``iptables-save -c``, whoever made them. Pure.
+"""Services, masquerading and barriers from ``iptables-save -c``, for rules of any origin. Pure.
 
-Sources: pkg/proxy/iptables of Kubernetes 1.36, pkg/trafficmngr/iptables of flannel 0.28. The
-names of their chains begin with ``KUBE-`` and ``FLANNEL-``, of Docker's with ``DOCKER``.
+Sources: pkg/proxy/iptables of Kubernetes 1.36, pkg/trafficmngr/iptables of flannel 0.28. The names
+of their chains begin with ``KUBE-`` and ``FLANNEL-``, those of Docker with ``DOCKER``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BUILT_IN = {"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One rule: its words, and the values of those that count here."""
+    """One rule: its text, and the values that are relevant here."""
 
     chain: str
     text: str
@@ -48,11 +48,11 @@ class _Rule:
     local: bool = False
     """Whether it is for the node's own addresses."""
     from_here: bool = False
-    """Whether it is for packets of the node's own, or of its pods."""
+    """Whether it is for packets from the node itself or from its pods."""
     seconds: int | None = None
-    """For how long it remembers a client."""
+    """How long it remembers a client."""
     to: str = ""
-    """Of DNAT."""
+    """DNAT's target."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class _Table:
     rules: dict[str, list[_Rule]] = field(default_factory=dict)
 
     def live(self) -> set[str]:
-        """The chains that a packet can come to."""
+        """The chains that a packet can reach."""
         reached, ahead = set[str](), [name for name in self.rules if name in _BUILT_IN]
         while ahead:
             chain = ahead.pop()
@@ -73,7 +73,7 @@ class _Table:
 
 
 def read(text: str) -> Ruleset:
-    """What the rules do; the tables that they are in are listed by :func:`tables`."""
+    """Parse the rules; :func:`tables` lists the tables that they are in."""
     there = {one.name: one for one in _tables(text)}
     nat, filters = there.get("nat"), there.get("filter")
     services = tuple(_services(nat, filters)) if nat else ()
@@ -89,7 +89,7 @@ def read(text: str) -> Ruleset:
 
 
 def tables(text: str) -> frozenset[tuple[str, str]]:
-    """Family and name of the tables it lists, as nft calls them."""
+    """Family and name of the listed tables, as nft names them."""
     return frozenset(("ip", one.name) for one in _tables(text))
 
 
@@ -137,13 +137,13 @@ def _rule(line: str) -> _Rule:
 
 
 class _Values:
-    """The words behind options; ``!`` in front of an option turns it round."""
+    """The values of options; ``!`` before an option negates it."""
 
     def __init__(self, words: list[str]) -> None:
         self._words = words
 
     def of(self, *options: str) -> tuple[str | None, bool]:
-        """The value of the first of these options that is there, and whether it is not meant."""
+        """The value of the first of these options that is present, and whether it is negated."""
         for number, word in enumerate(self._words[:-1]):
             if word in options:
                 return self._words[number + 1], number > 0 and self._words[number - 1] == "!"
@@ -175,7 +175,7 @@ def _services(nat: _Table, filters: _Table | None) -> Iterator[Translated]:
 
 
 def _translations(nat: _Table) -> Iterator[Translated]:
-    """Where packets are led to."""
+    """The destinations of packets."""
     live = nat.live()
     for rule in nat.rules.get("KUBE-SERVICES", ()) if "KUBE-SERVICES" in live else ():
         if rule.destination and rule.ports and rule.target != "KUBE-MARK-MASQ":
@@ -186,7 +186,7 @@ def _translations(nat: _Table) -> Iterator[Translated]:
 
 
 def _unserved(filters: _Table | None) -> Iterator[Translated]:
-    """What is refused, or lost, where no backend is there for it."""
+    """What is rejected or dropped because it has no backend."""
     for name in ("KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"):
         for rule in filters.rules.get(name, ()) if filters else ():
             if rule.target in {"REJECT", "DROP"} and rule.ports:
@@ -202,7 +202,7 @@ class _Read:
 
     ends: set[End] = field(default_factory=set)
     own: set[End] = field(default_factory=set)
-    """Of packets of the node's own, and of its pods."""
+    """Backends for packets from the node itself and from its pods."""
     short: bool = False
     marked: bool = False
     seconds: int | None = None
@@ -224,7 +224,7 @@ def _translated(nat: _Table, rule: _Rule, address: str | None) -> Translated:
 
 
 def _follow(nat: _Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
-    """Every rule of a chain, and of those that it leads to."""
+    """Read every rule of a chain and of the chains that it leads to."""
     visit = f"{chain} {from_here}"
     if visit in been:
         return

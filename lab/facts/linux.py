@@ -1,7 +1,7 @@
-"""A Linux node, seen: asked with one command, its answers read into facts.
+"""Facts of a Linux node: queried with one command, and the answers parsed.
 
-A node is a computer behind SSH, or a network namespace: anything that runs a command. What it
-cannot answer is in the facts with the reason; only a node that cannot be asked raises.
+A node is a computer behind SSH or a network namespace: anything that runs a command. What it cannot
+answer is listed in the facts with the reason; only a node that cannot be queried at all raises.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Entry = Mapping[str, Any]
 
 _CAST = "unicast"
 _ORDINARY_QUEUES = {"noqueue", "pfifo_fast", "fq_codel", "fq", "mq", "pfifo", "clsact", "ingress"}
-"""Queueing disciplines that a system sets by itself, and hooks that do nothing by themselves."""
+"""Queueing disciplines that a system sets itself, and hooks that do nothing by themselves."""
 _SLOWING = {"tbf", "htb", "netem", "police", "hfsc", "cbs", "sfb", "red"}
 _ERRORS = ("errors", "dropped")
 
@@ -76,7 +76,7 @@ def _addresses(entry: Entry) -> tuple[str, ...]:
 
 
 def bridges(seen: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
-    """Those of the devices that are bridges."""
+    """The devices that are bridges."""
     return tuple(
         Bridge(link.name, link.mac, link.addresses, link.mtu)
         for link in seen
@@ -85,7 +85,7 @@ def bridges(seen: Iterable[LinkFacts]) -> tuple[Bridge, ...]:
 
 
 def tunnels(entries: Iterable[Entry]) -> tuple[Tunnel, ...]:
-    """Those that are VXLAN devices."""
+    """The devices that are VXLAN tunnels."""
     return tuple(_tunnel(entry) for entry in entries if _kind(entry) == "vxlan")
 
 
@@ -104,7 +104,7 @@ def _tunnel(entry: Entry) -> Tunnel:
 
 
 def learning(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Names of the VXLAN devices that learn."""
+    """Names of the VXLAN devices with learning."""
     return tuple(
         str(entry["ifname"])
         for entry in entries
@@ -118,7 +118,7 @@ def _data(entry: Entry) -> Entry:
 
 
 def routes(entries: Iterable[Entry]) -> tuple[Route, ...]:
-    """The best route of each destination: the one of the lowest metric, the first of several."""
+    """The best route of each destination: the lowest metric, the first if there are several."""
     best: dict[str, tuple[int, Route]] = {}
     for entry in entries:
         destination = str(entry.get("dst", ""))
@@ -140,7 +140,7 @@ def _route(destination: str, entry: Entry) -> Route:
 
 
 def neighbours(entries: Iterable[Entry]) -> tuple[SeenNeighbour, ...]:
-    """Every IPv4 neighbour entry that is one machine's, in the order of addresses."""
+    """Every IPv4 neighbour entry of a unicast address, in the order of addresses."""
     found = [_neighbour(entry) for entry in entries if _is_machine(str(entry.get("dst", "")))]
     return tuple(
         sorted(found, key=lambda one: (one.neighbour.device, ip_address(one.neighbour.address)))
@@ -166,7 +166,7 @@ def _is_machine(text: str) -> bool:
 
 
 def forwarding(entries: Iterable[Entry]) -> tuple[ForwardingEntry, ...]:
-    """The entries that name a tunnel's end."""
+    """The FDB entries with a remote tunnel end."""
     return tuple(
         ForwardingEntry(
             str(entry.get("mac", "")).lower(), str(entry.get("ifname", "")), str(entry["dst"])
@@ -186,7 +186,7 @@ def proxies(entries: Iterable[Entry]) -> tuple[ProxyNeighbour, ...]:
 
 
 def shapers(entries: Iterable[Entry]) -> tuple[Barrier, ...]:
-    """Queueing disciplines that slow or lose packets, from ``tc qdisc``."""
+    """Queueing disciplines that delay or drop packets, from ``tc qdisc``."""
     return tuple(_shaper(entry) for entry in entries if entry.get("kind") in _SLOWING)
 
 
@@ -222,24 +222,24 @@ def counters(entries: Iterable[Entry]) -> Iterator[Counter]:
 _OFF = ("disabled", "masked")
 _FORWARD = "ipv4/ip_forward"
 _NDOTS = 1
-"""What resolv.conf means where it is not set (resolv.conf(5))."""
+"""The default in resolv.conf (resolv.conf(5))."""
 _PROTOCOLS = {"tcp", "udp"}
 
 
 class Runs(Protocol):
-    """What runs commands on a node, or in a pod."""
+    """Runs commands on a node, or in a pod."""
 
     def run(self, command: tuple[str, ...], deadline: Deadline) -> Completed:
         """Run a command to its end."""
 
 
 def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> NodeFacts:
-    """Look at a node; one command.
+    """Observe a node with one command.
 
     Raises
     ------
     DeadlineError, BrokenError
-        When it cannot be asked.
+        When it cannot be queried.
 
     """
     done = machine.run(command("namespace" if namespace else "computer"), deadline)
@@ -247,12 +247,12 @@ def observe(machine: Runs, deadline: Deadline, *, namespace: bool = False) -> No
 
 
 def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
-    """Look into a pod that is a network namespace of the lab's own; one command.
+    """Observe a pod in a network namespace of the lab's own, with one command.
 
     Raises
     ------
     DeadlineError, BrokenError
-        When it cannot be asked.
+        When it cannot be queried.
 
     """
     done = machine.run(command("pod"), deadline)
@@ -261,7 +261,7 @@ def observe_pod(name: str, machine: Runs, deadline: Deadline) -> PodFacts:
 
 
 def facts(stdout: str, stderr: str) -> NodeFacts:
-    """What the answers say. Pure; what cannot be read is in ``absent``."""
+    """Parse the answers. Pure; parts that cannot be read are listed in ``absent``."""
     said = dict(answers(stdout, stderr))
     read = _Reading(said)
     entries, ports = read.json("address"), read.json("ports")
@@ -328,7 +328,7 @@ _Read = TypeVar("_Read")
 
 
 class _Reading:
-    """Answers, and what could not be had of them."""
+    """Answers, and the parts that cannot be read."""
 
     def __init__(self, said: Mapping[str, CommandAnswer]) -> None:
         self._said = said
@@ -339,7 +339,7 @@ class _Reading:
         return answer.text if answer else ""
 
     def one(self, name: str) -> Any:
-        """What one JSON document holds; None where there is none."""
+        """The content of one JSON document; None if there is none."""
         text = self.text(name)
         if not text.strip():
             return None
@@ -350,7 +350,7 @@ class _Reading:
             return None
 
     def of(self, name: str, made: Callable[[], _Read | None]) -> _Read | None:
-        """What an answer is read into; None where it cannot be."""
+        """The parsed answer; None if it cannot be parsed."""
         try:
             return made()
         except (ValueError, KeyError, TypeError) as error:
@@ -358,7 +358,7 @@ class _Reading:
             return None
 
     def json(self, name: str) -> list[Any]:
-        """The entries of a list; iproute2 writes none for an empty one."""
+        """The entries of a list; iproute2 prints nothing for an empty one."""
         found = self.one(name)
         return [one for one in found if one] if isinstance(found, list) else []
 
@@ -450,7 +450,7 @@ def _sandboxes(found: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _units(text: str) -> tuple[Unit, ...]:
-    """Units that are there, but for those that nobody wants: images have more than a node needs."""
+    """Installed units that are enabled or active: images have more than a node needs."""
     found = []
     for block in text.split("\n\n"):
         said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -473,11 +473,11 @@ def _counters(read: _Reading, entries: Iterable[Mapping[str, Any]]) -> Iterator[
             if value.isdecimal():
                 yield Counter(f"conntrack {words[0]} {name}", int(value))
     for name in [key for key in read.absent if key.startswith("card ")]:
-        del read.absent[name]  # virtual cards have none, and ethtool is rarely installed
+        del read.absent[name]  # virtual interfaces have none, and ethtool is rarely installed
 
 
 def _pairs(text: str) -> Iterator[Counter]:
-    """Of /proc/net/snmp and netstat: a line of names, and one of values below it."""
+    """Counters of /proc/net/snmp and netstat: a line of names, then a line of values."""
     lines = [line.split() for line in text.splitlines() if ": " in line]
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names[0] == values[0] and names[0] in {"Ip:", "Udp:", "Tcp:", "IpExt:", "TcpExt:"}:

@@ -1,13 +1,11 @@
-"""Services, masquerade and barriers from ``nft -j list ruleset``, whoever made them. Pure.
+"""Services, masquerading and barriers from ``nft -j list ruleset``, for rules of any origin. Pure.
 
-kube-proxy's table is known by its name and its maps ``service-ips`` and ``service-nodeports``;
-what its chains do is read in :mod:`lab.facts.nftables`.
+kube-proxy's table is known by its name and its maps ``service-ips`` and ``service-nodeports``. Its
+chains are followed to the endpoints in the form of every version: a chain per endpoint (with
+affinity, and up to 1.35), or a map of endpoints in the Service's own chain. The effect of a rule on
+packets from the node itself or its pods is kept apart from its effect on others.
+
 Sources: pkg/proxy/nftables of Kubernetes 1.36, pkg/trafficmngr/nftables of flannel 0.28.
-
-kube-proxy's chains are followed to the endpoints in the shape of every version: a chain an
-endpoint (with affinity, and up to 1.35), and a map of endpoints in the Service's own chain.
-What a rule does for the node's own packets, or its pods', is kept beside what it does for others.
-Source: pkg/proxy/nftables of Kubernetes 1.36.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _VERDICTS = ("accept", "drop", "reject", "return", "masquerade", "dnat", "snat",
 
 
 def verdict(rule: Rule) -> str:
-    """What becomes of a packet; empty where the rule only marks, counts or jumps."""
+    """What the rule does with a packet; empty if it only marks, counts or jumps."""
     for part in rule["expr"]:
         for name in _VERDICTS:
             if name in part:
@@ -45,12 +43,12 @@ def verdict(rule: Rule) -> str:
 
 
 def protocol_name(protocol: object) -> str:
-    """``"tcp"``, also where nft says 6: it has no names without ``/etc/protocols``."""
+    """``"tcp"`` even if nft prints 6: without ``/etc/protocols`` it has no names."""
     return _PROTOCOLS.get(protocol, str(protocol)) if isinstance(protocol, int) else str(protocol)
 
 
 def _matches(rule: Rule) -> Iterator[tuple[str, str, object, object]]:
-    """Operator, what is matched (``ip saddr``), its value, and the left side as it is."""
+    """Operator, what is matched (``ip saddr``), its value, and the left side unchanged."""
     for part in rule["expr"]:
         match = part.get("match")
         if match:
@@ -73,9 +71,9 @@ def _field(left: object) -> str:
 def prefixes(
     rule: Rule, field: str, sets: Mapping[str, Iterable[object]] = _NO_SETS
 ) -> tuple[tuple[str, ...], bool]:
-    """The prefixes of ``saddr`` or ``daddr``, and whether they are those that are not meant.
+    """The prefixes of ``saddr`` or ``daddr``, and whether the match is negated.
 
-    Those of a set that has a name are its elements, as far as the sets are given.
+    Prefixes in a named set are its elements, if the sets are given.
     """
     for operator, what, right, _ in _matches(rule):
         if what in {f"ip {field}", f"arp {field} ip"}:
@@ -92,7 +90,7 @@ def _prefixes(right: object) -> Iterator[str]:
     elif isinstance(right, Mapping):
         if "prefix" in right:
             yield f"{right['prefix']['addr']}/{right['prefix']['len']}"
-        if "range" in right:  # what adjoins is written so
+        if "range" in right:  # nft prints adjoining prefixes like this
             first, last = map(IPv4Address, right["range"])
             yield from map(str, summarize_address_range(first, last))
         for one in right.get("set", ()):
@@ -100,7 +98,7 @@ def _prefixes(right: object) -> Iterator[str]:
 
 
 def destinations(rule: Rule) -> tuple[str, ...]:
-    """Every prefix that a rule is for, source or destination."""
+    """Every prefix that a rule names, source or destination."""
     found: list[str] = []
     for side in ("saddr", "daddr"):
         there, negated = prefixes(rule, side)
@@ -109,7 +107,7 @@ def destinations(rule: Rule) -> tuple[str, ...]:
 
 
 def protocol_of(rule: Rule) -> str | None:
-    """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` where a rule is for one of them."""
+    """``"tcp"``, ``"udp"``, ``"icmp"`` or ``"arp"`` if a rule is for one of them."""
     for operator, what, right, _ in _matches(rule):
         numbered = what in {"meta l4proto", "ip protocol"} and isinstance(right, str | int)
         if operator == "==" and numbered:
@@ -120,7 +118,7 @@ def protocol_of(rule: Rule) -> str | None:
 
 
 def destination_ports(rule: Rule) -> tuple[int, int] | None:
-    """The first and last destination port that a rule is for; None for any."""
+    """The first and last destination port of a rule; None for any."""
     for operator, what, right, _ in _matches(rule):
         if what.endswith(" dport") and operator in {"==", "in"}:
             numbers = sorted(_numbers(right))
@@ -138,7 +136,7 @@ def _numbers(right: object) -> Iterator[int]:
 
 
 def mark_of(rule: Rule) -> bool | None:
-    """Whether a rule takes packets with kube-proxy's mark (True), without (False), or both."""
+    """Whether a rule requires kube-proxy's mark (True) or its absence (False); None for both."""
     for operator, what, right, left in _matches(rule):
         masked = isinstance(left, Mapping) and "&" in left
         if what == "meta mark" and right == KUBE_PROXY_MARK:
@@ -149,7 +147,7 @@ def mark_of(rule: Rule) -> bool | None:
 
 
 def is_from_here(rule: Rule) -> bool:
-    """Whether a rule is for the node's own packets alone, or for those of its pods."""
+    """Whether a rule is only for packets from the node itself or from its pods."""
     for operator, what, right, left in _matches(rule):
         flags = left.get("fib", {}).get("flags", ()) if isinstance(left, Mapping) else ()
         if what == "fib type" and "saddr" in flags and right == "local" and operator == "==":
@@ -160,7 +158,7 @@ def is_from_here(rule: Rule) -> bool:
 
 
 def remembered_in(rule: Rule) -> Iterator[str]:
-    """The sets of clients that a rule asks: who is in one is led to the backend that it is of."""
+    """The sets of clients that a rule matches: a client in one is sent to the set's backend."""
     for operator, what, right, _ in _matches(rule):
         if what == "ip saddr" and operator in {"==", "in"} and str(right).startswith("@"):
             yield str(right)[1:]
@@ -178,14 +176,14 @@ def marks(rule: Rule) -> bool:
 
 
 def is_about_invalid(rule: Rule) -> bool:
-    """Whether a rule is for packets of no connection, which may be lost."""
+    """Whether a rule is for packets of no connection, which may be dropped."""
     return any(
         what == "ct state" and "invalid" in str(right) for _, what, right, _ in _matches(rule)
     )
 
 
 def is_by_chance(rule: Rule) -> bool:
-    """Whether a rule draws lots."""
+    """Whether a rule is random."""
     return any(
         isinstance(left, Mapping) and "numgen" in left and left["numgen"].get("mode") == "random"
         for _, _, _, left in _matches(rule)
@@ -193,7 +191,7 @@ def is_by_chance(rule: Rule) -> bool:
 
 
 def device_of(rule: Rule) -> str:
-    """The one device by which packets come or leave; empty where the rule names none."""
+    """The one device by which packets come or leave; empty if the rule names none."""
     for operator, what, right, _ in _matches(rule):
         if what in {"meta iifname", "meta oifname", "meta iif", "meta oif"} and operator == "==":
             return str(right) if isinstance(right, str) else ""
@@ -201,7 +199,7 @@ def device_of(rule: Rule) -> str:
 
 
 def packets(rule: Rule) -> int | None:
-    """How many packets a rule has met, where it counts them."""
+    """A rule's packet counter, or None."""
     for part in rule["expr"]:
         counter = part.get("counter")
         if isinstance(counter, Mapping):
@@ -210,7 +208,7 @@ def packets(rule: Rule) -> int | None:
 
 
 def words(rule: Rule) -> str:
-    """The rule as one would write it, near enough to know it again."""
+    """The rule in nft's syntax, close enough to recognise it."""
     return " ".join(word for part in rule["expr"] for word in _words(part))
 
 
@@ -258,7 +256,7 @@ Expression = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Table:
-    """One table while it is being read."""
+    """One table while it is being parsed."""
 
     family: str
     name: str
@@ -267,12 +265,12 @@ class Table:
     rules: dict[str, list[Expression]] = field(default_factory=dict)
     maps: dict[str, list[Sequence[Any]]] = field(default_factory=dict)
     sets: dict[str, list[object]] = field(default_factory=dict)
-    """Their elements, as nft writes them."""
+    """Elements of the sets, as nft prints them."""
     timeouts: dict[str, int | None] = field(default_factory=dict)
-    """Seconds after which elements of a set go; None where they stay."""
+    """Seconds after which elements of a set expire; None if they do not."""
 
     def live(self) -> set[str]:
-        """The chains that a packet can come to."""
+        """The chains that a packet can reach."""
         reached, ahead = set[str](), list(self.hooks)
         while ahead:
             chain = ahead.pop()
@@ -305,16 +303,16 @@ class _Read:
     protocol: str
     ends: set[End] = field(default_factory=set)
     own: set[End] = field(default_factory=set)
-    """Of packets of the node's own, and of its pods."""
+    """Backends for packets from the node itself and from its pods."""
     short: bool = False
-    """Whether those are led apart."""
+    """Whether those have other backends."""
     marked: bool = False
     sets: set[str] = field(default_factory=set)
-    """Where clients are remembered."""
+    """Sets in which clients are remembered."""
 
 
 def translated(table: Table, key: tuple[str, str | None, int], target: Expression) -> Translated:
-    """What becomes of packets to a Service, from the chain that its element leads to."""
+    """What happens to packets to a Service, from the chain of its map element on."""
     protocol, address, port = key
     read = _Read(protocol)
     first = str(next(iter(target.values()))["target"])
@@ -332,7 +330,7 @@ def translated(table: Table, key: tuple[str, str | None, int], target: Expressio
 
 
 def _follow(table: Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
-    """Every rule of a chain, and of those that it leads to."""
+    """Read every rule of a chain and of the chains that it leads to."""
     visit = f"{chain} {from_here}"
     if visit in been:
         return
@@ -354,13 +352,13 @@ def _follow(table: Table, chain: str, read: _Read, *, from_here: bool, been: set
 
 
 def _is_marker(table: Table, chain: str) -> bool:
-    """Whether a chain does nothing but mark."""
+    """Whether a chain only marks."""
     rules = table.rules.get(chain, [])
     return bool(rules) and all(marks(rule) and not table.targets(rule) for rule in rules)
 
 
 def _ends(dnat: Expression) -> Iterator[End]:
-    """One address, or the values of a map of them."""
+    """One address, or the values of a map of addresses."""
     address = dnat.get("addr")
     if isinstance(address, str):
         yield End(address, int(dnat.get("port", 0)))
@@ -372,18 +370,18 @@ def _ends(dnat: Expression) -> Iterator[End]:
 
 SERVICES = "kube-proxy"
 _OTHER_FAMILY = "ip6"
-"""A lab is IPv4."""
+"""Families with IPv4; a lab has no IPv6."""
 _Key = tuple[str, str | None, int]
 """Protocol, address (None for a NodePort) and port."""
 
 
 def read(entries: Iterable[Expression], *, but: frozenset[tuple[str, str]]) -> Ruleset:
-    """What a ruleset does.
+    """Parse a ruleset.
 
     Parameters
     ----------
     entries
-        The list ``nftables`` of nft's answer.
+        The list ``nftables`` of nft's output.
     but
         Family and name of tables that another tool has listed.
 
@@ -428,7 +426,7 @@ def _tables(entries: Iterable[Expression]) -> list[Table]:
 
 
 def _services(table: Table, live: set[str]) -> Translations:
-    """The Services; none where nothing leads to their maps."""
+    """The Services; none if nothing leads to their maps."""
     found: dict[_Key, Translated] = {}
     if "services" in live:
         for name in ("service-ips", "service-nodeports"):
@@ -451,7 +449,7 @@ def _services(table: Table, live: set[str]) -> Translations:
 
 
 def _is_of_service(chain: str) -> bool:
-    """Whether kube-proxy has made it for a Service: ``service-OPKMFHQF-shop/web/tcp/http``."""
+    """Whether a chain is kube-proxy's for a Service: ``service-OPKMFHQF-shop/web/tcp/http``."""
     return chain.startswith("service-") and "/" in chain
 
 
@@ -460,7 +458,7 @@ def _sorted(found: Iterable[Translated]) -> tuple[Translated, ...]:
 
 
 def _key(key: Expression) -> _Key:
-    """Protocol, address and port of an element's key, with a comment or without."""
+    """Protocol, address and port of an element's key, with or without a comment."""
     if "elem" in key:
         key = key["elem"]["val"]
     parts = list(key["concat"])
@@ -469,7 +467,7 @@ def _key(key: Expression) -> _Key:
 
 
 def _leaving(table: Table, rule: Expression) -> Iterator[Leaving]:
-    """One for each source: Calico's rule has a set of all pools."""
+    """One item per source: Calico's rule has a set of all pools."""
     sources, source_is_not = prefixes(rule, "saddr", table.sets)
     destination, not_destination = prefixes(rule, "daddr", table.sets)
     for source in sources or (None,):

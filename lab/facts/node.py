@@ -1,7 +1,7 @@
-"""What was seen on one node, in the Intent's words: addresses, MACs and MTUs are written as there.
+"""The observed state of one node, in the Intent's terms and notation.
 
-What could not be asked is in ``absent`` with the reason; its facts are then empty and say
-nothing. Everything is in a fixed order.
+What could not be queried is listed in ``absent`` with the reason; its facts are then empty and mean
+nothing. Everything has a fixed order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.topology.intent import (
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Something that is counted since the node started; only its rise says anything."""
+    """A counter since the node's start; only its increase means anything."""
 
     name: str
     """``"eth0 received dropped"``, ``"Ip OutNoRoutes"``."""
@@ -33,28 +33,28 @@ class Counter:
 
 
 SWITCHED = "hns card"
-"""The kind of a card of Windows that is in a virtual switch."""
+"""Kind of a Windows adapter that is in a virtual switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """A network device, whatever its kind."""
+    """A network device of any kind."""
 
     name: str
     kind: str
-    """``"veth"``, ``"bridge"``, ``"vxlan"``, ...; empty for a card."""
+    """``"veth"``, ``"bridge"``, ``"vxlan"``, ...; empty for a physical interface."""
     mac: str
     addresses: tuple[str, ...]
     """IPv4, with prefix length."""
     mtu: int
     up: bool
-    """Whether it was set up."""
+    """Whether it is administratively up."""
     carrier: bool
     """Whether its other end is up, too."""
     master: str | None = None
     """The bridge that it is a port of."""
     hairpin: bool | None = None
-    """Of a bridge's port; None where nobody said."""
+    """Hairpin mode of a bridge port; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SeenNeighbour:
     """A neighbour entry and its state."""
 
     neighbour: Neighbour
-    """Its MAC is empty while nobody has answered."""
+    """Its MAC is empty if it is unresolved."""
     state: str
     """``"PERMANENT"``, ``"REACHABLE"``, ``"FAILED"``, ...; Windows' states in capitals."""
 
@@ -75,37 +75,37 @@ class Unit:
     state: str
     """``"active"``, ``"failed"``, ``"running"``, ``"stopped"``, ..."""
     log: tuple[str, ...] = ()
-    """Its last lines."""
+    """Last lines of its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenSession:
-    """A session of BGP, as the daemon tells of it."""
+    """A BGP session as the daemon reports it."""
 
     name: str
-    """The daemon's own: ``"to-worker1"``."""
+    """The daemon's name for it: ``"to-worker1"``."""
     state: str
-    """``"up"``, ``"start"``, or ``"down"`` where it was shut."""
+    """``"up"``, ``"start"``, or ``"down"`` if it was disabled."""
     info: str
     """``"Established"``, ``"Active Socket: Connection refused"``."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What was seen inside a pod."""
+    """The observed state inside a pod."""
 
     name: str
-    """The pod's, or the name of its network namespace where nobody knows more."""
+    """The pod's name, or its network namespace's if unknown."""
     links: tuple[LinkFacts, ...]
     routes: tuple[Route, ...]
     neighbours: tuple[SeenNeighbour, ...]
     listening: tuple[tuple[str, int], ...] | None
-    """Protocol and port; None where nobody looked."""
+    """Protocol and port; None if not queried."""
     resolver: Resolver | None = None
-    """None where nobody looked."""
+    """None if not queried."""
 
     def addresses(self) -> tuple[str, ...]:
-        """Its addresses, with prefix length, without loopback."""
+        """Its addresses with prefix length, without loopback."""
         return tuple(
             text for link in self.links for text in link.addresses if not text.startswith("127.")
         )
@@ -113,90 +113,92 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What a node of a cluster runs and reads beside its network; None where nobody could look."""
+    """Software and configuration files of a cluster node; fields are None if not queried."""
 
     processes: tuple[tuple[str, str], ...] | None = None
-    """Of kube-proxy and flanneld those that there are, and their states as ps(1) writes them."""
+    """Running processes among kube-proxy and flanneld, with ps(1)'s states."""
     cni: tuple[str, ...] | None = None
-    """The files that containerd may read a CNI configuration from."""
+    """The files from which containerd may read a CNI configuration."""
     subnet: str | None = None
-    """flannel's line about the node's part of the network; empty where its file has none."""
+    """flannel's line with the node's pod CIDR; empty if its file has none."""
     expired: str | None = None
-    """When the certificate of the kubelet expired; empty while it is valid."""
+    """When the kubelet's certificate expired; empty while it is valid."""
     full: tuple[str, ...] = ()
-    """Where file systems are mounted that have no space left."""
+    """Mount points of file systems without free space."""
     dns_replicas: int | None = None
-    """How many CoreDNS the cluster is asked to have; seen on control planes."""
+    """Number of CoreDNS replicas requested in the cluster; read on control planes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CalicoFacts:
-    """What Calico does on a node, and is asked for; None where nobody could look."""
+    """Calico's state and configuration on a node; fields are None if not queried."""
 
     felix: tuple[str, ...] | None = None
-    """The states of its processes, as ps(1) writes them."""
+    """ps(1)'s states of Felix' processes."""
     pools: Mapping[str, Mapping[str, Any]] | None = None
-    """Name and ``spec`` of each, as they are stored."""
+    """Name and ``spec`` of each pool as stored."""
     systems: Mapping[str, str] | None = None
-    """By node, what its annotation says; empty where there is none."""
+    """AS number annotation by node; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What was seen on one node."""
+    """The observed state of one node."""
 
     os: str
     """``"linux"`` or ``"windows"``."""
     version: str
-    """Of the operating system: ``"Debian GNU/Linux 12"``, ``"20348.587"``."""
+    """Version of the operating system: ``"Debian GNU/Linux 12"``, ``"20348.587"``."""
     links: tuple[LinkFacts, ...] = ()
     bridges: tuple[Bridge, ...] = ()
     tunnels: tuple[Tunnel, ...] = ()
     learning: tuple[str, ...] = ()
-    """Tunnels that learn forwarding entries by themselves."""
+    """Tunnels that learn forwarding entries."""
     routes: tuple[Route, ...] = ()
-    """The best one of each destination; its device is ``"blackhole"`` and the like where
-    packets go nowhere."""
+    """The best route of each destination; the device is ``"blackhole"`` or similar for routes that
+    discard packets.
+    """
     neighbours: tuple[SeenNeighbour, ...] = ()
     forwarding: tuple[ForwardingEntry, ...] = ()
     proxies: tuple[ProxyNeighbour, ...] = ()
     forwards: bool | None = None
-    """None where nobody could look."""
+    """None if unknown."""
     settings: tuple[tuple[str, str], ...] = ()
-    """Kernel settings by their paths below ``/proc/sys/net``."""
+    """Kernel settings by path below ``/proc/sys/net``."""
     translations: Translations = NOTHING_TRANSLATED
     barriers: tuple[Barrier, ...] = ()
     let_in: tuple[tuple[str, int, int], ...] | None = None
-    """Protocol, first and last port of the firewall's rules that let packets in, of those asked
-    for; None where everything that no barrier names comes in, as on Linux."""
+    """Protocol, first and last port of firewall rules that allow inbound packets, among the ports
+    queried; None if everything is allowed that no barrier blocks, as on Linux.
+    """
     shapers: tuple[Barrier, ...] = ()
-    """What slows or loses packets on a device."""
+    """What delays or drops packets on a device."""
     listening: tuple[tuple[str, int], ...] = ()
     pods: tuple[PodFacts, ...] | None = None
-    """None where the pods were not looked at."""
+    """None if pods were not queried."""
     sandboxes: tuple[tuple[str, str], ...] = ()
     """The container runtime's pods, ``namespace/name``, and their states."""
     units: tuple[Unit, ...] = ()
     software: Software | None = None
-    """None where Kubernetes is not."""
+    """None without Kubernetes."""
     calico: CalicoFacts | None = None
-    """None where Calico is not."""
+    """None without Calico."""
     sessions: tuple[SeenSession, ...] = ()
-    """None at all where no daemon that speaks BGP could be asked."""
+    """Empty if no BGP daemon could be queried."""
     counters: tuple[Counter, ...] = ()
     switching: Switching | None = None
-    """None where Open vSwitch does not run."""
+    """None if Open vSwitch does not run."""
     databases: Databases | None = None
-    """None where OVN's databases are not."""
+    """None if OVN's databases are not on it."""
     absent: tuple[tuple[str, str], ...] = ()
-    """What could not be asked, and why."""
+    """What could not be queried, and why."""
 
     def knows(self, what: str) -> bool:
-        """Whether that part of the questions was answered."""
+        """Whether that query was answered."""
         return what not in dict(self.absent)
 
     def link(self, name: str) -> LinkFacts | None:
-        """The device of that name."""
+        """The device with this name."""
         return next((link for link in self.links if link.name == name), None)
 
     def setting(self, path: str) -> str | None:
@@ -205,7 +207,7 @@ class NodeFacts:
 
 
 def rises(before: NodeFacts, after: NodeFacts) -> tuple[Counter, ...]:
-    """The counters that rose between two looks, by how much, the largest rise first. Pure."""
+    """Counters that increased between two observations, the largest increase first. Pure."""
     old = {counter.name: counter.value for counter in before.counters}
     risen = [
         Counter(counter.name, counter.value - old.get(counter.name, 0))

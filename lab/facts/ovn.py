@@ -1,6 +1,6 @@
-"""What Open vSwitch and OVN say of themselves, in the Intent's words. Pure.
+"""The state of Open vSwitch and OVN in the Intent's terms. Pure.
 
-A chassis' own switch is asked on the chassis; both databases of OVN where they are.
+A chassis' switch is queried on the chassis, OVN's two databases on their machine.
 Sources: ovs-vswitchd.conf.db(5), ovn-nb(5), ovn-sb(5), ovs-fields(7).
 """
 
@@ -20,12 +20,12 @@ Row = Mapping[str, Any]
 
 
 def tables(text: str) -> Mapping[str, tuple[Row, ...]]:
-    """Every table of a dump, by its name.
+    """Every table of a dump by name.
 
     Raises
     ------
     ValueError
-        When it is not what ovsdb-client writes.
+        When it is not output of ovsdb-client.
 
     """
     found = {}
@@ -41,7 +41,7 @@ def tables(text: str) -> Mapping[str, tuple[Row, ...]]:
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """What a column of a set holds: a set of one is written as the one."""
+    """The values of a set column: a set with one element is written as the element."""
     return tuple(value) if isinstance(value, list) else (value,)
 
 
@@ -69,11 +69,11 @@ class SeenPort:
     name: str
     bridge: str
     kind: str
-    """Empty for a device of the kernel's; ``"internal"``, ``"geneve"``."""
+    """Empty for a kernel device; ``"internal"``, ``"geneve"``."""
     logical: str
-    """The logical port that it is said to be (``iface-id``); empty for none."""
+    """Name of its logical port (``iface-id``); empty if it is none."""
     remote: str
-    """Of a tunnel: the address of its other end."""
+    """For a tunnel: the remote address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,12 @@ class Switching:
     """Its ``external_ids``, which configure OVN."""
     ports: tuple[SeenPort, ...]
     flows: tuple[Barrier, ...]
-    """Flows of the bridges beside OVN's own that are not to pass everything on."""
+    """Flows of bridges other than OVN's that do not forward everything."""
     neighbours: tuple[Neighbour, ...]
-    """Who is where for tunnels' packets."""
+    """Neighbours for the tunnels' packets."""
 
     def port(self, name: str) -> SeenPort | None:
-        """The interface of that name."""
+        """The interface with this name."""
         return next((one for one in self.ports if one.name == name), None)
 
 
@@ -101,35 +101,35 @@ class SeenSwitch:
     ports: Mapping[str, tuple[str, ...]]
     """Name to addresses: ``"0a:58:0a:00:02:04 10.0.2.4"``."""
     balanced: tuple[Translated, ...]
-    """By all load balancers that it has, by itself or by a group."""
+    """From all its load balancers, direct or through a group."""
     barriers: tuple[Barrier, ...]
-    """Its access control lists that lose or refuse."""
+    """Its ACLs that drop or reject."""
 
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """What OVN's databases hold."""
+    """The content of OVN's databases."""
 
     switches: tuple[SeenSwitch, ...]
     routes: Mapping[str, str]
-    """By source: prefix, and the address of the next hop."""
+    """By source prefix, the next hop's address."""
     chassis: Mapping[str, str]
-    """Registered ones, and the address of each one's end of tunnels."""
+    """Registered chassis, and the address of each one's tunnels."""
     bindings: Mapping[str, str]
-    """Logical port to the chassis that has it; empty for none."""
+    """Logical port to its chassis; empty if unbound."""
 
     def switch(self, name: str) -> SeenSwitch | None:
-        """The logical switch of that name."""
+        """The logical switch with this name."""
         return next((one for one in self.switches if one.name == name), None)
 
 
 def switching(dump: str, flows: Mapping[str, str], neighbours: str) -> Switching:
-    """Open vSwitch, from its database, each bridge's flows, and its tunnels' neighbours.
+    """Parse Open vSwitch's database, each bridge's flows, and the tunnel neighbours.
 
     Raises
     ------
     ValueError, KeyError
-        When the dump cannot be read.
+        When the dump cannot be parsed.
 
     """
     there = tables(dump)
@@ -163,7 +163,7 @@ def _port(bridge: str, row: Row) -> SeenPort:
 
 
 def _barring(bridge: str, text: str) -> Iterator[Barrier]:
-    """Flows that drop; a bridge that switches as any other has one, with ``NORMAL``."""
+    """Flows that drop; a bridge that switches normally has only one, with ``NORMAL``."""
     for line in text.splitlines():
         flow = line.strip()
         match_of, _, actions = flow.partition(" actions=")
@@ -184,12 +184,12 @@ def _barring(bridge: str, text: str) -> Iterator[Barrier]:
 
 
 def databases(northbound: str, chassis: str, encaps: str, bindings: str) -> Databases:
-    """OVN's databases, from dumps: of the first all, of the other tables of the second.
+    """Parse dumps of the whole northbound database and of the southbound tables.
 
     Raises
     ------
     ValueError, KeyError
-        When a dump cannot be read.
+        When a dump cannot be parsed.
 
     """
     north = tables(northbound)

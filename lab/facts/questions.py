@@ -1,7 +1,7 @@
-"""What a Linux node is asked: one shell script, one round trip, an answer to each question. Pure.
+"""The queries to a Linux node: one shell script, one round trip, an answer for each query. Pure.
 
-The script never fails: what there is no tool for is answered by ``absent``, and a tool that
-fails by its exit code and what it complained of.
+The script never fails: a missing tool is answered by ``absent``, and a failing tool by its exit
+code and error message.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 What = Literal["computer", "namespace", "pod"]
-"""A node that is a computer, or one that is a network namespace; or the namespace of a pod."""
+"""A whole computer, a network namespace that is a node, or a pod's network namespace."""
 
 MARK = "@@@"
 _ABSENT = "absent"
 _EACH_SECONDS = 10
-"""For one tool that asks a program, which may hang; those that ask the kernel do not."""
+"""Limit in seconds for tools that query a program, which may hang; the kernel does not."""
 ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
 
@@ -133,25 +133,25 @@ TAIL = "exit 0\n"
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """To one question."""
+    """The answer to one query."""
 
     text: str
-    """What the tool wrote to its standard output; empty where it failed."""
+    """The tool's standard output; empty if it failed."""
     trouble: str = ""
-    """Why there is none; empty where there is one."""
+    """Why there is no answer; empty if there is one."""
 
 
 def command(what: What) -> tuple[str, ...]:
-    """The command that asks everything of a node, or of the inside of a pod.
+    """The command that runs all queries on a node or inside a pod.
 
-    Of a namespace is left out what belongs to the computer around it.
+    For a namespace, it leaves out what belongs to the surrounding computer.
     """
     asked = {"computer": _NODE + _COMPUTER, "namespace": _NODE, "pod": _POD}
     return ("sh", "-c", HEAD + asked[what] + TAIL)
 
 
 def answers(stdout: str, stderr: str) -> Mapping[str, CommandAnswer]:
-    """Every question that was asked, by its name, with its answer."""
+    """Each query by name, with its answer."""
     complaints = dict(_sections(stderr))
     return {name: _answer(body, complaints.get(name, [])) for name, body in _sections(stdout)}
 

@@ -1,4 +1,4 @@
-"""An nftables ruleset as ``nft -a -s list ruleset`` prints it, compared with another one. Pure."""
+"""Parses nftables rulesets as ``nft -a -s list ruleset`` prints them, and compares them. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class NftObject:
     kind: str
     name: str
     head: list[str] = field(default_factory=list)
-    """Its lines but for rules and elements: a chain's hook and policy, a set's type."""
+    """Lines other than rules and elements: a chain's hook and policy, a set's type."""
     rules: list[tuple[str, str]] = field(default_factory=list)
     """Rule and handle, in order."""
     elements: dict[str, str] = field(default_factory=dict)
-    """Key and value; of a set's elements the value is empty."""
+    """Key and value; a set's elements have an empty value."""
 
     def text(self) -> str:
-        """The object as ``nft -f`` takes it."""
+        """The object in the syntax of ``nft -f``."""
         lines = [*self.head, *(rule for rule, _ in self.rules)]
         if self.elements:
             lines.append(f"elements = {{ {', '.join(map(_element, self.elements.items()))} }}")
@@ -46,24 +46,24 @@ class NftObject:
 
 @dataclass(slots=True)
 class NftTable:
-    """One table: its family and name, and what is in it."""
+    """One table: its family and name, and its content."""
 
     name: str
     head: list[str] = field(default_factory=list)
     objects: dict[tuple[str, str], NftObject] = field(default_factory=dict)
 
     def text(self) -> str:
-        """The table as ``nft -f`` takes it."""
+        """The table in the syntax of ``nft -f``."""
         head = "".join(f" {line.rstrip('; ')};" for line in self.head)
         order = sorted(self.objects.values(), key=lambda one: one.kind == "chain")
-        # chains that rules and maps lead to must be there before them
+        # chains that rules and maps refer to must exist before them
         empty = "; ".join(f"chain {one.name} {{ }}" for one in order if one.kind == "chain")
         inner = "; ".join(one.text() for one in order)
         first = f"table {self.name} {{ {empty} }}\n" if empty else ""
         return f"{first}table {self.name} {{{head} {inner} }}"
 
     def summary(self) -> str:
-        """The table in words: its base chains and first rules."""
+        """A short description: the table's base chains and first rules."""
         chains = [one for one in self.objects.values() if one.kind == "chain"]
         hooks = [f"chain {one.name} ({' '.join(one.head)})" for one in chains if one.head]
         rules = [rule for one in chains for rule, _ in one.rules]
@@ -87,7 +87,7 @@ def read_ruleset(text: str) -> Ruleset:
 def _bodies(
     lines: Iterable[str], begin: re.Pattern[str], end: str
 ) -> Iterator[tuple[re.Match[str] | None, list[str]]]:
-    """What begins and ends so, with the lines between; None with each line that is outside."""
+    """Each block between ``begin`` and ``end`` with its lines; None with each line outside."""
     found: re.Match[str] | None = None
     inner: list[str] = []
     for line in lines:
@@ -141,7 +141,7 @@ def _element(one: tuple[str, str]) -> str:
 
 
 def compare_rulesets(made: Ruleset, now: Ruleset) -> Iterator[StateDifference]:
-    """Everything that differs, rules by what they say and where they are in their chain."""
+    """Every difference; rules are compared by text and position in their chain."""
     for name in now.keys() - made.keys():
         yield _differs(
             f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", name

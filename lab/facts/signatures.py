@@ -1,4 +1,4 @@
-"""Log lines whose cause and hint are known: the table, and what of it is found in a log. Pure."""
+"""Log lines with a known cause and hint: the table, and its matches in a log. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _LONGEST = 4096
-"""Characters of a line that are looked at; what is longer is a payload that a program repeats."""
+"""Characters of a line that are searched; anything longer is a payload that a program repeats."""
 _TABLE = Path(__file__).with_name("signatures.json")
 
 
@@ -21,7 +21,7 @@ class Signature:
     id: str
     of: str
     pattern: str
-    """A regular expression, found anywhere in a line; its named groups stand in cause and hint."""
+    """A regular expression, found anywhere in a line; cause and hint may use its named groups."""
     cause: str
     hint: str
     source: str
@@ -34,11 +34,11 @@ class SignatureMatch:
 
     id: str
     cause: str
-    """With what the line says filled in."""
+    """The cause, with the line's values filled in."""
     hint: str
     line: str
     number: int
-    """Of that line, from 0."""
+    """Number of the line, from 0."""
     times: int
     source: str
     versions: str
@@ -49,7 +49,7 @@ class SignatureMatch:
 
 @dataclass(frozen=True, slots=True)
 class InLog:
-    """A signature that was found in one log."""
+    """A signature found in one log."""
 
     path: str
     match: SignatureMatch
@@ -66,17 +66,17 @@ class InLog:
 
 @cache
 def table() -> tuple[Signature, ...]:
-    """Every signature, in the order in which they are shown: what stops a program first."""
+    """Every signature in display order: what stops a program first."""
     return tuple(Signature(**entry) for entry in json.loads(_TABLE.read_text(encoding="utf-8")))
 
 
 def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
-    """What of the table is in these lines, each signature once, in the table's order."""
+    """The signatures that match these lines, each once, in the table's order."""
     found: list[SignatureMatch] = []
     listed = [line[:_LONGEST] for line in lines]
     text = "\n".join(listed)
     for signature, pattern in _patterns():
-        if not pattern.search(text):  # all lines at once, which is quicker
+        if not pattern.search(text):  # all lines at once, which is faster
             continue
         hits = [
             (number, hit) for number, line in enumerate(listed) if (hit := pattern.search(line))
@@ -100,7 +100,7 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
 
 
 def in_log(path: str, text: str) -> tuple[InLog, ...]:
-    """What of the table is in one log, in the table's order."""
+    """The signatures that match one log, in the table's order."""
     return tuple(InLog(path, one) for one in match(text.splitlines()))
 
 

@@ -1,4 +1,4 @@
-"""Programs on a node: Kubernetes', Calico's and BIRD's state, read from their answers. Pure."""
+"""State of Kubernetes', Calico's and BIRD's programs on a node, parsed from answers. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lab.facts.node import CalicoFacts, SeenSession, Software
 
 _WATCHED = ("kube-proxy", "flanneld")
 _CNI = (".conf", ".conflist", ".json")
-"""What containerd reads (``libcni.ConfFiles``)."""
+"""Extensions that containerd reads (``libcni.ConfFiles``)."""
 _WILL_EXPIRE = "Certificate will expire"
-"""What openssl-x509(1) says of one that has, asked by ``-checkend 0``."""
+"""Output of openssl-x509(1) ``-checkend 0`` for an expired certificate."""
 _DF_WORDS = 6
 _NONE = "<none>"
 _SESSION_WORDS = 4
-"""Name, protocol, table, state; then since when, and more."""
+"""Name, protocol, table, state; then since when, and further information."""
 
 
 def read_software(said: Mapping[str, str]) -> Software | None:
-    """What the answers say, those that there are by their questions; None without Kubernetes."""
+    """Parse the answers, by query; None without Kubernetes."""
     if "cni" not in said:
         return None
     return Software(
@@ -47,7 +47,7 @@ def _expired(text: str) -> str:
 
 
 def _full(text: str) -> Iterator[str]:
-    """Of df -P: what it is, its blocks, used, available, capacity, and where it is mounted."""
+    """Columns of df -P: device, blocks, used, available, capacity, mount point."""
     for line in text.splitlines()[1:]:
         words = line.split(maxsplit=_DF_WORDS - 1)
         if len(words) == _DF_WORDS and words[4] == "100%":
@@ -55,7 +55,7 @@ def _full(text: str) -> Iterator[str]:
 
 
 def read_calico(said: Mapping[str, str]) -> CalicoFacts | None:
-    """What the answers say, those that there are by their questions; None without Calico."""
+    """Parse the answers, by query; None without Calico."""
     if "felix" not in said:
         return None
     pools, systems = said.get("calico-pools"), said.get("calico-systems")
@@ -76,7 +76,7 @@ def _system(line: str) -> tuple[str, str]:
 
 
 def read_sessions(text: str) -> tuple[SeenSession, ...]:
-    """What ``birdc show protocols`` says of sessions."""
+    """BGP sessions in the output of ``birdc show protocols``."""
     found = []
     for line in text.splitlines():
         words = line.split()

@@ -1,8 +1,7 @@
-"""The whole state of one network namespace, as text, read, and compared with what was made. Pure.
+"""The complete state of one network namespace: queried as text, parsed, and compared. Pure.
 
-One script asks the tools, in the lab and where the lab is made a second time, so both sides speak
-the same words. What changes by itself (timers, counters,
-learned neighbours, hash seeds) is left out by rule.
+The same script runs in the lab and in a second copy of the lab, so both sides have the same form.
+What changes by itself (timers, counters, learned neighbours, hash seeds) is left out by rule.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-sa
 """
 
 STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
-"""The command that asks everything of the namespace that it runs in."""
+"""The command that queries everything in the namespace it runs in."""
 
 _MULTICAST = ("33:33:", "01:00:5e:", "01:80:c2:")
 _CHURN = re.compile(
@@ -67,29 +66,29 @@ _LEARNED = frozenset({"bird", "ra", "dhcp", "zebra", "keepalived"})
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing of a state."""
+    """One object of a state."""
 
     section: str
     object: str
     value: str
     make: str = ""
-    """The command that makes it so."""
+    """The command that creates it."""
     remove: str = ""
-    """The command that takes it away."""
+    """The command that removes it."""
     shows: str = ""
     device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What was read of one namespace."""
+    """The parsed state of one namespace."""
 
     items: Mapping[str, Item]
     ruleset: Ruleset
 
 
 def read_state(stdout: str, stderr: str = "") -> State:
-    """What the answers of the script say."""
+    """Parse the script's output."""
     said = {name: one.text for name, one in answers(stdout, stderr).items()}
     found: dict[str, Item] = {}
     for reader in (
@@ -181,7 +180,7 @@ def _set_link(name: str, kind: str, key: str, value: str) -> str:
 
 
 def _routes(said: Mapping[str, str]) -> Iterator[Item]:
-    """One for each destination, table and metric; those that follow from an address go with it."""
+    """A route per destination, table and metric; those that follow from an address are left out."""
     seen: Counter[str] = Counter()
     for raw in said.get("routes", "").splitlines():
         if raw[:1] in {" ", "\t"}:
@@ -270,7 +269,7 @@ def _forwarding(said: Mapping[str, str]) -> Iterator[Item]:
         how = "master" if "master" in words else "self"
         lasts = "static" if "static" in words else "permanent"
         what = f"{words[0]} dev {device}{to}{vlan} {how}"
-        # one address can have several ends; of others the end is what the entry says
+        # a flood address can have several ends; for others the end is the entry's value
         flood = words[0] == "00:00:00:00:00:00"
         name = f"forwarding entry {words[0]} dev {device}{to if flood else ''}{vlan}"
         verb = "append" if flood else "replace"
@@ -409,16 +408,16 @@ def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
 
 
 _ONE_SIDED = frozenset({"setting", "learned"})
-"""Sections of which what only one side has says nothing: a device's settings go with it."""
+"""Sections that are only compared if both sides have the object: a device's settings go with it."""
 
 
 def compare_states(
     made: State, now: State, *, daemons: bool = False
 ) -> tuple[StateDifference, ...]:
-    """Everything that is not as made, the roots of others first: a link before its routes.
+    """Every difference, causes before consequences: a link before its routes.
 
-    With ``daemons`` the machine runs some that make links, addresses and sockets of their own:
-    what is there in addition then says nothing.
+    With ``daemons``, the machine runs daemons that create links, addresses and sockets of their
+    own; additional ones are then ignored.
     """
     found = [*_compare_items(made, now, daemons=daemons)]
     found += compare_rulesets(made.ruleset, now.ruleset)
@@ -433,7 +432,7 @@ _ORDER = (
 
 
 _MADE_BY_DAEMONS = frozenset({"link", "address", "route", "forwarding", "queue", "vlan"})
-"""Sections in which daemons add something."""
+"""Sections in which daemons add objects."""
 
 
 def _compare_items(made: State, now: State, *, daemons: bool) -> Iterator[StateDifference]:
@@ -472,7 +471,7 @@ def _compare_items(made: State, now: State, *, daemons: bool) -> Iterator[StateD
 
 
 def _is_live(seen: Item, *, daemons: bool) -> bool:
-    """Whether a link is more alive than a daemon's, which nobody uses where it is not started."""
+    """Whether a running daemon explains a link's difference from the copy, which runs none."""
     return seen.value == "carrier" or (daemons and seen.object.endswith(" promisc"))
 
 

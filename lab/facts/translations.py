@@ -1,4 +1,4 @@
-"""What a node does to packets, as it was seen: translates, masquerades, loses or refuses them."""
+"""What a node was seen doing to packets: translation, masquerading, dropping, rejecting."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class End(NamedTuple):
-    """Where packets are sent on to."""
+    """Destination of translated packets."""
 
     address: str
     port: int
@@ -17,7 +17,7 @@ class End(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """Packets to this address and port go to these backends."""
+    """A Service's port: packets to this address and port go to these backends."""
 
     protocol: str
     """``"tcp"`` or ``"udp"``."""
@@ -25,21 +25,22 @@ class Translated:
     """None for a NodePort: any address of the node."""
     port: int
     backends: tuple[End, ...]
-    """None at all: packets are refused, or lost."""
+    """Empty: packets are rejected or dropped."""
     lost: bool = False
-    """Whether packets without a backend are dropped; else they are refused."""
+    """Whether packets without a backend are dropped; otherwise they are rejected."""
     own: tuple[End, ...] | None = None
-    """Of a NodePort that leads the node's own packets, and its pods', to other backends than
-    those that come from elsewhere: where those go. None where it makes no difference."""
+    """For a NodePort: the backends for packets from the node itself and its pods, if those differ
+    from the backends for others; None if they are the same.
+    """
     affinity: int | None = None
-    """Seconds for which a client keeps its backend; None for no affinity."""
+    """Seconds that a client keeps its backend; None without affinity."""
     kept: bool = False
-    """Of a NodePort: whether what comes from elsewhere keeps the address that it came from."""
+    """For a NodePort: whether packets from elsewhere keep their source address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masquerade:
-    """Packets from ``source`` leave with the node's address, but for those to ``spared``."""
+    """Packets from ``source`` leave with the node's address, except those to ``spared``."""
 
     source: str
     spared: tuple[str, ...]
@@ -47,46 +48,47 @@ class Masquerade:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """A rule that loses or refuses packets."""
+    """A rule that drops or rejects packets."""
 
     where: str
     """Table and chain, or device."""
     rule: str
-    """As its tool writes it."""
+    """The rule as its tool prints it."""
     protocol: str = ""
     """Empty for any."""
     ports: tuple[int, int] | None = None
     """First and last destination port; None for any."""
     prefixes: tuple[str, ...] = ()
-    """Sources and destinations that it names; none at all for any."""
+    """Sources and destinations that it names; empty for any."""
     packets: int | None = None
-    """How many it has met, where it counts."""
+    """Number of matched packets, if it counts."""
     shows: str = ""
     """The command that shows it."""
     mends: str = ""
-    """The command that takes it away."""
+    """The command that removes it."""
     refuses: bool = False
-    """Whether the sender gets an error; else packets are lost silently."""
+    """Whether the sender gets an error; otherwise packets are dropped silently."""
     by_chance: bool = False
-    """Whether it takes some of the packets only, by lot."""
+    """Whether it takes a random part of the packets."""
     device: str = ""
-    """By which they come or leave; empty for any."""
+    """The device by which they come or leave; empty for any."""
     table: str = ""
-    """Of nftables; empty where it is none of its."""
+    """The nftables table; empty if it is in none."""
     networks: tuple[str, ...] = ()
-    """Of a rule about ARP: those in which the machine itself asks with an address of the rule."""
+    """For an ARP rule: networks in which the machine itself sends ARP from an address of the
+    rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """What the node translates."""
+    """The node's translations."""
 
     by: str
-    """``"lab"``, ``"nftables"``, ``"iptables"``, ``"hns"``; empty where there is nothing."""
+    """``"lab"``, ``"nftables"``, ``"iptables"``, ``"hns"``; empty if there is nothing."""
     services: tuple[Translated, ...]
     masquerades: tuple[Masquerade, ...]
     marked: bool
-    """Whether what kube-proxy has marked is masqueraded, by Linux; HNS does without."""
+    """Whether Linux masquerades packets with kube-proxy's mark; HNS has no mark."""
     stranded: bool = False
     """Whether kube-proxy has chains for Services that nothing leads to."""
 
@@ -95,28 +97,28 @@ NOTHING_TRANSLATED = Translations("", (), (), marked=False)
 
 
 KUBE_PROXY_MARK = 0x4000
-"""The bit of the packet mark by which kube-proxy asks for masquerade (its own default)."""
+"""kube-proxy's packet mark bit for masquerading (its default)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """One rule of a postrouting chain: which packets it takes, and what becomes of them."""
+    """One rule of a postrouting chain: which packets it takes, and what it does with them."""
 
     verdict: str
-    """``"masquerade"``, or ``"return"`` and ``"accept"``, which spare."""
+    """``"masquerade"``, or ``"return"`` and ``"accept"``, which exempt packets."""
     source: str | None = None
     """None for any."""
     source_is_not: bool = False
     spared: tuple[str, ...] = ()
-    """Destinations that it does not take, of a masquerade."""
+    """For masquerading: destinations that are exempt."""
     destination: str | None = None
     """The destination that it takes; None for any."""
     marked: bool | None = None
-    """True where it takes kube-proxy's marked packets only, False where only others."""
+    """True: only packets with kube-proxy's mark; False: only others; None: both."""
 
 
 def masquerades(rules: Sequence[Leaving]) -> tuple[Masquerade, ...]:
-    """Who leaves with the node's address, from one chain's rules in their order."""
+    """What leaves with the node's address, from one chain's rules in order."""
     found = []
     spared: list[tuple[str | None, str]] = []
     for rule in rules:
@@ -134,7 +136,7 @@ def _meet(one: str | None, other: str) -> bool:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two prefixes have addresses in common; what is no IPv4 prefix has none."""
+    """Whether two prefixes overlap; False if one is not an IPv4 prefix."""
     try:
         return IPv4Network(one, strict=False).overlaps(IPv4Network(other, strict=False))
     except ValueError:
@@ -142,7 +144,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether a prefix lies wholly within another."""
+    """Whether a prefix lies within another."""
     try:
         return IPv4Network(inner, strict=False).subnet_of(IPv4Network(outer, strict=False))
     except ValueError:
@@ -151,14 +153,14 @@ def within(inner: str, outer: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """Everything that one tool's rules say."""
+    """The effects of one tool's rules."""
 
     translations: Translations
     barriers: tuple[Barrier, ...]
 
 
 def joined(rulesets: Iterable[Ruleset]) -> Ruleset:
-    """What several tools' rules say together: the Services of the one that has any."""
+    """Combine several tools' rules; the Services are from the one that has any."""
     there = tuple(rulesets)
     services: tuple[Translated, ...] = ()
     by = ""

@@ -1,8 +1,8 @@
-"""A Windows node, seen: one PowerShell step over WinRM, its answer read into facts.
+"""Facts of a Windows node: one PowerShell step over WinRM, and its answer parsed.
 
-Its first schema, as ``Get-HnsNetwork``, ``Get-HnsEndpoint`` and ``Get-HnsPolicyList`` print it:
-an Overlay network is a tunnel (VSID of its subnet, its ManagementIP), its RemoteSubnetRoute
-policies are routes, neighbours and forwarding entries at once; an L2Bridge network is a bridge;
+HNS' first schema, as ``Get-HnsNetwork``, ``Get-HnsEndpoint`` and ``Get-HnsPolicyList`` print it: an
+Overlay network is a tunnel (VSID of its subnet, its ManagementIP), and its RemoteSubnetRoute
+policies are routes, neighbours and forwarding entries in one; an L2Bridge network is a bridge;
 OutBoundNAT policies of pods' endpoints masquerade; ELB policies are Services. Sources: hcsshim
 (internal/hns), flannel (pkg/backend/vxlan/vxlan_network_windows.go), kube-proxy
 (pkg/proxy/winkernel), and outputs in issues of calico and sig-windows-tools.
@@ -32,21 +32,21 @@ from lab.topology.intent import (
 Object = Mapping[str, Any]
 
 VXLAN_PORT = 4789
-"""The only one that HNS does (facts of flannel on Windows)."""
+"""The only VXLAN port of HNS (facts of flannel on Windows)."""
 _OVERLAY = "overlay"
 _BRIDGES = {"l2bridge", "l2tunnel"}
 _PROTOCOLS = {6: "tcp", 17: "udp", "6": "tcp", "17": "udp", "TCP": "tcp", "UDP": "udp"}
 _ATTACHED = {2, 3}
-"""States of an endpoint that a container has (hcsshim: Attached, AttachedSharing)."""
+"""States of an endpoint that belongs to a container (hcsshim: Attached, AttachedSharing)."""
 
 
 def mac(text: object) -> str:
-    """``00-15-5D-D3-D8-DE`` as the Intent writes it."""
+    """A MAC such as ``00-15-5D-D3-D8-DE`` in the Intent's notation."""
     return str(text or "").replace("-", ":").lower()
 
 
 def _policies(owner: Object, kind: str) -> Iterator[Object]:
-    """Those of a kind, their settings laid flat where the second schema keeps them apart."""
+    """An object's policies of a kind; settings that the second schema nests are flattened."""
     for policy in owner.get("Policies") or ():
         if isinstance(policy, Mapping) and str(policy.get("Type", "")).lower() == kind.lower():
             inner = policy.get("Settings")
@@ -77,7 +77,7 @@ def _length(prefix: object) -> str:
 
 
 def tunnels(networks: Iterable[Object]) -> tuple[Tunnel, ...]:
-    """The Overlay networks. Their MTU and address nobody says."""
+    """The Overlay networks, without MTU and address, which HNS does not report."""
     return tuple(
         Tunnel(
             name=str(network.get("Name", "")),
@@ -110,7 +110,7 @@ def _port(network: Object) -> int:
 def remotes(
     networks: Iterable[Object],
 ) -> tuple[tuple[Route, ...], tuple[SeenNeighbour, ...], tuple[ForwardingEntry, ...]]:
-    """What RemoteSubnetRoute policies say, as flannel's three kinds of entries on Linux."""
+    """RemoteSubnetRoute policies as flannel's three kinds of entries on Linux."""
     routes, neighbours, entries = [], [], []
     for network in networks:
         name = str(network.get("Name", ""))
@@ -127,9 +127,9 @@ def remotes(
 
 
 def pods(endpoints: Iterable[Object]) -> tuple[PodFacts, ...]:
-    """The endpoints that pods have, or had: those with a network's name behind their own.
+    """The endpoints of current or former pods: their names end with a network's name.
 
-    One of them that is marked as another node's has lost its network, and so has no carrier.
+    A pod's endpoint that is marked as another node's has lost its network, and so has no carrier.
     """
     return tuple(_pod(endpoint) for endpoint in endpoints if _is_pods(endpoint))
 
@@ -169,9 +169,9 @@ def translations(
 ) -> Translations:
     """Load balancers and OutBoundNAT.
 
-    ``policy_lists``: what ``Get-HnsPolicyList`` says. ``endpoints``: all endpoints, to which load
-    balancers refer by id. ``own``: the node's own addresses: a load balancer on one of them, or on
-    none, is a NodePort.
+    ``policy_lists``: output of ``Get-HnsPolicyList``. ``endpoints``: all endpoints, to which load
+    balancers refer by id. ``own``: the node's own addresses: a load balancer on one of them, or
+    without an address, is a NodePort.
     """
     addresses = {
         str(one.get("ID", "")).lower(): str(one.get("IPAddress") or "") for one in endpoints
@@ -219,7 +219,7 @@ def _masquerades(endpoints: Iterable[Object]) -> Iterator[Masquerade]:
             yield Masquerade(source, tuple(str(one) for one in spared))
 
 
-_ANYWHERE = "0.0.0.0"  # noqa: S104  what Windows calls the next hop of a route on the link
+_ANYWHERE = "0.0.0.0"  # noqa: S104  Windows' next hop of an on-link route
 _DEFAULT = "0.0.0.0/0"
 _EVERYWHERE = {"224.0.0.0/4", "255.255.255.255/32", "127.0.0.0/8"}
 _VIRTUAL = "vEthernet ("
@@ -234,19 +234,19 @@ def observe(
     settings: Mapping[str, Any],
     deadline: Deadline,
 ) -> NodeFacts:
-    """Look at a node; one step.
+    """Observe a node with one step.
 
-    ``shell``: the node. ``script``, ``module``: ``observe.ps1`` and what it imports, as
-    :mod:`lab.imaging.windows.steps` has them. ``settings``: of the step ``Observe``. ``deadline``:
-    for all of it.
+    ``shell``: the node. ``script``, ``module``: ``observe.ps1`` and the module that it imports,
+    from :mod:`lab.imaging.windows.steps`. ``settings``: of the step ``Observe``. ``deadline``: for
+    the whole step.
 
-    Raises StepError, DeadlineError, BrokenError when it cannot be asked.
+    Raises StepError, DeadlineError, BrokenError when the node cannot be queried.
     """
     return facts(run_step(shell, script, module, "observe", settings, deadline).facts)
 
 
 def facts(said: Object) -> NodeFacts:
-    """What the step says. Pure; what cannot be read is in ``absent``."""
+    """Parse the step's answer. Pure; parts that cannot be read are listed in ``absent``."""
     read = _Reading(said)
     networks, endpoints = read.all("networks"), read.all("endpoints")
     behind = _behind(read.all("adapters"))
@@ -276,7 +276,7 @@ def facts(said: Object) -> NodeFacts:
 
 
 class _Reading:
-    """The step's lists of JSON texts, and what could not be had of them."""
+    """The step's lists of JSON texts, and the parts that cannot be read."""
 
     def __init__(self, said: Object) -> None:
         self._said = said
@@ -284,13 +284,13 @@ class _Reading:
         self.absent = (
             {str(k): str(v) for k, v in absent.items()} if isinstance(absent, dict) else {}
         )
-        # where Linux' facts have another name for the same
+        # facts that have another name on Linux
         for ours, theirs in (("nftables", "policies"), ("route", "routes")):
             if theirs in self.absent:
                 self.absent[ours] = self.absent[theirs]
 
     def knows(self, name: str) -> bool:
-        """Whether that question was answered."""
+        """Whether that query was answered."""
         return name in self._said and name not in self.absent
 
     def all(self, name: str) -> list[Any]:
@@ -305,10 +305,10 @@ class _Reading:
 
 
 def _behind(adapters: Iterable[Object]) -> dict[str, str]:
-    """Each card that is in a virtual switch, by the adapter that took its place.
+    """Each physical adapter in a virtual switch, by the virtual adapter that has replaced it.
 
-    It has the card's MAC; its name need not be ``vEthernet (CARD)``, which a container's adapter
-    may have (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
+    The virtual one has the same MAC; its name need not be ``vEthernet (NAME)``, which a container's
+    adapter may have (recorded: pjh/SDN, mtu-with-new-hnsnetwork.txt).
     """
     listed = [(str(one["name"]), mac(one.get("mac"))) for one in adapters]
     cards = {own: name for name, own in listed if own and not name.startswith(_VIRTUAL)}
@@ -316,7 +316,7 @@ def _behind(adapters: Iterable[Object]) -> dict[str, str]:
 
 
 def _links(read: _Reading, behind: Mapping[str, str]) -> Iterator[LinkFacts]:
-    """The adapters, each with its addresses and MTU; a card keeps its name behind its switch."""
+    """The adapters with addresses and MTU; one behind a virtual switch keeps its name."""
     adapters = {str(one["name"]): one for one in read.all("adapters")}
     addresses: dict[str, list[str]] = {}
     for one in read.all("addresses"):
@@ -347,7 +347,7 @@ def _inner(name: str, behind: Mapping[str, str]) -> str:
 
 
 def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
-    """HNS networks as devices, so that what hangs on them is judged."""
+    """HNS networks as devices, so that checks cover what depends on them."""
     for network in networks:
         yield LinkFacts(str(network.get("Name", "")), "hns", "", (), 0, up=True, carrier=True)
 
@@ -355,7 +355,7 @@ def _networks(networks: Iterable[Object]) -> Iterator[LinkFacts]:
 def _routes(
     entries: Iterable[Object], interfaces: Iterable[Object], behind: Mapping[str, str]
 ) -> Iterator[Route]:
-    """The best route of each destination, by its own metric and its interface's."""
+    """The best route of each destination, by its own metric plus its interface's."""
     metrics = {str(one["name"]): int(one.get("metric") or 0) for one in interfaces}
     best: dict[str, tuple[int, Route]] = {}
     for one in entries:
@@ -387,7 +387,7 @@ def _neighbours(entries: Iterable[Object], behind: Mapping[str, str]) -> Iterato
 
 
 def _forwards(interfaces: Iterable[Object]) -> bool | None:
-    """Whether any of HNS' own interfaces forwards; None where there is none."""
+    """Whether any of HNS' own interfaces forwards; None if there is none."""
     said = [
         str(one.get("forwarding", "")).lower() == "enabled"
         for one in interfaces
@@ -397,7 +397,7 @@ def _forwards(interfaces: Iterable[Object]) -> bool | None:
 
 
 def _barriers(rules: Iterable[Object]) -> Iterator[Barrier]:
-    """Firewall rules that block; rules that let in are no facts of a barrier."""
+    """Firewall rules that block; rules that allow are not barriers."""
     for rule in rules:
         for protocol, first, last in _ports(rule, _BLOCK):
             yield Barrier(
@@ -415,7 +415,7 @@ def _let_in(rules: Iterable[Object]) -> Iterator[tuple[str, int, int]]:
 
 
 def _ports(rule: Object, action: str) -> Iterator[tuple[str, int, int]]:
-    """Protocol, first and last port of a rule that is in force and does that."""
+    """Protocol, first and last port of the active rules with this action."""
     does = str(rule.get("action", "")).lower() == action
     if not does or str(rule.get("enabled", "")).lower() != "true":
         return
