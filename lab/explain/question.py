@@ -169,6 +169,8 @@ class Explanation:
     A log may be about something fixed long ago, so it is not a finding."""
     bracket: Bracket | None = None
     """Between which two points the packets are lost; None where they could not be followed."""
+    marginal: tuple[Finding, ...] = ()
+    """Devices on the path that dropped packets although every probe did what is expected."""
 
     @property
     def finding(self) -> Finding | None:
@@ -321,6 +323,10 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     elif bracket:
         nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
         explained = replace(explained, findings=tuple(nearest))
+    marginal: tuple[Finding, ...] = ()
+    if not worst.failed and not explained.findings:
+        _tried(worst.cell, limits, send)
+        marginal = tuple(_dropped(explained.path, dict(_risen(seen, look(scope)))))
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,
@@ -333,6 +339,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere,
         known(read(explained.path.machines)) if ill else (),
         bracket,
+        marginal,
     )
 
 

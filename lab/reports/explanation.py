@@ -119,6 +119,8 @@ def _nothing(lab: str, explanation: Explanation) -> Iterator[str]:
     way = f"{hops}, to where it ends: {path.end}" if path.end else f"{hops}, there and back"
     if explanation.verdict in GREEN:
         yield f"  nothing is wrong on its path ({way})"
+        for one in explanation.marginal:
+            yield f"  marginal: on {one.node}, {one.object}: {one.observed}"
         return
     yield f"  nothing checked on its path differs from the intent ({way})"
     yield from _where(explanation)
@@ -170,6 +172,7 @@ def to_json(lab: str, explanation: Explanation) -> dict[str, Any]:
         "finding": finding_json(lab, explanation.finding) if explanation.finding else None,
         "further": [finding_json(lab, one) for one in explanation.explained.findings[1:]],
         "where": explanation.bracket.sentence if explanation.bracket else "",
+        "marginal": [finding_json(lab, one) for one in explanation.marginal],
         "kernel": list(explanation.bracket.dropped()) if explanation.bracket else [],
         "witnesses": list(explanation.witnesses),
         "elsewhere": [finding_json(lab, one) for one in explanation.elsewhere],

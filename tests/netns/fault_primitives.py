@@ -310,7 +310,8 @@ def _link(site: Site) -> RandomFault | None:
     )
     if do.endswith("down") and device not in {one.port for one in machine.pods}:
         return None  # its routes would be gone, too
-    return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo)
+    # what has no ARP sends to its own MAC
+    return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo, later=do.endswith("arp off"))
 
 
 def _tunnel(site: Site) -> RandomFault | None:

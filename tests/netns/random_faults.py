@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -32,6 +32,7 @@ from lab.explain.question import Explanation
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
+from lab.matrix.finding import IN_POD, Finding, by_hand
 from lab.providers.netns import holders, responder_config
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import shipped
@@ -123,6 +124,10 @@ class Scored:
     bracketed: bool = False
     seconds: float = 0.0
     """That explaining took."""
+    advice: Finding | None = None
+    """What it said, with a command that is to undo it."""
+    mended: bool | None = None
+    """Whether that command turned the cell green; None where there is none, or it was not tried."""
 
     @property
     def counts(self) -> bool:
@@ -149,7 +154,21 @@ def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
     if found.verdict in {"pass", "known-limit"}:
         return Scored(fault, "comes and goes", cell.id, seconds=seconds)
     verdict, right = judged(fault, found), bracketed(fault, found)
-    return Scored(fault, verdict, f"{cell.id}: {said}\n      where: {where}", right, seconds)
+    advice = finding if verdict == "named" else None
+    return Scored(
+        fault, verdict, f"{cell.id}: {said}\n      where: {where}", right, seconds, advice
+    )
+
+
+def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
+    """With whether the advised command, run where it says, turns the cell green."""
+    advice = scored.advice
+    if advice is None or not by_hand(opened.name, advice.place, advice.mends).startswith(
+        "lab exec"
+    ):
+        return scored
+    run_in(opened, advice.place, advice.mends.removeprefix(IN_POD))
+    return replace(scored, mended=is_well(opened, [cell]))
 
 
 def single(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Iterator[Scored]:
@@ -164,7 +183,7 @@ def single(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Iterator[
             yield Scored(fault, "no red cell")
             return
         cell = rng.choice(red)
-        scored = score(opened, fault, cell)
+        scored = tried(opened, score(opened, fault, cell), cell)
     yield scored if is_well(opened, [cell]) else Scored(fault, "not well after", scored.said)
 
 
@@ -213,11 +232,16 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
         for one in found:
             counts[one.verdict] += 1
             counts["bracketed"] += one.counts and one.bracketed
+            counts["advice worked"] += one.mended is True
+            counts["advice failed"] += one.mended is False
             whole = time.monotonic() - begun
             print(f"  {one.verdict:<16} {one.fault}{together}; {whole:.0f} s", flush=True)
             if one.said:
                 right = "" if one.bracketed or not one.counts else "; BRACKET"
+                right += "; ADVICE" if one.mended is False else ""
                 print(f"      said of {one.said}; {one.seconds:.1f} s{right}", flush=True)
+                if one.mended is False and one.advice is not None:
+                    print(f"      advised: {one.advice.mends}", flush=True)
         if any(one.verdict in {"not well after", "not judged"} for one in found):
             break  # what comes after would be judged by a broken lab
     return counts

@@ -218,3 +218,20 @@ def test_source_and_target_must_differ() -> None:
         choose(matrix, "master-p1", "master-p1", doing="explaining")
     assert refused.value.happened == "source and target are the same"
     assert "'to-master-p1'" in refused.value.hint
+
+
+def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    looks = iter(range(9))
+
+    def look(asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
+        seen, number = whole(intent), next(looks)
+        counters = (Counter("eth0 received dropped", number),)
+        seen["win1"] = replace(seen["win1"], counters=counters)
+        return {name: seen[name] for name in asked}
+
+    found = explain(cells, (), intent, Network(cells).send, look, lambda _: ())
+    assert found.well
+    assert [(one.kind, one.node) for one in found.marginal] == [("packets-dropped", "win1")]
+    assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", found)
