@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lab.explain.capture.files import Captured
-from lab.explain.capture.trace import Change, Point
+from lab.explain.capture.trace import Change, Conclusion, Point, Row
 from lab.explain.kernel import KernelWord
 from lab.matrix.finding import DEVIATION, Finding
 from lab.topology.intent import Intent
@@ -60,9 +60,14 @@ class Bracket:
         return BEFORE if place in self.before else BEYOND
 
     def heard(self, finding: Finding) -> int:
-        """0 where the kernel says that it drops the probe, 1 that it takes it, else ``UNHEARD``."""
+        """0 where the kernel says that it drops the probe, 1 that it changes it, else ``UNHEARD``.
+
+        What a rule takes and lets go on counts only where packets were seen to be changed.
+        """
         said = [word for word in self.kernel if word.names(finding)]
-        return UNHEARD if not said else int(not any(word.drops for word in said))
+        if any(word.drops for word in said):
+            return 0
+        return 1 if said and self.change else UNHEARD
 
     def dropped(self) -> tuple[str, ...]:
         """What the kernel says that it threw away where the probe was."""
@@ -90,6 +95,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     rows = [*trace.there, *trace.back]
     everywhere = frozenset(row.tap.place for row in (*rows, *trace.rows))
     sentence, change = conclusion.sentence, conclusion.change
+    kernel = (*captured.kernel, *_strangers(conclusion, rows))
     points = [conclusion.missing, conclusion.last]
     if captured.onward is not None and conclusion.kind == "unanswered":
         sentence += f"; of what its DNS server asked in turn: {captured.onward.sentence}"
@@ -110,7 +116,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         last=conclusion.last,
         missing=conclusion.missing,
         change=change,
-        kernel=captured.kernel,
+        kernel=kernel,
     )
     if conclusion.missing is None:
         return replace(found, next=everywhere - at)
@@ -123,6 +129,17 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     near = frozenset({*following, *beyond, *_owners(intent, asked)}) - at
     passed = tuple(place for place in before if place not in at | near)
     return replace(found, next=near, before=passed, silent=bool(asked))
+
+
+def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWord]:
+    """Nobody takes what comes in for another's MAC: who sent it, or has it, has a wrong one."""
+    for row in rows:
+        sight = row.answer if conclusion.way == "answer" else row.question
+        if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
+            said = f"{row.tap}: what comes in for another MAC is not taken"
+            for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:
+                yield KernelWord(place, said, r"address|MAC|neighbour|forwarding|arp")
+            return
 
 
 def _owners(intent: Intent, addresses: set[str]) -> Iterator[str]:

@@ -7,11 +7,13 @@ the kernel's own counters of the network namespace say what other parts of it th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lab.matrix.finding import Finding
-from lab.providers.kernel import KernelSaid
+from lab.providers.kernel import KernelSaid, RouteQuestion
+from lab.topology.path import Station
 
 TABLE = "hybridlab-trace"
 _FIRST = -450
@@ -75,7 +77,7 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
 
 def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
     """What was said in each place, each once; what drops packets first."""
-    every = [word for one in said for word in (*_traced(one), *_counted(one))]
+    every = [word for one in said for word in (*_traced(one), *_routed(one), *_counted(one))]
     return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))
 
 
@@ -102,6 +104,50 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
             yield KernelWord(said.place, f"{at} dropped it: {rule}", about)
         elif _CHANGES.search(ruled["rule"]):
             yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False)
+
+
+_ROUTES = "route|rule|default|way out|nexthop|address|dev "
+_BY = re.compile(r"\bdev (\S+)")
+
+
+def _routed(said: KernelSaid) -> Iterator[KernelWord]:
+    for question, answer in said.routes:
+        device = _BY.search(answer)
+        if device and device[1] in {question.leaves, "lo"}:
+            continue
+        line = " ".join(question.command(""))
+        told = " ".join(answer.split()) or "nothing"
+        wanted = "" if device is None else f", not by {question.leaves}"
+        sentence = f"{said.place}: '{line}' answers '{told}'{wanted}"
+        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None)
+
+
+def route_questions(
+    ways: Iterable[tuple[Sequence[Station], Sequence[Station]]],
+) -> Mapping[str, Sequence[RouteQuestion]]:
+    """What to ask in each place: where a packet that arrives, or begins, is sent on by the Intent.
+
+    Only of what is not translated there: the kernel looks the route up in between.
+    """
+    found: dict[str, dict[RouteQuestion, None]] = {}
+    for way in (one for both in ways for one in both):
+        for station in way:
+            found.setdefault(station.place, {})
+        for one, other in pairwise((None, *way)):
+            if other is None or other.passing != "out" or other.kind == "port":
+                continue
+            arrives = one is not None and one.place == other.place
+            packet = other.packet
+            if arrives and one and (one.passing == "out" or one.packet != packet):
+                continue
+            found[other.place][
+                RouteQuestion(
+                    *(packet.source, packet.target, packet.protocol, packet.port, packet.answer),
+                    one.device if arrives and one else "",
+                    other.device,
+                )
+            ] = None
+    return {place: tuple(questions) for place, questions in found.items()}
 
 
 def _counted(said: KernelSaid) -> Iterator[KernelWord]:

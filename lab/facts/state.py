@@ -10,8 +10,8 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.facts.difference import StateDifference
@@ -306,8 +306,8 @@ def _xfrm(said: Mapping[str, str]) -> Iterator[Item]:
                 continue
             if what == "policies":
                 way = re.search(r"dir (\w+)", text)
-                name = f"xfrm policy {ends} dir {way[1] if way else 'out'}"
-                remove = f"ip xfrm policy delete {ends} dir {way[1] if way else 'out'}"
+                which = f"{text.partition(' dir ')[0]} dir {way[1] if way else 'out'}"
+                name, remove = f"xfrm policy {which}", f"ip xfrm policy delete {which}"
             else:
                 proto, spi = re.search(r"proto (\w+)", text), re.search(r"spi (\w+)", text)
                 name = f"xfrm state {ends}"
@@ -419,9 +419,36 @@ def compare_states(
     With ``daemons``, the machine runs daemons that create links, addresses and sockets of their
     own; additional ones are then ignored.
     """
-    found = [*_compare_items(made, now, daemons=daemons)]
+    found = [*_same_addresses(_compare_items(made, now, daemons=daemons))]
     found += compare_rulesets(made.ruleset, now.ruleset)
     return tuple(sorted(found, key=lambda one: _ORDER.index(one.section)))
+
+
+def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifference]:
+    """An address with another netmask is one difference, and what is wrong has to go."""
+    every = list(found)
+    there = [one for one in every if one.section == "address" and one.intended == _NO_ADDRESS]
+    for one in every:
+        same = [
+            other
+            for other in there
+            if one.section == "address" and _bare(one) == _bare(other) and one not in there
+        ]
+        if same:
+            gone = "; ".join(other.mends for other in same)
+            seen = ", ".join(other.object for other in same)
+            yield replace(one, observed=f"it is {seen}", mends=f"{one.mends}; {gone}")
+            there = [other for other in there if other not in same]
+        elif one.section != "address" or one.intended != _NO_ADDRESS:
+            yield one
+    yield from there
+
+
+_NO_ADDRESS = "no such address"
+
+
+def _bare(difference: StateDifference) -> tuple[str, str]:
+    return difference.object.partition("/")[0], difference.device
 
 
 _ORDER = (

@@ -126,6 +126,8 @@ class Scored:
     """That explaining took."""
     advice: Finding | None = None
     """What it said, with a command that is to undo it."""
+    heard: bool = False
+    """Whether the kernel spoke of it, too."""
     mended: bool | None = None
     """Whether that command turned the cell green; None where there is none, or it was not tried."""
 
@@ -155,9 +157,8 @@ def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
         return Scored(fault, "comes and goes", cell.id, seconds=seconds)
     verdict, right = judged(fault, found), bracketed(fault, found)
     advice = finding if verdict == "named" else None
-    return Scored(
-        fault, verdict, f"{cell.id}: {said}\n      where: {where}", right, seconds, advice
-    )
+    said = f"{cell.id}: {said}\n      where: {where}"
+    return Scored(fault, verdict, said, right, seconds, advice, "kernel" in found.witnesses)
 
 
 def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
@@ -232,6 +233,7 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
         for one in found:
             counts[one.verdict] += 1
             counts["bracketed"] += one.counts and one.bracketed
+            counts["kernel agrees"] += one.counts and one.heard
             counts["advice worked"] += one.mended is True
             counts["advice failed"] += one.mended is False
             whole = time.monotonic() - begun

@@ -61,7 +61,7 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
 
     table = trace_table("tcp", [cell.target.address])
     said = running.provider.trace_kernel(
-        running.lab, running.intent, PLACES, table, during or ask, Deadline(30)
+        running.lab, running.intent, dict.fromkeys(PLACES, ()), table, during or ask, Deadline(30)
     )
     assert [(one.place, one.trouble) for one in said] == [(place, "") for place in PLACES]
     return tuple(word.sentence for word in kernel_words(said))

@@ -11,7 +11,7 @@ from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, match
 from lab.explain.capture.plan import CapturePoint, listening
 from lab.explain.capture.trace import Conclusion, Trace, by_time, conclude, trace
-from lab.explain.kernel import kernel_words, trace_table
+from lab.explain.kernel import kernel_words, route_questions, trace_table
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import probe
@@ -69,7 +69,8 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     said: list[KernelSaid] = []
 
     def ask_traced() -> None:
-        places = list(dict.fromkeys(tap.place for tap, _ in where.taps))
+        routes = route_questions(where.ways)
+        places = {tap.place: routes.get(tap.place, ()) for tap, _ in where.taps}
         said.extend(
             cast(KernelTracing, provider).trace_kernel(
                 lab, intent, places, trace_table(cell.protocol, where.addresses), ask,

@@ -439,7 +439,9 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
     asks, answers = begins.question, trace.back[-1].answer
     source, target = begins.tap.place, ends.tap.place
     arrived, leaves = _point(ends, "question"), _point(begins, "question")
-    if trace.known and asks.confirms and not answers.repeated and _at_target(asks, answers):
+    echoes = begins.asks is not None and begins.asks.protocol == "udp"
+    waits = asks.confirms and not answers.repeated and _at_target(asks, answers)
+    if trace.known and (back < there if echoes else waits):
         answered = _point(trace.back[0], "answer")
         said = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"
         return Conclusion("unanswered", said, arrived, answered, "answer")

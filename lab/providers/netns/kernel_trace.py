@@ -7,9 +7,10 @@ has loaded a table of which it is the owner: the kernel removes that when its so
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import IO
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
-from lab.providers.kernel import KernelSaid
+from lab.providers.kernel import KernelSaid, RouteQuestion
 from lab.providers.netns import isolation
 from lab.providers.netns.machine import run_captured
 
@@ -27,6 +28,8 @@ _COUNTERS = ("snmp", "netstat", "xfrm_stat", "dev")
 _NETFILTER, _TRACE_GROUP = "12", 1 << 8
 """NETLINK_NETFILTER of linux/netlink.h, and the bit of NFNLGRP_NFTRACE."""
 _READY_SECONDS, _QUIET_SECONDS, _LINGER_SECONDS = 5.0, 0.05, 0.5
+_MARKED = re.compile(r"meta mark set (0x[0-9a-f]+)")
+"""Of a rule that took a packet: from then on routes are looked up with this mark."""
 READY = "ready"
 _TRACER, _QUEUES = ("nft", "-a", "-i"), ("tc", "-statistics", "qdisc", "show")
 
@@ -42,7 +45,7 @@ class _Tracer:
 
 def trace_kernel(
     enter: Callable[[str], None],
-    places: Sequence[str],
+    places: Mapping[str, Sequence[RouteQuestion]],
     table: str,
     tell: Callable[[str], None],
     stop: int,
@@ -54,7 +57,7 @@ def trace_kernel(
     enter
         Puts the calling thread into the network namespace of that name.
     places
-        Pods and machines.
+        Pods and machines, and the routes to ask for there once all has ended.
     table
         What ``nft`` loads; it marks the packets to be traced.
     tell
@@ -74,7 +77,7 @@ def trace_kernel(
         tell(READY)
         select.select([stop], [], [])
         _wait_until_quiet(tracers)
-        return [_end(one, enter) for one in tracers]
+        return [_end(one, enter, places[one.place]) for one in tracers]
 
 
 def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
@@ -131,7 +134,9 @@ def _wait_until_quiet(tracers: Sequence[_Tracer]) -> None:
         sleep(_QUIET_SECONDS)
 
 
-def _end(tracer: _Tracer, enter: Callable[[str], None]) -> KernelSaid:
+def _end(
+    tracer: _Tracer, enter: Callable[[str], None], routes: Sequence[RouteQuestion]
+) -> KernelSaid:
     if tracer.process is not None:
         tracer.process.kill()
         tracer.process.wait()
@@ -139,4 +144,8 @@ def _end(tracer: _Tracer, enter: Callable[[str], None]) -> KernelSaid:
         return KernelSaid(tracer.place, trouble=tracer.trouble)
     tracer.output.seek(0)
     enter(tracer.place)
-    return KernelSaid(tracer.place, tracer.output.read(), tracer.before, _counters())
+    traced = tracer.output.read()
+    mark = _MARKED.search(traced)
+    asked = [(one, run_captured(one.command(mark[1] if mark else ""))) for one in routes]
+    found = tuple((one, (done.stdout or done.stderr).strip()) for one, done in asked)
+    return KernelSaid(tracer.place, traced, tracer.before, _counters(), found)

@@ -24,7 +24,7 @@ from lab._log import quantity
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.kernel import KernelSaid
+from lab.providers.kernel import KernelSaid, RouteQuestion
 from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
@@ -351,12 +351,12 @@ class NetnsProvider(Provider):
         self,
         lab: LabHandle,
         intent: Intent,
-        places: Sequence[str],
+        places: Mapping[str, Sequence[RouteQuestion]],
         table: str,
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        """What the kernel says in each of the places while ``during`` runs.
+        """What the kernel says in each of the places while ``during`` runs, and of routes after it.
 
         Raises
         ------

@@ -127,6 +127,26 @@ def test_of_what_was_not_lost_on_the_way_it_is_said_who_did_not_go_on(
     assert (said.kind, said.way, str(said.last), str(said.missing)) == expected
 
 
+ASKED, HELLO = {4050, 4051, 4052}, 72
+"""In that case: the numbers of the datagrams that ask, and the length of the first of either way."""
+
+
+def test_of_datagrams_that_came_and_were_not_all_answered_it_is_said_so() -> None:
+    case = read(next(path for path in CASES if path.stem == "hairpin-in-fragments-works"))
+    case["answered"] = False
+
+    def kept(packet: InnerPacket, _: str) -> bool:
+        return packet.ident in ASKED or packet.length == HELLO
+
+    packets = tuple(
+        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, "", kept)))
+        for one in taken(case)
+    )
+    said = judged(case, packets)[1]
+    found = said.kind, str(said.last), str(said.missing)
+    assert found == ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")
+
+
 def keeps(frame: Frame, server: str, kept: Callable[[InnerPacket, str], bool]) -> bool:
     inside = decode(frame.data).inside
     return inside is not None and kept(inside, server)

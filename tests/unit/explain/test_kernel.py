@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from seen_machines import lab
 
 from lab.explain.bracket import UNHEARD, Bracket
-from lab.explain.kernel import TABLE, kernel_words, trace_table
+from lab.explain.capture.plan import listening
+from lab.explain.capture.trace import Change, Point
+from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
 from lab.explain.question import order
 from lab.matrix.finding import DEVIATION, Finding
-from lab.providers.kernel import KernelSaid
+from lab.providers.capture import Tap
+from lab.providers.kernel import KernelSaid, RouteQuestion
 from lab.topology.path import Flow
 from lab.topology.walk import walk
 
@@ -80,12 +85,16 @@ def test_counters_that_stand_still_say_nothing() -> None:
 
 def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first() -> None:
     words = kernel_words([KernelSaid("worker1", TRACED)])
-    bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words)
+    at = Point(Tap("worker1", "eth0"), "out")
+    change = Change(None, at, "its source is wrong")
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), kernel=words, change=change)
     stray, marks, drops = (deviation(f"table {one}") for one in ("ip stray", "ip mark", "inet f"))
     path = walk(lab("overlay")[1], Flow("worker1-p1", "10.244.1.5", 8080, "tcp"))[0]
     ordered = sorted([stray, marks, drops], key=lambda one: order(one, path, bracket))
     assert ordered == [drops, marks, stray]
     assert bracket.heard(stray) == UNHEARD
+    unchanged = replace(bracket, change=None)
+    assert [unchanged.heard(one) for one in (drops, marks)] == [0, UNHEARD]
     assert bracket.dropped()[0].startswith("worker1: table inet f chain c dropped it")
 
 
@@ -93,3 +102,36 @@ def test_what_marks_the_probe_is_a_table_that_its_owner_takes_with_it() -> None:
     table = trace_table("udp", ["10.244.3.4", "10.244.1.4"])
     assert table.startswith(f"table ip {TABLE} {{ flags owner; chain prerouting")
     assert "ip daddr { 10.244.1.4, 10.244.3.4 } meta l4proto udp meta nftrace set 1" in table
+
+
+BY_CARD = RouteQuestion("10.244.1.4", "10.244.3.4", "tcp", 8080, False, "cni0", "flannel.4096")
+
+
+@pytest.mark.parametrize(
+    ("answer", "drops"),
+    [
+        ("10.244.3.4 from 10.244.1.4 via 10.244.3.0 dev flannel.4096 \n    cache iif cni0", None),
+        ("10.244.3.4 from 10.244.1.4 via 10.9.176.1 dev eth0 \n    cache iif cni0", False),
+        ("RTNETLINK answers: Network is unreachable", True),
+    ],
+)
+def test_a_route_is_told_where_it_is_none_or_another(answer: str, drops: bool | None) -> None:
+    words = kernel_words([KernelSaid("worker1", routes=((BY_CARD, answer),))])
+    assert [word.drops for word in words] == ([] if drops is None else [drops])
+    for word in words:
+        assert "'ip route get 10.244.3.4 from 10.244.1.4 iif cni0 ipproto tcp dport 8080'" in (
+            word.sentence
+        )
+        assert word.names(deviation("rule 70 from all lookup 70"))
+
+
+def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_translated() -> None:
+    _, intent, matrix = lab("overlay")
+    cell = matrix.find("pod-service/worker1-p1/to-win1-p1/tcp-small")
+    assert cell is not None
+    asked = route_questions(listening(intent, cell).ways)
+    back = next(one for one in asked["win1"] if one.answer)
+    assert (back.arrives, back.leaves) == ("cni0", "flannel.4096")
+    assert not [one for one in asked["worker1"] if one.target == cell.target.address]
+    (first,) = asked["worker1-p1"]
+    assert (first.arrives, first.leaves, first.target) == ("", "eth0", cell.target.address)

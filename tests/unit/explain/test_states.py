@@ -113,13 +113,25 @@ def test_an_isolated_port_is_found_with_its_device() -> None:
     assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
 
 
-def test_another_prefix_length_is_an_address_too_many_and_one_too_few() -> None:
+def test_another_prefix_length_is_one_difference_and_the_wrong_one_goes() -> None:
     wide = {"family": "inet", "local": "10.1.0.2", "prefixlen": 8, "scope": "global"}
     found = fixes(links=json.dumps([LINK | {"addr_info": [wide]}]))
+    assert found == ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]
+
+
+def test_another_address_is_another_difference() -> None:
+    other = {"family": "inet", "local": "10.1.0.3", "prefixlen": 24, "scope": "global"}
+    found = fixes(links=json.dumps([LINK | {"addr_info": [other]}]))
     assert sorted(found) == [
         "ip address add 10.1.0.2/24 dev veth1",
-        "ip address delete 10.1.0.2/8 dev veth1",
+        "ip address delete 10.1.0.3/24 dev veth1",
     ]
+
+
+def test_an_xfrm_policy_is_deleted_by_its_whole_selector() -> None:
+    ends = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 53 "
+    policies = f"{ends}\n\tdir fwd action block priority 0 ptype main \n"
+    assert fixes(**{"xfrm-policies": policies}) == [f"ip xfrm policy delete {ends}dir fwd"]
 
 
 def test_a_missing_socket_is_found_and_another_one_is_not() -> None:
