@@ -128,7 +128,7 @@ def test_of_what_was_not_lost_on_the_way_it_is_said_who_did_not_go_on(
 
 
 ASKED, HELLO = {4050, 4051, 4052}, 72
-"""In that case: the numbers of the datagrams that ask, and the length of the first of either way."""
+"""The numbers of the datagrams that ask there, and the length of the first of either way."""
 
 
 def test_of_datagrams_that_came_and_were_not_all_answered_it_is_said_so() -> None:
