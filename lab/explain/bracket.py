@@ -47,7 +47,12 @@ class Bracket:
     """What the kernel said of the probe where it was passed."""
 
     def rank(self, finding: Finding) -> int:
-        """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it."""
+        """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it.
+
+        A rule that drops the probe's own packets is where they are lost.
+        """
+        if any(word.traced and word.drops and word.names(finding) for word in self.kernel):
+            return AT
         if finding.kind == DEVIATION:
             return self._rank(finding.place)
         return min(self._rank(finding.place), self._rank(finding.node))
@@ -68,6 +73,10 @@ class Bracket:
         if any(word.drops for word in said):
             return 0
         return 1 if said and self.change else UNHEARD
+
+    def dropping(self) -> frozenset[str]:
+        """The places where a rule drops the probe's own packets."""
+        return frozenset(word.place for word in self.kernel if word.traced and word.drops)
 
     def dropped(self) -> tuple[str, ...]:
         """What the kernel says that it threw away where the probe was."""

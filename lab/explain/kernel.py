@@ -55,6 +55,8 @@ class KernelWord:
     """A regular expression that what it speaks of has in its name."""
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
+    traced: bool = False
+    """Whether a rule was seen to do it to the probe's own packets."""
 
     def names(self, finding: Finding) -> bool:
         """Whether it speaks of the finding."""
@@ -95,15 +97,15 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
         at = f"{said.place}: table {table} chain {chain}"
         about = rf"{re.escape(table)}(?: {re.escape(chain)})?\b"
         if what == "policy" and rest == "drop":
-            yield KernelWord(said.place, f"{at} dropped it by its policy", about)
+            yield KernelWord(said.place, f"{at} dropped it by its policy", about, traced=True)
         ruled = _RULE.match(rest) if what == "rule" else None
         if ruled is None:
             continue
         rule = f"rule '{ruled['rule']}' (handle {ruled['handle']})"
         if ruled["verdict"] == "drop":
-            yield KernelWord(said.place, f"{at} dropped it: {rule}", about)
+            yield KernelWord(said.place, f"{at} dropped it: {rule}", about, traced=True)
         elif _CHANGES.search(ruled["rule"]):
-            yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False)
+            yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False, traced=True)
 
 
 _ROUTES = "route|rule|default|way out|nexthop|address|dev "

@@ -372,7 +372,8 @@ def _with_deviations(
         return explained, [replace(one, hop=-1) for one in found.findings] if found else ()
     path = paths[bracket.way]
     everywhere = places_of([path])
-    here = [place for place in everywhere if place in bracket.at | bracket.next]
+    near = bracket.at | bracket.next | bracket.dropping()
+    here = [place for place in everywhere if place in near]
     others: list[Finding] = []
     for places in (here, [place for place in everywhere if place not in here]):
         differs = deviations(path, compare_places(compare, places)) if places else ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from seen_machines import lab
 
-from lab.explain.bracket import UNHEARD, Bracket
+from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.capture.plan import listening
 from lab.explain.capture.trace import Change, Point
 from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
@@ -93,6 +93,9 @@ def test_of_two_differences_in_one_place_the_one_that_the_kernel_names_is_first(
     ordered = sorted([stray, marks, drops], key=lambda one: order(one, path, bracket))
     assert ordered == [drops, marks, stray]
     assert bracket.heard(stray) == UNHEARD
+    elsewhere = replace(bracket, at=frozenset({"win1"}))
+    assert [elsewhere.rank(one) for one in (drops, marks, stray)] == [AT, BEYOND, BEYOND]
+    assert elsewhere.dropping() == {"worker1"}
     unchanged = replace(bracket, change=None)
     assert [unchanged.heard(one) for one in (drops, marks)] == [0, UNHEARD]
     assert bracket.dropped()[0].startswith("worker1: table inet f chain c dropped it")
