@@ -189,10 +189,23 @@ def _along(
         answered.append(key)
     return _whole(
         list(rows.values()),
-        tuple(rows[key] for key in asked),
-        tuple(rows[key] for key in answered),
+        _shown([(rows[key], rows[key].question) for key in asked]),
+        _shown([(rows[key], rows[key].answer) for key in answered]),
         matched,
     )
+
+
+def _shown(rows: Sequence[tuple[Row, Sight]]) -> tuple[Row, ...]:
+    """Without a bridge whose device a packet does not pass from port to port of it.
+
+    What a Service's translation leads back to the same bridge is forwarded there and then.
+    """
+    unseen = [
+        not row.exact and not sight.packets and any(row.tap == other.tap for other, _ in beside)
+        for at, (row, sight) in enumerate(rows)
+        for beside in [[*rows[max(at - 1, 0) : at], *rows[at + 1 : at + 2]]]
+    ]
+    return tuple(row for (row, _), left_out in zip(rows, unseen, strict=True) if not left_out)
 
 
 def _whole(

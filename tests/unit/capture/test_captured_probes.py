@@ -147,6 +147,23 @@ def test_of_datagrams_that_came_and_were_not_all_answered_it_is_said_so() -> Non
     assert found == ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")
 
 
+def test_what_a_bridge_leads_back_to_its_port_is_missed_at_that_port() -> None:
+    case = read(next(path for path in CASES if path.stem == "hairpin-in-fragments-works"))
+    case["answered"] = False
+    packets = tuple(
+        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, "", translated)))
+        for one in taken(case)
+    )
+    said = judged(case, packets)[1]
+    found = said.kind, str(said.last), str(said.missing)
+    assert found == ("question-lost", "arriving at worker1 veth1", "leaving worker1 veth1")
+
+
+def translated(packet: InnerPacket, _: str) -> bool:
+    """Not: the question before."""
+    return packet.flow.target == "10.96.0.22" and packet.flow.source_port is not None
+
+
 def keeps(frame: Frame, server: str, kept: Callable[[InnerPacket, str], bool]) -> bool:
     inside = decode(frame.data).inside
     return inside is not None and kept(inside, server)
