@@ -10,10 +10,11 @@ from __future__ import annotations
 import pkgutil
 from abc import ABC
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from ipaddress import ip_interface
+from pathlib import Path as FilePath
 from typing import ClassVar
 
 import lab.explain.checks
@@ -140,7 +141,7 @@ class Kind:
     name: str
     """As reports have it: ``"wrong-vni"``."""
     fault: str = ""
-    """The fault of the catalogue that looks like it; empty where none does."""
+    """The fault that looks like it, where its name is another than the kind's."""
     windows: tuple[str, str] | None = None
     """The commands that show it and that fix it on Windows; ``{network}`` is the HNS network's
     name. None where the Linux ones do, or it does not occur there."""
@@ -232,8 +233,16 @@ def checks() -> tuple[Check, ...]:
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Every kind by its name; several checks may declare the same one."""
-    return {kind.name: kind for check in checks() for kind in check.kinds}
+    """Every kind by its name; several checks may declare the same one.
+
+    A fault of the kind's own name is the kind's: its file is there, and it is not imported.
+    """
+    return {kind.name: _with_fault(kind) for check in checks() for kind in check.kinds}
+
+
+def _with_fault(kind: Kind) -> Kind:
+    file = FilePath(__file__).parent / "faults" / f"{kind.name.replace('-', '_')}.py"
+    return replace(kind, fault=kind.name) if not kind.fault and file.is_file() else kind
 
 
 def differs(  # noqa: PLR0913, PLR0917  a difference is all of these

@@ -1,0 +1,15 @@
+"""The provider in memory does what every provider does."""
+
+from __future__ import annotations
+
+import pytest
+from provider_contract import ProviderContract
+
+from lab.providers.fake.provider import FakeProvider
+from lab.providers.provider import Provider
+
+
+class TestFakeProvider(ProviderContract):
+    @pytest.fixture
+    def provider(self) -> Provider:
+        return FakeProvider()
