@@ -23,53 +23,9 @@ CASES = Path(__file__).parents[2] / "cases" / "faults"
 WRITE = "HYBRIDLAB_WRITE_CASES"
 LEARNING = ("calico-bgp", "upstream-vrrp")
 KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit", "ovn", *LEARNING)
+"""Labs in which every fault of namespaces can be done in one or another."""
+EVERY_KIND = (*KINDS, "calico-vxlan", "calico-bgp-tor")
 FAULTS = registry.faults()
-EVERYWHERE = {
-    "dns-unreachable",
-    "duplicate-node-pod-cidr",
-    "duplicate-pod-address",
-    "ip-forward-off",
-    "masquerade-missing",
-    "mtu-black-hole",
-    "node-link-down",
-    "nodeport-blocked",
-    "outboundnat-exception-missing",
-    "packet-loss",
-    "pod-link-down",
-    "route-missing",
-    "service-backend-stale",
-    "service-rules-missing",
-    "slow-link",
-    "stale-neighbour",
-    "two-nodes-one-mac",
-}
-NOT_WITH_OVN = {
-    "duplicate-node-pod-cidr",
-    "outboundnat-exception-missing",
-    "route-missing",
-    "two-nodes-one-mac",
-}
-WITH_A_TUNNEL = {
-    "fdb-entry-missing",
-    "tunnel-udp-dropped",
-    "tunnel-udp-rejected",
-    "wrong-udp-port",
-    "wrong-vni",
-}
-
-
-OF_CLUSTERS = {
-    "cni-config-missing",
-    "containerd-stopped",
-    "coredns-scaled-down",
-    "disk-full",
-    "flanneld-killed",
-    "kube-proxy-stopped",
-    "kubelet-certificate-expired",
-    "wrong-pod-cidr",
-}
-OF_FLANNEL = {"flanneld-killed", "wrong-pod-cidr"}
-OF_CALICO = {"felix-killed", "wrong-as-number", "wrong-encapsulation", "wrong-pool"}
 
 
 @cache
@@ -83,6 +39,11 @@ def intent(kind: str) -> Intent:
     return replace(cluster(kind), kubernetes=None)
 
 
+def of_clusters(fault: Fault) -> bool:
+    """Whether it can be done in no lab of namespaces."""
+    return not any(registry.sites(fault, intent(kind)) for kind in EVERY_KIND)
+
+
 def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
     peer = site.peers[-1] if site.peers else ""
     change = fault.change(lab, site.node, peer)
@@ -93,13 +54,25 @@ def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def places(fault: Fault) -> str:
+    """Where it can be done; of clusters where that is elsewhere than in namespaces."""
+    lines = ["where:"]
+    for kind in EVERY_KIND:
+        ours, theirs = (
+            " ".join(site.node for site in registry.sites(fault, lab))
+            for lab in (intent(kind), cluster(kind))
+        )
+        lines += [f"  {kind}: {ours}"] if ours else []
+        lines += [f"  {kind}, as a cluster: {theirs or 'nowhere'}"] if ours != theirs else []
+    return "".join(f"{line}\n" for line in lines)
+
+
 @pytest.mark.parametrize("name", FAULTS)
-def test_the_commands_of_a_fault(name: str) -> None:
+def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
     fault = FAULTS[name]
-    every = [cluster(kind) if name in OF_CLUSTERS else intent(kind) for kind in KINDS]
-    every += [cluster("calico-bgp-tor")] if name in OF_CALICO else []
+    every = [cluster(kind) if of_clusters(fault) else intent(kind) for kind in EVERY_KIND]
     lab = next(one for one in every if registry.sites(fault, one))
-    written = text(fault, lab, registry.sites(fault, lab)[-1])
+    written = text(fault, lab, registry.sites(fault, lab)[-1]) + places(fault)
     path = CASES / f"{name}.txt"
     if os.environ.get(WRITE):
         path.write_text(written, encoding="utf-8")
@@ -110,42 +83,22 @@ def test_every_case_belongs_to_a_fault() -> None:
     assert {path.stem for path in CASES.glob("*.txt")} - {"in-ovn"} == set(FAULTS)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_where_faults_of_clusters_can_be_done(kind: str) -> None:
-    lab = cluster(kind)
-    there = {name for name in OF_CLUSTERS if registry.sites(FAULTS[name], lab)}
-    lacks = {
-        "hard-way": {"kubelet-certificate-expired", *OF_FLANNEL},
-        "ovn": {"kube-proxy-stopped", *OF_FLANNEL},
-        "overlay": set[str](),
-        "host-gateway": set[str](),
-        "kubeinit": set[str](),
-    }
-    assert there == OF_CLUSTERS - lacks.get(kind, OF_FLANNEL)
-    windows = {one.name for one in lab.machines if one.os == "windows"}
-    for name in there:
-        assert not windows & {one.node for one in registry.sites(FAULTS[name], lab)}
+def test_faults_of_clusters_are_done_on_linux_nodes() -> None:
+    for fault in filter(of_clusters, FAULTS.values()):
+        for lab in map(cluster, EVERY_KIND):
+            windows = {one.name for one in lab.machines if one.os == "windows"}
+            assert not windows & {one.node for one in registry.sites(fault, lab)}
 
 
-@pytest.mark.parametrize("kind", ["calico-vxlan", "calico-bgp", "calico-bgp-tor"])
-def test_where_faults_of_calico_can_be_done(kind: str) -> None:
-    lab = cluster(kind)
-    there = {name: registry.sites(FAULTS[name], lab) for name in OF_CALICO}
-    with_systems = kind == "calico-bgp-tor"
-    assert {name for name, sites in there.items() if sites} == (
-        OF_CALICO - (set() if with_systems else {"wrong-as-number"})
-    )
-    assert {site.node for sites in there.values() for site in sites} == {
-        one.name for one in lab.machines if one.kubelet and one.os == "linux"
-    }
-    (change,) = FAULTS["wrong-pool"].change(lab, "worker1", "").undo
+def test_a_pool_of_calico_is_changed_on_the_control_plane() -> None:
+    (change,) = FAULTS["wrong-pool"].change(cluster("calico-vxlan"), "worker1", "").undo
     assert change.place == "master"
 
 
-def test_of_namespaces_they_are_refused_with_what_they_need() -> None:
-    for name in OF_CLUSTERS | OF_CALICO:
+def test_of_namespaces_faults_of_clusters_are_refused_with_what_they_need() -> None:
+    for fault in filter(of_clusters, FAULTS.values()):
         with pytest.raises(UsageError, match=r"it needs .*(cluster|kubeadm)"):
-            registry.choose(FAULTS[name], intent("overlay"), "breaking it")
+            registry.choose(fault, intent("overlay"), "breaking it")
 
 
 def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
@@ -155,25 +108,11 @@ def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_faults_can_be_done(kind: str) -> None:
-    there = {one.name for one in FAULTS.values() if registry.sites(one, intent(kind))}
-    more = {
-        "overlay": WITH_A_TUNNEL,
-        "kubeinit": WITH_A_TUNNEL,
-        "calico-bgp": {"bgp-session-down"},
-        "upstream-vrrp": WITH_A_TUNNEL | {"bgp-session-down", "gateway-dead"},
-        "ovn": {"tunnel-udp-dropped"},
-    }
-    lacks = {"ovn": NOT_WITH_OVN, **{name: {"route-missing"} for name in LEARNING}}
-    assert there == EVERYWHERE - lacks.get(kind, set()) | more.get(kind, set())
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) -> None:
     for name, fault in FAULTS.items():
-        lab = cluster(kind) if name in OF_CLUSTERS else intent(kind)
-        places = {machine.name for machine in lab.everything()}
-        places |= {pod.name for machine in lab.machines for pod in machine.pods}
+        lab = cluster(kind) if of_clusters(fault) else intent(kind)
+        there = {machine.name for machine in lab.everything()}
+        there |= {pod.name for machine in lab.machines for pod in machine.pods}
         for site in registry.sites(fault, lab):
             assert bool(site.peers) == (fault.peer is not None), name
             assert site.node not in site.peers, name
@@ -181,7 +120,7 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) 
                 change = fault.change(lab, site.node, peer)
                 assert change.do, name
                 assert change.undo, name
-                assert {one.place for one in (*change.do, *change.undo)} <= places, name
+                assert {one.place for one in (*change.do, *change.undo)} <= there, name
 
 
 def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
@@ -205,21 +144,6 @@ def test_a_stale_neighbour_is_one_that_is_sent_to() -> None:
     assert (site.node, set(site.peers)) == ("router", {"master", "worker1", "worker2"})
 
 
-ON_HYPERVISORS = {
-    "fdb-entry-missing",
-    "mtu-black-hole",
-    "node-link-down",
-    "packet-loss",
-    "slow-link",
-    "stale-neighbour",
-    "tunnel-udp-dropped",
-    "tunnel-udp-rejected",
-    "two-nodes-one-mac",
-    "wrong-udp-port",
-    "wrong-vni",
-}
-
-
 def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
     lab = intent("kubeinit")
     names = {one.name for one in lab.hypervisors}
@@ -227,8 +151,9 @@ def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
         fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
         for fault in FAULTS.values()
     }
-    assert {name for name, there in sites.items() if there} == ON_HYPERVISORS
-    for name in ON_HYPERVISORS:
+    broken = [name for name, there in sites.items() if there]
+    assert {"node-link-down", "wrong-vni"} <= set(broken)
+    for name in broken:
         assert {site.node for site in sites[name]} == names
         for site in sites[name]:
             assert set(site.peers) == (names - {site.node} if FAULTS[name].peer else set())
