@@ -136,7 +136,7 @@ bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
 size: develop ## how large the code is, counted
 	@.venv/bin/python benchmarks/size.py
 
-reference: develop ## write docs/reference from the code
+reference: develop ## write docs/reference and the scenarios' JSON Schema from the code
 	@.venv/bin/python tools/reference.py
 
 man: develop ## a manual page for each command into build/man

@@ -1,12 +1,13 @@
-"""Write docs/reference from the code: commands, keys, families, faults, checks, exit codes.
+"""Write what is made from the code: docs/reference, and the JSON Schema of scenarios.
 
-python tools/reference.py           writes the pages
-python tools/reference.py --check   exits 1 and names each page that would change
+python tools/reference.py           writes the files
+python tools/reference.py --check   exits 1 and names each file that would change
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
@@ -17,14 +18,15 @@ import click
 
 from lab import _errors
 from lab.cli import main
-from lab.explain.check import checks
+from lab.explain.check import checks, kinds
 from lab.explain.faults.registry import faults
 from lab.inventory.inventory import Inventory
 from lab.scenario.families import PLUGINS, terms
 from lab.scenario.shape import schema
 from lab.topology.registry import schemas
 
-PAGES = Path(__file__).parents[1] / "docs/reference"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs/reference"
 HEADER = "<!-- Written by `make reference`. Change the code, not this page. -->\n\n"
 EXIT_CODES = {
     0: "every cell passed, or is a known limit that held",
@@ -221,7 +223,7 @@ def check_page() -> Iterator[str]:
             literal(first_paragraph(type(one).__doc__)),
             ", ".join(
                 f"`{kind.name}`" + (f" (fault `{kind.fault}`)" if kind.fault else "")
-                for kind in one.kinds
+                for kind in (kinds()[declared.name] for declared in one.kinds)
             ),
         )
         for one in checks()
@@ -249,16 +251,22 @@ def pages() -> Mapping[str, Iterable[str]]:
     }
 
 
-def run(*, check: bool) -> int:
-    """Write the pages, or print those that differ; the exit code."""
-    stale = []
+def files() -> Iterator[tuple[Path, str]]:
+    """Every file that is made from the code, with its text."""
     for name, lines in pages().items():
-        text = HEADER + "\n".join(lines).rstrip() + "\n"
-        page = PAGES / name
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            stale.append(name)
+        yield PAGES / name, HEADER + "\n".join(lines).rstrip() + "\n"
+    text = json.dumps(schema(schemas()), indent=2)
+    yield ROOT / "scenarios/scenario.schema.json", f"{text}\n"
+
+
+def run(*, check: bool) -> int:
+    """Write the files, or print those that differ; the exit code."""
+    stale = []
+    for path, text in files():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.name)
             if not check:
-                page.write_text(text, encoding="utf-8")
+                path.write_text(text, encoding="utf-8")
     if check and stale:
         print(f"not as written from the code: {', '.join(stale)}; run 'make reference'")
     return int(check and bool(stale))

@@ -48,7 +48,7 @@ def command() -> None:
     "add_ons",
     metavar="ADD-ON",
     multiple=True,
-    help="Also images of this network add-on: calico or ovn; with --from, what the directory has.",
+    help="Also images of this network add-on, such as calico; with --from, what the directory has.",
 )
 def create(
     kubernetes: str | None, source: Path | None, systems: tuple[Os, ...], add_ons: tuple[str, ...]

@@ -19,7 +19,13 @@ from importlib.resources import files
 from typing import Any
 
 from lab._errors import PreflightError
-from lab.cluster.bundle.manifest import ContainerImage, Manifest
+from lab.cluster.addons.addon import addons
+from lab.cluster.bundle.manifest import (
+    ContainerImage,
+    Manifest,
+    add_on_images,
+    add_on_versions,
+)
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.scenario.terms import Os
 from lab.scenario.versions import MAX_SKEW
@@ -41,17 +47,6 @@ class WindowsBuild:
 def components(minor: str) -> Mapping[str, str]:
     """Component and version that upstream combines with a Kubernetes minor."""
     return {**_rules()["every-minor"], **_rules()["minors"][minor]}
-
-
-def add_on(name: str) -> Mapping[str, str]:
-    """Component and version of a network add-on that only some bundles have, such as ``calico``."""
-    found: Mapping[str, str] = _rules()["add-ons"][name]
-    return found
-
-
-def add_ons() -> tuple[str, ...]:
-    """Names of the add-ons that only some bundles have."""
-    return tuple(_rules()["add-ons"])
 
 
 def flags(program: str, os: Os, version: str) -> tuple[str, ...]:
@@ -169,6 +164,8 @@ def missing(
     found: dict[str, None] = {}
     for node in cluster.nodes:
         found |= dict.fromkeys(_lacking(manifest, cluster, node))
+        if node.os == "linux":
+            found |= dict.fromkeys(_lacking_of_add_on(manifest, cluster))
         build = (builds or {}).get(node.name)
         if node.os == "windows" and build:
             found |= dict.fromkeys(_lacking_for(manifest, node, build))
@@ -195,16 +192,16 @@ def _add_on_versions() -> dict[str, str]:
     """Versions of the add-ons, under the names that templates use."""
     return {
         component.replace("-", "_"): version
-        for name in add_ons()
-        for component, version in add_on(name).items()
+        for versions in add_on_versions().values()
+        for component, version in versions.items()
     }
 
 
 def _how_to_have(manifest: Manifest, cluster: Cluster) -> str:
     if any(node.version != manifest.kubernetes for node in cluster.nodes):
         return "a bundle has one kubelet version: remove the node's own 'version' from the scenario"
-    own = [name for name in add_ons() if cluster.topology.startswith(name)]
-    wanted = "".join(f" --with {name}" for name in own)
+    own = addons()[cluster.topology].bundled
+    wanted = f" --with {own}" if own else ""
     return (
         f"'lab bundle create{wanted}' downloads all of it; a bundle '--from' a directory "
         "has only what the directory has"
@@ -231,6 +228,18 @@ def _lacking(manifest: Manifest, cluster: Cluster, node: ClusterNode) -> Iterato
             image = template.format(kubernetes=manifest.kubernetes, **_add_on_versions())
             if (node.os, image) not in images:
                 yield f"image '{image}' for {node.os}"
+
+
+def _lacking_of_add_on(manifest: Manifest, cluster: Cluster) -> Iterator[str]:
+    """Images of the network add-on that the bundle lacks; with a tag if the version matters."""
+    addon = addons()[cluster.topology]
+    tagged = add_on_images(addon.bundled) if addon.pinned(cluster) else ()
+    named = {image.rpartition(":")[0]: image for image in tagged}
+    there = {one.name for one in manifest.images if one.os == "linux"}
+    there |= {name.rpartition(":")[0] for name in there}
+    for image in addon.images(cluster):
+        if named.get(image, image) not in there:
+            yield f"image '{named.get(image, image)}' for linux"
 
 
 def _lacking_for(manifest: Manifest, node: ClusterNode, build: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from lab._log import quantity
 from lab.scenario.loader import HeldText, check
 from lab.scenario.versions import SUPPORTED
 from lab.topology import registry
-from lab.topology.topology import Topology
+from lab.topology.topology import NODE_PREFIX, Topology
 
 _HEAD = """\
 # A draft by 'lab new'. Change it, then:
@@ -42,7 +42,6 @@ services:
 # matrix:
 #   min_throughput: 100mbit  # of a TCP stream, where 'lab test NAME -m throughput' asks for it
 """
-_CALICO_PREFIX, _PREFIX = 26, 24
 
 
 def draft(name: str, kind: str, linux: int, windows: int) -> str:
@@ -63,7 +62,7 @@ def draft(name: str, kind: str, linux: int, windows: int) -> str:
             summary=f"{nodes}{beside}, topology {kind}",
             version=SUPPORTED[-1],
             versions=", ".join(SUPPORTED),
-            prefix=_CALICO_PREFIX if kind.startswith("calico") else _PREFIX,
+            prefix=topology.node_prefix if topology else NODE_PREFIX,
         ),
         "topology:\n",
         f"  kind: {kind}\n" if topology is None else _topology(topology),

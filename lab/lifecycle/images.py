@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from lab._errors import BrokenError, LabError, UsageError
-from lab.cluster import rules
 from lab.cluster.bundle import directory, medium, upstream
-from lab.cluster.bundle.manifest import SYSTEMS, Manifest
+from lab.cluster.bundle.manifest import SYSTEMS, Manifest, add_on_versions
 from lab.cluster.bundle.store import BundleStore, CollectedBundles
 from lab.imaging.golden import GoldenImage, cache_directory, remove, size
 from lab.imaging.image_store import ImageStore
@@ -58,8 +57,8 @@ def create(
     Raises UsageError when an add-on is unknown.
     """
     for name in add_ons:
-        if name not in rules.add_ons():
-            known = ", ".join(rules.add_ons())
+        if name not in add_on_versions():
+            known = ", ".join(add_on_versions())
             raise UsageError(
                 "making a bundle",
                 f"there is no network add-on '{name}' beside flannel",

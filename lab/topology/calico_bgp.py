@@ -157,4 +157,5 @@ TOPOLOGY = Topology(
     also=("bgp", "calico", "bird"),
     limits=windows_limits.EVERYWHERE,
     check=check,
+    node_prefix=26,
 )

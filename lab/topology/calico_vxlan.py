@@ -42,4 +42,5 @@ TOPOLOGY = Topology(
     parameters={},
     build=build,
     limits=(NODE_POD, *windows_limits.EVERYWHERE),
+    node_prefix=26,
 )

@@ -11,6 +11,9 @@ from lab.scenario.scenario import Limit, Scenario
 from lab.scenario.terms import Os
 from lab.topology.intent import Intent
 
+NODE_PREFIX = 24
+"""Default prefix length of a node's pod range."""
+
 
 def no_problems(_scenario: Scenario) -> Iterable[Problem]:
     """The check of a topology without objections."""
@@ -41,6 +44,8 @@ class Topology:
         Finds problems of a scenario with this topology.
     static_routes
         Whether nodes can have static routes from the scenario.
+    node_prefix
+        Prefix length of a node's pod range in a new scenario.
     """
 
     kind: str
@@ -52,3 +57,4 @@ class Topology:
     systems: frozenset[Os] = frozenset({"linux", "windows"})
     check: Callable[[Scenario], Iterable[Problem]] = no_problems
     static_routes: bool = False
+    node_prefix: int = NODE_PREFIX

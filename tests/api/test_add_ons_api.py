@@ -12,13 +12,19 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
+from lab.cluster.addons.addon import addons
 from lab.cluster.api import MERGE, Api, RefusedError
-from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest
+from lab.cluster.bundle.manifest import (
+    Blob,
+    ContainerImage,
+    Manifest,
+    add_on_images,
+    add_on_versions,
+)
 from lab.cluster.cluster import plan_cluster
 from lab.cluster.linux.bring_up import addon_documents
 from lab.lifecycle.compilation import compile_scenario
+from lab.scenario.loader import find, load, shipped
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +33,7 @@ STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 REPOSITORIES = (
     "registry.k8s.io/coredns/coredns",
     "ghcr.io/flannel-io/flannel",
-    ovn_kubernetes.IMAGE,
-    *IMAGES,
-    *OPERATOR_IMAGES,
+    *(one.rpartition(":")[0] for name in add_on_versions() for one in add_on_images(name)),
 )
 BUNDLE = Manifest(
     (("kubernetes", "1.36.3"),),
@@ -59,7 +63,10 @@ def renamed(document: Any) -> Any:
     return {**document, "metadata": own}
 
 
-@pytest.mark.parametrize("scenario", ["overlay", "calico-vxlan", "calico-bgp-tor", "ovn"])
+SCENARIOS = [name for name in shipped() if load(find(name)).topology.kind in addons()]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_server_takes_every_document_of_its_own_kinds(api: Api, scenario: str) -> None:
     for document in documents(scenario):
         if document["metadata"]["name"] != "kube-dns":  # of another range of Services

@@ -1,7 +1,7 @@
 """What a network add-on is, and the registry of all add-ons.
 
 Each add-on is a module of this package with an ``ADDON``. To add one, add its file, and its
-versions to ``rules.json`` and ``bundle/upstream.json``.
+versions and images to ``bundle/upstream.json``.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class Addon(ABC):
     """A network add-on of clusters; the defaults add nothing."""
 
     topologies: frozenset[str] = frozenset()
+    bundled = ""
+    """Its name in ``bundle/upstream.json``, for ``--with``; empty if every bundle has its images."""
     footprint: Footprint
     """What it creates by itself on a Linux node."""
     daemon_set: DaemonSet | None = None
@@ -41,6 +43,10 @@ class Addon(ABC):
     def images(self, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002  for those with images
         """Images that a Linux node needs, without tags."""
         return ()
+
+    def pinned(self, cluster: Cluster) -> bool:  # noqa: ARG002  the same
+        """Whether the images must have the versions of ``bundle/upstream.json``."""
+        return False
 
     def waves(
         self,

@@ -275,6 +275,7 @@ class Calico(Addon):
     """Calico; it provides CNI configuration, masquerading and the nodes' BIRD itself."""
 
     topologies = TOPOLOGIES
+    bundled = "calico"
     footprint = Footprint(
         devices=("cali*", "vxlan.calico"),
         ports=("cali*",),
@@ -297,6 +298,10 @@ class Calico(Addon):
     def images(self, cluster: Cluster) -> tuple[str, ...]:
         """Images of the nodes, and of the operator if it is used."""
         return (*IMAGES, *(OPERATOR_IMAGES if by_operator(cluster) else ()))
+
+    def pinned(self, cluster: Cluster) -> bool:
+        """With the operator, which names their versions itself."""
+        return by_operator(cluster)
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest

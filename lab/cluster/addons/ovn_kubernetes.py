@@ -141,6 +141,7 @@ class OvnKubernetes(Addon):
     """ovn-kubernetes: a switch on every node, and load balancers instead of kube-proxy."""
 
     topologies = frozenset({"ovn"})
+    bundled = "ovn"
     footprint = Footprint(
         tables=("ovn-kubernetes",),
         paths=("/etc/cni/net.d/10-ovn-kubernetes.conf", "/run/ovn-kubernetes"),
@@ -154,6 +155,11 @@ class OvnKubernetes(Addon):
         """Its only image."""
         del cluster
         return (IMAGE,)
+
+    def pinned(self, cluster: Cluster) -> bool:
+        """The documents are written for one release."""
+        del cluster
+        return True
 
     def waves(
         self, cluster: Cluster, intent: Intent, manifest: Manifest

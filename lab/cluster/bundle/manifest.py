@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -283,13 +284,24 @@ def wanted_images(
     versions: Mapping[str, str], systems: Sequence[Os], add_ons: Collection[str] = ()
 ) -> Iterator[Wanted]:
     """Every image to pull for a bundle of these versions and network add-ons."""
-    for one in _catalogue()["images"]:
-        if one.get("add-on", "") not in {"", *add_ons}:
-            continue
+    theirs = [_catalogue()["add-ons"][name]["images"] for name in add_ons]
+    for one in chain(_catalogue()["images"], *theirs):
         fitting = tuple(os for os in SYSTEMS if os in one["os"] and os in systems)
         if fitting:
             named = {name.replace("-", "_"): version for name, version in versions.items()}
             yield Wanted(one["name"].format(**named), fitting)
+
+
+def add_on_versions() -> Mapping[str, Mapping[str, str]]:
+    """Components and versions of the network add-ons that only some bundles have."""
+    return {name: one["versions"] for name, one in _catalogue()["add-ons"].items()}
+
+
+def add_on_images(name: str) -> tuple[str, ...]:
+    """Names of a network add-on's images, with their tags."""
+    versions = add_on_versions()[name]
+    named = {component.replace("-", "_"): version for component, version in versions.items()}
+    return tuple(one["name"].format(**named) for one in _catalogue()["add-ons"][name]["images"])
 
 
 def component_of(program: str) -> str | None:

@@ -23,6 +23,7 @@ from lab.cluster.bundle.manifest import (
     Blob,
     Manifest,
     Program,
+    add_on_versions,
     newest_patch,
     wanted_assets,
     wanted_images,
@@ -74,7 +75,7 @@ def create(  # noqa: PLR0913, PLR0917  a bundle is made of all these
     if "windows" not in systems:
         del versions["windows-cni"]
     for one in add_ons:
-        versions |= rules.add_on(one)
+        versions |= add_on_versions()[one]
 
     def fill(into: Scratch) -> Manifest:
         releases = _Releases(reached, into, say)

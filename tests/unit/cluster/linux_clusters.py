@@ -7,9 +7,16 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Address
 
-from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.addons.calico import IMAGES, OPERATOR_IMAGES
-from lab.cluster.bundle.manifest import Blob, ContainerImage, Manifest, Program
+from lab.cluster import rules
+from lab.cluster.addons.addon import addons
+from lab.cluster.bundle.manifest import (
+    Blob,
+    ContainerImage,
+    Manifest,
+    Program,
+    add_on_versions,
+    wanted_images,
+)
 from lab.cluster.cluster import Cluster, ClusterNode, plan_cluster
 from lab.cluster.kubeadm import Surroundings
 from lab.cluster.linux.operations import (
@@ -22,7 +29,7 @@ from lab.cluster.linux.operations import (
     WriteFile,
 )
 from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
+from lab.scenario.loader import find, load, shipped
 from lab.scenario.scenario import Scenario
 from lab.topology.hypervisors import on_real_ones
 from lab.topology.intent import Intent
@@ -34,11 +41,8 @@ PROGRAMS = (
     *("etcd", "etcdctl", "flanneld", "cni/bridge", "cni/host-local", "cni/loopback"),
     *("cni/portmap", "cni/flannel"),
 )
-REPOSITORIES = (
-    *("kube-apiserver:v{v}", "kube-controller-manager:v{v}", "kube-scheduler:v{v}"),
-    *("kube-proxy:v{v}", "etcd:3.6.8-0", "coredns/coredns:v1.14.2", "pause:3.10.2"),
-    "e2e-test-images/agnhost:2.63.0",
-)
+MINOR = "1.36"
+"""Whose etcd, CoreDNS and others every bundle here has."""
 
 
 def blob(name: str) -> Blob:
@@ -46,11 +50,10 @@ def blob(name: str) -> Blob:
 
 
 def bundle(version: str = "1.36.3") -> Manifest:
-    names = [f"registry.k8s.io/{one.format(v=version)}" for one in REPOSITORIES]
-    names.append("ghcr.io/flannel-io/flannel:v0.28.10")
-    names.append(f"{ovn_kubernetes.IMAGE}:release-1.2")
-    operator, *others = (*OPERATOR_IMAGES, *IMAGES)
-    names += [f"{operator}:v1.40.8", *(f"{one}:v3.31.5" for one in others)]
+    own = add_on_versions()
+    versions = {**rules.components(MINOR), "kubernetes": version}
+    versions |= {name: one for pinned in own.values() for name, one in pinned.items()}
+    names = [one.name for one in wanted_images(versions, ("linux",), own)]
     return Manifest(
         (("kubernetes", version),),
         tuple(Program(name, "x", "linux", blob(name), "a test") for name in PROGRAMS),
@@ -101,6 +104,12 @@ def with_control_planes(scenario: Scenario, count: int) -> Scenario:
         for group in scenario.nodes
     )
     return scenario.replace(nodes=groups)
+
+
+def of_every_topology() -> tuple[str, ...]:
+    """A scenario of each topology that clusters can have."""
+    kinds = {load(find(name)).topology.kind: name for name in reversed(shipped())}
+    return tuple(sorted(kinds[kind] for kind in addons()))
 
 
 def linux_only(one: Case) -> Case:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from linux_clusters import case, linux_only
+from linux_clusters import case, linux_only, of_every_topology
 
 from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.probe_manifests import ObjectOwner, manifests
 from lab.lifecycle.compilation import compile_scenario
 
-SCENARIOS = ("overlay", "host-gateway", "hard-way", "calico-vxlan", "calico-bgp-tor", "ovn")
 OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
 
 
@@ -30,7 +29,7 @@ def returned(document: Any) -> Any:
 
 
 @pytest.mark.parametrize("windows", [True, False])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", [*of_every_topology(), "calico-bgp-tor"])
 def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bool) -> None:
     one = case(scenario) if windows else linux_only(case(scenario))
     plain = [

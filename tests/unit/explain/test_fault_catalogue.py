@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from golden_files import check_golden
 
 from lab._errors import UsageError
 from lab.explain.faults import registry
@@ -20,7 +20,6 @@ from lab.topology.gateways import held
 from lab.topology.intent import Intent
 
 CASES = Path(__file__).parents[2] / "cases" / "faults"
-WRITE = "HYBRIDLAB_WRITE_CASES"
 LEARNING = ("calico-bgp", "upstream-vrrp")
 KINDS = ("overlay", "host-gateway", "upstream-tor", "hard-way", "kubeinit", "ovn", *LEARNING)
 """Labs in which every fault of namespaces can be done in one or another."""
@@ -73,10 +72,7 @@ def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
     every = [cluster(kind) if of_clusters(fault) else intent(kind) for kind in EVERY_KIND]
     lab = next(one for one in every if registry.sites(fault, one))
     written = text(fault, lab, registry.sites(fault, lab)[-1]) + places(fault)
-    path = CASES / f"{name}.txt"
-    if os.environ.get(WRITE):
-        path.write_text(written, encoding="utf-8")
-    assert written == path.read_text(encoding="utf-8")
+    check_golden(CASES / f"{name}.txt", written)
 
 
 def test_every_case_belongs_to_a_fault() -> None:
@@ -185,10 +181,7 @@ def test_the_commands_of_faults_in_a_logical_network() -> None:
     written = "".join(
         text(FAULTS[name], lab, registry.sites(FAULTS[name], lab)[0]) for name in BY_OVN
     )
-    path = CASES / "in-ovn.txt"
-    if os.environ.get(WRITE):
-        path.write_text(written, encoding="utf-8")
-    assert written == path.read_text(encoding="utf-8")
+    check_golden(CASES / "in-ovn.txt", written)
 
 
 def test_an_unknown_fault_names_the_nearest() -> None:

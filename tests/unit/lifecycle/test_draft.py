@@ -17,6 +17,8 @@ DRAFTED = [kind for kind in topologies() if kind != "kubeinit"]
 def test_draft_of_every_topology_is_a_lab_with_those_nodes(
     kind: str, linux: int, windows: int, tmp_path: Path
 ) -> None:
+    if "windows" not in topologies()[kind].systems:
+        windows = 0
     file = tmp_path / "mine.yaml"
     file.write_text(draft("mine", kind, linux, windows))
     made = compile_scenario(file)
@@ -27,7 +29,7 @@ def test_draft_of_every_topology_is_a_lab_with_those_nodes(
 
 @pytest.mark.parametrize("kind", DRAFTED)
 def test_every_parameter_of_the_topology_is_there_as_a_comment(kind: str) -> None:
-    text = draft("mine", kind, 2, 1)
+    text = draft("mine", kind, 2, 0)
     for name in topologies()[kind].parameters:
         assert f"\n  # {name}: " in text
 
