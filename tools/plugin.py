@@ -20,7 +20,7 @@ MODELS = {
     "fault": "lab/explain/faults/ip_forward_off.py",
     "family": "lab/matrix/families/hairpin.py",
     "topology": "lab/topology/upstream_tor.py",
-    "command": "lab/cli/list_labs.py",
+    "command": "lab/cli/events.py",
     "image": "images/debian-12-cloud",
 }
 """What each kind is begun from. A check, a CNI and a provider are classes: CONTRIBUTING.md."""

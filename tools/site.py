@@ -22,6 +22,15 @@ PAGES = {
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
+def on_config(config: Any) -> Any:
+    """Every page of a scenario is in the navigation, the index first."""
+    pages = sorted(path.name for path in (DOCS / "scenarios").glob("*.md"))
+    for part in config["nav"]:
+        if "Scenarios" in part:
+            part["Scenarios"] = [f"scenarios/{name}" for name in pages]
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages of the top directory."""
     for name, path in PAGES.items():

@@ -8,7 +8,6 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, cast
 
 import lab.providers
@@ -83,13 +82,9 @@ def _makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
     def maker(name: str) -> Callable[[], Provider]:
         return lambda: _made(import_module(f"lab.providers.{name}.provider").make(setup))
 
-    packages = (Path(root) for root in lab.providers.__path__)
-    return {
-        found.name: maker(found.name)
-        for root in packages
-        for found in iter_modules([str(root)])
-        if (root / found.name / "provider.py").is_file()
-    }
+    (root,) = lab.providers.__path__
+    found = sorted(path.parent.name for path in Path(root).glob("*/provider.py"))
+    return {name: maker(name) for name in found}
 
 
 def _made(found: object) -> Provider:

@@ -41,7 +41,9 @@ def test_copy_is_a_plug_in_of_the_new_name(
 
 def test_image_is_a_folder_and_a_command_a_file(tmp_path: Path) -> None:
     assert (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").is_file()
-    assert plugin.begin("command", "cable-cut", tmp_path).name == "cable_cut.py"
+    made = plugin.begin("command", "cable-cut", tmp_path)
+    assert made.name == "cable_cut.py"
+    assert loaded(made).command.name == "cable-cut"
 
 
 @pytest.mark.parametrize("name", ["Cable", "../cut", "cable_cut", "cut-", ""])
