@@ -28,7 +28,7 @@ class Addon(ABC):
 
     topologies: frozenset[str] = frozenset()
     bundled = ""
-    """Its name in ``bundle/upstream.json``, for ``--with``; empty if every bundle has its images."""
+    """Its name in ``bundle/upstream.json``; empty if every bundle has its images."""
     footprint: Footprint
     """What it creates by itself on a Linux node."""
     daemon_set: DaemonSet | None = None
