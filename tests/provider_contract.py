@@ -19,6 +19,7 @@ from lab.facts.node import NodeFacts
 from lab.plan.planner import make_plan
 from lab.providers.capture import Capturing
 from lab.providers.failover import FailoverProvider
+from lab.providers.kernel import KernelTracing
 from lab.providers.provider import (
     Ability,
     ClusterProvider,
@@ -41,6 +42,7 @@ ASKED_OF: dict[str, type] = {
     "cluster": ClusterProvider,
     "capture": Capturing,
     "failover": FailoverProvider,
+    "kernel-trace": KernelTracing,
 }
 """What an ability adds to a provider."""
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from golden_files import check_golden
-from linux_clusters import Case, case, render
+from linux_clusters import Case, case, of_every_topology, render
 
 from lab.cluster.credentials import Access, Pair, kubeconfig_text
 from lab.cluster.documents import to_yaml
@@ -55,6 +56,10 @@ def added(one: Case) -> str:
     return to_yaml(addon_documents(one.cluster, one.intent, one.manifest))
 
 
+def added_in(name: str) -> str:
+    return added(case(name))
+
+
 def plane(one: Case, name: str) -> str:
     node = one.node(name)
     made = run_controller(one.cluster, one.intent, node, BLANK_PLANE, one.around)
@@ -95,7 +100,6 @@ FILES: dict[str, Callable[[], str]] = {
     "overlay/join-worker1.yaml": lambda: join(case("overlay"), "worker1"),
     "overlay/node-master.txt": lambda: prepared(case("overlay"), "master"),
     "overlay/node-worker1.txt": lambda: prepared(case("overlay"), "worker1"),
-    "overlay/add-ons.yaml": lambda: added(case("overlay")),
     "overlay/kubeconfig.yaml": lambda: exported(case("overlay")),
     "overlay/leaving.txt": lambda: render(leave_cluster(case("overlay").cluster)),
     "overlay-three-planes/init.yaml": lambda: init(case("overlay", planes=3)),
@@ -103,35 +107,29 @@ FILES: dict[str, Callable[[], str]] = {
     "overlay-three-planes/haproxy.cfg": lambda: balancing(case("overlay", planes=3)),
     "host-gateway/init.yaml": lambda: init(case("host-gateway")),
     "host-gateway/node-worker1.txt": lambda: prepared(case("host-gateway"), "worker1"),
-    "host-gateway/add-ons.yaml": lambda: added(case("host-gateway")),
     "upstream-tor/init.yaml": lambda: init(case("upstream-tor")),
     "upstream-tor/node-node001.txt": lambda: prepared(case("upstream-tor"), "node001"),
-    "upstream-tor/add-ons.yaml": lambda: added(case("upstream-tor")),
     "kubeinit/init.yaml": lambda: init(case("kubeinit")),
     "kubeinit/join-controller-02.yaml": lambda: join(case("kubeinit"), "controller-02"),
     "kubeinit/haproxy.cfg": lambda: balancing(case("kubeinit")),
     "kubeinit/daemons-services.txt": lambda: daemons_of(case("kubeinit"), "services"),
     "kubeinit/node-compute-03.txt": lambda: prepared(case("kubeinit"), "compute-03"),
-    "kubeinit/add-ons.yaml": lambda: added(case("kubeinit")),
     "calico-vxlan/init.yaml": lambda: init(case("calico-vxlan")),
-    "calico-vxlan/add-ons.yaml": lambda: added(case("calico-vxlan")),
     "calico-bgp-tor/daemons-router.txt": lambda: daemons_of(case("calico-bgp-tor"), "router"),
     "ovn/init.yaml": lambda: init(case("ovn")),
     "ovn/node-worker1.txt": lambda: prepared(case("ovn"), "worker1"),
-    "ovn/add-ons.yaml": lambda: added(case("ovn")),
     "upstream-vrrp/init.yaml": lambda: init(case("upstream-vrrp")),
     "upstream-vrrp/join-master2.yaml": lambda: join(case("upstream-vrrp"), "master2"),
     "upstream-vrrp/haproxy.cfg": lambda: balancing(case("upstream-vrrp")),
     "upstream-vrrp/node-master1.txt": lambda: prepared(case("upstream-vrrp"), "master1"),
     "upstream-vrrp/daemons-master1.txt": lambda: daemons_of(case("upstream-vrrp"), "master1"),
-    "upstream-vrrp/add-ons.yaml": lambda: added(case("upstream-vrrp")),
     "hard-way/node-controller-0.txt": lambda: prepared(case("hard-way"), "controller-0"),
     "hard-way/node-worker-0.txt": lambda: prepared(case("hard-way"), "worker-0"),
     "hard-way/plane-controller-0.txt": lambda: plane(case("hard-way"), "controller-0"),
     "hard-way/certificates-controller-0.txt": lambda: subjects(case("hard-way"), "controller-0"),
     "hard-way/worker-worker-0.txt": lambda: worker(case("hard-way"), "worker-0"),
     "hard-way/haproxy.cfg": lambda: balancing(case("hard-way")),
-    "hard-way/add-ons.yaml": lambda: added(case("hard-way")),
+    **{f"{name}/add-ons.yaml": partial(added_in, name) for name in of_every_topology()},
 }
 
 
@@ -167,6 +165,7 @@ ALIKE = {
         "ovn/node-worker1.txt",
         "upstream-tor/node-node001.txt",
     ),
+    "calico-vxlan/add-ons.yaml": ("calico-bgp/add-ons.yaml",),
     "upstream-tor/add-ons.yaml": (
         "calico-vxlan/add-ons.yaml",
         "hard-way/add-ons.yaml",
