@@ -81,7 +81,7 @@ def host_keys(text: str, host: str, port: int = SSH_PORT) -> tuple[str, ...]:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#"):  # noqa: PLR2004  names, type, base64
             continue
-        if not _means(words[0].split(","), name):
+        if not _matches_any(words[0].split(","), name):
             continue
         key = f"{words[1]} {words[2]}"
         if marker == "@revoked":
@@ -91,7 +91,7 @@ def host_keys(text: str, host: str, port: int = SSH_PORT) -> tuple[str, ...]:
     return tuple(key for key in known if key not in revoked)
 
 
-def _means(patterns: Iterable[str], name: str) -> bool:
+def _matches_any(patterns: Iterable[str], name: str) -> bool:
     found = False
     for pattern in patterns:
         if pattern.startswith("|1|"):

@@ -60,7 +60,7 @@ def run_jobs(
     start()
     while running:
         if deadline.left() == 0.0:
-            raise _late(running, _not_begun(waiting), failed, deadline)
+            raise _late(running, _not_started(waiting), failed, deadline)
         try:
             machine, outcome = ended.get(timeout=min(_POLL_SECONDS, deadline.left()))
         except Empty:
@@ -73,7 +73,7 @@ def run_jobs(
         if not failed:
             start()
     if failed:
-        raise _failure(failed, _not_begun(waiting))
+        raise _failure(failed, _not_started(waiting))
     return {machine: done[machine] for of_host in jobs.values() for machine in of_host}
 
 
@@ -86,19 +86,19 @@ def _run(machine: str, job: Callable[[], T], ended: _Ended[T]) -> None:
         ended.put((machine, lambda: result))
 
 
-def _not_begun(waiting: Mapping[str, Iterable[tuple[str, object]]]) -> list[str]:
+def _not_started(waiting: Mapping[str, Iterable[tuple[str, object]]]) -> list[str]:
     return [machine for jobs in waiting.values() for machine, _ in jobs]
 
 
 def _late(
     running: Iterable[str],
-    not_begun: Sequence[str],
+    not_started: Sequence[str],
     failed: Mapping[str, BaseException],
     deadline: Deadline,
 ) -> DeadlineError:
     story = [f"{machine} still running" for machine in running]
-    unfinished = len(story) + len(not_begun)
-    story += [f"{machine} not started" for machine in not_begun]
+    unfinished = len(story) + len(not_started)
+    story += [f"{machine} not started" for machine in not_started]
     story += [f"{machine}: {error}" for machine, error in failed.items()]
     return DeadlineError(
         f"working on {quantity(unfinished, 'machine')}",
@@ -106,13 +106,13 @@ def _late(
     )
 
 
-def _failure(failed: Mapping[str, BaseException], not_begun: Sequence[str]) -> BaseException:
+def _failure(failed: Mapping[str, BaseException], not_started: Sequence[str]) -> BaseException:
     """A single error unchanged, several combined into one."""
     for error in failed.values():
         if len(failed) == 1 or not isinstance(error, LabError):
             return error
     lines = [f"{machine}: {error}" for machine, error in failed.items()]
-    rest = f"; not started: {', '.join(not_begun)}" if not_begun else ""
+    rest = f"; not started: {', '.join(not_started)}" if not_started else ""
     kind: type[LabError] = BrokenError
     for candidate in (PreflightError, UsageError):
         if all(isinstance(error, candidate) for error in failed.values()):

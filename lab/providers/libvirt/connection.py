@@ -35,7 +35,7 @@ ROOM = "free some space there: 'lab gc', 'lab image gc --yes'; or another 'stora
 _FORBIDDEN = ("permission denied", "authentication", "system bus", "polkit")
 """libvirt's errors for a user without access to it on this machine; polkit may be missing."""
 _ADMIT = "sudo usermod --append --groups libvirt $USER, and log in again"
-_CURES = (
+_HINTS = (
     ("authentication failed", "allow this user to use libvirt there: group 'libvirt', polkit"),
     ("Permission denied", "check that the URI's key may log in there: 'keyfile=' in the URI"),
     ("Host key verification failed", "'ssh-keyscan' the host into the known hosts of the URI"),
@@ -86,7 +86,7 @@ def connect(hypervisor: Hypervisor) -> libvirt.virConnect:
         raise PreflightError(
             f"connecting to hypervisor '{hypervisor.name}' ({hypervisor.uri})",
             reason(error),
-            _cure(reason(error), hypervisor),
+            _connection_hint(reason(error), hypervisor),
         ) from error
     if remote:
         connection.setKeepAlive(5, 6)
@@ -157,10 +157,10 @@ def reason(error: Exception) -> str:
     return text.removeprefix("internal error: ").removeprefix("operation failed: ")
 
 
-def _cure(said: str, hypervisor: Hypervisor) -> str:
+def _connection_hint(said: str, hypervisor: Hypervisor) -> str:
     if is_forbidden(said, hypervisor):
         return _ADMIT
-    for sign, hint in _CURES:
+    for sign, hint in _HINTS:
         if sign.lower() in said.lower():
             return hint
     return f"try 'virsh -c \"{hypervisor.uri}\" version', or 'lab doctor'"
@@ -194,7 +194,7 @@ def explain_errors(doing: str, hypervisor: str, hint: str = "") -> Iterator[None
         raise BrokenError(
             f"{doing} on hypervisor '{hypervisor}'",
             reason(error),
-            hint or _cure_of(reason(error), lost=lost),
+            hint or _error_hint(reason(error), lost=lost),
         ) from error
 
 
@@ -251,7 +251,7 @@ def ignore(*codes: str) -> Iterator[None]:
             raise
 
 
-def _cure_of(said: str, *, lost: bool) -> str:
+def _error_hint(said: str, *, lost: bool) -> str:
     if "No space left on device" in said:
         return ROOM
     return "check that its libvirtd runs, then repeat" if lost else ""

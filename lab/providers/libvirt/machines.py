@@ -226,7 +226,7 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
         else:
             return
         said = console_text(host, recipe.lab, name, _TAIL_BYTES)
-        why = _hopeless(host, recipe.lab, name, said)
+        why = _why_hopeless(host, recipe.lab, name, said)
         if why is not None:
             break
     doing = f"waiting for machine '{name}' to answer over SSH"
@@ -238,7 +238,7 @@ def wait_for_shell(host: Host, recipe: MachineRecipe, shell: Shell) -> None:
     raise DeadlineError(doing, late, hint)
 
 
-def _hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
+def _why_hopeless(host: Host, lab: LabHandle, name: str, said: str) -> str | None:
     """Why waiting is pointless; None if it is not."""
     with host.explain_errors(f"looking at machine '{name}'"):
         found = domains.find(host.connected, lab, name)

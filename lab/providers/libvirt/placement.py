@@ -356,7 +356,7 @@ def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> 
     kept = dict(before.machines) if before else {}
     room = tuple(_capacity(host, lab) for host in hosts.values())
     machines = place(intent.machines, room, kept)
-    _refuse_strangers(lab, machines, hosts)
+    _refuse_foreign_domains(lab, machines, hosts)
     _require_networks(intent, machines, hosts)
     used = dict.fromkeys(machines.values())
     known = before.accelerated if before else {}
@@ -387,7 +387,7 @@ def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
     return own_mib - own_mib // _OWN_EIGHTH
 
 
-def _refuse_strangers(
+def _refuse_foreign_domains(
     lab: LabHandle, machines: Mapping[str, str], hosts: Mapping[str, Host]
 ) -> None:
     for machine, where in machines.items():

@@ -203,7 +203,7 @@ def _evidence(host: Host, recipe: MachineRecipe) -> str:
             seen.append(f"its disk differs from the image by {int(disk.info()[2]) >> 20} MiB")
             (folder / "screen.png").write_bytes(domains.screenshot(found[0]))
             seen.append(f"its screen is in '{folder / 'screen.png'}'")
-            with TemporaryDirectory(dir=folder) as work, _standing_still(found[0]):
+            with TemporaryDirectory(dir=folder) as work, _paused(found[0]):
                 copy = Path(work) / "disk"
                 storage.copy_out(pool, volume, copy)
                 logs = offline.read_logs(copy, Path(work), f"reading the disk of '{name}'")
@@ -219,7 +219,7 @@ def _evidence(host: Host, recipe: MachineRecipe) -> str:
 
 
 @contextmanager
-def _standing_still(domain: libvirt.virDomain) -> Iterator[None]:
+def _paused(domain: libvirt.virDomain) -> Iterator[None]:
     runs = domains.state(domain) == "running"
     if runs:
         domain.suspend()

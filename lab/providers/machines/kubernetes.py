@@ -184,7 +184,7 @@ class MachinesCluster:
 
     def steps(self) -> tuple[Step, ...]:
         """The steps after those of the machines: cluster, Windows nodes, probe pods."""
-        planned = {step.name: step.digest for step in self._linux(self._nowhere())}
+        planned = {step.name: step.digest for step in self._linux(self._no_site())}
         made = (self.bundled.cluster, self.bundled.digest)
         found = [Step(name, said, self._running(name)) for name, said in planned.items()]
         ready = found.pop()
@@ -306,7 +306,7 @@ class MachinesCluster:
         return seen
 
     def _seen(self, guests: Guests, node: ClusterNode, deadline: Deadline) -> NodeFacts | LabError:
-        one = self._asked(guests, node)
+        one = self._evidence_node(guests, node)
         assert isinstance(one, WindowsNode), "asked of those alone"
         try:
             return observe_windows(one.shell, one.script, one.module, one.settings, deadline)
@@ -316,7 +316,7 @@ class MachinesCluster:
     def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
         """Evidence from nodes and API server, and the logs of other machines. Never raises."""
         deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
-        asked = [self._asked(guests, node) for node in self.bundled.cluster.nodes]
+        asked = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
         try:
             with self.api(guests, deadline) as api:
                 yield from gather(
@@ -327,7 +327,9 @@ class MachinesCluster:
                 )
         except LabError as error:
             yield "api/missing", f"{error}\n".encode()
-        for piece in guests.logs(self._beside(one.name for one in self.intent.machines), deadline):
+        for piece in guests.logs(
+            self._other_machines(one.name for one in self.intent.machines), deadline
+        ):
             yield piece.path, piece.content
 
     def logs(
@@ -335,9 +337,9 @@ class MachinesCluster:
     ) -> Iterator[tuple[str, bytes]]:
         """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
         nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
-        asking = (self._asked(guests, one) for one in nodes)
+        asking = (self._evidence_node(guests, one) for one in nodes)
         yield from logs(asking, deadline, guests.patience, RECENTLY)
-        for piece in guests.logs(self._beside(asked), deadline, RECENTLY):
+        for piece in guests.logs(self._other_machines(asked), deadline, RECENTLY):
             yield piece.path, piece.content
 
     @contextmanager
@@ -359,11 +361,11 @@ class MachinesCluster:
     def _windows_nodes(self) -> tuple[ClusterNode, ...]:
         return tuple(node for node in self.bundled.cluster.nodes if node.os == "windows")
 
-    def _beside(self, machines: Iterable[str]) -> frozenset[str]:
+    def _other_machines(self, machines: Iterable[str]) -> frozenset[str]:
         """The machines that are not nodes: router, client, services node."""
         return frozenset(machines) - {node.name for node in self.bundled.cluster.nodes}
 
-    def _asked(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
+    def _evidence_node(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
         if node.os == "linux":
             return LinuxNode(node.name, guests.shell(node.name))
         return WindowsNode(
@@ -377,7 +379,7 @@ class MachinesCluster:
     def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
         return linux_steps(self.bundled.cluster, self.intent, self.bundled.manifest, site)
 
-    def _nowhere(self) -> ClusterSite:
+    def _no_site(self) -> ClusterSite:
         """A site without machines: enough to compute the steps' digests."""
 
         def none(name: str) -> Never:

@@ -117,18 +117,18 @@ def _open(listener: _Listener, enter: Callable[[str], None]) -> None:
         enter(tap.place)
         sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
         sock.setsockopt(socket.SOL_SOCKET, _TIMESTAMPS, 1)
-        _lengthen(sock, listener.limit)
+        _set_buffer(sock, listener.limit)
         sock.setblocking(False)
         sock.bind((tap.device, _EVERY_PROTOCOL))
     except (BrokenError, OSError) as error:
         if sock is not None:
             sock.close()
-        listener.trouble = _why(tap, error)
+        listener.trouble = _describe_error(tap, error)
         return
     listener.sock = sock
 
 
-def _lengthen(sock: socket.socket, limit: int) -> None:
+def _set_buffer(sock: socket.socket, limit: int) -> None:
     """Set the receive buffer to ``limit`` bytes, so that a slow reader loses nothing."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _FORCE_BUFFER, limit)
@@ -136,7 +136,7 @@ def _lengthen(sock: socket.socket, limit: int) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limit)
 
 
-def _why(tap: Tap, error: BrokenError | OSError) -> str:
+def _describe_error(tap: Tap, error: BrokenError | OSError) -> str:
     if isinstance(error, BrokenError):
         return f"{error.doing}: {error.happened}"
     if error.errno == errno.ENODEV:
@@ -159,7 +159,7 @@ def _drain(listener: _Listener, buffer: bytearray) -> None:
             continue
         listener.size += kept
         listener.frames.append(
-            Frame(_moment(extra), _direction(sender[2]), bytes(buffer[:kept]), length)
+            Frame(_timestamp(extra), _direction(sender[2]), bytes(buffer[:kept]), length)
         )
 
 
@@ -174,7 +174,7 @@ def _next_packet(sock: socket.socket, buffer: bytearray) -> _Received | None:
         return None  # reported once per device that is or goes down; it may come up again
 
 
-def _moment(extra: list[tuple[int, int, bytes]]) -> int:
+def _timestamp(extra: list[tuple[int, int, bytes]]) -> int:
     for level, kind, data in extra:
         if (level, kind) == (socket.SOL_SOCKET, _TIMESTAMPS):
             seconds, nanoseconds = _TIMESPEC.unpack_from(data)

@@ -173,7 +173,7 @@ def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
     if intent.logical:
-        _whole_packets(intent, drafts)
+        _disable_checksum_offload(intent, drafts)
     return tuple(draft.done() for draft in drafts.values())
 
 
@@ -211,7 +211,7 @@ def compile_machine(
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
+class _NamespaceKind:
     """How a namespace that only the lab uses differs from a shared one."""
 
     settings: Callable[[MachineIntent], Iterable[SysctlSet]]
@@ -221,10 +221,10 @@ class _Ground:
 
 
 def _machine(
-    machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], ground: _Ground
+    machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], kind: _NamespaceKind
 ) -> None:
     draft = drafts[machine.name]
-    draft.operations += ground.settings(machine)
+    draft.operations += kind.settings(machine)
     draft.operations.append(LinkUp(LOOPBACK))
     for interface in machine.interfaces:
         if interface.card:
@@ -261,9 +261,9 @@ def _machine(
     for pod in machine.pods:
         _plug(pod, machine, drafts, indexes)
     for device in draft.indexes:
-        draft.operations += ground.device_settings(device)
-    draft.operations += _tables(machine, ground.route)
-    rules = ground.rules(machine)
+        draft.operations += kind.device_settings(device)
+    draft.operations += _tables(machine, kind.route)
+    rules = kind.rules(machine)
     if rules:
         draft.operations.append(RulesetLoad(rules))
 
@@ -275,7 +275,7 @@ def _tap(device: Interface | Bridge, draft: Draft, indexes: count[int]) -> None:
     draft.operations += [TapAdd(device.name, index, device.mac), MtuSet(device.name, device.mtu)]
 
 
-def _whole_packets(intent: Intent, drafts: dict[str, Draft]) -> None:
+def _disable_checksum_offload(intent: Intent, drafts: dict[str, Draft]) -> None:
     """Turn off checksum offload for senders into a virtual switch."""
     for machine in intent.machines:
         draft = drafts[machine.name]
@@ -320,8 +320,8 @@ def _by_device(device: str) -> tuple[SysctlSet, ...]:
     )
 
 
-_OWN = _Ground(_own_settings, _by_default, RouteSet, ruleset)
-_SHARED = _Ground(_shared_settings, _by_device, RouteAdd, ruleset_beside)
+_OWN = _NamespaceKind(_own_settings, _by_default, RouteSet, ruleset)
+_SHARED = _NamespaceKind(_shared_settings, _by_device, RouteAdd, ruleset_beside)
 
 
 def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int]) -> None:

@@ -64,7 +64,7 @@ class _Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
+class _ReadyState:
     """The latest state of a daemon that is not ready yet; the error shows its ``repr``."""
 
     ready: bool
@@ -94,13 +94,13 @@ def start_daemons(intent: Intent, deadline: Deadline) -> None:
     _end_older()
     alive = _Alive()
     for _, stage in groupby(list_daemons(intent), key=lambda one: one.daemon.stage):
-        begun = []
+        started = []
         for one in stage:
-            _begin(one, alive, deadline)
-            begun.append(one)
-        for one in begun:
+            _start(one, alive, deadline)
+            started.append(one)
+        for one in started:
             _await_ready(one, alive, deadline)
-        for one in begun:
+        for one in started:
             _run_all(one, one.daemon.after, alive, deadline)
 
 
@@ -121,7 +121,7 @@ class _Alive:
                 raise BrokenError(doing, f"{one.words()} ended, {how}: {tail(one.home / LOG)}")
 
 
-def _begin(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
+def _start(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     one.home.mkdir(parents=True)
     for file in one.daemon.files:
         path = one.home / file.name
@@ -154,13 +154,13 @@ def _spawn(one: _Placed, command: Sequence[str], output: int) -> subprocess.Pope
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,
-            preexec_fn=partial(_settle, one),  # noqa: PLW1509  this process has one thread
+            preexec_fn=partial(_enter_machine, one),  # noqa: PLW1509  this process has one thread
         )
     except OSError as error:
         raise BrokenError(f"starting {one.words()}", f"'{command[0]}': {error.strerror}") from error
 
 
-def _settle(one: _Placed) -> None:
+def _enter_machine(one: _Placed) -> None:
     """In the daemon's process: enter its machine's namespaces and its directory."""
     isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
     namespaces.enter_machine(one.machine, pod=False)
@@ -219,14 +219,16 @@ def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     ready = one.daemon.ready
     doing = f"waiting for {one.words()} to be ready ('{ready.pattern}')"
 
-    def look() -> _Sight:
+    def look() -> _ReadyState:
         alive.require(doing)
         if not ready.command:
             text = (one.home / LOG).read_text(encoding="utf-8", errors="replace")
-            return _Sight(bool(re.search(ready.pattern, text, re.MULTILINE)), tail(one.home / LOG))
+            return _ReadyState(
+                bool(re.search(ready.pattern, text, re.MULTILINE)), tail(one.home / LOG)
+            )
         code, text = _run(one, ready.command, alive, deadline)
         good = code == 0 and re.search(ready.pattern, text, re.MULTILINE)
-        return _Sight(bool(good), f"exit code {code}: {_last(text)}")
+        return _ReadyState(bool(good), f"exit code {code}: {_last(text)}")
 
     own = Deadline(min(ready.seconds, deadline.left()))
     own.wait(doing, look, until=lambda seen: seen.ready, every=_LOOK_SECONDS)
@@ -282,7 +284,7 @@ def _recorded(root: str) -> Iterator[RunningDaemon]:
 
 def find_ailment(holder: int, intent: Intent) -> str:
     """Describe what is wrong with the lab whose holder is process ``holder``; empty if healthy."""
-    if _shut(holder):
+    if _is_hidden(holder):
         return (
             f"its holder, process {holder}, cannot be inspected from this user namespace, only "
             "from the one in which it was started"
@@ -296,7 +298,7 @@ def find_ailment(holder: int, intent: Intent) -> str:
     return _ended(f"/proc/{holder}/root", intent)
 
 
-def _shut(holder: int) -> bool:
+def _is_hidden(holder: int) -> bool:
     """True if the holder runs, but the kernel hides its files from this process."""
     try:
         os.stat(f"/proc/{holder}/root/")  # noqa: PTH116  no Path needed
@@ -396,7 +398,7 @@ def wait_for_logical_network(
         When a database does not answer, or whatever ``require`` raises.
 
     """
-    ask = _Asking(network, require)
+    ask = _OvnQuery(network, require)
     deadline.wait(
         f"waiting for the logical network of {len(network.switches)} nodes",
         partial(_missing, network, ask),
@@ -412,7 +414,7 @@ def wait_for_logical_network(
     )
 
 
-def _missing(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+def _missing(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
     there = {str(row["name"]) for row in _rows(ask, "sbctl", "Chassis", "name")}
     wanted = [switch.name for switch in network.switches]
     up = {
@@ -426,7 +428,7 @@ def _missing(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
     )
 
 
-def _behind(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
+def _behind(network: LogicalNetwork, ask: _OvnQuery) -> tuple[str, ...]:
     (wanted,) = (int(row["nb_cfg"]) for row in _rows(ask, "nbctl", "NB_Global", "nb_cfg"))
     done = {
         str(row["name"]): int(row["nb_cfg"])
@@ -439,14 +441,14 @@ def _behind(network: LogicalNetwork, ask: _Asking) -> tuple[str, ...]:
     )
 
 
-def _rows(ask: _Asking, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
+def _rows(ask: _OvnQuery, tool: str, table: str, columns: str) -> Iterator[dict[str, Any]]:
     found = json.loads(ask(tool, "--format=json", f"--columns={columns}", "list", table))
     for row in found["data"]:
         yield dict(zip(found["headings"], row, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _OvnQuery:
     """Queries OVN's databases; gives up when a daemon the tool waits for has exited."""
 
     network: LogicalNetwork

@@ -296,9 +296,9 @@ def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> 
         sent = sock.send(request)
     except BlockingIOError:
         # An ICMP error for the first packet can arrive before connect returns; SO_ERROR has it.
-        noted = _noted(sock)
-        if noted:
-            raise noted from None
+        refused = _socket_error(sock)
+        if refused:
+            raise refused from None
         yield EPOLLOUT
         sent = sock.send(request)
     while sent < len(request):
@@ -308,7 +308,7 @@ def _connect_and_send(flight: InFlight, sock: socket.socket, request: bytes) -> 
     flight.phase = "answer"
 
 
-def _noted(sock: socket.socket) -> OSError | None:
+def _socket_error(sock: socket.socket) -> OSError | None:
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return OSError(code, os.strerror(code)) if code else None
 
@@ -358,7 +358,7 @@ def _send_all(sock: socket.socket, sent: Sequence[Datagram]) -> None:
             sock.send(datagram.data)
         except PermissionError as error:
             # A filter at the source dropped it; if it rejected it, SO_ERROR has the reason.
-            raise _noted(sock) or error from None
+            raise _socket_error(sock) or error from None
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise

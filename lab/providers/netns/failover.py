@@ -107,18 +107,18 @@ def measure_silences(
     """
     pairs = [_open(enter, beat) for beat in beats]
     try:
-        _go_on(pairs, pace, 0.0)
+        _send_until_calm(pairs, pace, 0.0)
         now = time.monotonic()
-        restless = [one.beat for one in pairs if not one.calm(now, pace.calm)]
-        if restless:
+        unsteady = [one.beat for one in pairs if not one.calm(now, pace.calm)]
+        if unsteady:
             raise BrokenError(
                 "measuring before the failover",
-                f"'{restless[0].source}' gets no steady answer from '{restless[0].target}'",
+                f"'{unsteady[0].source}' gets no steady answer from '{unsteady[0].target}'",
                 "'lab test' shows what does not work",
             )
         begun = len(pairs[0].sent)
         tell("steady")
-        _go_on(pairs, pace, pace.least)
+        _send_until_calm(pairs, pace, pace.least)
         return tuple(one.silence(begun, pace.every) for one in pairs)
     finally:
         for one in pairs:
@@ -133,7 +133,7 @@ def _open(enter: Callable[[str], None], beat: Beat) -> _Pair:
     return _Pair(beat, sock)
 
 
-def _go_on(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
+def _send_until_calm(pairs: Sequence[_Pair], pace: BeatPace, least: float) -> None:
     """Send for at least ``least`` s, then until every pair is calm or ``patience`` runs out."""
     known = {one.sock.fileno(): one for one in pairs}
     begun = due = now = time.monotonic()

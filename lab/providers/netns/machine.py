@@ -88,7 +88,7 @@ class NetnsMachine:
         words = list(command) or [os.environ.get("SHELL") or "/bin/sh"]
         doing = f"running '{shlex.join(words)}' in '{self.name}'"
         where = _here()
-        with _terminal_lent():
+        with _lent_terminal():
             return self.entry.call(
                 doing, lambda _: self._run_here(words, where), Deadline(math.inf)
             )
@@ -116,14 +116,14 @@ class NetnsMachine:
 
     def _go_apart(self, where: str) -> None:
         isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
-        self._settle(where)
+        self._enter_machine(where)
 
     def _run_here(self, command: Sequence[str], where: str) -> int:
         isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
-        self._settle(where)
+        self._enter_machine(where)
         return _attached(command)
 
-    def _settle(self, where: str) -> None:
+    def _enter_machine(self, where: str) -> None:
         """In new mount and UTS namespaces: enter the machine, in the caller's directory."""
         namespaces.enter_machine(self.name, pod=self.pod)
         os.environ["PATH"] = search_path()
@@ -202,7 +202,7 @@ def _read(descriptor: int) -> str:
 
 
 @contextmanager
-def _terminal_lent() -> Iterator[None]:
+def _lent_terminal() -> Iterator[None]:
     """Give the terminal and its signals to the command, and take both back afterwards."""
     ours = os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}

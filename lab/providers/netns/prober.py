@@ -82,7 +82,7 @@ _DATAGRAMS_A_TARGET = 32
 holds 416 KiB on an untuned machine."""
 _PORTS_TRIED = 8
 """Ports to try, in case other programs use some, before the kernel chooses one."""
-_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Shortage of descriptors, memory or kernel queues: says nothing about the network."""
 _REFUSALS, _FEWEST = 8, 16
 """After this many ENOBUFS the queue is the source's and permanently full, as a shared queue would
@@ -319,7 +319,7 @@ class _Loop:
         try:
             self._enter(source)
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _SHORT:
+            if isinstance(error, OSError) and error.errno in _SHORTAGE:
                 raise
             raise CannotProbeError(f"cannot enter the namespace of '{source}': {error}") from error
 
@@ -330,7 +330,11 @@ class _Loop:
             flight.sock, flight.mask = None, 0
 
     def _fail(self, flight: InFlight, error: Exception) -> None:
-        if isinstance(error, OSError) and error.errno in _SHORT and self._try_later(flight, error):
+        if (
+            isinstance(error, OSError)
+            and error.errno in _SHORTAGE
+            and self._try_later(flight, error)
+        ):
             self._end(flight)
             self._queue.append(flight.probe)
             return

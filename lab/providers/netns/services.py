@@ -249,10 +249,10 @@ def _add(rules: Rules, port: _Port, translation: Translation) -> None:
             rules.hairpins[f"{backend.address} . {end}"] = None
     if has_node_port and port.anywhere:
         rules.chains += chain(f"external-{port.name}", *_external(port, translation))
-    _lead(rules, port, refuses=translation.refuses)
+    _add_elements(rules, port, refuses=translation.refuses)
 
 
-def _lead(rules: Rules, port: _Port, *, refuses: bool) -> None:
+def _add_elements(rules: Rules, port: _Port, *, refuses: bool) -> None:
     """Add the elements that send a port's packets to its chains, or reject or drop them."""
     service, number = port.service, port.port.node_port
     inside = port.local if service.inside == "local" else port.anywhere
@@ -297,8 +297,8 @@ def _balance(port: _Port, name: str, backends: Sequence[Backend]) -> Iterator[st
         return chain(name, *_translations(port, backends))
     remembered = [f"ip saddr @{_memory(port, one)} goto {_endpoint(port, one)}" for one in backends]
     gotos = [f"{number} : goto {_endpoint(port, one)}" for number, one in enumerate(backends)]
-    lots = f"numgen random mod {len(gotos)} vmap {{ {', '.join(gotos)} }}"
-    return chain(name, *remembered, lots)
+    choice = f"numgen random mod {len(gotos)} vmap {{ {', '.join(gotos)} }}"
+    return chain(name, *remembered, choice)
 
 
 def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
@@ -311,8 +311,8 @@ def _translations(port: _Port, backends: Sequence[Backend]) -> Iterator[str]:
             f"{number} : {one.address} . {port.port.target_port}"
             for number, one in enumerate(backends)
         )
-        lots = f"numgen random mod {len(backends)} map {{ {ends} }}"
-        yield f"meta l4proto {protocol} dnat ip addr . port to {lots}"
+        choice = f"numgen random mod {len(backends)} map {{ {ends} }}"
+        yield f"meta l4proto {protocol} dnat ip addr . port to {choice}"
 
 
 def _affinity(port: _Port, seconds: int, *, node_only: bool) -> Iterator[str]:
@@ -449,7 +449,7 @@ def _gateway_rules_external(one: _NodePort, translation: Translation) -> Iterato
     if one.service.outside == "local":
         own = f"ip saddr != {translation.local_cidr} fib saddr type != local"
         for protocol in one.port.protocols if one.local else ():
-            yield f"{own} meta l4proto {protocol} {_drawn(one.local)}"
+            yield f"{own} meta l4proto {protocol} {_random_dnat(one.local)}"
         if not one.local:
             yield f"{own} return"
     yield f"meta mark set meta mark or {MASQUERADE_MARK:#x}"
@@ -457,9 +457,9 @@ def _gateway_rules_external(one: _NodePort, translation: Translation) -> Iterato
         yield f"meta l4proto {protocol} dnat to {one.service.address}:{one.port.port}"
 
 
-def _drawn(targets: tuple[str, ...]) -> str:
+def _random_dnat(targets: tuple[str, ...]) -> str:
     if len(targets) == 1:
         return f"dnat to {targets[0]}"
     pairs = [target.partition(":") for target in targets]
-    lots = ", ".join(f"{n} : {address} . {port}" for n, (address, _, port) in enumerate(pairs))
-    return f"dnat ip to numgen random mod {len(targets)} map {{ {lots} }}"
+    choice = ", ".join(f"{n} : {address} . {port}" for n, (address, _, port) in enumerate(pairs))
+    return f"dnat ip to numgen random mod {len(targets)} map {{ {choice} }}"

@@ -70,11 +70,11 @@ def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None
 def _gather_pod(pod: NetnsMachine, heard: Piece, deadline: Deadline) -> None:
     looks = iter(LOOKS)
 
-    def told(done: Completed) -> None:
+    def report_result(done: Completed) -> None:
         file, command = next(looks)
         heard((f"{pod.name}/{file}", transcript(command, done)))
 
-    pod.run_each([command for _, command in LOOKS], deadline, told)
+    pod.run_each([command for _, command in LOOKS], deadline, report_result)
 
 
 def _done(command: Sequence[str], deadline: Deadline) -> Completed:
@@ -171,7 +171,7 @@ def _probe(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import prober  # noqa: PLC0415  not used by other verbs
 
     assert order.settings is not None
-    probes, settings, ended = order.probes, order.settings, _Life().ended
+    probes, settings, ended = order.probes, order.settings, _ProgressReporter().ended
     _say("progress", 0)
     if order.cluster:
         isolation.raise_descriptors()
@@ -189,7 +189,7 @@ def _probe(order: Order, deadline: Deadline) -> None:
         _say("outcomes", outcomes[start : start + _OUTCOMES_A_LINE])
 
 
-class _Life:
+class _ProgressReporter:
     """Reports periodically how many probes have finished."""
 
     def __init__(self) -> None:

@@ -280,7 +280,7 @@ class NodeControl:
 
         """
         order = Order(_share(deadline), work=machine_work(machine, intent))
-        self._told("up", order, deadline, phase=phase)
+        self._send_order("up", order, deadline, phase=phase)
 
     def ailment(self, machine: MachineIntent, intent: Intent, deadline: Deadline) -> str:
         """Ask what is wrong with the machine's network as a whole; empty if nothing is.
@@ -299,7 +299,7 @@ class NodeControl:
 
     def down(self, deadline: Deadline) -> None:
         """Remove the machine's network. Safe to repeat. Raises as :meth:`up`."""
-        self._told("down", Order(_share(deadline)), deadline)
+        self._send_order("down", Order(_share(deadline)), deadline)
 
     def probe(
         self,
@@ -319,7 +319,7 @@ class NodeControl:
 
         """
         order = Order(_share(deadline), self._cluster, probes=tuple(probes), settings=settings)
-        answer = self._told("probe", order, deadline, progress=progress)
+        answer = self._send_order("probe", order, deadline, progress=progress)
         found = {one.key: one for one in answer.outcomes}
         missing = [probe.key for probe in probes if probe.key not in found]
         if missing:
@@ -337,7 +337,7 @@ class NodeControl:
         """
         if self._cluster is None:
             return ()
-        return self._told("link", Order(_share(deadline), self._cluster), deadline).links
+        return self._send_order("link", Order(_share(deadline), self._cluster), deadline).links
 
     def listen(
         self,
@@ -351,7 +351,7 @@ class NodeControl:
         ``ready`` gets the agent's process id once all taps are open. Raises as :meth:`probe`.
         """
         order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
-        return join_taken(taps, self._told("listen", order, deadline, ready=ready).taken)
+        return join_taken(taps, self._send_order("listen", order, deadline, ready=ready).taken)
 
     def receive(
         self, pods: Sequence[str], ready: Callable[[int], None], deadline: Deadline
@@ -361,7 +361,7 @@ class NodeControl:
         ``ready`` gets the agent's process once all listen. Raises as :meth:`probe`.
         """
         order = Order(_share(deadline), self._cluster, pods=tuple(pods))
-        self._told("receive", order, deadline, ready=ready)
+        self._send_order("receive", order, deadline, ready=ready)
 
     def stop(self, process: int, deadline: Deadline) -> None:
         """Tell the capturing or receiving agent with that process id to finish."""
@@ -370,7 +370,7 @@ class NodeControl:
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of the machine and its pods. Never raises."""
         try:
-            answer = self._told("gather", Order(_share(deadline)), deadline)
+            answer = self._send_order("gather", Order(_share(deadline)), deadline)
         except LabError as error:
             yield Evidence(f"{self.name}/network/missing.txt", f"{error}\n".encode())
             return
@@ -384,12 +384,12 @@ class NodeControl:
     def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command in a pod; see :class:`NodeMachine`."""
         order = Order(_share(deadline), pod=pod, command=tuple(command))
-        answer = self._told("run", order, deadline)
+        answer = self._send_order("run", order, deadline)
         if answer.completed is None:
-            raise self._senseless("run", "no exit code")
+            raise self._no_answer("run", "no exit code")
         return answer.completed
 
-    def _told(  # noqa: PLR0913  one callback per kind of line
+    def _send_order(  # noqa: PLR0913  one callback per kind of line
         self,
         verb: str,
         order: Order,
@@ -425,10 +425,10 @@ class NodeControl:
         if completed.code or not answer.done:
             tail = completed.stderr.strip().splitlines()[-1:]
             said = "; ".join(one for one in (answer.strange, *tail) if one)
-            raise self._senseless(verb, f"exit code {completed.code}; {said or 'no output'}")
+            raise self._no_answer(verb, f"exit code {completed.code}; {said or 'no output'}")
         return answer
 
-    def _senseless(self, verb: str, happened: str) -> BrokenError:
+    def _no_answer(self, verb: str, happened: str) -> BrokenError:
         return BrokenError(
             f"running '{verb}' by the agent on machine '{self.name}'",
             f"it ended without an answer: {happened}",

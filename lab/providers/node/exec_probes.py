@@ -276,18 +276,18 @@ def read_outcome(
     probe: Probe, asked: Sequence[Transfer], ended: Mapping[str, Ended], bodies: Mapping[str, str]
 ) -> Outcome:
     """The outcome of one probe: the first transfer that failed decides."""
-    learnt = _Learnt(probe)
+    reader = _OutcomeReader(probe)
     for transfer in asked:
         one = ended.get(transfer.name)
         if one is None:
-            return learnt.failed("error", f"{transfer.part}: curl did not report it")
-        status, detail = learnt.take(transfer, replace(one, body=bodies.get(transfer.name)))
+            return reader.failed("error", f"{transfer.part}: curl did not report it")
+        status, detail = reader.take(transfer, replace(one, body=bodies.get(transfer.name)))
         if status != "ok":
-            return learnt.failed(status, f"{transfer.part}: {detail}")
-    return learnt.failed("ok", "")
+            return reader.failed(status, f"{transfer.part}: {detail}")
+    return reader.failed("ok", "")
 
 
-class _Learnt:
+class _OutcomeReader:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._names: dict[str, None] = {}
@@ -313,7 +313,7 @@ class _Learnt:
         if body is None:
             return "error", "the answer could not be read from the pod"
         if not transfer.dialled:
-            return self._told(transfer, [body])
+            return self._read_answers(transfer, [body])
         return self._dialled(transfer, body)
 
     def _dialled(self, transfer: Transfer, body: str) -> tuple[ProbeStatus, str]:
@@ -324,13 +324,13 @@ class _Learnt:
             return "error", f"netexec in the pod failed to dial: {body[:80]!r}"
         if errors:
             return _by_words(str(errors[0]))
-        return self._told(transfer, [str(one) for one in answers])
+        return self._read_answers(transfer, [str(one) for one in answers])
 
-    def _told(self, transfer: Transfer, answers: Sequence[str]) -> tuple[ProbeStatus, str]:
+    def _read_answers(self, transfer: Transfer, answers: Sequence[str]) -> tuple[ProbeStatus, str]:
         if not answers:
             return "wrong", "an empty answer"
         if self._probe.dialect == "lab":
-            return self._told_by_lab(transfer, answers[0])
+            return self._read_lab_answer(transfer, answers[0])
         for answer in answers:
             said = answer.strip().lower()
             if transfer.part == "hostname":
@@ -344,7 +344,7 @@ class _Learnt:
                 )
         return "ok", ""
 
-    def _told_by_lab(self, transfer: Transfer, answer: str) -> tuple[ProbeStatus, str]:
+    def _read_lab_answer(self, transfer: Transfer, answer: str) -> tuple[ProbeStatus, str]:
         """Read JSON over HTTP; over UDP a header of four words and the rest of the datagram."""
         try:
             if self._probe.protocol == "tcp":
@@ -459,10 +459,10 @@ class ExecProber:
         deadline: Deadline,
         _: Callable[[int], None],
     ) -> dict[int, Outcome]:
-        untold = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
+        skipped = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
         probes = [probe for probe in probes if not probe.every]
         if not probes:
-            return untold
+            return skipped
         asked = {probe.key: plan_transfers(probe, settings) for probe in probes}
         every = [transfer for own in asked.values() for transfer in own]
         pod = host_pod_name(source) if source == self._node else source
@@ -475,10 +475,10 @@ class ExecProber:
             bodies = self._run(pod, *collect_command(every), within)
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
-            return untold | {key: _failed(key, why) for key in asked}
+            return skipped | {key: _failed(key, why) for key in asked}
         ended, texts = read_transfers(said), read_bodies(bodies)
         found = {probe.key: read_outcome(probe, asked[probe.key], ended, texts) for probe in probes}
-        return untold | found
+        return skipped | found
 
     def _prepare(self, pod: str, deadline: Deadline) -> None:
         if pod not in self._prepared:

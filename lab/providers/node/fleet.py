@@ -151,14 +151,14 @@ class Fleet:
         for a machine that is unreachable or stops responding, an error with the reason.
         """
         place = _places(intent)
-        told = with_dialects(intent, probes) if self._cluster else probes
+        in_dialects = with_dialects(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
         campaign = Campaign(probers, place, settings)
-        if self._cluster and any(one.dialect == "throughput" for one in told):
+        if self._cluster and any(one.dialect == "throughput" for one in in_dialects):
             return self._stream_all(
-                intent, told, settings, partial(campaign.run, progress=progress)
+                intent, in_dialects, settings, partial(campaign.run, progress=progress)
             )
-        return campaign.run(told, progress)
+        return campaign.run(in_dialects, progress)
 
     def _stream_all(
         self,
@@ -176,7 +176,7 @@ class Fleet:
             for machine in intent.machines
             if machine.name in self._controls
         }
-        told = [
+        in_dialects = [
             replace(one, port=THROUGHPUT_PORT) if one.dialect == "throughput" else one
             for one in probes
         ]
@@ -185,7 +185,7 @@ class Fleet:
             receive(
                 self._controls,
                 {name: pods for name, pods in asked.items() if pods},
-                lambda: found.update(run(told)),
+                lambda: found.update(run(in_dialects)),
                 Deadline(settings.longest(probes, _RECEIVER_SECONDS)),
             )
         except LabError as error:

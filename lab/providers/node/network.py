@@ -311,37 +311,37 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
 
     """
     machine = work.machine
-    with _alone(deadline), Socket(_HERE) as channel:
+    with _network_lock(deadline), Socket(_HERE) as channel:
         found = find_cards(list_links(channel), machine)
         check_connection(channel, found)
         check_apart(_management(channel), work.ranges)
-        noted = record.plan_record(machine).joined(record.read_record())
-        record.write_record(noted)
+        planned = record.plan_record(machine).joined(record.read_record())
+        record.write_record(planned)
         record.STATUS_SCRIPT.unlink(missing_ok=True)
         phase("clearing")
         holders.end_all_holders(_holders)
         record.remove_old_archives()
-        _clear(channel, noted, deadline)
+        _clear(channel, planned, deadline)
         phase("cards")
         rename_cards(channel, found)
         operations = _compiled(channel, machine)
         _ensure_bridge_filter(machine)
-        noted = _noted(channel, machine, noted, operations[0])
-        record.write_record(noted)
-        demote_routes(channel, noted.demoted)
+        planned = _with_prior_state(channel, machine, planned, operations[0])
+        record.write_record(planned)
+        demote_routes(channel, planned.demoted)
         _ensure_resolver_file()
         phase("holder")
         entry = _hold(machine.name, deadline)
         _build(entry, work, operations, deadline, phase)
         record.write_record(
-            replace(record.plan_record(machine), settings=noted.settings, demoted=noted.demoted)
+            replace(record.plan_record(machine), settings=planned.settings, demoted=planned.demoted)
         )
-        _leave_word(entry, work)
+        _write_status_script(entry, work)
 
 
 def remove_network(deadline: Deadline, phase: Phase) -> None:
     """Remove everything that was created, and restore the settings."""
-    with _alone(deadline):
+    with _network_lock(deadline):
         phase("clearing")
         record.STATUS_SCRIPT.unlink(missing_ok=True)
         holders.end_all_holders(_holders)
@@ -377,7 +377,7 @@ def _holders() -> tuple[HolderProcess, ...]:
 
 
 @contextmanager
-def _alone(deadline: Deadline) -> Iterator[None]:
+def _network_lock(deadline: Deadline) -> Iterator[None]:
     """Lock the computer's network: an agent may still be working after its lab command died."""
     lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -400,7 +400,7 @@ def _locked(lock: int) -> bool:
     return True
 
 
-def _leave_word(entry: HolderEntry, work: Work) -> None:
+def _write_status_script(entry: HolderEntry, work: Work) -> None:
     responder = responder_config.running_responder(entry.pid)
     if responder is None:
         raise BrokenError(
@@ -418,10 +418,10 @@ def _management(channel: Socket) -> list[str]:
     return [address for index, address in list_addresses(channel) if index in own]
 
 
-def _clear(channel: Socket, noted: Record, deadline: Deadline) -> None:
-    remove_devices(channel, noted.devices, deadline)
-    clear_cards(channel, noted.cards)
-    namespaces.load_ruleset("".join(replacing_table(name) for name in noted.tables), _HERE)
+def _clear(channel: Socket, planned: Record, deadline: Deadline) -> None:
+    remove_devices(channel, planned.devices, deadline)
+    clear_cards(channel, planned.cards)
+    namespaces.load_ruleset("".join(replacing_table(name) for name in planned.tables), _HERE)
 
 
 def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperations, ...]:
@@ -434,16 +434,16 @@ def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperati
     )
 
 
-def _noted(
-    channel: Socket, machine: MachineIntent, noted: Record, operations: NamespaceOperations
+def _with_prior_state(
+    channel: Socket, machine: MachineIntent, planned: Record, operations: NamespaceOperations
 ) -> Record:
     """The record with the state from before the lab; the first recorded state is kept."""
     has_default = any(route.destination == "default" for route in machine.routes)
     moved = find_foreign_defaults(channel, has_default)
     return replace(
-        noted,
-        settings=noted.settings or read_settings(operations, noted.devices),
-        demoted=tuple(dict.fromkeys((*noted.demoted, *moved))),
+        planned,
+        settings=planned.settings or read_settings(operations, planned.devices),
+        demoted=tuple(dict.fromkeys((*planned.demoted, *moved))),
     )
 
 

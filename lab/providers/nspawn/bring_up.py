@@ -113,7 +113,7 @@ class NspawnBringUp:
         named = networks.bridges(self.intent.segments)
         ours = containers.containers(self.lab, self.intent, self._layout)
         hierarchies = holder.hierarchies(entry.pid)
-        self._remove_strangers(entry, hierarchies)
+        self._remove_outdated(entry, hierarchies)
         with ThreadPoolExecutor(max_workers=len(ours)) as pool:
             jobs = [pool.submit(self._prepare, one, entry, hierarchies) for one in ours]
         for job in jobs:
@@ -135,7 +135,7 @@ class NspawnBringUp:
         if started:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
-    def _remove_strangers(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
+    def _remove_outdated(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
         """Remove machines that the scenario no longer has, or that must be rebuilt."""
         wanted = {
             one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
