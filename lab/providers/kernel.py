@@ -1,4 +1,4 @@
-"""What a provider adds that can ask the kernel what it does with packets."""
+"""The kernel-trace ability: trace packets through the kernel's rules and counters."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lab.topology.intent import Intent
 
 @dataclass(frozen=True, slots=True)
 class RouteQuestion:
-    """By which device a packet of the probe's is sent on, and by which the Intent has it sent."""
+    """A route look-up for one of the probe's packets, and the device that the Intent expects."""
 
     source: str
     target: str
     protocol: str
     port: int
-    """The one that is asked; an answer comes from it."""
+    """The target's port; the source port of an answer."""
     answer: bool
     arrives: str
-    """The device; empty where the packet begins."""
+    """The input device; empty at the packet's origin."""
     leaves: str
 
     def command(self, mark: str) -> tuple[str, ...]:
-        """What asks it of the kernel; ``mark`` is empty where packets have none."""
+        """The ``ip route get`` command; ``mark`` is empty for unmarked packets."""
         arrived = ("iif", self.arrives) if self.arrives else ()
         port = "sport" if self.answer else "dport"
         marked = ("mark", mark) if mark else ()
@@ -38,25 +38,25 @@ class RouteQuestion:
 
 @dataclass(frozen=True, slots=True)
 class KernelSaid:
-    """What the kernel said in one network namespace while something ran."""
+    """The kernel's trace and counters in one network namespace during an operation."""
 
     place: str
     """The pod or machine."""
     traced: str = ""
-    """What ``nft monitor trace`` printed, with handles."""
+    """Output of ``nft monitor trace``, with handles."""
     before: str = ""
-    """The namespace's counters: /proc/net/snmp, netstat, xfrm_stat and dev, and those of queues."""
+    """Counters of /proc/net/snmp, netstat, xfrm_stat and dev, and queue statistics."""
     after: str = ""
     routes: tuple[tuple[RouteQuestion, str], ...] = ()
-    """What ``ip route get`` answers to each question; its error where there is no route."""
+    """Output of ``ip route get`` for each question, or its error if there is no route."""
     trouble: str = ""
-    """Why it said nothing; empty where it could be asked."""
+    """Why there is no trace; empty if there is one."""
 
 
 class KernelTracing(Protocol):
-    """What a provider has that can trace packets through the kernel's rules."""
+    """The methods of a provider with the ability ``KERNEL_TRACE``."""
 
-    def trace_kernel(  # noqa: PLR0913, PLR0917  each of them differs from call to call
+    def trace_kernel(  # noqa: PLR0913, PLR0917  each differs from call to call
         self,
         lab: LabHandle,
         intent: Intent,
@@ -65,11 +65,11 @@ class KernelTracing(Protocol):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        """What the kernel says in each of the places while ``during`` runs, and of routes after it.
+        """Trace in each of ``places`` while ``during`` runs, then query routes.
 
-        ``table`` is an nftables table, owned by who loads it, that marks the packets to be traced.
-        The kernel removes it when its process ends, however that is.
+        ``table`` is an nftables table with flag ``owner`` that marks the packets to trace. The
+        kernel removes it when the process that loaded it exits.
 
-        Raises BrokenError when the lab's machines are not there. Raises DeadlineError when it has
-        not ended in time.
+        Raises BrokenError when the lab's machines do not exist. Raises DeadlineError when the trace
+        does not finish in time.
         """

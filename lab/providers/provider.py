@@ -53,7 +53,7 @@ PROBE_PORT = 8080
 """Every endpoint (pod, node, client) answers here: HTTP on TCP, echo on UDP."""
 DNS_PORT = 53
 THROUGHPUT_PORT = 5201
-"""Where a pod of Kubernetes takes a stream while its rate is measured; iperf3's port."""
+"""TCP port on which a Kubernetes pod receives a stream to measure; iperf3's port."""
 LARGE_TCP_BYTES = 65_536
 """A large TCP probe carries this much each way (64 KiB)."""
 
@@ -168,7 +168,7 @@ class Outcome:
     other_sources: tuple[str, ...] = ()
     """Other source addresses seen in later exchanges of the same probe."""
     throughput: float | None = None
-    """Bits a second that the receiver of a stream got; None of any other probe."""
+    """Bits per second at the receiver of a stream; None for other probes."""
 
 
 _EXCHANGES_A_TRY = 8

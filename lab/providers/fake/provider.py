@@ -52,7 +52,7 @@ from lab.topology.routing import covers, own_addresses
 from lab.topology.walk import walk
 
 THROUGHPUT = 1e9
-"""Bits a second of every stream."""
+"""Throughput of every stream, in bits per second."""
 LATENCY_MS = 0.2
 """Latency of every exchange; the order of magnitude between namespaces."""
 

@@ -166,9 +166,9 @@ _EXTENDED_ERROR = struct.Struct("=IBBBBII")
 _ERROR_SPACE = 512
 _CHUNK: Final = 65_536
 _SENDS = 8
-"""Of a stream before answers are looked for again."""
+"""Sends on a stream before checking for an answer."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER: closing the socket drops what is queued, and the other end hears of it."""
+"""SO_LINGER with timeout 0: closing the socket drops queued data and resets the connection."""
 
 
 def exchange_steps(flight: InFlight, open_: Open, resolver: dns.ResolverFile | None) -> Steps:
@@ -235,7 +235,7 @@ def _handshake(flight: InFlight, open_: Open) -> Steps:
 
 
 def _stream(flight: InFlight, open_: Open) -> Steps:
-    """Send all that goes, until the receiver says how much that was a second."""
+    """Send as fast as possible until the receiver answers with the throughput."""
     sock = open_(flight, socket.SOCK_STREAM)
     yield from _connect_and_send(
         flight, sock, protocol.stream_request(flight.address, flight.probe.port)
@@ -252,7 +252,7 @@ def _stream(flight: InFlight, open_: Open) -> Steps:
                 sock.send(FILLING)
     flight.throughput = protocol.read_throughput(reply)
     flight.seen(reply.endpoint, reply.client)
-    # what is still queued here nobody wants
+    # drop the data that is still queued
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
 
 

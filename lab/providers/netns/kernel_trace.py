@@ -1,7 +1,7 @@
-"""What the kernel says of packets in many namespaces while a probe is under way.
+"""Trace packets through the kernel in many namespaces during a probe.
 
-Runs in a child that is process 1 of a pid namespace of its own, so all ``nft`` end with it. Each
-has loaded a table of which it is the owner: the kernel removes that when its socket closes.
+Runs in a child that is process 1 of its own pid namespace, so every ``nft`` ends with it. Each
+``nft`` owns the table that it loads: the kernel removes the table when its socket closes.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ def trace_kernel(
     tell: Callable[[str], None],
     stop: int,
 ) -> list[KernelSaid]:
-    """Trace in every place until something can be read from ``stop``.
+    """Trace in every place until ``stop`` becomes readable.
 
     Parameters
     ----------
     enter
-        Puts the calling thread into the network namespace of that name.
+        Moves the calling thread into the named network namespace.
     places
         Pods and machines, and the routes to ask for there once all has ended.
     table
-        What ``nft`` loads; it marks the packets to be traced.
+        The nftables table to load; it marks the packets to trace.
     tell
         Called with ``READY`` once every place is traced.
     stop
-        The descriptor of a pipe's reading end.
+        File descriptor of a pipe's read end.
 
     """
     isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
@@ -84,7 +84,7 @@ def _begin(tracer: _Tracer, enter: Callable[[str], None], table: str) -> None:
     try:
         enter(tracer.place)
         tracer.before = _counters()
-        tracer.process = subprocess.Popen(  # noqa: S603  a program of the system's
+        tracer.process = subprocess.Popen(  # noqa: S603  a system program
             [*_TRACER],
             stdin=subprocess.PIPE,
             stdout=tracer.output,
@@ -119,7 +119,7 @@ def _counters() -> str:
     texts = []
     for name in _COUNTERS:
         path = Path(f"/proc/thread-self/net/{name}")
-        if path.exists():  # not every kernel counts what IPsec drops
+        if path.exists():  # not every kernel has IPsec counters
             texts.append(path.read_text(encoding="ascii"))
     return "".join((*texts, run_captured(_QUEUES).stdout))
 

@@ -5,7 +5,7 @@ Pure functions on bytes, for both directions. The HTTP works with curl::
     GET /                 {"endpoint": "worker1-p1", "client": "10.244.1.2:40112"}
     GET /readyz           the same; an API server's readiness check
     POST /echo + body     the same body
-    POST /throughput      {"throughput": 9.4e+08}: bits a second of a body that does not end
+    POST /throughput      {"throughput": 9.4e+08}: bits per second of an endless body
 
 All answers carry ``X-Endpoint`` and ``X-Client``. A datagram starts with ``HLQ1 NONCE MODE``
 and a line feed, its answer with ``HLR1 NONCE ENDPOINT CLIENT`` and a line feed; the rest of
@@ -24,7 +24,7 @@ HEAD_LIMIT = 8_192
 BODY_LIMIT = 1 << 20
 """Most bytes of a body: 1 MiB, sixteen times a large probe."""
 WARM_UP_SECONDS, MEASURED_SECONDS = 0.5, 1.0
-"""Of a stream: what is not counted, and what is."""
+"""Durations of a stream's uncounted and counted parts."""
 IP_UDP_BYTES = 28
 """IPv4 header without options (20) and UDP header (8)."""
 DATAGRAM_LIMIT = 65_507
@@ -104,7 +104,7 @@ def echo_request(address: str, port: int, body: bytes) -> bytes:
 
 
 def stream_request(address: str, port: int) -> bytes:
-    """The request before a stream, whose bytes follow until the answer is there."""
+    """The request that starts a stream; its bytes follow until the answer arrives."""
     head = b"POST /throughput HTTP/1.1\r\nHost: %s:%d\r\nConnection: close\r\n\r\n"
     return head % (address.encode(), port)
 
@@ -182,14 +182,14 @@ def respond(request: HttpRequest, body: bytes, endpoint: bytes, client: bytes) -
 
 
 def asks_for_stream(request: HttpRequest) -> bool:
-    """Whether what follows is a stream, to be measured and not kept."""
+    """True if a stream follows, to be measured and discarded."""
     return (request.method, request.target) == (b"POST", b"/throughput")
 
 
 class StreamMeter:
-    """How fast a stream comes in: the rate after a first half second, over the second that follows.
+    """Measures a stream's throughput over one second, after a warm-up of half a second.
 
-    TCP finds its pace in the first part, and queues on the way fill.
+    During the warm-up TCP adapts its rate and queues on the path fill.
     """
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class StreamMeter:
         self._bytes = 0
 
     def add(self, count: int, now: float) -> float | None:
-        """Take note of bytes that came by ``now``; bits a second once that is known."""
+        """Count bytes received at ``now``; returns bits per second once known, else None."""
         if self._began is None:
             self._began = now
         if self._from is None:
@@ -211,18 +211,18 @@ class StreamMeter:
 
 
 def stream_answer(throughput: float, endpoint: bytes, client: bytes) -> bytes:
-    """The answer to a stream that was measured."""
+    """The answer to a measured stream."""
     text = json.dumps({"throughput": throughput}).encode() + b"\n"
     return _reply(200, b"application/json", text, endpoint, client)
 
 
 def read_throughput(reply: Reply) -> float:
-    """Read the rate that a receiver says.
+    """Read the throughput from a receiver's answer, in bits per second.
 
     Raises
     ------
     WireError
-        If it says none.
+        If the answer has none.
 
     """
     try:

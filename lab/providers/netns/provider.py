@@ -347,7 +347,7 @@ class NetnsProvider(Provider):
             )
         return tuple(found)
 
-    def trace_kernel(  # noqa: PLR0913, PLR0917  as the seam has it
+    def trace_kernel(  # noqa: PLR0913, PLR0917  the interface's signature
         self,
         lab: LabHandle,
         intent: Intent,
@@ -356,17 +356,17 @@ class NetnsProvider(Provider):
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        """What the kernel says in each of the places while ``during`` runs, and of routes after it.
+        """Trace packets in each of ``places`` while ``during`` runs, then query routes.
 
         Raises
         ------
         BrokenError
             If the lab is not up.
         DeadlineError
-            When it has not ended in time.
+            When the trace does not finish in time.
 
         """
-        from lab.providers.netns import capture, kernel_trace  # noqa: PLC0415  only where asked for
+        from lab.providers.netns import capture, kernel_trace  # noqa: PLC0415  imported only when used
 
         del intent
         with capture.Stop() as stop:

@@ -59,7 +59,7 @@ class ResponderAnswer(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What follows is measured, and not kept; ``answer`` makes the answer from bits a second."""
+    """A stream to measure and discard; ``answer`` builds the answer from bits per second."""
 
     answer: Callable[[float], bytes]
 
@@ -366,7 +366,7 @@ class SocketServer:
         meter: protocol.StreamMeter,
         answer: Callable[[float], bytes],
     ) -> None:
-        """Take a part of a stream; answer when its rate is known."""
+        """Read part of a stream; answer once its throughput is known."""
         try:
             size = len(connection.sock.recv(_STREAM_CHUNK, socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -525,7 +525,7 @@ def _enter(path: str) -> None:
 
 
 def open_sockets(server: SocketServer, endpoint: AnsweringNamespace) -> None:
-    """Open every socket of an endpoint in the namespace that the thread is in."""
+    """Open every socket of an endpoint in the thread's namespace."""
     name = endpoint.name.encode()
     for port in endpoint.tcp:
         server.add_stream(_stream(endpoint, port), http_responder(name))

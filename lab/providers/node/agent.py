@@ -95,7 +95,7 @@ def _done(command: Sequence[str], deadline: Deadline) -> Completed:
 
 _OUTCOMES_A_LINE = 256
 _TURN_SECONDS = 0.2
-"""In which a receiver hears that it is to end, at most."""
+"""Longest time until a receiver notices the stop signal."""
 _LIFE_SECONDS = 1.0
 """Approximate longest time between two lines while probes are in flight."""
 
@@ -236,8 +236,8 @@ def _listen(order: Order, deadline: Deadline) -> None:
 
 
 def _receive(order: Order, deadline: Deadline) -> None:
-    """Be the receiver of streams in pods of Kubernetes, whose own program measures none."""
-    from lab.providers.netns.responder import (  # noqa: PLC0415  not on the way of the other verbs
+    """Receive streams in Kubernetes pods, whose netexec cannot measure them."""
+    from lab.providers.netns.responder import (  # noqa: PLC0415  not used by other verbs
         AnsweringNamespace,
         SocketServer,
         open_sockets,

@@ -222,12 +222,12 @@ def receive(
     during: Callable[[], None],
     deadline: Deadline,
 ) -> None:
-    """Have the pods, by their machines, take streams while ``during`` runs.
+    """Receive streams in ``pods``, listed by machine, while ``during`` runs.
 
     Raises
     ------
     LabError
-        When a machine cannot, or has not ended in time.
+        When a machine fails, or does not finish in time.
 
     """
     works = {
@@ -243,9 +243,9 @@ def _meanwhile(
     during: Callable[[], None],
     deadline: Deadline,
 ) -> dict[str, Any]:
-    """Call ``during`` when all works say by which process they are ready, then stop these.
+    """Start all works, call ``during`` once every work has reported its process id, then stop them.
 
-    What each work returned, by its machine. Raises what a work raises, and DeadlineError.
+    Returns each work's result, by machine. Raises whatever a work raises, and DeadlineError.
     """
     news: queue.SimpleQueue[News] = queue.SimpleQueue()
     processes: dict[str, int] = {}

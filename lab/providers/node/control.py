@@ -356,9 +356,9 @@ class NodeControl:
     def receive(
         self, pods: Sequence[str], ready: Callable[[int], None], deadline: Deadline
     ) -> None:
-        """Take streams in pods of the machine, until :meth:`stop`.
+        """Receive streams in pods of the machine, until :meth:`stop`.
 
-        ``ready`` gets the agent's process once all listen. Raises as :meth:`probe`.
+        ``ready`` gets the agent's process id once all pods listen. Raises as :meth:`probe`.
         """
         order = Order(_share(deadline), self._cluster, pods=tuple(pods))
         self._send_order("receive", order, deadline, ready=ready)

@@ -70,7 +70,7 @@ def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
 
 
 _RECEIVER_SECONDS = 5.0
-"""For each stream, on top of what its exchange may take."""
+"""Added per stream to its exchange's timeout."""
 T = TypeVar("T")
 Phase = Callable[[str, str], None]
 """Called with a machine's name and its current phase."""
@@ -167,7 +167,7 @@ class Fleet:
         settings: ProbeSettings,
         run: Callable[[Sequence[Probe]], Mapping[int, Outcome]],
     ) -> Mapping[int, Outcome]:
-        """Try every probe while the pods that streams go to take them, by the lab's own program."""
+        """Run every probe while the agents receive the streams in their target pods."""
         streams = {one.address for one in probes if one.dialect == "throughput"}
         asked = {
             machine.name: [

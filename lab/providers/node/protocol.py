@@ -107,7 +107,7 @@ class Order:
     command: tuple[str, ...] = ()
     """For ``run``."""
     pods: tuple[str, ...] = ()
-    """For ``receive``, which runs until :data:`STOP`: the pods that take streams."""
+    """For ``receive``, which runs until :data:`STOP`: the pods that receive streams."""
     taps: tuple[Tap, ...] = ()
     limit: int = 0
     """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""

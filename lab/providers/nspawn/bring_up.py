@@ -66,7 +66,7 @@ class NspawnBringUp:
 
     @staticmethod
     def _run(step: Step) -> None:
-        """Run a step; when it fails for want of what the whole machine shares, say so."""
+        """Run a step; on failure, name an exhausted host-wide resource in the error."""
         try:
             step.run()
         except LabError as error:

@@ -107,9 +107,10 @@ def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[
 
 
 def _weigh(group: Path, own: Path, limits: Limits) -> None:
-    """Let a machine weigh on a busy host as much as a process for each of its processors.
+    """Give a machine the CPU weight of one process per processor.
 
-    A group weighs as much as one process, whatever is in it: without this, so would a whole lab.
+    By default a group has the weight of one process, whatever it contains, and so would a whole
+    lab.
     """
     for name, one_process, most in (("cpu.shares", 1024, 1 << 18), ("cpu.weight", 100, 10_000)):
         if (own / name).exists():

@@ -354,7 +354,7 @@ def log(entry: HolderEntry, machine: str) -> str:
 
 
 def has_ended(said: str) -> bool:
-    """Whether a machine whose log says that is off, and does not start again."""
+    """True if a machine's log ends with its systemd-nspawn's exit: it is off and stays off."""
     return said.rstrip().rpartition("\n")[2].startswith(start_script.ENDED)
 
 

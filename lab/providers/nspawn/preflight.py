@@ -104,7 +104,7 @@ def inotify_instances(user: int) -> int:
 
 
 def exhausted(there: NspawnRoom) -> Diagnosis | None:
-    """That a machine just started finds no inotify instances; None where it does. Pure."""
+    """The failed check if a new machine would get no inotify instances; else None. Pure."""
     if there.inotify_limit - there.inotify_used >= INOTIFY_MACHINE:
         return None
     return _fail(

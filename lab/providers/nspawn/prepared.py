@@ -1,8 +1,8 @@
 """Prepare a bundle for system containers: its files, and a containerd store with its images.
 
 Both are created once per bundle. The files are bind-mounted into every node; the store is linked
-into each, so that no node imports an image. They are listed beside them, so that a file that is cut
-short is noticed before a node is made from it.
+into each, so that no node imports an image. A list of all files and sizes is kept with them, so
+that a truncated file is noticed before a node is built from it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lab.state.lock import holder, lab_lock
 
 BUNDLE, STORE = "bundle", "containerd"
 _LISTING = "files"
-"""Size and path of every file, one a line."""
+"""File with the size and path of every file, one per line."""
 _FORM = "2"
-"""Changes when something else is made of the same bundle."""
+"""Increment when a bundle is prepared differently."""
 _SHOWN = 4
 _FOLDER = "containers"
 """Directory in the cache."""
@@ -73,9 +73,9 @@ def place(cache: Path, manifest: Manifest) -> Path:
 
 
 def check(ready: Path) -> None:
-    """See that no file of a prepared bundle is gone or has another size than when it was made.
+    """Check that every file of a prepared bundle exists with its recorded size.
 
-    Raises PreflightError naming the first of those that are.
+    Raises PreflightError naming the first files that do not.
     """
     doing = f"looking at the prepared bundle '{ready}'"
     with guarded_files(doing):
@@ -96,14 +96,14 @@ def check(ready: Path) -> None:
 
 
 def _listed(listing: Path) -> dict[str, int]:
-    """Size of each file by its path; none where there is no list."""
+    """Recorded size of each file by path; empty if there is no list."""
     text = listing.read_text(encoding="utf-8") if listing.is_file() else ""
     lines = (line.partition(" ") for line in text.splitlines())
     return {path: int(size) for size, _, path in lines if size.isdecimal()}
 
 
 def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
-    """Path and size of each file but the list of them."""
+    """Path and size of each file except the list."""
     for directory, _, names in os.walk(ready):
         for name in names:
             path = os.path.join(directory, name)  # noqa: PTH118  thousands
@@ -113,14 +113,14 @@ def _sizes(ready: Path) -> Iterator[tuple[str, int]]:
 
 
 def unused(cache: Path, kept: Iterable[Manifest]) -> tuple[Path, ...]:
-    """What was prepared of other bundles than those, and nobody is preparing now."""
+    """Prepared forms of bundles not in ``kept`` that no command is preparing now."""
     wanted = {place(cache, one).name for one in kept}
     found = (one for one in entries(cache / _FOLDER) if one.name not in wanted)
     return tuple(one for one in found if holder(_lock(one)) is None)
 
 
 def _lock(final: Path) -> Path:
-    """The directory of the lock for making it, whatever its name while it is made."""
+    """The directory of the preparation lock, also for a draft's name."""
     name = final.name.removeprefix(".").removesuffix(PARTIAL)
     return final.parents[1] / "locks" / f"{_FOLDER}-{name}"
 
@@ -144,7 +144,7 @@ def _prepare(
                     _import(draft, socket, image)
             lines = (f"{size} {path}\n" for path, size in sorted(_sizes(draft)))
             (draft / _LISTING).write_text("".join(lines), encoding="utf-8")
-            os.sync()  # a power cut must not leave empty files below the name of whole ones
+            os.sync()  # a power failure must not leave empty files under their final names
             draft.rename(final)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)

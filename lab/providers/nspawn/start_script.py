@@ -17,7 +17,7 @@ _STOP_SECONDS = 10
 REBOOT = 133
 """systemd-nspawn's exit code when the machine reboots (``--keep-unit``)."""
 ENDED = "systemd-nspawn ended with"
-"""Begins the last line of the log of a machine that is off."""
+"""Start of the last log line of a machine that is off."""
 FIRST = "/usr/local/lib/hybridlab/first-process"
 """In the machine: the program that runs before systemd."""
 KERNEL_SETTINGS: Mapping[str, str] = {
