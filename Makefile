@@ -34,7 +34,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint bench size wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -147,6 +147,15 @@ pictures: develop ## draw the pictures of the README; needs chromium
 
 docs: develop ## the site of docs/ into build/site, strictly
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
+test-lowest: ## the quick tests on the lowest versions of packages that are allowed (needs uv)
+	@uv venv --quiet --clear build/lowest
+	@uv pip install --quiet --python build/lowest/bin/python --resolution lowest-direct \
+		--editable '.[dev,kubernetes,nspawn,windows]'
+	@PYTEST_ADDOPTS="-p no:cacheprovider" $(subst .venv,build/lowest,$(QUICK)) tests/unit -m 'not machines and not slow'
+
+audit: develop ## known weaknesses of the locked packages, where the index has advisories (needs pip-audit)
+	@.venv/bin/python tools/audit.py
 
 wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -141,7 +141,8 @@ class Network(Section):
         "between hypervisors carries it.",
     )
     router: Address = Field(
-        default_factory=lambda read: router_address(read["cidr"]),
+        # pydantic before 2.14 calls it without a valid range, which is an error of its own
+        default_factory=lambda read: router_address(read["cidr"]) if "cidr" in read else None,
         description="Address of the router; left out, the first of the range.",
         examples=["10.0.0.254"],
     )
