@@ -114,6 +114,19 @@ def show(digest: str | None, as_json: bool) -> None:
         echo(f"image    {image.name} ({image.os}{build}, {size:.0f} MB)")
 
 
+@command.command("sbom")
+@click.argument("digest", required=False)
+def sbom(digest: str | None) -> None:
+    """Print a bundle's software bill of materials, as CycloneDX 1.6 in JSON.
+
+    It has every program and image with its version and SHA-256; licences are not known.
+    """
+    from lab.cluster.bundle.sbom import bill_of_materials
+    from lab.lifecycle import images
+
+    echo(bill_of_materials(images.chosen(digest)), nl=False)
+
+
 @command.command("verify")
 @click.argument("digest", required=False)
 def verify(digest: str | None) -> None:
