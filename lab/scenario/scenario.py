@@ -8,6 +8,7 @@ broken value, so every required field has an example.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import IPv4Address
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -58,6 +59,7 @@ from lab.scenario.values import (
     Version,
 )
 
+NOWHERE = IPv4Address(0)
 MAX_NODES = 1000
 MAX_PODS = 250
 """Pods on one node; a bridge has 1,023 ports, and Kubernetes is tested with up to 110 per node."""
@@ -142,7 +144,7 @@ class Network(Section):
     )
     router: Address = Field(
         # pydantic before 2.14 calls it without a valid range, which is an error of its own
-        default_factory=lambda read: router_address(read["cidr"]) if "cidr" in read else None,
+        default_factory=lambda read: router_address(read["cidr"]) if "cidr" in read else NOWHERE,
         description="Address of the router; left out, the first of the range.",
         examples=["10.0.0.254"],
     )
