@@ -112,6 +112,7 @@ TARGETS = {
     "LABEL": ("lab-test", "test|--|overlay|\n"),
     "OTHERS": ("lab-test", "test|--|overlay|\n"),
     "VARIABLES": ("lab-test", "test|--|overlay|\n"),
+    "PYTHONDONTWRITEBYTECODE": ("lab-test", "test|--|overlay|\n"),
     "MAKEFILE_LIST": ("lab-test", "test|--|overlay|\n"),
     "QUICK": ("test", ""),
     "variable": ("lab-test", "test|--|overlay|\n"),
@@ -123,14 +124,19 @@ TARGETS = {
 value, or its words."""
 
 
+@pytest.mark.parametrize(
+    "share", [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("written", ["on the command line", "in the environment"])
 @pytest.mark.parametrize("variable", TARGETS)
 def test_a_value_is_passed_on_as_it_is_and_never_run(
-    clone: Path, variable: str, written: str
+    clone: Path, variable: str, written: str, share: int
 ) -> None:
+    """Of the values each variable is given another quarter; those of every quarter expand."""
     assert call(clone, "tools/setup", "develop").returncode == 0
     target, expected = TARGETS[variable]
-    for value in HOSTILE:
+    turn = [*TARGETS].index(variable) + written.startswith("in")
+    for value in HOSTILE[turn % share :: share]:
         before = (f"{variable}={value}",) if written == "in the environment" else ()
         after = () if before else (f"{variable}={value}",)
         done = call(clone, "env", *before, "make", "--silent", target, *after)
