@@ -20,11 +20,12 @@ from lab.topology.registry import topologies
 
 @pytest.mark.parametrize("pods", ["namespaces", "kubernetes"])
 @pytest.mark.parametrize("name", shipped())
-def test_every_scenario_can_be_had_on_machines_but_ovn_without_a_cluster(
+def test_what_machines_cannot_have_is_ovn_without_a_cluster_and_a_cluster_without_an_add_on(
     name: str, pods: Pods
 ) -> None:
     intent = compile_scenario(name, "linux", None, pods, real=True).intent
-    assert bool(unfit(intent)) == (intent.topology == "ovn" and pods == "namespaces")
+    lacks = intent.topology == "ovn" if pods == "namespaces" else intent.topology not in addons()
+    assert bool(unfit(intent)) == lacks
 
 
 def test_the_refusal_says_why_and_what_can_be_had() -> None:
@@ -38,7 +39,7 @@ def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
     one = intent.machine("worker1")
     many = tuple(replace(one, name=f"more{number}") for number in range(MOST_POOLS - 5))
     require_fit(replace(intent, machines=(*intent.machines, *many)))
-    with pytest.raises(PreflightError, match="26 nodes run pods") as raised:
+    with pytest.raises(PreflightError, match="26 nodes that run pods") as raised:
         require_fit(replace(intent, machines=(*intent.machines, *many, one)))
     assert "'--pods namespaces'" in raised.value.hint
 

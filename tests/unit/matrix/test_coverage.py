@@ -43,9 +43,10 @@ class Possible:
             system: [node for node in self.nodes if node.os == system and node.pod_cidr]
             for system in SYSTEMS
         }
+        self.systems = tuple(system for system in SYSTEMS if self.workers[system])
 
     def pairs(self, relation: str) -> Iterator[tuple[Os, Os]]:
-        for source, target in product(SYSTEMS, SYSTEMS):
+        for source, target in product(self.systems, self.systems):
             if relation == "other-node":
                 if source != target or len(self.workers[source]) > 1:
                     yield source, target
@@ -63,7 +64,7 @@ def promised(possible: Possible) -> Iterator[Kind]:
                 yield ("node-service", relation, *pair, *variant)
                 yield ("node-pod", relation, *pair, *variant)
                 yield ("pod-node", relation, *pair, *variant)
-    for system in SYSTEMS:
+    for system in possible.systems:
         for variant in BOTH_SIZES:
             yield ("hairpin", system, *variant)
             yield ("pod-external", system, *variant)
@@ -73,11 +74,11 @@ def promised(possible: Possible) -> Iterator[Kind]:
                 yield ("dns", form, system, *variant)
     yield from _node_ports(possible)
     if possible.serves:
-        yield from _of_services_node()
+        yield from _of_services_node(possible)
 
 
-def _of_services_node() -> Iterator[Kind]:
-    for kind, system in product(("pod", "node"), SYSTEMS):
+def _of_services_node(possible: Possible) -> Iterator[Kind]:
+    for kind, system in product(("pod", "node"), possible.systems):
         yield ("api", kind, system, "tcp", "small")
         for variant in ONLY_SMALL:
             yield ("node-names", kind, system, *variant)
@@ -87,7 +88,7 @@ def _of_services_node() -> Iterator[Kind]:
 def _node_ports(possible: Possible) -> Iterator[Kind]:
     askers = (
         ("client", "outside"),
-        *product(("pod", "node"), SYSTEMS, ("own", "other")),
+        *product(("pod", "node"), possible.systems, ("own", "other")),
     )
     for place, relation in (("local", "same-node"), ("remote", "other-node")):
         for entry, backend in possible.pairs(relation):
