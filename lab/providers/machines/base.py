@@ -343,7 +343,7 @@ class MachinesProvider(Provider):
         try:
             made = intent.kubernetes is not None and self._bundle_digest(lab)
             cluster = self._cluster(lab, intent) if made else None
-        except LabError:  # its bundle is missing: logs must do
+        except LabError:  # its bundle is missing; use the logs
             cluster = None
         if cluster is None:
             yield from guests.logs(machines, Deadline(SLOW_EVIDENCE_SECONDS))

@@ -113,7 +113,7 @@ class Guests(ABC):
 
     @property
     def site(self) -> ClusterSite:
-        """The machines as the code that starts programs on them needs them."""
+        """The machines, for code that starts programs on them."""
         return ClusterSite(self.shell, {}, self._lab.directory, say, self.patience)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:

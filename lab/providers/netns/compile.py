@@ -143,8 +143,8 @@ _STRAIGHT = tuple(
 )
 """No redirects, and no reverse-path filter: a new namespace copies the host's settings."""
 _STRAIGHT_HERE = tuple(SysctlSet(f"net/ipv4/conf/all/{key}", "0") for key in _STRAIGHT_KEYS)
-"""The same for a shared namespace: no ``default``, so other software's devices are unaffected;
-``all`` would override the per-device settings."""
+"""The same for a shared namespace, without ``default``, which would affect other software's
+devices. ``all`` must be 0 because it overrides the devices' own settings."""
 _EVERY_REFUSAL = (SysctlSet("net/ipv4/icmp_ratemask", "0"),)
 """Disable ICMP rate limits: every refused probe must receive its refusal.
 

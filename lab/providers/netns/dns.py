@@ -231,8 +231,8 @@ def read_resolver(text: str) -> ResolverFile:
 def candidates(name: str, resolver: ResolverFile) -> tuple[str, ...]:
     """The names to query, in order, fully qualified with a final dot.
 
-    A name with a final dot is queried as it is. A name with at least ``ndots`` dots is queried
-    as it is first, then with each search domain; any other name last as it is.
+    A name with a final dot is the only candidate. A name with at least ``ndots`` dots comes before
+    its combinations with the search domains, any other name after them.
     """
     if name.endswith("."):
         return (name,)

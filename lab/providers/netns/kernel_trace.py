@@ -29,7 +29,7 @@ _NETFILTER, _TRACE_GROUP = "12", 1 << 8
 """NETLINK_NETFILTER of linux/netlink.h, and the bit of NFNLGRP_NFTRACE."""
 _READY_SECONDS, _QUIET_SECONDS, _LINGER_SECONDS = 5.0, 0.05, 0.5
 _MARKED = re.compile(r"meta mark set (0x[0-9a-f]+)")
-"""Of a rule that took a packet: from then on routes are looked up with this mark."""
+"""The mark in a traced rule; routes are then looked up with it."""
 READY = "ready"
 _TRACER, _QUEUES = ("nft", "-a", "-i"), ("tc", "-statistics", "qdisc", "show")
 
@@ -57,7 +57,7 @@ def trace_kernel(
     enter
         Moves the calling thread into the named network namespace.
     places
-        Pods and machines, and the routes to ask for there once all has ended.
+        Pods and machines, each with the routes to query there after tracing.
     table
         The nftables table to load; it marks the packets to trace.
     tell
