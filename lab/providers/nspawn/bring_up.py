@@ -130,8 +130,14 @@ class NspawnBringUp:
                 say(f"{one.name}: resumed")
         with self._guests() as guests:
             deadline = Deadline(_BOOT_SECONDS * guests.patience)
-            for one in ours:
-                self._wait(guests, entry, one.name, deadline)
+            for at, one in enumerate(ours):
+                try:
+                    self._wait(guests, entry, one.name, deadline)
+                except LabError:  # it, and who was to boot beside it, boot anew by the next 'up'
+                    for other in ours[at:]:
+                        if other is one or other.name in started:
+                            containers.switch_off(hierarchies, self.lab, other.name)
+                    raise
         if started:
             say(f"booted {', '.join(started)} in {time.monotonic() - began:.1f} s")
 
@@ -161,6 +167,8 @@ class NspawnBringUp:
                 said = containers.log(entry, name)
                 if containers.has_ended(said):
                     raise containers.failure(name, said) from error
+                if isinstance(error, DeadlineError) and preflight.exhausted(preflight.room()):
+                    raise  # systemd that has found none hangs for good
                 return error.happened
 
         try:
@@ -168,7 +176,7 @@ class NspawnBringUp:
                 f"booting machine '{name}'", look, until=lambda state: state in _UP, every=0.05
             )
         except DeadlineError as error:
-            said = containers.log(entry, name)
+            said = containers.log(entry, name).rpartition(containers.SWITCHED_ON)[2]
             raise containers.failure(name, said) if said.strip() else error from error
 
     def _guests(self) -> ContainerGuests:

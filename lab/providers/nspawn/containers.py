@@ -49,6 +49,8 @@ _BUNDLE_PLACE = "/run/hybridlab/bundle"
 _MADE_FROM = "made-from"
 _FORM = "3"
 """Increment when a machine is built differently from the same inputs."""
+SWITCHED_ON = "switched on\n"
+"""Begins what a machine's log says of each time that it was switched on."""
 _BOOT_SECONDS = 60.0
 _OFF_SECONDS = 20.0
 _NSPAWN = "systemd-nspawn"
@@ -243,7 +245,7 @@ def switch_on(
         path = RUN / f"{one.name}.sh"
         path.write_text(text, encoding="utf-8")
         with (RUN / f"{one.name}.log").open("ab") as log:
-            log.write(b"switched on\n")
+            log.write(SWITCHED_ON.encode())
             log.flush()
             subprocess.Popen(  # noqa: S603  the script just written
                 ("/bin/sh", str(path)),
@@ -360,7 +362,8 @@ def has_ended(said: str) -> bool:
 
 def failure(machine: str, said: str) -> BrokenError:
     """The error for a machine that did not start."""
-    tail = " / ".join(line.strip() for line in said.strip().splitlines()[-4:])
+    last = said.rpartition(SWITCHED_ON)[2]
+    tail = " / ".join(line.strip() for line in last.strip().splitlines()[-4:])
     return BrokenError(
         f"booting machine '{machine}'", tail or "systemd-nspawn ended without output", "lab doctor"
     )
