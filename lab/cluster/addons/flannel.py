@@ -26,9 +26,15 @@ NAMESPACE = "kube-flannel"
 IMAGE = "ghcr.io/flannel-io/flannel"
 ACCOUNT = "flannel"
 DAEMON_SET = "kube-flannel-ds"
-TOPOLOGIES = frozenset({"overlay", "kubeinit", "host-gateway"})
+_ROUTED = "host-gateway"
+TOPOLOGIES = frozenset({"overlay", "kubeinit", _ROUTED})
 SUBNET = "/run/flannel/subnet.env"
 """flanneld writes it once it knows the node's pod CIDR; the CNI plugin reads it."""
+
+
+def keeps_routes(intent: Intent, machine: MachineIntent) -> bool:
+    """Whether flanneld puts a route of the machine to another node's pods back, within 10 s."""
+    return bool(intent.kubernetes and machine.kubelet) and intent.topology == _ROUTED
 
 
 def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
@@ -37,7 +43,7 @@ def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
     A tunnel's VNI is the topology's parameter; with ``direct_routing`` nodes on one segment route
     to each other's pods without the tunnel.
     """
-    if cluster.topology == "host-gateway":
+    if cluster.topology == _ROUTED:
         return {"Type": "host-gw"}
     machine = _tunnelled(intent)
     tunnel = machine.tunnel

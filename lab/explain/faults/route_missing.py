@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lab.cluster.addons.flannel import keeps_routes
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import hosts
 from lab.topology.commands import replace_route
@@ -26,6 +27,8 @@ def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
 
 def _sites(intent: Intent) -> Iterator[FaultSite]:
     for machine in intent.machines:
+        if keeps_routes(intent, machine):
+            continue
         peers = [one.name for one in hosts(intent) if _route(machine, one)]
         if peers:
             yield FaultSite(machine.name, tuple(peers))

@@ -12,6 +12,7 @@ from golden_files import check_golden
 from lab._errors import UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
+from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import batches, script
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -128,6 +129,13 @@ def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() 
             for peer in site.peers or ("",):
                 undo = fault.change(other, site.node, peer).undo
                 assert fault.change(lab, site.node, peer).undo == undo
+
+
+def test_a_route_that_flanneld_puts_back_is_not_taken_out() -> None:
+    bare = compile_scenario("host-gateway", "linux").intent
+    assert {one.node for one in registry.sites(FAULTS["route-missing"], bare)} >= {"worker1"}
+    real = compile_scenario("host-gateway", "linux", None, "kubernetes", real=True).intent
+    assert not registry.sites(FAULTS["route-missing"], real)
 
 
 def test_routes_of_an_upstream_router_are_the_routers() -> None:
