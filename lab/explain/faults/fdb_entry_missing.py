@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lab.cluster.addons.calico import TOPOLOGIES
 from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.explain.faults.parts import carriers, hosts
 from lab.topology.commands import replace_entry
@@ -26,6 +27,8 @@ def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEnt
 
 
 def _sites(intent: Intent) -> Iterator[FaultSite]:
+    if intent.kubernetes and intent.topology in TOPOLOGIES:
+        return  # Felix chooses the MACs, and writes down none
     ends = (*hosts(intent), *intent.hypervisors)
     for machine in carriers(intent):
         peers = [one.name for one in ends if _entries(machine, one)]

@@ -131,11 +131,18 @@ def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() 
                 assert fault.change(lab, site.node, peer).undo == undo
 
 
-def test_a_route_that_flanneld_puts_back_is_not_taken_out() -> None:
-    bare = compile_scenario("host-gateway", "linux").intent
-    assert {one.node for one in registry.sites(FAULTS["route-missing"], bare)} >= {"worker1"}
-    real = compile_scenario("host-gateway", "linux", None, "kubernetes", real=True).intent
-    assert not registry.sites(FAULTS["route-missing"], real)
+@pytest.mark.parametrize(
+    ("fault", "scenario"),
+    [
+        ("route-missing", "host-gateway"),  # flanneld puts it back
+        ("fdb-entry-missing", "calico-vxlan"),  # its MAC is Felix' own
+    ],
+)
+def test_what_an_add_on_keeps_is_not_taken_out_of_its_nodes(fault: str, scenario: str) -> None:
+    bare = compile_scenario(scenario, "linux").intent
+    assert {one.node for one in registry.sites(FAULTS[fault], bare)} >= {"worker1"}
+    real = compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
+    assert not registry.sites(FAULTS[fault], real)
 
 
 def test_routes_of_an_upstream_router_are_the_routers() -> None:
