@@ -12,7 +12,6 @@ from golden_files import check_golden
 from lab._errors import UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
-from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import batches, script
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
@@ -129,20 +128,6 @@ def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() 
             for peer in site.peers or ("",):
                 undo = fault.change(other, site.node, peer).undo
                 assert fault.change(lab, site.node, peer).undo == undo
-
-
-@pytest.mark.parametrize(
-    ("fault", "scenario"),
-    [
-        ("route-missing", "host-gateway"),  # flanneld puts it back
-        ("fdb-entry-missing", "calico-vxlan"),  # its MAC is Felix' own
-    ],
-)
-def test_what_an_add_on_keeps_is_not_taken_out_of_its_nodes(fault: str, scenario: str) -> None:
-    bare = compile_scenario(scenario, "linux").intent
-    assert {one.node for one in registry.sites(FAULTS[fault], bare)} >= {"worker1"}
-    real = compile_scenario(scenario, "linux", None, "kubernetes", real=True).intent
-    assert not registry.sites(FAULTS[fault], real)
 
 
 def test_routes_of_an_upstream_router_are_the_routers() -> None:
