@@ -1,4 +1,4 @@
-"""Between which two points a probe is lost, and what that says of everything that differs. Pure."""
+"""The two points between which a probe is lost, and what that means for each difference. Pure."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _ALTERS = re.compile(
     r"snat|dnat|masquerade|redirect|mark|notrack| set |ttl|tproxy|dup |fwd |mtu|port_range"
     r"|(?:route|rule|address|link|neighbour|nexthop|vlan|forwarding entry|xfrm state) "
 )
-"""What lets a packet go on changed, or another way, so that it is lost further on."""
+"""Differences that let a packet continue changed or on another path, so that it is lost later."""
 AT, NEXT, BEFORE, BEYOND = range(4)
 UNHEARD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bracket:
-    """The two points, and on which side of them the places of the path are."""
+    """The two points of a loss, and which places of the path are before and after them."""
 
     sentence: str
     way: int
-    """Which of the intended paths it is, counted from 0."""
+    """Index of the intended path."""
     at: frozenset[str]
-    """The pods and machines of the two points; all that were passed where nothing was lost."""
+    """The pods and machines of the two points; all that were passed if nothing was lost."""
     next: frozenset[str] = frozenset()
-    """Where it would have come to next: whoever is silent there is asked for an address first."""
+    """Where the packet would have come next: a silent machine there does not answer ARP first."""
     before: tuple[str, ...] = ()
-    """What was passed unharmed, the last first."""
+    """Places that were passed unharmed, the last first."""
     silent: bool = False
-    """Whether somebody was asked for a MAC in vain."""
+    """Whether an ARP request remained unanswered."""
     answer: bool = False
-    """Whether the answer is lost, and not the question."""
+    """Whether the answer is lost instead of the request."""
     last: Point | None = None
     missing: Point | None = None
     change: Change | None = None
-    """What was changed before that."""
+    """A change of the packets before that."""
     kernel: tuple[KernelWord, ...] = ()
-    """What the kernel said of the probe where it was passed."""
+    """What the kernel reported about the probe where it passed."""
 
     def rank(self, finding: Finding) -> int:
-        """How near it is: ``AT``, ``NEXT``, ``BEFORE`` the loss or ``BEYOND`` it.
+        """How near a finding is: ``AT`` or ``NEXT`` to the loss, ``BEFORE`` or ``BEYOND`` it.
 
-        A rule that drops the probe's own packets is where they are lost.
+        A rule that drops the probe's own packets is at the loss.
         """
         if any(word.traced and word.drops and word.names(finding) for word in self.kernel):
             return AT
@@ -65,9 +65,9 @@ class Bracket:
         return BEFORE if place in self.before else BEYOND
 
     def heard(self, finding: Finding) -> int:
-        """0 where the kernel says that it drops the probe, 1 that it changes it, else ``UNHEARD``.
+        """0 if the kernel reports that it drops the probe, 1 that it changes it, else ``UNHEARD``.
 
-        What a rule takes and lets go on counts only where packets were seen to be changed.
+        A rule that lets the probe pass counts only if packets were seen to be changed.
         """
         said = [word for word in self.kernel if word.names(finding)]
         if any(word.drops for word in said):
@@ -79,7 +79,7 @@ class Bracket:
         return frozenset(word.place for word in self.kernel if word.traced and word.drops)
 
     def dropped(self) -> tuple[str, ...]:
-        """What the kernel says that it threw away where the probe was."""
+        """Packets that the kernel reports as dropped where the probe was."""
         near = self.at | self.next | {*self.before}
         said = sorted(
             (word for word in self.kernel if word.drops and word.place in near),
@@ -88,10 +88,10 @@ class Bracket:
         return tuple(word.sentence for word in said)
 
     def allows(self, finding: Finding) -> bool:
-        """Whether the loss can be due to it, as far as the packets show."""
+        """Whether the loss can be due to a finding, as far as the packets show."""
         rank = self.rank(finding)
         if finding.kind == DEVIATION and "/arp_" in finding.object and not self.silent:
-            return False  # it decides who answers such a question
+            return False  # it decides which machine answers such a request
         if finding.kind != DEVIATION or rank in {AT, NEXT}:
             return True
         said = f"{finding.object} {finding.intended} {finding.observed}"
@@ -99,7 +99,7 @@ class Bracket:
 
 
 def find_bracket(captured: Captured, intent: Intent) -> Bracket:
-    """The bracket of a probe that was not as expected."""
+    """The bracket of a probe with an unexpected result."""
     conclusion, trace = captured.conclusion, captured.trace
     rows = [*trace.there, *trace.back]
     everywhere = frozenset(row.tap.place for row in (*rows, *trace.rows))

@@ -1,4 +1,4 @@
-"""The causes of a whole run's failures: what is wrong on their paths, or where they are lost."""
+"""The causes of a run's failures: what is wrong on their paths, or at the places of loss."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ from lab.topology.path import Path
 from lab.topology.walk import walk
 
 MOST_CELLS = 48
-"""Of a run's failures so many are walked to learn which machines they have in common."""
+"""Number of failures whose paths are walked to find the machines that they share."""
 MOST_MACHINES = 16
-"""So many of them are looked at; one takes a few hundredths of a second, over SSH a second."""
+"""Number of those machines that are observed; one takes a few hundredths of a second, over SSH one
+second.
+"""
 _EACH = 2
 """Failures of each (source node, target node, family) that come before any other."""
 MOST_CAUSES = 20_000
-"""So many failures are walked, the most telling first; a thousand take about a second."""
+"""Number of failures that are walked, the most telling first; a thousand take about a second."""
 _EACH_CAUSE = 3
 
 
 def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str, ...]]:
-    """What to look at for many failed cells at once: where most of them pass."""
+    """The machines to observe for many failed cells at once: those that most paths pass."""
     chosen = retry_order(list(range(len(cells))), cells, _EACH)[:MOST_CELLS]
     paths = [path for index in chosen for path in walk(intent, flow_of(cells[index]))]
     passes = Counter(name for path in paths for name in path.machines)
@@ -54,19 +56,19 @@ def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str
 def with_causes(
     results: Sequence[CellResult], intent: Intent, look: Look
 ) -> tuple[CellResult, ...]:
-    """The results, those that failed with what is wrong on their paths where something is.
+    """The results; failures get the findings on their paths, if there are any.
 
-    One look at the machines that most failures pass serves them all; there is none where nothing
-    failed. A lab that cannot be looked at leaves the results as they are.
+    One observation of the machines that most failures pass serves them all; without failures there
+    is none. If the lab cannot be observed, the results are unchanged.
 
     Parameters
     ----------
     results
-        Of one run, the lab being as it was.
+        Results of one run, with the lab still in the same state.
     intent
-        The lab's, bound to what is known at run time only.
+        The lab's Intent, bound to what is known only at run time.
     look
-        Looks at machines.
+        Observes machines.
 
     """
     found = list(results)
@@ -86,7 +88,7 @@ def with_causes(
 
 
 def _failed(results: Sequence[CellResult]) -> list[int]:
-    """Those without a cause."""
+    """Indices of the failures without a cause."""
     return [
         at
         for at, one in enumerate(results)
@@ -95,7 +97,7 @@ def _failed(results: Sequence[CellResult]) -> list[int]:
 
 
 FOLLOW_SECONDS = 4.0
-"""For all failures of a run together; the last one that is followed may take one more."""
+"""Seconds for all failures of a run together; the last one that is followed may exceed it."""
 
 
 def with_places(
@@ -105,11 +107,11 @@ def with_places(
     follow: Follow,
     clock: Callable[[], float],
 ) -> tuple[CellResult, ...]:
-    """The results, failures without a cause with what is not as made where they are lost.
+    """The results; failures without a cause get the differences at the place of their loss.
 
-    One cell after another is followed, while there is time. What is the cause of one is the cause
-    of all of its protocol that pass it; where nothing differs, those between the same nodes get the
-    two points between which they are lost.
+    Cells are followed one after another while there is time. The cause of one is the cause of all
+    cells with its protocol whose paths pass it; if nothing differs, the cells between the same
+    nodes get the two points between which the probe is lost.
     """
     found = list(results)
     failed = _failed(found)
@@ -147,7 +149,7 @@ def with_places(
 
 
 def _lost_at(path: Path, bracket: Bracket) -> Finding:
-    """Where nothing that is known differs, the two points."""
+    """A finding with the two points, for a loss without a known difference."""
     number = next((n for n, hop in enumerate(path.hops) if hop.place in bracket.at), 0)
     hop = path.hops[number]
     return Finding(

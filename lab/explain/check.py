@@ -1,8 +1,8 @@
-"""A check: one comparison of what a machine answered with its Intent.
+"""A check: one comparison of a machine's facts with its Intent.
 
 Each module in :mod:`lab.explain.checks` has one or more subclasses of :class:`Check`, which
-:func:`checks` finds. A check declares the kinds of differences it finds, and with each kind the
-fault that it amounts to, which packets meet it, and the commands for Windows.
+:func:`checks` finds. A check declares the kinds of differences that it finds and, for each kind,
+the equivalent fault, the packets that meet it, and the commands for Windows.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ RECREATE_NETWORK = (
 
 @dataclass(frozen=True, slots=True)
 class Difference(Finding):
-    """One thing on a machine that is not as the Intent has it."""
+    """One object of a machine that differs from the Intent."""
 
     barrier: Barrier | None = None
-    """The rule that blocks packets, where the difference is one."""
+    """The rule that blocks packets, if the difference is one."""
     others: tuple[tuple[str, str], ...] = ()
     """Machine and device, or ``"pod NAME"``, of the others that have the same unique thing."""
     concerns: tuple[tuple[str, str], ...] = ()
     """Machine and object of what depends on it, on other machines too: ``("worker2", "route to
-    10.244.0.64/26")``."""
+    10.244.0.64/26")``.
+    """
 
     def __str__(self) -> str:
         return (
@@ -64,7 +65,7 @@ class Difference(Finding):
         )
 
     def at(self, hop: int) -> Finding:
-        """The finding at that hop of a path; -1 where it is not on the path."""
+        """The finding at a hop of a path; ``hop`` is -1 if it is not on the path."""
         return Finding(
             *(self.kind, self.fault, self.node, self.object, self.intended, self.observed),
             *(self.shows, self.mends, self.place, hop),
@@ -76,7 +77,7 @@ Meets = Callable[[Difference, Hop, Path], bool]
 
 
 def at_object(difference: Difference, hop: Hop, _: Path) -> bool:
-    """At the object of the same name: the rule for most kinds."""
+    """At the object with the same name, as most kinds."""
     return hop.machine == difference.node and hop.object == difference.object
 
 
@@ -86,7 +87,7 @@ def on_machine(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 def concerned(difference: Difference, hop: Hop, _: Path) -> bool:
-    """At what depends on it."""
+    """At the objects that depend on it."""
     return (hop.machine, hop.object) in difference.concerns
 
 
@@ -96,14 +97,14 @@ def at_services(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 def asks_for(hop: Hop, prefix: str, machine: str) -> bool:
-    """Whether another machine asks there for the MAC of an address in the prefix."""
+    """Whether another machine sends ARP requests at this hop for an address in the prefix."""
     if hop.kind != "neighbour" or hop.machine == machine or hop.place != hop.machine:
         return False
     return covers(prefix, hop.object.split()[1])
 
 
 def at_barrier(difference: Difference, hop: Hop, _: Path) -> bool:
-    """Where a firewall's rule takes a packet of the path."""
+    """Where a firewall rule takes a packet of the path."""
     barrier = difference.barrier
     if barrier is None:
         return False
@@ -124,7 +125,7 @@ def at_barrier(difference: Difference, hop: Hop, _: Path) -> bool:
 def _takes(barrier: Barrier, packet: Packet) -> bool:
     if barrier.protocol not in {"", packet.protocol}:
         return False
-    if barrier.ports:  # of the answering side, which an answer comes from
+    if barrier.ports:  # the server's port, which is the source port of an answer
         first, last = barrier.ports
         if packet.answer or not first <= packet.port <= last:
             return False
@@ -139,16 +140,17 @@ class Kind:
     """One way in which a machine can differ from its Intent."""
 
     name: str
-    """As reports have it: ``"wrong-vni"``."""
+    """Name in reports: ``"wrong-vni"``."""
     fault: str = ""
-    """The fault that looks like it, where its name is another than the kind's."""
+    """Name of the fault with the same symptoms, if it differs from the kind's name."""
     windows: tuple[str, str] | None = None
-    """The commands that show it and that fix it on Windows; ``{network}`` is the HNS network's
-    name. None where the Linux ones do, or it does not occur there."""
+    """The Windows commands that show and fix it; ``{network}`` is the HNS network's name. None if
+    the Linux commands apply, or it does not occur on Windows.
+    """
     meets: Meets = at_object
-    """Which packets meet it. A firewall's rule is met by the packets that it takes."""
+    """Which packets meet it. A firewall rule is met by the packets that it takes."""
     follows: bool = False
-    """Whether it is usually a consequence of something else, or not on a packet's way."""
+    """Whether it is usually a consequence of something else, or not on a packet's path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Look:
     observed: NodeFacts
     by: By
     beside: Footprint
-    """What the network add-on makes in addition, which is as it should be."""
+    """What the network add-on creates in addition, which is accepted."""
 
     def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
         self, kind: str, what: str, intended: str, observed: str, shows: str, mends: str
@@ -175,12 +177,12 @@ class Look:
         return differs(kind, self.intended.name, what, intended, observed, shows, mends)
 
     def works(self, device: str) -> bool:
-        """Whether a device is there and up; where it is not, that alone is reported."""
+        """Whether a device exists and is up; otherwise only that is reported."""
         link = self.observed.link(device)
         return link is not None and link.up and link.carrier
 
     def ranges(self) -> tuple[str, ...]:
-        """The lab's prefixes, as far as the machine knows them: nodes', pods', Services'."""
+        """The lab's prefixes known to the machine: nodes', pods', Services'."""
         return tuple(dict.fromkeys(self._ranges()))
 
     def _ranges(self) -> Iterator[str]:
@@ -208,18 +210,19 @@ class Check(ABC):
     """One comparison; a subclass overrides ``on_machine`` or ``in_lab``."""
 
     order: ClassVar[int]
-    """Its place among the checks: in the order in which a packet meets them."""
+    """Position among the checks, in the order in which a packet meets them."""
     question: ClassVar[str] = ""
-    """The question of :mod:`lab.facts.questions` that it cannot do without; a machine that did
-    not answer it is not judged. Empty where the check decides itself."""
+    """The query of :mod:`lab.facts.questions` that it needs; a machine that did not answer it is
+    not judged. Empty if the check decides itself.
+    """
     kinds: ClassVar[tuple[Kind, ...]]
 
     def on_machine(self, look: Look) -> Iterator[Difference]:  # noqa: ARG002  overridden
-        """What differs on one machine."""
+        """Differences of one machine."""
         return iter(())
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:  # noqa: ARG002  overridden
-        """What differs between machines, or on one by what others say of it."""
+        """Differences between machines, or of one according to another's facts."""
         return iter(())
 
 
@@ -233,9 +236,9 @@ def checks() -> tuple[Check, ...]:
 
 @cache
 def kinds() -> Mapping[str, Kind]:
-    """Every kind by its name; several checks may declare the same one.
+    """Every kind by name; several checks may declare the same one.
 
-    A fault of the kind's own name is the kind's: its file is there, and it is not imported.
+    A kind's fault defaults to the one with its own name, if its file exists; it is not imported.
     """
     return {kind.name: _with_fault(kind) for check in checks() for kind in check.kinds}
 
@@ -258,9 +261,9 @@ def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
     others: tuple[tuple[str, str], ...] = (),
     concerns: tuple[tuple[str, str], ...] = (),
 ) -> Difference:
-    """A difference, its fault and the place of its commands filled in.
+    """A difference, with its fault and the place of its commands.
 
-    ``place`` is the machine that the commands are for, where it is neither the node nor a pod.
+    ``place``: the machine for the commands, if it is neither the node nor a pod.
     """
     pod = what.rpartition("pod ")[2]  # "neighbour 10.244.1.1 of pod worker1-p1"
     return Difference(
@@ -272,6 +275,6 @@ def differs(  # noqa: PLR0913, PLR0917  a difference is all of these
 
 
 def first_hop(difference: Difference, path: Path) -> int | None:
-    """The first hop that a difference concerns, counted from 0; None where it concerns none."""
+    """The first hop that a difference concerns, counted from 0, or None."""
     meets = at_barrier if difference.barrier else kinds()[difference.kind].meets
     return next((at for at, hop in enumerate(path.hops) if meets(difference, hop, path)), None)

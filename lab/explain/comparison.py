@@ -1,4 +1,4 @@
-"""Machines compared with their Intent: every check, in the order of a packet's hops. Pure."""
+"""Compares machines with their Intent: every check, in the order of a packet's hops. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _LEARNED = {"learned-route-missing", "wrong-learned-route", "gateway-missing"}
 def compare_machine(
     intended: MachineIntent, observed: NodeFacts, *, by: By = "lab", beside: Footprint = LAB
 ) -> tuple[Difference, ...]:
-    """Everything on one machine that is not as intended, the first hop first.
+    """Every difference of one machine, in the order of hops.
 
-    What could not be asked is not judged, nor what depends on a device that is down: that the
-    device is down is reported.
+    What could not be queried is not judged, nor what depends on a device that is down: only the
+    device is then reported.
 
     Parameters
     ----------
     intended
-        The machine, with what is known at run time only (:func:`with_chosen_macs`) where
-        Kubernetes has made its network.
+        The machine; if Kubernetes made its network, with what is known only at run time
+        (:func:`with_chosen_macs`).
     observed
-        What it answered.
+        Its facts.
     by
-        Who has made its bridge, tunnel, pods and Services.
+        What creates its bridge, tunnel, pods and Services.
     beside
-        What they make in addition.
+        What is created in addition.
 
     """
     look = Look(intended, observed, by, beside)
@@ -47,7 +47,7 @@ def compare_machine(
 def compare_between(
     intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
 ) -> tuple[Difference, ...]:
-    """Everything that is not as intended between machines, or by what others say of them."""
+    """Every difference between machines, or of one machine according to another's facts."""
     look = LabLook(intent, observed, by)
     return tuple(found for check in checks() for found in check.in_lab(look))
 
@@ -55,7 +55,7 @@ def compare_between(
 def compare_lab(
     intent: Intent, observed: Mapping[str, NodeFacts], *, by: By = "lab"
 ) -> tuple[Difference, ...]:
-    """Everything in the lab that is not as intended: machine by machine, then between them."""
+    """Every difference in the lab: machine by machine, then between them."""
     if by == "kubernetes":
         bound, observed = with_chosen_macs(intent, observed), with_pod_names(intent, observed)
     else:
@@ -81,7 +81,7 @@ def learning_machines(intent: Intent) -> tuple[str, ...]:
 
 
 def unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Difference]:
-    """Learned routes and gateways that are not there yet, wherever gateways are held now."""
+    """Learned routes and gateways that do not exist yet, with the current holders of gateways."""
     for machine in with_held_gateways(intent, observed).machines:
         if machine.name in observed:
             found = compare_machine(machine, observed[machine.name])
@@ -89,9 +89,9 @@ def unlearned(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Dif
 
 
 def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
-    """The Intent with each virtual gateway on the machine that was seen to hold it.
+    """The Intent with each virtual gateway on the machine that was seen holding it.
 
-    A gateway that no machine or several machines hold stays where the Intent has it.
+    A gateway that no machine or several machines hold stays as in the Intent.
     """
     seen = {
         gateway.node: [
@@ -107,9 +107,9 @@ def with_held_gateways(intent: Intent, observed: Mapping[str, NodeFacts]) -> Int
 
 
 def with_pod_names(intent: Intent, observed: Mapping[str, NodeFacts]) -> dict[str, NodeFacts]:
-    """The facts with the names of Kubernetes' pods instead of their network namespaces'.
+    """The facts with the names of Kubernetes pods instead of their network namespaces'.
 
-    A pod is known by its first address: one that is another's, too, was added behind it.
+    A pod is identified by its first address: a duplicate of another's address is added after it.
     """
     return {
         name: replace(facts, pods=tuple(_named(intent.machine(name), facts.pods)))
@@ -123,13 +123,13 @@ def _named(machine: MachineIntent, pods: Iterable[PodFacts]) -> Iterator[PodFact
     names = {pod.address.partition("/")[0]: pod.name for pod in machine.pods}
     for one in pods:
         own = next((text.partition("/")[0] for text in one.addresses()), "")
-        yield replace(one, name=names.pop(own, one.name))  # of two with one address the first
+        yield replace(one, name=names.pop(own, one.name))  # the first of two with the same address
 
 
 def with_chosen_macs(intent: Intent, observed: Mapping[str, NodeFacts]) -> Intent:
     """The Intent with the MACs that a cluster's network add-on has chosen for tunnels.
 
-    Each is taken from the node whose tunnel it is; the other nodes' entries for it follow.
+    Each is read on the tunnel's own node; other nodes' entries for it are adapted.
     """
     macs = dict(_chosen(intent, observed))
     return replace(

@@ -1,7 +1,7 @@
-"""From what was seen of machines to why a path does not carry what it should. Pure.
+"""From the observation of machines to the reason why a path does not carry what it should. Pure.
 
-Differences are ordered by where a packet meets them first; the first is the answer. What only
-follows from another one is left out or comes last.
+Differences are ordered by where a packet meets them first; the first is the answer. Consequences of
+another difference are left out or come last.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
 LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
-"""Kinds that are signs of something else, perhaps on a machine beside the path."""
+"""Kinds that are symptoms of something else, perhaps on a machine that is not on the path."""
 _NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expired"})
-"""Kinds that have the cluster call a node NotReady, and take its pods out of every Service."""
+"""Kinds for which the cluster reports a node NotReady and removes its pods from every Service."""
 _OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
-"""Kinds that are seen where kube-proxy has other endpoints than there should be."""
+"""Symptoms of a kube-proxy whose endpoints are not the intended ones."""
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One question's path, and what is wrong on it."""
+    """The path of one request, and what is wrong on it."""
 
     path: Path
     findings: tuple[Finding, ...]
-    """The first one met is the answer; none where nothing was seen."""
+    """The first is the answer; empty if nothing was found."""
 
 
 class Explainer:
-    """Judges any number of questions by one look at the machines.
+    """Judges any number of requests from one observation of the machines.
 
     Parameters
     ----------
     intent
-        The lab's, bound to what is known at run time only.
+        The lab's Intent, bound to what is known only at run time.
     observed
-        What was seen of some machines, or why they could not be asked. Nothing is said of others.
+        Facts of some machines, or why they could not be queried. Others are not judged.
 
     """
 
@@ -67,9 +67,10 @@ class Explainer:
         self._between = compare_between(self._intent, self._seen, by=self._by)
 
     def explain(self, flow: Flow, *, works: bool = True) -> Explained:
-        """The path of the question with the most that is wrong first; the first of several.
+        """The request's path with the worst findings, or the first of several.
 
-        Where it is not to work (``works``) a path that the Intent itself ends is as it should be.
+        If the request is not expected to work (``works``), a path that the Intent itself ends is
+        right.
         """
         paths = walk(self._intent, flow)
         explained = [Explained(path, self._findings(path, works=works)) for path in paths]
@@ -80,7 +81,7 @@ class Explainer:
         return (*(self._silence(name, -1) for name in self._silent), *self.elsewhere())
 
     def elsewhere(self) -> tuple[Finding, ...]:
-        """Everything that is wrong on the machines that were seen, wherever packets go."""
+        """Everything that is wrong on the observed machines, on any path."""
         every = [one for name in self._seen for one in self._own(name)]
         return tuple(one.at(-1) for one in _causes([*every, *self._between]))
 
@@ -114,7 +115,7 @@ class Explainer:
         return self._of[name]
 
     def _looked_at(self, machine: MachineIntent, facts: NodeFacts) -> MachineIntent:
-        """The machine with those of the lab's own pods alone that were looked into."""
+        """The machine with only those of the lab's own pods that were observed."""
         if self._by == "kubernetes" or facts.pods is None:
             return machine
         seen = {one.name for one in facts.pods}
@@ -137,7 +138,7 @@ class Explainer:
 
 
 def _end(path: Path) -> Finding:
-    """Where the Intent itself leads nowhere."""
+    """A finding for a path that the Intent itself ends."""
     last = path.hops[-1]
     return Finding(
         "intent-ends",
@@ -154,13 +155,13 @@ def _end(path: Path) -> Finding:
 
 
 def _follows(difference: Difference) -> bool:
-    """Whether it is most often what comes of something else: of the other end, that is down."""
+    """Whether it is usually a consequence: a missing carrier, of the other end being down."""
     no_carrier = difference.kind == "link-down" and difference.observed.startswith("no carrier")
     return no_carrier or kinds()[difference.kind].follows
 
 
 def _causes(every: Sequence[Difference]) -> list[Difference]:
-    """Without what follows from another of them."""
+    """The differences without those that follow from another one."""
     macs = {(one.node, _device(one)) for one in every if one.kind == "duplicate-mac"}
     cidrs = {one.node for one in every if one.kind == "duplicate-pod-cidr"}
     pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}

@@ -1,4 +1,4 @@
-"""One question explained: asked again, its path looked at before and after, and judged."""
+"""Explains one request: probes it, observes its path before and after, and judges."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from lab.topology.walk import walk
 
 
 def flow_of(cell: Cell) -> Flow:
-    """The question that a cell asks."""
+    """The request of a cell."""
     target = cell.target
     forwarded = cell.family == "node-names"
     return Flow(cell.source.name, target.address, target.port, cell.protocol, forwarded)
 
 
 def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]]:
-    """The machines on the paths, in the Intent's order, and which of their pods are, too."""
+    """The machines on the paths, in the Intent's order, with their pods that are on a path."""
     places = {hop.place for path in paths for hop in path.hops}
     passed = {hop.machine for path in paths for hop in path.hops} | central_machines(intent)
     return {
@@ -45,18 +45,18 @@ def asked(intent: Intent, paths: Iterable[Path]) -> Mapping[str, tuple[str, ...]
 
 
 def central_machines(intent: Intent) -> set[str]:
-    """The machines that every path hangs on: with a logical network's databases, or an API."""
+    """Machines that every path depends on: with a logical network's databases, or an API server."""
     plane = intent.control_plane()
     return {name for name in (intent.logical and intent.logical.central, plane) if name}
 
 
 FEWEST = 3
-"""Packets that were sent and of which none arrived; fewer may be somebody else's."""
+"""Lost packets that count as a loss; fewer may belong to other traffic."""
 COUNTED = frozenset({"packets-dropped", "lost-between"})
-"""The kinds of what is found here."""
+"""Kinds of findings from packet counters."""
 _DROPS = ("dropped", "errors")
 MOST_PLACES = 24
-"""So many machines and pods are compared; one takes about 0.1 s."""
+"""Number of machines and pods whose state is compared; one takes about 0.1 s."""
 _NO_COMMAND = "run 'lab up' again: no single command undoes it"
 
 
@@ -65,7 +65,7 @@ def lost(
     before: Mapping[str, NodeFacts | LabError],
     after: Mapping[str, NodeFacts | LabError],
 ) -> tuple[Finding, ...]:
-    """Where on the path packets were lost between two looks, during which it was asked."""
+    """Where on the path packets were lost between two observations with probes in between."""
     risen = dict(_risen(before, after))
     return tuple(_dropped(path, risen)) + tuple(_between(path, risen))
 
@@ -73,7 +73,7 @@ def lost(
 def _risen(
     before: Mapping[str, NodeFacts | LabError], after: Mapping[str, NodeFacts | LabError]
 ) -> Iterator[tuple[str, Mapping[str, int]]]:
-    """By how much the counters rose of every machine that was seen twice."""
+    """The increase of the counters of every machine that was observed twice."""
     for name, now in after.items():
         then = before.get(name)
         if isinstance(then, NodeFacts) and isinstance(now, NodeFacts):
@@ -81,7 +81,7 @@ def _risen(
 
 
 def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
-    """Devices of the path that have themselves counted packets as lost."""
+    """Devices of the path that counted dropped packets themselves."""
     seen: set[tuple[str, str]] = set()
     for number, hop in enumerate(path.hops):
         if not hop.device or hop.place != hop.machine or (hop.machine, hop.device) in seen:
@@ -98,7 +98,7 @@ def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Fin
 
 
 def _between(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
-    """Pairs of cards of which one sent, and the other heard nothing at all."""
+    """Pairs of interfaces of which one sent packets and the other received none."""
     for number, (one, other) in enumerate(pairwise(path.hops), start=1):
         if one.kind != "card" or other.kind != "card" or one.machine == other.machine:
             continue
@@ -127,22 +127,21 @@ def _finding(kind: str, hop: Hop, number: int, observed: str, intended: str) -> 
 
 
 Look = Callable[[Mapping[str, Sequence[str]]], Mapping[str, NodeFacts | LabError]]
-"""Looks at machines, and into those of their pods that are named."""
+"""Observes machines, and the named pods on them."""
 Follow = Callable[[Cell], Bracket | None]
-"""Asks a cell once more while its packets are taken down; None where nothing was seen to be lost.
-"""
+"""Probes a cell once more while capturing its packets; None if no loss was observed."""
 Compare = Callable[[Sequence[str]], Mapping[str, Sequence[StateDifference]]]
-"""Compares the whole state of machines and pods with how the lab makes them."""
+"""Compares the complete state of machines and pods with how the lab makes them."""
 Read = Callable[[Collection[str]], Iterable[Evidence]]
 """Reads the logs of machines."""
 
 LOOK_SECONDS = 120.0
-"""For one look at the machines of a path; over SSH to emulated machines one takes ten."""
+"""Seconds for one observation of a path's machines; over SSH to emulated machines it takes ten."""
 
 _TIMES = 6
-"""So often each cell is asked: three packets in ten lost then show with 88 in 100."""
+"""Probes per cell: a loss of three packets in ten is then noticed with a probability of 88 %."""
 _TIMES_SHARED = 1
-"""A Service with several backends is tried up to 64 times by itself."""
+"""A Service with several backends is tried up to 64 times by its own probe."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _UNSENT = frozenset({"link-down", "route-missing"})
 _SHOWN = 12
@@ -151,26 +150,27 @@ _NEAR = 3
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Of one cell: what came of it, its path, and what is wrong."""
+    """The result of one cell, its path, and what is wrong."""
 
     cell: Cell
     expectation: Expectation
     verdict: Verdict
     detail: str
-    """Of the last time that was not as expected; else of the last."""
+    """From the last unexpected probe; if there is none, from the last probe."""
     times: int
     failed: int
-    """How often it was asked, and how often it was not as expected."""
+    """Number of probes, and of unexpected ones."""
     explained: Explained
     elsewhere: tuple[Finding, ...] = ()
-    """What is wrong in the lab, but not on this path; looked for where nothing on it is."""
+    """What is wrong in the lab off this path; looked for if nothing is wrong on it."""
     logged: tuple[InLog, ...] = ()
-    """What is known of the logs of the machines on the path; they are read where all is not well.
-    A log may be about something fixed long ago, so it is not a finding."""
+    """Known log lines of the path's machines; read if something is wrong. A log may be about
+    something that was fixed long ago, so these are not findings.
+    """
     bracket: Bracket | None = None
-    """Between which two points the packets are lost; None where they could not be followed."""
+    """The two points of the loss; None if the packets could not be followed."""
     marginal: tuple[Finding, ...] = ()
-    """Devices on the path that dropped packets although every probe did what is expected."""
+    """Devices on the path that dropped packets although every probe was as expected."""
 
     @property
     def finding(self) -> Finding | None:
@@ -179,7 +179,7 @@ class Explanation:
 
     @property
     def witnesses(self) -> tuple[str, ...]:
-        """Which of ``"where"``, ``"difference"`` and ``"kernel"`` speak of the finding."""
+        """Which of ``"where"``, ``"difference"`` and ``"kernel"`` support the finding."""
         finding, bracket = self.finding, self.bracket
         if finding is None or bracket is None:
             return () if finding is None else ("difference",)
@@ -189,7 +189,7 @@ class Explanation:
 
     @property
     def well(self) -> bool:
-        """Whether it does what is expected, and nothing on its path is wrong."""
+        """Whether it works as expected and nothing on its path is wrong."""
         return self.verdict in GREEN and self.finding is None
 
 
@@ -202,25 +202,25 @@ def choose(  # noqa: PLR0913  a question has as many parts
     size: str | None = None,
     doing: str,
 ) -> tuple[Cell, ...]:
-    """The cells between two endpoints, as they are called in cells' names; or one by its id.
+    """The cells between two endpoints as named in cell ids, or one cell by id.
 
     Parameters
     ----------
     matrix
-        What is asked.
+        The cells of the scenario.
     source
-        Who asks; a cell's id where there is no ``target``.
+        The source; a cell id if there is no ``target``.
     target
-        Who is asked.
+        The target.
     protocol, size
-        Of those between the two, the ones over this protocol and with this size alone.
+        Only cells with this protocol and size.
     doing
-        For the error.
+        The activity, for the error.
 
     Raises
     ------
     UsageError
-        If there are none; names the nearest endpoints.
+        If there are none; with the nearest endpoint names.
 
     """
     if target is None:
@@ -274,26 +274,26 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     compare: Compare = lambda _: {},
     follow: Follow = lambda _: None,
 ) -> Explanation:
-    """Explain the first of the cells that is not as expected; of none, the first.
+    """Explain the first of the cells with an unexpected result; if there is none, the first cell.
 
     Parameters
     ----------
     cells
-        Those between two endpoints.
+        The cells between two endpoints.
     limits
         What is expected not to work.
     intent
-        The lab's, bound to what is known at run time only.
+        The lab's Intent, bound to what is known only at run time.
     send
-        Tries probes.
+        Sends probes.
     look
-        Looks at machines.
+        Observes machines.
     read
         Reads their logs.
     compare
-        Compares their state with how the lab makes it, where the checks find nothing there.
+        Compares their state with how the lab makes it, if the checks find nothing.
     follow
-        Says where a probe is lost.
+        Finds out where a probe is lost.
 
     """
     tried = [_tried(cell, limits, send) for cell in cells]
@@ -308,8 +308,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         _tried(worst.cell, limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if all(one.kind in LEARNED | COUNTED for one in explained.findings):
-        # Also where it was answered each time: another that has a MAC of the path's machines
-        # takes its packets now and then.
+        # Even if every probe was answered: another machine with a MAC of the path takes its packets
+        # sometimes.
         rest = {one.name: () for one in intent.everything() if one.name not in scope}
         whole = Explainer(intent, {**look(rest), **seen})
         further = whole.explain(flow, works=works)
@@ -344,7 +344,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
 
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
-    """Whether the checks have found nothing that the loss can be due to where it is."""
+    """Whether the checks found nothing at the place of the loss that can cause it."""
     dropped = bracket and any(word.drops for word in bracket.kernel)
     return all(
         one.kind in LEARNED | COUNTED
@@ -355,7 +355,7 @@ def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
 
 
 def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
-    """How near the loss it is, or is met: what serves all machines may stand on any of them."""
+    """Distance from the loss, or the hop; what serves all machines may be on any of them."""
     met = path.hops[finding.hop].place if finding.hop >= 0 else finding.place
     return min(bracket.rank(finding), bracket.rank(replace(finding, place=met)))
 
@@ -363,9 +363,9 @@ def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
 def _with_deviations(
     explained: Explained, paths: Sequence[Path], compare: Compare, bracket: Bracket | None
 ) -> tuple[Explained, Sequence[Finding]]:
-    """What was found, the nearest to the loss first; and what is no cause by what packets show.
+    """Findings by distance from the loss, and those that the packets rule out as the cause.
 
-    Without a bracket nothing is accused that is not as made.
+    Without a bracket, differences of the whole state are not reported as findings.
     """
     if bracket is None:
         found = _deviating(paths, compare_places(compare, places_of(paths)))
@@ -388,7 +388,7 @@ def _with_deviations(
 
 
 def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, int, bool]:
-    """What only follows last; the nearest first; what the kernel names; what the checks know."""
+    """Consequences last; then by distance; then what the kernel names; then known kinds."""
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
     return follows, _rank(finding, path, bracket), bracket.heard(finding), finding.kind == DEVIATION
@@ -405,7 +405,7 @@ def places_of(paths: Iterable[Path]) -> list[str]:
 def compare_places(
     compare: Compare, places: Sequence[str]
 ) -> Mapping[str, Sequence[StateDifference]]:
-    """The deviations of the places; none where they cannot be compared."""
+    """The differences of the places' state; empty if they cannot be compared."""
     try:
         return compare(places)
     except LabError:
@@ -415,7 +415,7 @@ def compare_places(
 def _deviating(
     paths: Iterable[Path], compared: Mapping[str, Sequence[StateDifference]]
 ) -> Explained | None:
-    """The first path with deviations: one that leads to another backend may have none."""
+    """The first path with differences; a path to another backend may have none."""
     explained = (Explained(path, deviations(path, compared)) for path in paths)
     return next((one for one in explained if one.findings), None)
 
@@ -423,7 +423,7 @@ def _deviating(
 def deviations(
     path: Path, compared: Mapping[str, Sequence[StateDifference]]
 ) -> tuple[Finding, ...]:
-    """All that is not as made on a path, the first place first; on it, the path's devices first."""
+    """All differences of state along a path, by place; within a place, the path's devices first."""
     found: list[Finding] = []
     for place in dict.fromkeys(hop.place for hop in path.hops):
         at = {
@@ -448,10 +448,10 @@ def deviations(
 
 
 def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
-    """What keeps a machine of the path from sending at all, though this packet should not be sent.
+    """What prevents a machine of the path from sending, even if this packet must not be sent.
 
-    A kernel wants a route to a Service's address, and the card up that it leads to, before it looks
-    into rules that drop the packet.
+    A kernel needs a route to a Service's address, and an active interface for it, before it
+    evaluates the rules that drop the packet.
     """
     first: dict[str, int] = {}
     for number, hop in enumerate(path.hops):
@@ -464,7 +464,7 @@ def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def known(pieces: Iterable[Evidence]) -> tuple[InLog, ...]:
-    """What is known of those pieces that are logs."""
+    """Known lines in those pieces that are logs."""
     return tuple(
         one
         for piece in pieces
@@ -496,7 +496,7 @@ def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
 def _nobody(
     doing: str, name: str, does: str, there: Iterable[Endpoint], source: str = ""
 ) -> UsageError:
-    """The error for an unknown name; an address, or a name with more about it, is resolved."""
+    """The error for an unknown name; an address or an extended name is resolved."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
 
     ends = [*there]
@@ -512,7 +512,7 @@ def _nobody(
 
 
 def _is(one: Endpoint, name: str) -> bool:
-    """Whether a name in no cell is the endpoint's address, or its name as others write it."""
+    """Whether a name that is in no cell is the endpoint's address or an alternative name."""
     host, _, port = name.lower().rstrip(".").partition(":")
     if port and port == str(one.port) and one.kind == "nodeport":
         return host in {one.address, one.name.partition(":")[0]}

@@ -1,1 +1,1 @@
-"""One probe followed from hop to hop by the packets that were taken down. Pure."""
+"""Follows one probe from hop to hop through captured packets. Pure."""

@@ -1,8 +1,8 @@
-"""One probe of a cell with all that was seen of it, and its pcapng files. Pure.
+"""One probe of a cell with everything that was captured of it, and its pcapng files. Pure.
 
 Blocks and options: draft-ietf-opsawg-pcapng, which Wireshark, tshark and tcpdump read. Times are
-nanoseconds; each interface has a name and each packet its direction and, where there is one, a
-comment, which tshark filters by (``frame.comment``).
+nanoseconds; each interface has a name, and each packet a direction and possibly a comment, by which
+tshark filters (``frame.comment``).
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from lab.providers.capture import SNAP_BYTES, Frame, Taken, Tap
 from lab.providers.provider import Outcome
 
 WHOLE = "path.pcapng"
-"""Every hop in one file."""
+"""Name of the file with all hops."""
 _COMMENTS: dict[Way, str] = {"there": "the probe's question", "back": "the probe's answer"}
 _ERROR = "an error about the probe"
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One probe, and what was seen of it."""
+    """One probe, and what was captured of it."""
 
     cell: Cell
     expectation: Expectation
     verdict: Verdict
     detail: str
     tried: int
-    """The how manieth probe of the cell it is; those before were as expected."""
+    """Number of the probe within its cell; those before it were as expected."""
     outcome: Outcome
     trace: Trace
     conclusion: Conclusion
     taken: tuple[Taken, ...]
     matched: Matched
     end: str
-    """Where the Intent itself leads no further; empty where the answer comes back."""
+    """Where the Intent itself leads no further; empty if the answer comes back."""
     kernel: tuple[KernelWord, ...] = ()
-    """What the kernel said of it; nothing where it was not asked."""
+    """What the kernel reported about it; empty if it was not traced."""
     onward: Conclusion | None = None
-    """What became of the question that the DNS server asks another one before it answers."""
+    """The result of the query that the DNS server itself sends before it answers."""
 
     @property
     def well(self) -> bool:
-        """Whether what was expected came of it."""
+        """Whether the result was as expected."""
         return self.verdict in GREEN
 
     def taps(self) -> tuple[Tap, ...]:
-        """Every tap: those of the path that was taken in its order, then the others."""
+        """Every tap: those of the taken path in order, then the others."""
         every = (*(row.tap for row in self.trace.rows), *(one.tap for one in self.taken))
         return tuple(dict.fromkeys(every))
 
     def file_of(self, tap: Tap) -> str:
-        """``05-worker1-eth0.pcapng``: what passed the tap."""
+        """``05-worker1-eth0.pcapng``: the packets at the tap."""
         number = self.taps().index(tap) + 1
         return f"{number:02}-{tap.place}-{tap.device}.pcapng".replace("/", "_")
 
@@ -92,12 +92,12 @@ _NANOSECONDS = 9
 _FLAGS, _DROPPED = 2, 5
 _INBOUND, _OUTBOUND = 1, 2
 _PROMISCUOUS = 4 << 2
-"""Kind of reception: it was for another MAC."""
+"""Reception type of a packet for another MAC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """One packet, and what is known of it."""
+    """One packet with a comment."""
 
     frame: Frame
     comment: str = ""
@@ -105,17 +105,17 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class CaptureInterface:
-    """What was taken down at one device."""
+    """The packets captured on one device."""
 
     name: str
     text: str
-    """What it is, in words."""
+    """Description of the device."""
     packets: Sequence[Noted]
     missed: int = 0
 
 
 def pcapng(interfaces: Sequence[CaptureInterface]) -> bytes:
-    """One file with all of the interfaces, its packets in the order of time."""
+    """One file with all interfaces, its packets in the order of time."""
     packets = sorted(
         (
             (noted.frame.at, number, noted)

@@ -1,9 +1,9 @@
-"""Which of the packets that were taken down are of one probe, whatever was done to them. Pure.
+"""Finds which captured packets belong to one probe, whatever was done to them. Pure.
 
-Translation changes addresses and ports, and a tunnel hides them; TCP's numbers, the number of an
-IPv4 datagram and a UDP payload stay what they are. So packets are known by these, from where
-the probe is sent on: whatever has the ends of a known packet at one device is of the probe too,
-and known everywhere else.
+Translation changes addresses and ports, and a tunnel hides them; TCP's sequence numbers, the
+identification of an IPv4 datagram and a UDP payload stay the same. So packets are identified by
+these, starting where the probe is sent: a flow with an identified packet at one device belongs to
+the probe there, and its packets are identified everywhere else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _VLAN = 0x8100
 _ICMP, _TCP, _UDP = 1, 6, 17
 NAMES = {_ICMP: "icmp", _TCP: "tcp", _UDP: "udp"}
 _FIXED = struct.Struct("!BxHHHBBxx4s4s")
-"""Of an IPv4 header: version and length, total length, id, flags and offset, TTL, protocol, ends.
-"""
+"""IPv4 header: version and length, total length, id, flags and offset, TTL, protocol, addresses."""
 _PORTS = struct.Struct("!HH")
 _TCP_HEADER = struct.Struct("!HHIIBB")
 _UDP_BYTES, _TUNNEL_BYTES = 8, 8
@@ -34,12 +33,12 @@ _ARP_BODY = struct.Struct("!HHBBH6s4s6s4s")
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 _ICMP_ERRORS = frozenset({3, 4, 5, 11, 12})
 _DIGESTED = 64
-"""Bytes of a payload that tell it from others."""
+"""Bytes of a payload that identify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outer:
-    """A tunnel's own packet."""
+    """The outer packet of a tunnel."""
 
     kind: str
     """``"VXLAN"`` or ``"Geneve"``."""
@@ -54,7 +53,7 @@ class Outer:
 
 @dataclass(frozen=True, slots=True)
 class PacketEnds:
-    """The ends of a packet; ports are None of later fragments and of what has none."""
+    """Addresses and ports of a packet; ports are None for later fragments and other protocols."""
 
     protocol: int
     source: str
@@ -63,7 +62,7 @@ class PacketEnds:
     target_port: int | None
 
     def reversed(self) -> PacketEnds:
-        """The way that an answer goes."""
+        """The ends of an answer."""
         return PacketEnds(
             self.protocol, self.target, self.target_port, self.source, self.source_port
         )
@@ -78,7 +77,7 @@ def _end(address: str, port: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """The error that an ICMP message tells, and the packet that it is about."""
+    """The error of an ICMP message, and the packet that it quotes."""
 
     kind: int
     code: int
@@ -87,18 +86,18 @@ class Quoted:
 
 @dataclass(frozen=True, slots=True)
 class InnerPacket:
-    """An IPv4 packet, out of every tunnel."""
+    """An IPv4 packet without tunnel headers."""
 
     flow: PacketEnds
     ident: int
     offset: int
     """Bytes of the datagram before this fragment."""
     fragment: bool
-    """Whether it is a part of a datagram."""
+    """Whether it is a fragment of a datagram."""
     length: int
-    """Bytes after the IPv4 header, as it says."""
+    """Bytes after the IPv4 header, according to that header."""
     digest: int
-    """Of the first bytes of a UDP payload; 0 of all others."""
+    """Digest of the first bytes of a UDP payload; 0 for other packets."""
     sequence: int = 0
     acknowledged: int = 0
     flags: int = 0
@@ -109,28 +108,28 @@ class InnerPacket:
 
     @property
     def reset(self) -> bool:
-        """Whether it is TCP's refusal, or end by force."""
+        """Whether it is a TCP RST."""
         return bool(self.flags & _RST)
 
     @property
     def confirms(self) -> bool:
-        """Whether it says that something of TCP's was received."""
+        """Whether it acknowledges TCP data."""
         return bool(self.flags & _ACK)
 
     @property
     def opens(self) -> bool:
-        """Whether it begins a TCP connection, or agrees to one."""
+        """Whether it opens a TCP connection, or accepts one."""
         return bool(self.flags & _SYN)
 
     @property
     def ends(self) -> bool:
-        """Whether it says that no more will be sent."""
+        """Whether it is the end of a TCP stream."""
         return bool(self.flags & _FIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Arp:
-    """A question who has an address, or the answer."""
+    """An ARP request or reply."""
 
     asks: bool
     sender: str
@@ -139,7 +138,7 @@ class Arp:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One frame."""
+    """One decoded frame."""
 
     target_mac: str
     outers: tuple[Outer, ...] = ()
@@ -148,7 +147,7 @@ class Decoded:
 
 
 def decode(frame: bytes) -> Decoded:
-    """Read a frame from its Ethernet header on; of what it is not, there is nothing."""
+    """Decode a frame from its Ethernet header on; parts that it does not have are None."""
     mac = frame[:6].hex(":")
     kind, body = _ethernet(frame)
     if kind == _ARP:
@@ -205,7 +204,7 @@ def _ip(body: bytes, outers: tuple[Outer, ...]) -> tuple[tuple[Outer, ...], Inne
 def _first(  # noqa: PLR0913, PLR0917  what stands in an IPv4 header
     protocol: int, ends: tuple[str, str], ident: int, fragment: bool, length: int, rest: bytes
 ) -> InnerPacket:
-    """A whole packet, or the first part of one."""
+    """A whole packet, or its first fragment."""
     if protocol == _ICMP:
         flow = PacketEnds(protocol, ends[0], None, ends[1], None)
         return InnerPacket(flow, ident, 0, fragment, length, 0, error=_error(rest))
@@ -226,7 +225,7 @@ def _first(  # noqa: PLR0913, PLR0917  what stands in an IPv4 header
 
 
 def _error(rest: bytes) -> Quoted | None:
-    """Of an error: its kind, and the innermost packet that it quotes."""
+    """For an ICMP error: its type, and the innermost packet that it quotes."""
     if len(rest) < _TUNNEL_BYTES or rest[0] not in _ICMP_ERRORS:
         return None
     _, inside = _ip(rest[8:], ())
@@ -234,7 +233,7 @@ def _error(rest: bytes) -> Quoted | None:
 
 
 def _tunnel(rest: bytes, ends: tuple[str, str]) -> Outer | None:
-    """VXLAN on whatever port, as a wrong one is what is looked for; Geneve on its own."""
+    """VXLAN on any port, because a wrong one may be the fault; Geneve on its own port."""
     if len(rest) < _UDP_BYTES + _TUNNEL_BYTES:
         return None
     port = _PORTS.unpack_from(rest)[1]
@@ -263,16 +262,16 @@ _Mark = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How the probe's own packets are known where it is sent."""
+    """How to identify the probe's own packets where it is sent."""
 
     place: str
     protocol: str
     sources: frozenset[str]
-    """Addresses that it may have there."""
+    """Its possible source addresses there."""
     targets: frozenset[tuple[str, int]]
-    """Address and port that it may be for, before and after translation."""
+    """Its possible targets, before and after translation."""
     ports: frozenset[int] = frozenset()
-    """Where the place translates by itself: target ports with which any address is the probe's."""
+    """If the place itself translates: target ports with which any address belongs to the probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +297,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """An address that was asked for by ARP at a tap, so many times, and nobody answered."""
+    """An address with unanswered ARP requests at a tap, and their number."""
 
     tap: Tap
     address: str
@@ -307,7 +306,7 @@ class Unanswered:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What was found of one probe, each in the order of time."""
+    """The packets of one probe, each list in the order of time."""
 
     passed: tuple[Passed, ...]
     errors: tuple[Refused, ...]
@@ -315,7 +314,7 @@ class Matched:
 
 
 def match(taken: Sequence[Taken], asked: Asked) -> Matched:
-    """Find the probe's packets, the errors about them, and ARP that nobody answered."""
+    """Find the probe's packets, ICMP errors about them, and unanswered ARP requests."""
     read = [_Reading(one) for one in taken]
     found = _closure(read, asked)
     flows = {flow for own in found.values() for one in own for flow in (one, one.reversed())}
@@ -339,7 +338,7 @@ def match(taken: Sequence[Taken], asked: Asked) -> Matched:
 
 
 class _Reading:
-    """One tap's frames, read; later fragments have the ends of their first."""
+    """The decoded frames of one tap; later fragments get the ends of the first."""
 
     def __init__(self, taken: Taken) -> None:
         self.tap = taken.tap
@@ -359,7 +358,7 @@ class _Reading:
                 self.packets.append((frame, decoded, inside, flow))
 
     def unanswered(self) -> Iterator[Unanswered]:
-        """Addresses that were asked for in vain."""
+        """Addresses with unanswered ARP requests."""
         answered = {one.sender for one in self._arps if not one.asks}
         asked = [one.target for one in self._arps if one.asks and one.sender != one.target]
         for address in dict.fromkeys(asked):
@@ -379,7 +378,7 @@ def _way(flow: PacketEnds, there: set[PacketEnds]) -> Way | None:
 
 
 def _closure(read: Sequence[_Reading], asked: Asked) -> Mapping[Tap, set[PacketEnds]]:
-    """The probe's flows at each tap, as its questions have them."""
+    """The probe's flows at each tap, in the direction of its request."""
     found: dict[Tap, set[PacketEnds]] = {one.tap: set(_seeds(one, asked)) for one in read}
     marks: dict[_Mark, Way] = {}
     growing = True
@@ -413,7 +412,7 @@ def _seeds(one: _Reading, asked: Asked) -> Iterator[PacketEnds]:
 
 
 def _mark(inside: InnerPacket) -> _Mark:
-    """What of a packet stays the same from the one who sends it to the one who takes it."""
+    """What stays the same in a packet from its sender to its receiver."""
     flow = inside.flow
     if inside.sequence or inside.acknowledged:
         return "tcp", inside.sequence, inside.acknowledged, inside.flags

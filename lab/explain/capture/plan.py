@@ -1,4 +1,4 @@
-"""Where to listen for one cell's probe, and how its packets are known where it is sent. Pure."""
+"""Where to capture one cell's probe, and how to identify its packets at the source. Pure."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ _POD_CARD = "eth0"
 
 @dataclass(frozen=True, slots=True)
 class CapturePoint:
-    """Where to listen, and for what."""
+    """Where to capture, and what."""
 
     taps: tuple[tuple[Tap, str], ...]
-    """Each with its machine, in the order in which the probe should meet them."""
+    """Each tap with its machine, in the expected order of the probe."""
     ways: tuple[Ways, ...]
-    """The intended paths; none where the Intent's tables are not all that leads the packets."""
+    """The intended paths; empty if the packets' path does not follow from the Intent's tables
+    alone."""
     asked: Asked
     ends: frozenset[str]
     """Pods and machines of which one should answer."""
     owners: Mapping[str, str]
-    """Whose each MAC is, in words."""
+    """Owner of each MAC, as text."""
     end: str = ""
-    """Where the Intent itself leads no further, and why; empty where the answer comes back."""
+    """Where and why the Intent leads no further; empty if the answer comes back."""
     addresses: frozenset[str] = frozenset()
-    """That its packets have anywhere, tunnels' own apart."""
+    """Addresses of its packets anywhere, without the tunnels' own."""
     onward: CapturePoint | None = None
-    """Of what the DNS server asks another one before it answers."""
+    """The same for the query that the DNS server itself sends before it answers."""
 
 
 def listening(intent: Intent, cell: Cell) -> CapturePoint:
-    """Where to listen for a cell's probe.
+    """Where to capture a cell's probe.
 
     Raises
     ------
     KeyError
-        If the Intent has no pod or machine of the source's name.
+        If the Intent has no pod or machine named as the source.
 
     """
     ends = frozenset(cell.backends or (cell.target.name,))
@@ -72,7 +73,7 @@ def listening(intent: Intent, cell: Cell) -> CapturePoint:
 
 
 def _answer(path: Path) -> tuple[Hop, ...]:
-    """The way back without what the server asks before it answers."""
+    """The way back, without the server's own query before its answer."""
     if not path.flow.forwarded or path.end or not path.back:
         return () if path.flow.forwarded else path.back
     server = path.there[-1].place
@@ -83,7 +84,7 @@ def _answer(path: Path) -> tuple[Hop, ...]:
 
 
 def _onward(intent: Intent, path: Path, owners: Mapping[str, str]) -> CapturePoint | None:
-    """Of the question that the DNS server of a path asks the services node's."""
+    """Capture of the query that a path's DNS server sends to the services node's."""
     front, server = intent.services_node, path.there[-1].place
     if front is None or server == front.machine or not path.back:
         return None
@@ -133,7 +134,7 @@ def _machine_of(intent: Intent, name: str) -> MachineIntent:
 
 
 def _around(intent: Intent, cell: Cell) -> Iterator[tuple[Tap, str]]:
-    """Every device of the pods and machines that the probe may pass, where no path is known."""
+    """Every device of the pods and machines that the probe may pass, if no path is known."""
     ends = (cell.source.name, *cell.backends)
     named = {*ends, cell.source.node, cell.target.node, cell.entry}
     outside = "client" in {cell.source.kind, cell.target.kind}

@@ -1,4 +1,4 @@
-"""One cell's probe, made while its packets are taken down at every hop."""
+"""Sends one cell's probe while its packets are captured at every hop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 
 LIMIT_BYTES = 8 << 20
-"""Kept of each device; a large probe is 128 KiB, what else passes meanwhile shares it."""
+"""Bytes captured per device; a large probe is 128 KiB, and other traffic shares the space."""
 _SECONDS = 120.0
-"""For one probe: a name is asked for with up to five domains, each for the time of one exchange."""
+"""Seconds for one probe: a name is tried with up to five domains, each with its own timeout."""
 _TRIES = 3
 
 
@@ -47,18 +47,18 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     number: int = 1,
     traced: bool = False,
 ) -> Captured:
-    """Ask one cell once, and take down its packets wherever they should pass.
+    """Probe one cell once, and capture its packets wherever they should pass.
 
-    ``traced``: also have the kernel say what it does with them, where the provider can.
+    ``traced``: also trace them in the kernel, if the provider can.
 
     Raises BrokenError when the lab's machines are not there.
     """
     where = listening(intent, cell)
     expectation = expect(cell, limits)
     asked = probe(0, cell)
-    if asked.dialect == "throughput":  # a stream's packets go where any other's go
+    if asked.dialect == "throughput":  # the packets of a stream take the same path as others
         asked, cell = replace(asked, dialect="lab"), replace(cell, min_throughput=None)
-    if not cell.sticky:  # one connection; any one of several backends will do
+    if not cell.sticky:  # one connection; any of several backends is fine
         asked, cell = replace(asked, tries=1), replace(cell, sticky=len(cell.backends) > 1)
     outcomes: list[Outcome] = []
 
@@ -122,9 +122,9 @@ def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
     *,
     timeout: float,
 ) -> Captured | None:
-    """A probe of the cell that is not as expected; None where none of a few tries is.
+    """A probe of the cell with an unexpected result; None if a few attempts give none.
 
-    A Service is asked so often that each of its backends most likely answers once.
+    A Service is probed often enough for each of its backends to answer at least once most likely.
 
     Raises BrokenError when the lab's machines are not there.
     """

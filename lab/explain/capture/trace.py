@@ -1,4 +1,4 @@
-"""How far a probe came, and its answer: what each device on the path saw, in order. Pure."""
+"""How far a probe and its answer came: what each device on the path saw, in order. Pure."""
 
 from __future__ import annotations
 
@@ -24,34 +24,36 @@ from lab.topology.path import Packet, Passing, Station
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What one device saw of one way, in one direction."""
+    """What one device saw in one direction of one way."""
 
     packets: int = 0
     covered: int = 0
-    """Bytes of TCP's stream or of UDP datagrams that were seen, whatever was sent twice; the
-    beginning and the end of a stream count as one each."""
+    """Bytes of the TCP stream or the UDP datagrams, without duplicates; the beginning and the end
+    of a stream count as one byte each.
+    """
     first: int = 0
     """Nanoseconds since 1970."""
     flow: PacketEnds | None = None
-    """Addresses and ports of the first packet, as it is there."""
+    """Addresses and ports of the first packet at this device."""
     ttl: int = 0
-    """Of the first packet; 0 where none was seen."""
+    """TTL of the first packet; 0 if there was none."""
     data: bool = False
-    """Whether a packet had something inside, beyond what opens and ends a TCP connection."""
+    """Whether a packet had content, beyond opening and closing a TCP connection."""
     confirms: bool = False
-    """Whether a packet of TCP's said that something was received."""
+    """Whether a TCP packet acknowledged data."""
     repeated: bool = False
-    """Whether something of TCP's was sent more than once."""
+    """Whether TCP data was sent more than once."""
     tunnels: str = ""
-    """The tunnels' own, from the outside in."""
+    """The tunnels around it, from the outside in."""
     depth: int = 0
-    """How many tunnels it is in."""
+    """Number of tunnels around it."""
     strangers_mac: str = ""
-    """The MAC that it all came in for, where that is not the device's own: nobody took it."""
+    """The target MAC of all packets if it is not the device's own, so that no packet was
+    accepted."""
 
     @property
     def seen(self) -> bool:
-        """Whether a packet passed."""
+        """Whether any packet passed."""
         return bool(self.packets) and not self.strangers_mac
 
 
@@ -60,27 +62,30 @@ NOTHING = Sight()
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One passing of one device: by the question and, the other way round, by its answer."""
+    """One passing of one device: by the request and, in the opposite direction, by its answer."""
 
     tap: Tap
     machine: str
     passing: Passing | None
-    """The question's; the answer goes the other way. None where neither was seen nor expected."""
+    """The request's direction; the answer's is the opposite. None if neither was seen nor
+    expected."""
     there: bool
-    """Whether the question is to pass; True of all that passed where no path is intended."""
+    """Whether the request should pass; without an intended path, True for every device that it
+    passed."""
     back: bool
-    """The same of the answer."""
+    """The same for the answer."""
     question: Sight
     answer: Sight
     tunnelled: bool = False
-    """Whether a tunnel of the Intent carries it here."""
+    """Whether the Intent has it in a tunnel here."""
     asks: Packet | None = None
-    """The question as the Intent has it here; None where it is not to pass."""
+    """The request as the Intent has it here; None if it should not pass."""
     answers: Packet | None = None
     """The answer as the Intent has it here."""
     exact: bool = False
-    """Whether it shows there as the Intent has it, and not perhaps as it is elsewhere in the
-    place: a bridge translates before its device shows it, and shows what is not translated yet."""
+    """Whether the capture shows the packet as the Intent has it at this device. A bridge may
+    translate before its device shows a packet, and shows packets that are not translated yet.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +94,31 @@ class Trace:
 
     rows: tuple[Row, ...]
     there: tuple[Row, ...]
-    """The rows that the question passes, in its order."""
+    """The rows that the request passes, in order."""
     back: tuple[Row, ...]
-    """Those that the answer passes, in its order."""
+    """The rows that the answer passes, in order."""
     began: int
-    """When the first packet was seen, nanoseconds since 1970; 0 where none was."""
+    """Time of the first packet, nanoseconds since 1970; 0 if there was none."""
     reset: Row | None
-    """Where a TCP refusal was seen first; None where none was, or one only after an answer."""
+    """Where a TCP RST was first seen; None if there was none, or only after an answer."""
     errors: tuple[Refused, ...]
-    """ICMP errors, the first one first."""
+    """ICMP errors in the order of time."""
     unanswered: tuple[Unanswered, ...]
     known: bool = True
-    """Whether the path is the Intent's; else it is where packets were seen, in time's order."""
+    """Whether the path is the Intent's; otherwise it is where packets were seen, in the order of
+    time."""
     arrived: bool = True
-    """Where the path is not known: whether the question was seen where it is answered."""
+    """If the path is not known: whether the request was seen where it is answered."""
     way: int = 0
-    """Which of the intended paths it is, counted from 0."""
+    """Index of the intended path."""
 
 
 Ways = tuple[Sequence[Station], Sequence[Station]]
-"""The question's and the answer's."""
+"""The captured packets of the request and of the answer."""
 
 
 def trace(ways: Sequence[Ways], matched: Matched) -> Trace:
-    """Of several intended paths, the one on which the probe came furthest.
+    """Among several intended paths, the one on which the probe came furthest.
 
     Parameters
     ----------
@@ -131,12 +137,12 @@ def trace(ways: Sequence[Ways], matched: Matched) -> Trace:
 
 
 def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matched) -> Trace:
-    """Where no path is known: every tap that saw the question, in that order; then the others.
+    """Without a known path: every tap that saw the request, in that order; then the others.
 
     Parameters
     ----------
     taps
-        With their machines.
+        Taps with their machines.
     ends
         Names of pods and machines of which one answers.
     matched
@@ -236,7 +242,7 @@ def _turned(passing: Passing) -> Passing:
 
 
 def _sight(sights: _Sights, station: Station, way: Way) -> Sight:
-    """At a port everything comes in for another's MAC: it is no end of anything."""
+    """At a port, all packets are for other devices' MACs, since it is no end point."""
     found = sights.get((Tap(station.place, station.device), station.passing, way), NOTHING)
     return replace(found, strangers_mac="") if station.kind == "port" else found
 
@@ -269,7 +275,7 @@ def _seen(found: Sequence[Passed]) -> Sight:
 
 
 def _covered(packets: Iterable[InnerPacket]) -> int:
-    """Bytes that were seen, each counted once; what ends by force and what confirms has none."""
+    """Bytes of the stream, each counted once; RSTs and pure acknowledgements have none."""
     pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
     for one in packets:
         if one.flags:
@@ -282,7 +288,7 @@ def _covered(packets: Iterable[InnerPacket]) -> int:
 
 
 def _repeated(packets: Iterable[InnerPacket]) -> bool:
-    """Whether a part of TCP's stream was sent again."""
+    """Whether a part of a TCP stream was sent again."""
     reached: int | None = None
     for one in packets:
         length = one.data + one.opens + one.ends
@@ -302,7 +308,7 @@ def _union(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
-    """The row where the first refusal that answers the question came first."""
+    """The row where the first RST that answers the request was seen first."""
     answers = [one for one in passed if one.way == "back"]
     if not answers or not answers[0].inside.reset:
         return None
@@ -321,8 +327,9 @@ Kind = Literal[
     "untaken",
     "answered",
 ]
-"""``cut``: a part of it went on; ``unanswered``: it arrived, and nobody said anything, or no more;
-``untaken``: what came back was not taken."""
+"""``cut``: only a part went on; ``unanswered``: the request arrived without an answer, or without
+more of it; ``untaken``: the answer was not accepted.
+"""
 
 _ICMP = {
     (3, 0): "network unreachable",
@@ -342,7 +349,7 @@ _Way = Literal["question", "answer"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One passing of one device by the question or the answer."""
+    """One passing of one device by the request or the answer."""
 
     tap: Tap
     passing: Passing | None
@@ -353,45 +360,45 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something about the packets that is not as the Intent has it from a point on."""
+    """A property of the packets that differs from the Intent from one point on."""
 
     last: Point | None
-    """Where it was last as it should be; None where the packet begins."""
+    """Where it was last right; None if it is wrong from the beginning."""
     first: Point
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What became of one probe."""
+    """What happened to one probe."""
 
     kind: Kind
     sentence: str
     last: Point | None = None
-    """Where it was last seen, whole."""
+    """Where it was last seen completely."""
     missing: Point | None = None
-    """Where it should have been seen next, and was not, or not whole."""
+    """Where it should have been seen next, but was missing or incomplete."""
     way: _Way = "question"
     """Which of the two is lost."""
     change: Change | None = None
-    """What was changed on the way before that, first of all; None where nothing was."""
+    """The first change on the way before that, or None."""
 
 
 def conclude(
     trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool = False
 ) -> Conclusion:
-    """What became of the probe.
+    """What happened to the probe.
 
     Parameters
     ----------
     trace
-        What was seen of it.
+        Its captured packets.
     well
-        Whether it was answered as it should be; then what was sent twice on the way is no loss.
+        Whether it was answered as expected; retransmissions are then no loss.
     owners
-        Whose each MAC is, in words.
+        Owner of each MAC, as text.
     heard
-        Whether who asked was answered all the same, though not as it should be.
+        Whether the source got an answer nevertheless, even if not the expected one.
 
     """
     found = _conclude(trace, well=well, owners=owners, heard=heard)
@@ -463,7 +470,7 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
 
 
 def _at_target(asks: Sight, answers: Sight) -> bool:
-    """Whether the one who is asked has what it waits for, and says no more, or takes nothing."""
+    """Whether the server got the request but sends nothing, or accepts nothing."""
     return asks.repeated or (asks.data and not answers.data)
 
 
@@ -488,7 +495,7 @@ def _broken_back(trace: Trace, lost: int, errors: str, words: _Words) -> Conclus
 
 
 def find_change(trace: Trace) -> Change | None:
-    """The first thing about the packets that is not as the Intent has it."""
+    """The first property of the packets that differs from the Intent."""
     shown: dict[str, list[Packet]] = defaultdict(list)
     for row in trace.rows:
         for packet in filter(None, (row.asks, row.answers)):
@@ -501,7 +508,7 @@ def find_change(trace: Trace) -> Change | None:
 
 _EXACT = frozenset({"endpoint", "card"})
 _LEAST_TTL = 32
-"""Of a packet that has not gone far; everybody begins with 64 or more."""
+"""Lowest TTL without an intended one: after few hops, as senders start with 64 or more."""
 
 
 def _changed(
@@ -510,7 +517,7 @@ def _changed(
     shown: Mapping[str, Sequence[Packet]],
     begins: str,
 ) -> Change | None:
-    """``begins``: where a question of a machine's own never shows as it was before translation."""
+    """``begins``: the place where a machine's own request never shows as before translation."""
     last: Point | None = None
     ttl = 0
     for row, sight, packet in rows:
@@ -531,7 +538,7 @@ def _changed(
 
 
 def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
-    """Which address or port is in none of the packets that the Intent has there."""
+    """The address or port that is in none of the Intent's packets at this device."""
     flow, answer = sight.flow, packets[0].answer
     if flow is None:
         return ""
@@ -548,14 +555,14 @@ def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What is said of a loss."""
+    """Words for describing a loss."""
 
     owners: Mapping[str, str]
 
     def lost(
         self, before: str, way: _Way, rows: Sequence[Row], sights: Sequence[Sight], lost: int
     ) -> str:
-        """Where it was last seen, and where not any more."""
+        """Where the packet was last seen, and where it was missing."""
         last, missing = rows[lost - 1], rows[lost]
         seen = f"{before}last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
         does = "left" if _passing(missing, way) == "out" else "arrived at"
@@ -580,7 +587,7 @@ def _carried(row: Row, sight: Sight) -> str:
 
 
 def _lost(sights: Sequence[Sight]) -> int | None:
-    """The first device that, with all behind it, saw less than was sent; None where none did."""
+    """The first device that, like all after it, saw less than was sent, or None."""
     covered = [one.covered if one.seen else 0 for one in sights]
     most = max(covered)
     return next((at for at in range(1, len(covered)) if max(covered[at:]) < most), None)
@@ -606,7 +613,7 @@ def _errors(trace: Trace) -> str:
 
 
 def icmp_words(error: Quoted) -> str:
-    """What an ICMP error says."""
+    """The meaning of an ICMP error."""
     if error.kind == _REDIRECT:
         return "redirect"
     return _ICMP.get((error.kind, error.code), f"type {error.kind}, code {error.code}")

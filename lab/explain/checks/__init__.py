@@ -1,1 +1,1 @@
-"""The hops of a packet, each judged by itself."""
+"""The checks, one module per kind of hop."""

@@ -1,4 +1,4 @@
-"""Sessions of BGP: as BIRD tells of them, and those that are not as the Intent has them. Pure."""
+"""BGP sessions as BIRD reports them, and differences from the Intent. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.topology.intent import Intent, MachineIntent, Session
 _ESTABLISHED = "Established"
 _SHUT = "down"
 Hop = tuple[str, str]
-"""Machine and object, as a path's hops have them."""
+"""Machine and object of a path's hop."""
 
 
 def _seen(
@@ -26,7 +26,7 @@ def _seen(
 def _is_shut(
     intent: Intent, observed: Mapping[str, NodeFacts], session: Session, peer: str, by: By
 ) -> bool:
-    """Whether the other end has shut the session with that peer."""
+    """Whether the other end has disabled the session with that peer."""
     facts, far = observed.get(session.machine), intent.machine(session.machine)
     back = [one for one in (far.speaker.sessions if far.speaker else ()) if one.machine == peer]
     seen = _seen(intent, far, back[0], facts, by) if facts and back else None
@@ -55,7 +55,7 @@ def _difference(
 
 
 def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
-    """The routes that are not learned without the session between two machines."""
+    """The routes that are missing without the session between two machines."""
     for here, there in ((one, other), (other, one)):
         destinations = set(_learned(intent.machine(here), intent.machine(there)))
         yield from ((here, f"route to {destination}") for destination in destinations)
@@ -72,16 +72,16 @@ def _brings(intent: Intent, one: str, other: str) -> Iterator[Hop]:
 
 
 def _learned(machine: MachineIntent, peer: MachineIntent) -> Iterator[str]:
-    """Destinations of the routes that a machine learns, and that lead to the peer."""
+    """Destinations of the routes that a machine learns and that lead to the peer."""
     end = peer.speaker.address if peer.speaker else None
     yield from (one.destination for one in machine.routes if one.by == bird.NAME and one.via == end)
 
 
 class BgpSessionsCheck(Check):
-    """Sessions of BGP that are shut, and those that do not come up though they are not.
+    """BGP sessions that are disabled, and sessions that are enabled but not up.
 
-    Of the second kind nothing is reported where the other end was seen to be shut; of neither where
-    the Intent has no other end, as when a machine is lost.
+    The latter are not reported if the other end was seen to be disabled; neither is reported if the
+    Intent has no other end, as when a machine is lost.
     """
 
     order = 100

@@ -1,4 +1,4 @@
-"""The bridge of a node's pods, and what makes the node answer for them."""
+"""The bridge of a node's pods, and the settings that make the node answer for them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def _at_untranslated(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 def _at_neighbour(difference: Difference, hop: Hop, _: Path) -> bool:
-    """The other machines ask for the address on the segment."""
+    """Other machines send ARP requests for the address on the segment."""
     return asks_for(hop, difference.object.removeprefix("address "), difference.node)
 
 
 def _hns(look: Look, bridge: Bridge) -> Iterator[Difference]:
-    """An HNS network has another name, and a gateway of its own: its prefix is what counts.
+    """An HNS network has another name and its own gateway, so only its prefix is compared.
 
-    On an overlay there is none beside the tunnel.
+    An overlay has no network besides the tunnel.
     """
     if look.intended.tunnel is not None or not look.observed.knows("networks"):
         return
@@ -119,7 +119,7 @@ class BridgeCheck(Check):
     def on_machine(self, look: Look) -> Iterator[Difference]:
         bridge = look.intended.bridge
         if bridge is None or (look.by == "kubernetes" and not look.intended.pods):
-            return  # kubelet's first pod makes it
+            return  # it is created for the kubelet's first pod
         if look.observed.os == "windows":
             yield from _hns(look, bridge)
             return

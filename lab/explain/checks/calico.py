@@ -1,7 +1,7 @@
-"""What Calico is asked for in a cluster, and whether Felix runs: read, and compared. Pure.
+"""Calico's configuration in a cluster, and whether Felix runs: parsed and compared. Pure.
 
-Calico's objects are one for the whole cluster, and are seen on its first control plane. A pool or
-an autonomous system that is not as it should be is the node's that it is for.
+Calico's objects are cluster-wide and read on the first control plane. A wrong pool or AS number is
+reported for the node that it is for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KUBECTL = f"kubectl --kubeconfig={ADMIN}"
 
 
 def _on_path(difference: Difference, hop: Hop, path: Path) -> bool:
-    """What the cluster is asked for of a node's block comes before all that follows from it."""
+    """The configuration of a node's block comes before everything that follows from it."""
     return hop is path.hops[0] and difference.node in path.machines
 
 

@@ -1,4 +1,4 @@
-"""What one machine or pod alone may have, and two have: addresses, MACs and pod CIDRs. Pure."""
+"""What only one machine or pod may have, but two have: addresses, MACs and pod CIDRs. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _Owner = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Something that is held by a device."""
+    """Something that a device has."""
 
     node: str
     owner: str
     """The device, or ``"pod NAME"``."""
     device: str
     text: str
-    """As the device has it: an address with its prefix length."""
+    """In the device's own form: an address with its prefix length."""
 
     @property
     def who(self) -> _Owner:
@@ -37,7 +37,7 @@ class _Held:
 
 
 def _at_owner(difference: Difference, hop: Hop, _: Path) -> bool:
-    """Where the one is that should not have it, or one that should."""
+    """At the wrong owner, or at a right one."""
     device = difference.object.rpartition(" of ")[2]
     return any(_is_at(hop, *one) for one in ((difference.node, device), *difference.others))
 
@@ -61,7 +61,7 @@ def _at_cidr(difference: Difference, hop: Hop, path: Path) -> bool:
 def _drawn(
     intent: Intent, observed: Mapping[str, NodeFacts], text: str
 ) -> Iterator[tuple[str, str]]:
-    """The learned routes to a pod CIDR that lead to another than they should."""
+    """The learned routes to a pod CIDR that lead to the wrong machine."""
     cidr = str(ip_interface(text).network)
     for machine in intent.machines:
         facts = observed.get(machine.name)
@@ -82,7 +82,7 @@ def _ranges(intent: Intent) -> list[str]:
 
 
 def _owners(intent: Intent) -> Iterator[tuple[_Claim, _Owner]]:
-    """Whose each address, MAC and pod CIDR is meant to be."""
+    """The intended owner of each address, MAC and pod CIDR."""
     for machine in intent.everything():
         for pod in machine.pods:
             owner = (machine.name, f"pod {pod.name}")
@@ -138,7 +138,7 @@ def _words(what: str, held: _Held) -> str:
 
 
 def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
-    """The command that gives back what is another's; empty where none is known."""
+    """The command that removes what belongs to another owner; empty if none is known."""
     if kind == "mac":
         own = next((one.mac for one in machine.interfaces if one.name == held.device), "")
         back = f"ip link set dev {held.device} address {own}"
@@ -153,10 +153,10 @@ def _mends(machine: MachineIntent, kind: str, held: _Held) -> str:
 
 
 class DuplicatesCheck(Check):
-    """Addresses, MACs and pod CIDRs that two machines, or two pods, have.
+    """Addresses, MACs and pod CIDRs that two machines or two pods have.
 
-    Reported of the one that should not have it, where the Intent says whose it is. MACs come first:
-    holders of a virtual gateway that have one MAC do not hear each other, and both hold it.
+    Reported for the one that should not have it, if the Intent names an owner. MACs come first:
+    holders of a virtual gateway with the same MAC do not hear each other, and both hold it.
     """
 
     order = 110

@@ -1,4 +1,4 @@
-"""The node's own cards, what bars or slows packets, and the programs that must run."""
+"""The node's own interfaces, rules that block or delay packets, and required programs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from lab.topology.intent import Interface
 from lab.topology.path import Hop, Path
 
 KUBELET_PORT = 10_250
-"""Where the API server reaches kubelet (Kubernetes, Ports and Protocols)."""
+"""Port on which the API server reaches the kubelet (Kubernetes, Ports and Protocols)."""
 _IN_RULES = "Get-NetFirewallRule -Enabled True -Direction Inbound"
 SWITCHED_MTU = 1450
-"""What Windows gives the adapter that a card has behind a virtual switch (recorded on 1809:
-pjh/SDN, mtu-with-new-hnsnetwork.txt); more may not be had, and is not asked for."""
+"""MTU that Windows gives the adapter over a virtual switch (recorded on 1809: pjh/SDN,
+mtu-with-new-hnsnetwork.txt); more may be impossible, and is not required.
+"""
 _RUNS = {"active", "running", "activating", "startpending"}
 
 
 def _at_card(difference: Difference, hop: Hop, path: Path) -> bool:
-    """Also a Service that the node itself asks: without its card it has no route to the address."""
+    """Also a Service that the node itself uses: without its interface it has no route there."""
     asks = hop.kind == "service" and path.there[0].place == hop.place == difference.node
     return asks or at_object(difference, hop, path)
 
 
 def _at_gateway(difference: Difference, hop: Hop, _: Path) -> bool:
-    """The machines behind it ask for the address on the segment."""
+    """The machines behind it send ARP requests for the address on the segment."""
     address = difference.object.removeprefix("gateway ").partition("/")[0]
     return asks_for(hop, address, difference.node)
 
@@ -80,7 +81,7 @@ def _card(look: Look, card: Interface) -> Iterator[Difference]:
 
 
 def _switched(look: Look, card: Interface) -> Iterator[Difference]:
-    """The card itself, where a virtual switch has it."""
+    """The interface itself, if a virtual switch has it."""
     link, what = look.observed.link(card.card or ""), f"card {card.card}"
     shows = f"ip -details link show dev {card.card}"
     if link is None or not link.up:
@@ -157,7 +158,7 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
 
 
 def _not_let_in(look: Look) -> Iterator[Difference]:
-    """Ports that a firewall which lets in nothing by itself has no rule for."""
+    """Ports for which a firewall that blocks by default has no rule."""
     open_ports = look.observed.let_in
     if open_ports is None:
         return
@@ -179,7 +180,7 @@ def _not_let_in(look: Look) -> Iterator[Difference]:
 
 
 def _kind(look: Look, barrier: Barrier) -> str | None:
-    """What a rule bars of the lab's packets; None where it bars others'."""
+    """Which of the lab's packets a rule blocks; None if it blocks only others."""
     if barrier.protocol in {"icmp", "icmpv6", "igmp"} or _is_elsewhere(look, barrier.device):
         return None
     if barrier.protocol == "arp":
@@ -189,7 +190,7 @@ def _kind(look: Look, barrier: Barrier) -> str | None:
 
 
 def _is_elsewhere(look: Look, device: str) -> bool:
-    """Whether a device is on a network that is none of the lab's: machines are reached by one."""
+    """Whether a device is on a network outside the lab, such as the management network."""
     machine = look.intended
     ours = {card.name for card in machine.interfaces}
     ours |= {one.name for one in (machine.bridge, machine.tunnel) if one}
@@ -200,7 +201,7 @@ def _is_elsewhere(look: Look, device: str) -> bool:
 def _gateways(look: Look, barrier: Barrier) -> Iterator[str]:
     """Virtual gateways that a rule names, ``"10.160.4.1/24"``.
 
-    Of questions for addresses they alone matter: others' MACs are given.
+    Only these matter for ARP: the MACs of others are permanent entries.
     """
     for card in look.intended.interfaces:
         for text in card.virtual:
@@ -233,7 +234,7 @@ def _by_prefix(look: Look, barrier: Barrier) -> str | None:
 
 
 class CardsCheck(Check):
-    """The machine's own cards, and the virtual gateways that it holds on them."""
+    """The machine's own interfaces, and the virtual gateways that it holds on them."""
 
     order = 80
     question = "address"
@@ -281,7 +282,7 @@ class CardsCheck(Check):
 
 
 class FirewallCheck(Check):
-    """Rules that block the lab's packets, and ports that no rule lets in."""
+    """Rules that block the lab's packets, and ports without a rule that allows them."""
 
     order = 81
     kinds = (
@@ -328,7 +329,7 @@ class FirewallCheck(Check):
 
 
 class ShapingCheck(Check):
-    """What slows or loses packets on a device."""
+    """What delays or drops packets on a device."""
 
     order = 82
     kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
@@ -340,7 +341,7 @@ class ShapingCheck(Check):
 
 
 class UnitsCheck(Check):
-    """The services of the operating system that must run."""
+    """The operating system services that must run."""
 
     order = 83
     kinds = (

@@ -1,7 +1,7 @@
 """A logical network of OVN: its databases and each chassis' Open vSwitch.
 
-The databases are asked, and fixed, on the central machine. The difference is the node's whose
-switch or port it is, and the central machine's where it is everybody's.
+The databases are queried, and fixed, on the central machine. A difference is reported for the node
+whose switch or port it is, or for the central machine if it concerns all nodes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _tunnels(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[Diff
 
 
 class _Judged:
-    """The databases, judged."""
+    """The databases and their differences."""
 
     def __init__(self, intent: Intent, network: LogicalNetwork, seen: Databases) -> None:
         self._network, self._seen = network, seen
@@ -104,7 +104,7 @@ class _Judged:
         )
 
     def switch(self, switch: LogicalSwitch) -> Iterator[Difference]:
-        """One node's: its chassis, ports and access control lists."""
+        """Differences of one node's switch: its chassis, ports and ACLs."""
         node = switch.name
         yield from self._registered(node)
         there = self._seen.switch(switch.name)
@@ -173,7 +173,7 @@ class _Judged:
             )
 
     def routes(self) -> Iterator[Difference]:
-        """By which chassis each switch's packets leave."""
+        """The chassis by which each switch's packets leave."""
         for route in self._network.routes:
             found = self._seen.routes.get(route.source)
             if found != route.via:
@@ -193,7 +193,7 @@ class _Judged:
                 )
 
     def balancers(self) -> Iterator[Difference]:
-        """Services, switch by switch; what is wrong on all of them is reported once."""
+        """Services, switch by switch; a difference on all of them is reported once."""
         serving = {}
         for switch in self._network.switches:
             seen = self._seen.switch(switch.name)
@@ -327,7 +327,7 @@ def _flows(look: Look, seen: Switching) -> Iterator[Difference]:
 
 
 class ChassisCheck(Check):
-    """A node's own Open vSwitch: its end of tunnels, the cards that it switches, its flows."""
+    """A node's own Open vSwitch: its end of tunnels, its switched interfaces, its flows."""
 
     order = 70
     kinds = (TUNNEL_LOCAL, UNPLUGGED)

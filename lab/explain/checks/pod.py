@@ -1,4 +1,4 @@
-"""The first hop: the pod, its card, and the bridge's port that it is plugged into."""
+"""The first hop: the pod, its interface, and its port on the node."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
         mends = f"ip link set dev {pod.port} up"
         yield look.differs("pod-link-down", what, "up", "set down", shows, mends)
     if bridge and bridge.switch:
-        return  # a virtual switch has the port, and is asked itself
+        return  # a virtual switch has the port; another check covers it
     if bridge and link.master != bridge.name:
         yield look.differs(
             "pod-link-down",
@@ -177,14 +177,14 @@ def _answers(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
 
 
 def _ports(look: Look, pod: Pod) -> set[int]:
-    """Those that Services send packets to in this pod."""
+    """The ports in this pod to which Services send packets."""
     services = look.intended.translation.services if look.intended.translation else ()
     behind = [one for one in services if any(end.pod == pod.name for end in one.backends)]
     return {port.target_port for one in behind for port in one.ports}
 
 
 class PodCheck(Check):
-    """The pods of a node: each one's card, port, way out and programs."""
+    """The pods of a node: interface, port, default route and programs of each."""
 
     order = 10
     kinds = (

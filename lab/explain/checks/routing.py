@@ -48,16 +48,16 @@ def _routes(look: Look) -> Iterator[Difference]:
                 _words(found),
                 *_remedy(look, route),
             )
-    if look.observed.os == "linux":  # HNS has routes of its own for every pod
+    if look.observed.os == "linux":  # HNS has its own routes for every pod
         yield from _strays(look)
 
 
 def _strays(look: Look) -> Iterator[Difference]:
-    """Routes into the lab's own ranges that nobody asked for, and that lead elsewhere.
+    """Unintended routes into the lab's own ranges that lead elsewhere.
 
-    One to the next hop of an intended route, on its device, leads nowhere else: Felix sets it
-    for the end of a tunnel that it hears of after the block around it, and not for one that it
-    hears of before (felix/calc/l3_route_resolver.go of Calico 3.31.0).
+    A route to the next hop of an intended route, on its device, is accepted: Felix sets one for a
+    tunnel end that it learns of after the surrounding block, and none for an earlier one
+    (felix/calc/l3_route_resolver.go of Calico 3.31.0).
     """
     intended = {_prefix(route) for route in look.intended.routes}
     ways = [(_prefix(route), route.device, route.via) for route in look.intended.routes]
@@ -109,7 +109,7 @@ def _words(route: Route) -> str:
 
 
 def _remedy(look: Look, route: Route) -> tuple[str, str]:
-    """What shows the route, and what sets it: for one that is learned, the sessions do."""
+    """The commands that show and set the route; for a learned one, those of its sessions."""
     if route.by == bird.NAME:
         control = look.beside.control if look.intended.kubelet else bird.Control()
         return control.ask("show protocols"), control.ask("enable all")
@@ -133,7 +133,7 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
     if not look.works(neighbour.device):
         return
     if seen is None:
-        if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel asks by ARP
+        if tunnel and neighbour.device == tunnel.name:  # elsewhere the kernel uses ARP
             yield look.differs(
                 "neighbour-missing", what, neighbour.mac, "there is none", shows, mends
             )
@@ -180,7 +180,7 @@ class ForwardingCheck(Check):
 
 
 class RoutesCheck(Check):
-    """Routes: missing, wrong and stray ones."""
+    """Missing, wrong and stray routes."""
 
     order = 41
     question = "route"
@@ -208,7 +208,7 @@ class RoutesCheck(Check):
 
 
 class NeighboursCheck(Check):
-    """The MACs of the machines next to it."""
+    """The MACs of neighbouring machines."""
 
     order = 42
     question = "neighbour"

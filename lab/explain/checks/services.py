@@ -1,4 +1,4 @@
-"""What the node translates: Services to backends, and pods' packets that leave."""
+"""The node's translations: Services to backends, and pods' packets that leave."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STRANDED_SHOWS = (
     "nft list map ip kube-proxy service-ips; ls -l /proc/$(pgrep -xo kube-proxy)/root/etc/protocols"
 )
 _END_PROXY = "pkill -x kube-proxy"
-"""The kubelet or systemd starts it again at once, and it fills maps that are empty."""
+"""The kubelet or systemd restarts it at once, and it fills empty maps."""
 _LEAVING_SHOWS = {
     "lab": "nft list chain ip kube-proxy nat-postrouting",
     "kubernetes": "nft list ruleset | grep -B 3 masquerade; iptables-save -t nat | grep MASQ",
@@ -53,7 +53,7 @@ _Key = tuple[str, str | None, int]
 
 
 def _at_entrance(difference: Difference, hop: Hop, path: Path) -> bool:
-    """Where the same address and port is asked, in its protocol."""
+    """Where a packet is for the same address and port, with the same protocol."""
     if not at_services(difference, hop, path):
         return False
     flow = path.flow
@@ -70,7 +70,7 @@ def _at_masquerade(difference: Difference, hop: Hop, _: Path) -> bool:
 
 
 def _at_exception(difference: Difference, hop: Hop, _: Path) -> bool:
-    """``packets of 10.244.1.0/24 to 10.244.0.0/16``: on a bridge, too, they are masqueraded."""
+    """``packets of 10.244.1.0/24 to 10.244.0.0/16``: they are masqueraded on a bridge, too."""
     if hop.kind not in {"route", "bridge"} or hop.machine != difference.node or hop.packet.answer:
         return False
     source, target = difference.object.removeprefix("packets of ").split(" to ")
@@ -80,7 +80,7 @@ def _at_exception(difference: Difference, hop: Hop, _: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Entrance:
-    """One address and port of a Service: its own, or a port of the node (no address)."""
+    """One address and port of a Service: its own, or a node port (without address)."""
 
     service: ProxiedService
     port: ServicePort
@@ -88,18 +88,18 @@ class _Entrance:
 
     @property
     def number(self) -> int:
-        """The port that packets are sent to."""
+        """The port of the packets."""
         return self.port.port if self.address else self.port.node_port or 0
 
     def __str__(self) -> str:
         return f"{self.address}:{self.number}" if self.address else f"NodePort {self.number}"
 
     def asked(self) -> tuple[_Key, ...]:
-        """By what it is found among what was seen."""
+        """The keys under which it may be observed."""
         return tuple((one, self.address, self.number) for one in self.port.protocols)
 
     def ends(self, node: str) -> set[End]:
-        """Where its packets are to go, on that node."""
+        """The intended backends of its packets on that node."""
         choose = proxying.inside if self.address else proxying.outside
         return {End(one.address, self.port.target_port) for one in choose(self.service, node)}
 
@@ -109,7 +109,7 @@ def _no_services(found: Mapping[_Key, Translated]) -> str:
 
 
 def _again(look: Look, kind: str) -> str:
-    """What has Services translated again."""
+    """The command that makes Services work again."""
     if kind == "service-missing" and look.observed.translations.stranded:
         return _END_PROXY
     return _AGAIN[look.by]
@@ -123,7 +123,7 @@ def _knows(look: Look) -> bool:
 
 
 def _wanted(services: Iterable[ProxiedService]) -> Iterator[_Entrance]:
-    """Each port of each Service by its address, then by its NodePort."""
+    """Each port of each Service, first at its address, then as NodePort."""
     for service in services:
         for port in service.ports:
             yield _Entrance(service, port, service.address)
@@ -136,7 +136,7 @@ def _service(
 ) -> Iterator[Difference]:
     """One entrance of a Service; the same difference in TCP and UDP is reported once."""
     if not entrance.ends(look.intended.name) and look.observed.os == "windows":
-        return  # kube-proxy makes no load balancer without backends there
+        return  # on Windows, kube-proxy makes no load balancer without backends
     said: dict[_Amiss, list[str]] = {}
     for key in entrance.asked():
         amiss = _amiss(look, entrance, found.get(key))
@@ -154,7 +154,7 @@ def _service(
 
 
 class _Amiss(NamedTuple):
-    """What is not as intended with one entrance."""
+    """A difference of one entrance."""
 
     kind: str
     intended: str
@@ -162,9 +162,9 @@ class _Amiss(NamedTuple):
 
 
 def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss | None:
-    """The first thing that differs.
+    """The first difference.
 
-    HNS does not say more than the backends, and an emulated Windows node obeys Windows' rules.
+    HNS reports only the backends, and an emulated Windows node follows Windows' rules.
     """
     intended = entrance.ends(look.intended.name)
     if there is None:
@@ -185,7 +185,7 @@ def _amiss(look: Look, entrance: _Entrance, there: Translated | None) -> _Amiss 
 
 
 def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
-    """What becomes of packets that no backend is there for."""
+    """What happens to packets without a backend."""
     lost = bool(entrance.service.backends) or not translation.refuses
     if there.backends or there.lost == lost:
         return None
@@ -194,7 +194,7 @@ def _refusal(entrance: _Entrance, translation: Translation, there: Translated) -
 
 
 def _policy(entrance: _Entrance, translation: Translation, there: Translated) -> _Amiss | None:
-    """Of a node port: whose address is kept, and where the node's own packets go."""
+    """For a node port: whether source addresses are kept, and where the node's own packets go."""
     if entrance.address or not entrance.service.backends:
         return None
     local = entrance.service.outside == "local"
@@ -210,12 +210,12 @@ def _policy(entrance: _Entrance, translation: Translation, there: Translated) ->
 
 
 def _affinity(entrance: _Entrance, node: str, there: Translated) -> _Amiss | None:
-    """For how long clients keep their backends."""
+    """How long clients keep their backends."""
     intended = entrance.service.affinity
     if there.affinity == intended or not (entrance.ends(node) or entrance.service.backends):
         return None
     if not there.backends and not there.own:
-        return None  # nothing remembers where nothing leads
+        return None  # without a translation there is no affinity
     return _Amiss("wrong-affinity", _kept(intended), _kept(there.affinity))
 
 
@@ -244,7 +244,7 @@ def _leaving(look: Look, translation: Translation) -> Iterator[Difference]:
     if not local or not translation.not_masqueraded:
         return
     if look.observed.os == "windows" and not look.observed.pods:
-        return  # it is the pods' endpoints that say what is masqueraded
+        return  # the pods' endpoints have what is masqueraded
     covering = [one for one in seen.masquerades if within(local, one.source)]
     if not covering:
         yield look.differs(
@@ -291,7 +291,7 @@ def _masquerade(look: Look, translation: Translation) -> str:
 
 
 class ServicesCheck(Check):
-    """Services and their backends, then what is masqueraded."""
+    """Services and their backends, then masquerading."""
 
     order = 30
     kinds = (
@@ -340,7 +340,7 @@ class ServicesCheck(Check):
         translation, seen = look.intended.translation, look.observed.translations
         if translation is None or not _knows(look):
             return
-        if look.intended.chassis:  # OVN has the Services
+        if look.intended.chassis:  # OVN implements the Services
             yield from _leaving(look, translation)
             return
         found = {(one.protocol, one.address, one.port): one for one in seen.services}
@@ -348,7 +348,7 @@ class ServicesCheck(Check):
         leading = {key for key, one in found.items() if one.backends or one.own}
         served = [
             one for one in wanted if one.ends(look.intended.name)
-        ]  # others may be refused still
+        ]  # others may still be refused
         if served and not any(key in leading for one in served for key in one.asked()):
             yield look.differs(
                 "service-rules-missing",

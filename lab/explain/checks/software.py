@@ -1,7 +1,7 @@
-"""What Kubernetes runs and reads on a node: as the node tells, and what is not as it should be.
+"""Software and configuration files on a cluster node: as reported, and differences.
 
-Pure. Little of it is on a packet's way: pods and rules that are there go on without it. What it
-breaks is what is to be made or changed from then on.
+Pure. Little of it is on a packet's path: existing pods and rules keep working without it. It
+affects what is created or changed later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 
 
 def _at_dns(_: Difference, hop: Hop, path: Path) -> bool:
-    """A client that asks for a name gets no answer: before all that only follows from it."""
+    """A client that resolves a name gets no answer: before all consequences."""
     return path.flow.port == DNS_PORT and hop is path.hops[0]
 
 
@@ -83,7 +83,7 @@ def _programs(intent: Intent, machine: MachineIntent, seen: Software) -> Iterato
     from lab.cluster.addons.flannel import NAMESPACE, TOPOLOGIES, subnet_line  # noqa: PLC0415  the same
 
     assert machine.kubelet, "asked of nodes alone"
-    if machine.translation and machine.chassis is None:  # OVN does without
+    if machine.translation and machine.chassis is None:  # OVN needs no kube-proxy
         yield from _program(machine.name, seen, "kube-proxy", "kube-system", "proxy-stopped")
     if intent.topology in TOPOLOGIES:
         yield from _program(machine.name, seen, "flanneld", NAMESPACE, "flanneld-down")
@@ -122,7 +122,7 @@ def _program(
 
 
 class SoftwareCheck(Check):
-    """What Kubernetes runs and reads on each node of a cluster, the worst first."""
+    """Software and configuration files of each cluster node, the worst difference first."""
 
     order = 130
     kinds = (

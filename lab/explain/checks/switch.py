@@ -1,4 +1,4 @@
-"""The switch of a hypervisor: its bridge, and what is plugged into it."""
+"""The switch of a hypervisor: its bridge and its ports."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _plugged(look: Look, switch: Switch, link: LinkFacts, whose: str) -> Iterato
 
 
 class SwitchCheck(Check):
-    """The switch of a hypervisor: its bridge, and what is plugged into it."""
+    """The switch of a hypervisor: its bridge and its ports."""
 
     order = 60
     question = "address"
@@ -89,7 +89,7 @@ class SwitchCheck(Check):
             )
         tunnel = look.intended.tunnel
         seen = look.observed.link(tunnel.name) if tunnel else None
-        if seen is not None:  # TunnelCheck reports what else is wrong with it
+        if seen is not None:  # TunnelCheck reports its other differences
             yield from _plugged(look, switch, seen, "the tunnel")
         for port in switch.ports:
             yield from _port(look, switch, port.name, port.machine)

@@ -1,1 +1,1 @@
-"""What can be broken on purpose: one fault a module, found by the registry."""
+"""Faults to inject on purpose: one per module, found by the registry."""

@@ -1,4 +1,4 @@
-"""Two machines do not speak BGP with each other: one of them has shut the session."""
+"""Two machines have no BGP session because one of them has disabled it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node has no CNI configuration, so that no pod gets a network, and the node is NotReady."""
+"""A node has no CNI configuration: no pod gets a network, and the node is NotReady."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lab.topology.intent import Intent
 
 _PLACE = "/etc/cni/net.d"
 _KEPT = "/etc/cni/kept-of-net.d"
-"""In the same file system, and read by nobody."""
+"""In the same file system, but read by no program."""
 
 
 def _change(_: Intent, node: str, __: str) -> FaultChange:
@@ -18,7 +18,7 @@ def _change(_: Intent, node: str, __: str) -> FaultChange:
             f"mkdir -p {_KEPT}",
             f'for one in {_PLACE}/*; do [ ! -e "$one" ] || mv -f "$one" {_KEPT}/; done',
         ],
-        # containerd reads its directory again after a write, and not when a file is moved in
+        # containerd reloads its directory after a write, not when a file is moved in
         [f"if [ -d {_KEPT} ]; then cp -a {_KEPT}/. {_PLACE}/ && rm -r {_KEPT}; fi"],
     )
 

@@ -1,4 +1,4 @@
-"""containerd of a node does not run: its pods go on, and the kubelet calls the node NotReady."""
+"""A node's containerd is stopped: its pods keep running, and the kubelet reports NotReady."""
 
 from __future__ import annotations
 

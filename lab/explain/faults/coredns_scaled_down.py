@@ -1,4 +1,4 @@
-"""The cluster's DNS has no pods: somebody has scaled CoreDNS to nothing."""
+"""The cluster's DNS has no pods: CoreDNS is scaled to zero."""
 
 from __future__ import annotations
 

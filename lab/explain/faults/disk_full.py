@@ -1,7 +1,7 @@
-"""A file system of a node is full: the one that the logs of its pods are written to.
+"""A node's file system is full: the one for its pods' logs.
 
-It is a small one of its own, laid over the directory: what a node's disk has left is not touched,
-for it may be the disk of the machine that the lab runs on.
+It is a small separate one, mounted over the directory: the node's own disk is not filled, because
+that may be the disk of the machine that the lab runs on.
 """
 
 from __future__ import annotations

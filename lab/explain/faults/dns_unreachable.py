@@ -1,4 +1,4 @@
-"""What pods ask the DNS server is lost on the way, or what a services node's is asked."""
+"""Pods' queries to the DNS server are lost, or queries to the services node's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _sites(intent: Intent) -> Iterator[FaultSite]:
 
 
 def _by_access_list(intent: Intent, node: str, server: str) -> FaultChange:
-    """On the node's logical switch: what is between pods is none of the kernel's."""
+    """On the node's logical switch: traffic between pods does not pass the kernel."""
     does = "ovn-nbctl --no-leader-only --timeout=10"
     matches = [f"'ip4.dst == {server} && {one}.dst == {_PORT}'" for one in ("udp", "tcp")]
     return change(

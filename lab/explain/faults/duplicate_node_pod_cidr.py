@@ -1,4 +1,4 @@
-"""A node believes that another node's pod CIDR is its own."""
+"""A node has another node's pod CIDR as well as its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
     assert other.bridge is not None, "a peer has one"
     device, address = machine.bridge.name, other.bridge.addresses[0]
     cidr = str(ip_interface(address).network)
-    static = [one for one in machine.routes if one.by is None]  # others yield to the address
+    static = [one for one in machine.routes if one.by is None]  # learned ones yield to the address
     routes = [one for one in static if one.destination == cidr]
     return change(
         node,
@@ -29,7 +29,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _has_bridge(machine: MachineIntent) -> bool:
-    """Whether it has one of its own; a port of a logical switch has no pods behind it."""
+    """Whether it has its own bridge; a logical switch's port has no pods behind it."""
     return bool(machine.bridge and machine.bridge.addresses and machine.bridge.switch is None)
 
 

@@ -1,4 +1,4 @@
-"""Two pods have one address."""
+"""Two pods have the same address."""
 
 from __future__ import annotations
 

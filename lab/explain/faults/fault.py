@@ -1,4 +1,4 @@
-"""What a fault is: where it can be done, how it is done and how it is undone. Pure data."""
+"""A fault: where it can be injected, how, and how to undo it. Pure data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Peer = Literal["node", "pod"]
 
 @dataclass(frozen=True, slots=True)
 class FaultCommand:
-    """One shell line, and the pod or machine on which it is run as root."""
+    """One shell line, and the pod or machine on which it runs as root."""
 
     place: str
     line: str
@@ -21,10 +21,9 @@ class FaultCommand:
 
 @dataclass(frozen=True, slots=True)
 class FaultChange:
-    """What breaks, and what mends.
+    """The commands that inject a fault and those that undo it.
 
-    ``undo`` leads to what the Intent says, whatever of ``do`` was done, and is as good when it
-    is repeated.
+    ``undo`` restores what the Intent says, however much of ``do`` was done, and can be repeated.
     """
 
     do: tuple[FaultCommand, ...]
@@ -33,11 +32,11 @@ class FaultChange:
 
 @dataclass(frozen=True, slots=True)
 class FaultSite:
-    """A machine that a fault can be done on, and the other ends there are to choose from."""
+    """A machine for a fault, and the possible peers."""
 
     node: str
     peers: tuple[str, ...] = ()
-    """The first is taken where nobody says; empty for a fault that concerns one machine."""
+    """The first is the default; empty for a fault of a single machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +45,28 @@ class Fault:
 
     name: str
     title: str
-    """One sentence for a person."""
+    """One sentence for people."""
     needs: str
-    """What a machine must have for it, in words: ``"a tunnel"``."""
+    """What a machine needs for it, as text: ``"a tunnel"``."""
     sites: Callable[[Intent], Iterable[FaultSite]]
     change: Callable[[Intent, str, str], FaultChange]
-    """From the Intent, the machine and the peer (empty where there is none)."""
+    """Takes the Intent, the machine, and the peer (or an empty text)."""
     peer: Peer | None = None
-    """What the other end is; None for a fault that concerns one machine."""
+    """Kind of the peer; None for a fault of a single machine."""
     also: tuple[str, ...] = ()
-    """What people call it too; an error then names the fault that is meant."""
+    """Other names for it, for the hint of an error."""
     asks: str = ""
-    """A shell line that fails on a machine whose kernel or tools cannot do it."""
+    """A shell line that fails on a machine whose kernel or tools do not support the fault."""
     figures: str = ""
-    """The figures that it can be given, in words; empty where it has none."""
+    """Accepted figures, as text; empty if there are none."""
     with_figures: Callable[[Sequence[str]], Fault] | None = None
-    """The same with figures, which are then a part of its name. ValueError for other words. What
-    undoes it is the same for all figures."""
+    """The fault with figures, which are then part of its name. ValueError for invalid ones.
+    ``undo`` is the same for all figures.
+    """
 
 
 def change(place: str, do: Iterable[str], undo: Iterable[str]) -> FaultChange:
-    """A change of one machine or pod."""
+    """A change on one machine or pod."""
     return FaultChange(
         tuple(FaultCommand(place, line) for line in do),
         tuple(FaultCommand(place, line) for line in undo),

@@ -21,7 +21,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEntry, ...]:
-    """Of nodes it is one; a hypervisor has one for every machine on the peer."""
+    """A node has one entry per peer; a hypervisor one for every machine on the peer."""
     end = peer.tunnel.local if machine.tunnel and peer.tunnel else None
     return tuple(one for one in machine.forwarding if one.remote == end)
 

@@ -1,4 +1,4 @@
-"""Felix of a node was killed and is kept from starting again: Calico changes nothing there."""
+"""A node's Felix is killed and kept from restarting: Calico changes nothing there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS = 20
 
 
 def _change(_: Intent, node: str, __: str) -> FaultChange:
-    """Its container's runit starts it again, unless it is stopped there."""
+    """The container's runit restarts Felix unless the service is stopped."""
     runs = "pgrep -f '[c]alico-node -felix' > /dev/null"
     back = f"for second in $(seq {_SECONDS}); do ! {runs} || break; sleep 1; done; {runs}"
     return change(

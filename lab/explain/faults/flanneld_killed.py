@@ -1,6 +1,6 @@
-"""flanneld of a node was killed, and cannot start again: its image is gone.
+"""A node's flanneld is killed and cannot restart, because its image is gone.
 
-So it goes where a full disk had the kubelet remove images, and none can be pulled.
+This happens if a full disk makes the kubelet remove images and none can be pulled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _change(_: Intent, node: str, __: str) -> FaultChange:
     started = (
         f"systemctl restart kubelet; for second in $(seq {_SECONDS}); do ! {runs} || break; "
         f"sleep 1; done; {runs}"
-    )  # the kubelet asks for the image again at once, else in a minute or two
+    )  # makes the kubelet look for the image at once instead of in a minute or two
     return change(
         node,
         [each.format(images=_IMAGES, of=f"{IMAGE}:", does=away), "pkill -KILL -x flanneld || true"],

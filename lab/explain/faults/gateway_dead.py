@@ -1,6 +1,6 @@
-"""A virtual gateway answers nobody, while its holder keeps it and says that all is well (VRRP).
+"""A virtual gateway does not answer ARP, but its holder keeps advertising it (VRRP).
 
-The other candidates hear the holder, and so take over nothing.
+The other candidates hear the holder, and so do not take over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CHAIN = f"type filter hook {_HOOK} priority 0;"
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:
-    """Questions for its MAC are dropped, and the node behind it forgets what it knew."""
+    """Drop ARP for its MAC, and flush the entry of the node behind it."""
     gateway = next(one for one in intent.gateways if one.node == peer)
     address = bare(gateway.address)
     dropped = f"arp saddr ip {address} counter drop"

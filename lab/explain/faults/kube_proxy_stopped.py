@@ -1,4 +1,4 @@
-"""kube-proxy of a node does nothing any more: what changes from now on does not reach its rules."""
+"""A node's kube-proxy hangs: later changes do not reach its rules."""
 
 from __future__ import annotations
 

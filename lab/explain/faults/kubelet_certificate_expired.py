@@ -1,7 +1,7 @@
-"""The certificate that a node's kubelet shows to the API server has expired, and it cannot start.
+"""The client certificate of a node's kubelet has expired, and the kubelet cannot start.
 
-The cluster's own authority signs it. It gets to the node as an annotation of the Node, for a node
-may read its own.
+The cluster's own authority signs it. It is transferred as an annotation of the Node, because a node
+may read its own Node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lab.explain.faults.parts import kubelets
 from lab.topology.intent import Intent
 
 _CURRENT = "/var/lib/kubelet/pki/kubelet-client-current.pem"
-"""A link, which the kubelet leads to its newest certificate (``certificate_store.go``)."""
+"""The kubelet's symbolic link to its newest certificate (``certificate_store.go``)."""
 _KEPT, _EXPIRED = "/var/lib/kubelet/pki/kept-current.pem", "/var/lib/kubelet/pki/expired.pem"
 _AUTHORITY = "/etc/kubernetes/pki/ca"
 _ANNOTATION = "hybridlab.io/expired"
@@ -50,7 +50,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 
 def _signed(node: str, patch: str) -> str:
-    """What gives the Node a certificate of yesterday and its key, by a file."""
+    """Put yesterday's certificate and its key into the Node's annotation, through a file."""
     issued = (
         f"openssl x509 -req -in request -CA {_AUTHORITY}.crt -CAkey {_AUTHORITY}.key "
         "-set_serial 1 -days -1 -out certificate 2> /dev/null"
@@ -69,7 +69,7 @@ def _signed(node: str, patch: str) -> str:
 
 
 def _authority(intent: Intent) -> str:
-    """The machine that has the key of kubeadm's authority; empty where there is none."""
+    """The machine with the key of kubeadm's authority; empty if there is none."""
     plane = intent.control_plane()
     return plane if any(one.name == plane for one in kubelets(intent)) else ""
 

@@ -1,4 +1,4 @@
-"""What a node's pods send to the outside keeps the pod's address, which nobody there knows."""
+"""Packets of a node's pods leave the cluster with the pod's address, which is unknown there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
     if intent.kubernetes is not None:
         return parts.without_masquerading(node)
     chain, rules = f"ip {SERVICE_TABLE} {LEAVING}", leaving_rules(translation)
-    kept = rules[:-1]  # what kube-proxy has marked is still masqueraded
+    kept = rules[:-1]  # packets with kube-proxy's mark are still masqueraded
     return change(
         node,
         [nft(f"flush chain {chain}", *(f"add rule {chain} {rule}" for rule in kept))],
@@ -39,7 +39,7 @@ def _of_gateway(node: str, translation: Translation, port: str) -> FaultChange:
 
 
 def _is_site(intent: Intent, machine: MachineIntent) -> bool:
-    """In a logical network it is the gateways that masquerade."""
+    """In a logical network the gateways masquerade."""
     gates = intent.logical.gateways().values() if intent.logical else (machine.name,)
     there = machine.translation
     known = there and there.local_cidr and there.not_masqueraded

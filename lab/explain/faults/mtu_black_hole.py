@@ -7,17 +7,17 @@ from lab.explain.faults.parts import barred, card, carriers, probes
 from lab.topology.intent import Intent
 
 _LESS = 200
-"""Bytes taken off; both sizes are far from those of small probes and from full packets."""
+"""Bytes removed; both sizes are far from those of small probes and of full packets."""
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     bridge, tunnel = machine.bridge, machine.tunnel
-    if machine.switch and tunnel:  # a bridge tells nobody what it cannot pass on
+    if machine.switch and tunnel:  # a bridge sends no error for what it cannot forward
         by_mtu = f"ip link set dev {tunnel.name} mtu"
         return change(node, [f"{by_mtu} {tunnel.mtu - _LESS}"], [f"{by_mtu} {tunnel.mtu}"])
     assert bridge is not None, "a site has one"
-    if bridge.switch:  # a switch in user space loses what its card does not take
+    if bridge.switch:  # a user-space switch drops what its interface does not take
         own = card(machine)
         by_mtu = f"ip link set dev {own.card} mtu"
         return change(node, [f"{by_mtu} {own.mtu - _LESS}"], [f"{by_mtu} {own.mtu}"])

@@ -1,4 +1,4 @@
-"""The node's cable is pulled."""
+"""A node's network cable is unplugged."""
 
 from __future__ import annotations
 

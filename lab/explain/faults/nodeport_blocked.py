@@ -1,4 +1,4 @@
-"""A node's firewall takes the packets that come for its NodePorts."""
+"""A node's firewall drops packets to its NodePorts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 
 def _serves(machine: MachineIntent) -> bool:
-    """A Windows node of a logical network passes no NodePorts on in any case."""
+    """Windows nodes of a logical network serve no NodePorts anyway."""
     return machine.chassis is None or machine.os == "linux"
 
 

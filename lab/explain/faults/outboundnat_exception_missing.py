@@ -1,4 +1,4 @@
-"""A Windows node translates packets between pods, which it should leave alone."""
+"""A Windows node translates packets between pods, which it must not."""
 
 from __future__ import annotations
 

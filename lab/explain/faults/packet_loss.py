@@ -1,6 +1,6 @@
-"""A part of what arrives at a node is lost.
+"""A part of the packets that arrive at a node is lost.
 
-By chance at the node's firewall, for not every kernel has ``netem``.
+The node's firewall drops them at random, because not every kernel has ``netem``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _change(percent: float, intent: Intent, node: str, _: str) -> FaultChange:
 
 
 def _behind_a_switch(node: str, device: str, chance: str) -> FaultChange:
-    """Of what is sent: a switch in user space has its own copy of what arrives."""
+    """On egress: a user-space switch has its own copy of arriving packets."""
     table = "netdev firewall-packet-loss"
     hook = f"type filter hook egress device {device} priority 0; policy accept;"
     gone = (f"table {table} {{}}", f"delete table {table}")

@@ -1,4 +1,4 @@
-"""What faults have in common: which machines, and the commands that put a machine right. Pure."""
+"""What faults have in common: choosing machines, and commands that restore them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.topology.intent import Intent, Interface, MachineIntent, Pod, Tunnel
 from lab.topology.machines import CLUSTER
 
 MANY = 400
-"""Elements of a map in one command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
+"""Elements of a map per command: a shell line has at most 128 KiB (MAX_ARG_STRLEN)."""
 
 
 def nodes(intent: Intent) -> Iterator[MachineIntent]:
@@ -27,25 +27,25 @@ def nodes(intent: Intent) -> Iterator[MachineIntent]:
 
 
 def hosts(intent: Intent) -> Iterator[MachineIntent]:
-    """The nodes that have pods to be probed."""
+    """The nodes with pods that are probed."""
     return (machine for machine in nodes(intent) if probes(machine))
 
 
 def carriers(intent: Intent) -> Iterator[MachineIntent]:
-    """Nodes, and the scenario's own hypervisors: all whose cards carry what nodes send."""
+    """Nodes and the scenario's own hypervisors: all whose interfaces carry node traffic."""
     yield from nodes(intent)
     yield from intent.hypervisors
 
 
 def kubelets(intent: Intent) -> Iterator[MachineIntent]:
-    """The Linux nodes of a cluster that run a kubelet; none where pods are the lab's own."""
+    """The cluster's Linux nodes with a kubelet; none if pods are the lab's own."""
     for machine in nodes(intent) if intent.kubernetes else ():
         if machine.os == "linux" and machine.kubelet and machine.kubelet.pod_cidr:
             yield machine
 
 
 def probes(machine: MachineIntent) -> tuple[Pod, ...]:
-    """The machine's pods that take part in the matrix as themselves."""
+    """The machine's pods that are probed under their own names."""
     return tuple(pod for pod in machine.pods if pod.role == "probe")
 
 
@@ -55,13 +55,13 @@ def tunnelled(intent: Intent) -> Iterator[FaultSite]:
 
 
 def tunnel_remade(machine: MachineIntent, wrong: Callable[[Tunnel], Tunnel]) -> FaultChange:
-    """The machine's tunnel as another one, made of the right one."""
+    """Replace the machine's tunnel by a wrong one, derived from the right one."""
     right = _tunnel(machine)
     return change(machine.name, remade_tunnel(machine, wrong(right)), remade_tunnel(machine, right))
 
 
 def tunnel_barred(machine: MachineIntent, what: str, verdict: str) -> FaultChange:
-    """The tunnel's packets at the machine's own firewall: ``"drop"`` or ``"reject"``."""
+    """Block the tunnel's packets in the machine's firewall: ``"drop"`` or ``"reject"``."""
     rule = f"udp dport {_tunnel(machine).port} counter {verdict}"
     return barred(machine.name, what, "input", -150, [rule])
 
@@ -72,7 +72,7 @@ def _tunnel(machine: MachineIntent) -> Tunnel:
 
 
 def with_others(machines: Iterable[MachineIntent]) -> Iterator[FaultSite]:
-    """Each of the machines, with all the others as peers; none where there are no others."""
+    """Each machine with all others as peers; empty if there are no others."""
     names = [one.name for one in machines]
     for name in names:
         peers = tuple(one for one in names if one != name)
@@ -81,18 +81,18 @@ def with_others(machines: Iterable[MachineIntent]) -> Iterator[FaultSite]:
 
 
 def card(machine: MachineIntent) -> Interface:
-    """The card on the nodes' own network."""
+    """The interface on the nodes' network."""
     found = [one for one in machine.interfaces if one.segment == CLUSTER]
     return (found or list(machine.interfaces))[0]
 
 
 def wire(machine: MachineIntent) -> str:
-    """The device of that card that frames leave by, also where a virtual switch has it."""
+    """The device by which frames of that interface leave, behind a virtual switch too."""
     return card(machine).card or card(machine).name
 
 
 def central(intent: Intent) -> str:
-    """The machine with the databases of the lab's logical network."""
+    """The machine with the logical network's databases."""
     assert intent.logical is not None, "asked where there is one"
     return intent.logical.central
 
@@ -103,7 +103,7 @@ def bare(address: str) -> str:
 
 
 def without_address(address: str, device: str) -> str:
-    """What takes an address away, there or not."""
+    """The command that removes an address, whether it exists or not."""
     return (
         f"if ip -o address show dev {device} | grep -qF ' {address} '; "
         f"then ip address del {address} dev {device}; fi"
@@ -111,7 +111,7 @@ def without_address(address: str, device: str) -> str:
 
 
 def while_up(device: str, lines: Iterable[str]) -> str:
-    """The lines where the device is up; where another fault has it down, undoing that one does."""
+    """Run the lines if the device is up; if another fault has it down, its undo restores them."""
     return f"if ip -o link show up dev {device} | grep -q .; then {' && '.join(lines)}; fi"
 
 
@@ -123,20 +123,20 @@ def nft(*lines: str) -> str:
 def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
     node: str, what: str, hook: str, priority: int, rules: Iterable[str], family: str = "ip"
 ) -> FaultChange:
-    """A machine's own firewall with these rules, in a table of their own.
+    """Firewall rules of a machine in a separate table.
 
     Parameters
     ----------
     node
         The machine.
     what
-        Of which the table's name is made, so that each fault has one of its own.
+        Part of the table's name, so that each fault has its own.
     hook, priority
-        Of netfilter: ``"prerouting"``, -300 is before connection tracking.
+        Netfilter hook and priority: ``"prerouting"``, -300 is before connection tracking.
     rules
-        In nft's language.
+        In nft's syntax.
     family
-        Of the table: ``"ip"`` or ``"arp"``.
+        Family of the table: ``"ip"`` or ``"arp"``.
 
     """
     table = f"{family} firewall-{sha256(f'{what} {node}'.encode()).hexdigest()[:8]}"
@@ -150,7 +150,7 @@ def barred(  # noqa: PLR0913, PLR0917  a table of netfilter is all of these
 
 
 def many(elements: Iterable[str], into: str) -> Iterator[str]:
-    """What adds elements to a map, in as many commands as it takes."""
+    """The commands that add elements to a map, as few as possible."""
     there = list(elements)
     for first in range(0, len(there), MANY):
         listed = ", ".join(there[first : first + MANY])
@@ -168,7 +168,7 @@ def calico_nodes(intent: Intent) -> Iterator[FaultSite]:
 
 
 def pool_changed(intent: Intent, node: str, wrong: Mapping[str, Any]) -> FaultChange:
-    """A node's pool with other values than it should have."""
+    """Set wrong values in a node's pool."""
     kubelet = intent.machine(node).kubelet
     assert kubelet is not None, "a site is a node"
     own = node_pool(node, str(kubelet.pod_cidr))
@@ -186,18 +186,18 @@ _MAPS = ("service-ips", "service-nodeports")
 
 
 def translates(intent: Intent) -> bool:
-    """Whether the rules of Services are known here: the lab's own, or those of nftables mode."""
+    """Whether the Service rules are known here: the lab's own, or those of nftables mode."""
     return intent.kubernetes is None or intent.kubernetes.proxy_mode == "nftables"
 
 
 def without_services(node: str, fault: str) -> FaultChange:
-    """No address and no port of a Service is translated."""
+    """Translate no address or port of a Service."""
     emptied = "; ".join(f"flush map {_PROXY} {name}" for name in _MAPS)
     return _kept(node, fault, "map", " ".join(_MAPS), f"nft {shlex.quote(emptied)}")
 
 
 def stale_backend(node: str, fault: str, service: str, address: str, nobody: str) -> FaultChange:
-    """What a Service leads to the one address is led to the other."""
+    """Translate to ``nobody`` instead of the backend ``address``."""
     own = rf"s#^\tchain \([^ ]*-{NAMESPACE}/{service}/[^ ]*\) {{$#\1#p"
     chains = f"$(nft list table {_PROXY} | sed -n {shlex.quote(own)})"
     wrong = f"/dnat/s/\\b{address.replace('.', '[.]')}\\b/{nobody}/g"
@@ -206,7 +206,7 @@ def stale_backend(node: str, fault: str, service: str, address: str, nobody: str
 
 
 def without_masquerading(node: str) -> FaultChange:
-    """What pods send to the outside leaves as it is."""
+    """Do not masquerade pods' packets to the outside."""
     return change(
         node,
         [f"nft flush chain ip {TABLE} postrouting"],

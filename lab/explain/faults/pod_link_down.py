@@ -1,4 +1,4 @@
-"""The pod's cable is pulled, at the node's end."""
+"""A pod's cable is unplugged at the node's end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault there is: each module of this package that has a ``FAULT``."""
+"""The registry of faults: each module of this package with a ``FAULT``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lab.explain.faults.fault import Fault, FaultSite
 from lab.topology.intent import Intent
 
 _LEAST = 3
-"""Letters of a part that tells one name from the others."""
+"""Prefix length that distinguishes one name from the others."""
 
 
 @cache
 def faults() -> Mapping[str, Fault]:
-    """Every fault by its name, in alphabetical order."""
+    """Every fault by name, in alphabetical order."""
     found = {}
     for module in iter_modules(lab.explain.faults.__path__):
         one = getattr(import_module(f"lab.explain.faults.{module.name}"), "FAULT", None)
@@ -28,12 +28,12 @@ def faults() -> Mapping[str, Fault]:
 
 
 def find(doing: str, name: str) -> Fault:
-    """The fault of that name, with the figures that stand behind it: ``packet-loss 5%``.
+    """The fault of this name, with its figures if any: ``packet-loss 5%``.
 
     Raises
     ------
     UsageError
-        If there is none, with the nearest, or it cannot have those figures.
+        If there is none, with the nearest name, or if the figures are invalid.
 
     """
     known = faults()
@@ -70,25 +70,25 @@ def _nearest(name: str, known: Mapping[str, Fault]) -> str:
 
 
 def sites(fault: Fault, intent: Intent) -> tuple[FaultSite, ...]:
-    """Where the fault can be done in a lab, in the Intent's order."""
+    """Where the fault can be injected in a lab, in the Intent's order."""
     return tuple(fault.sites(intent))
 
 
 def choose(fault: Fault, intent: Intent, doing: str, node: str = "", peer: str = "") -> FaultSite:
-    """The machine and the one peer that the fault is done on.
+    """The machine for the fault, and the one peer.
 
     Parameters
     ----------
     fault, intent, doing
-        The fault, the lab's Intent, and what is being done, for an error.
+        The fault, the lab's Intent, and the activity for error messages.
     node, peer
-        As asked for; empty for the first that will do.
+        As requested; empty for the first possible one.
 
     Raises
     ------
     UsageError
-        Where it cannot be done in this lab, on this machine, or with this peer: says why, and
-        where it can.
+        If it is not possible in this lab, on this machine, or with this peer: why, and where it is
+        possible.
 
     """
     there = sites(fault, intent)
@@ -135,7 +135,7 @@ def _with_peer(
 
 
 def _named(intent: Intent) -> set[str]:
-    """Everything that has a name to be a peer."""
+    """All names that a peer could have."""
     machines = [*intent.everything()]
     return {one.name for one in machines} | {pod.name for one in machines for pod in one.pods}
 
@@ -153,7 +153,7 @@ def _either(names: list[str]) -> str:
 
 
 def _elsewhere(fault: Fault) -> str:
-    """The shipped scenarios in which it can be done."""
+    """The shipped scenarios in which it is possible."""
     from lab.plan.planner import make_plan  # noqa: PLC0415  only this error pays for it
     from lab.scenario.loader import find as find_scenario  # noqa: PLC0415  the same
     from lab.scenario.loader import load, shipped  # noqa: PLC0415  the same

@@ -19,7 +19,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _route(machine: MachineIntent, peer: MachineIntent) -> Route | None:
-    """The machine's static route to the peer's pods; a learned one would come back by itself."""
+    """The machine's static route to the peer's pods; a learned one would return by itself."""
     cidr = peer.translation.local_cidr if peer.translation else None
     static = (one for one in machine.routes if one.by is None and one.device != BLACKHOLE)
     return next((one for one in static if cidr and one.destination == cidr), None)

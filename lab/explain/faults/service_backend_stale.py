@@ -32,7 +32,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _of_balancer(intent: Intent, peer: str, nobody: str) -> FaultChange:
-    """In the databases, so that it is every node's: each load balancer of the pod's Service."""
+    """In the databases, so for every node: each load balancer of the pod's Service."""
     service = next(_balanced(intent, peer))
     backend = service.backends[0].address
     does = "ovn-nbctl --no-leader-only --timeout=10 --wait=hv set Load_Balancer"
@@ -59,7 +59,7 @@ def _balanced(intent: Intent, pod: str) -> Iterator[ProxiedService]:
 
 
 def _chains(machine: MachineIntent, service: ProxiedService) -> dict[str, list[str]]:
-    """The rules of every chain that is made of a Service."""
+    """The rules of every chain for a Service."""
     assert machine.translation is not None, "a site has one"
     alone: Translation = replace(machine.translation, services=(service,))
     found: dict[str, list[str]] = {}
@@ -83,7 +83,7 @@ def _written(chains: dict[str, list[str]], names: Sequence[str]) -> str:
 
 
 def _single(machine: MachineIntent, pod: str) -> Iterator[ProxiedService]:
-    """The Services whose only backend is this pod, and that the machine translates."""
+    """The Services that the machine translates and whose only backend is this pod."""
     for service in machine.translation.services if machine.translation else ():
         if [one.pod for one in service.backends] == [pod] and _chains(machine, service):
             yield service

@@ -1,4 +1,4 @@
-"""On one node nothing translates the addresses of Services."""
+"""One node does not translate the addresses of Services."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _change(intent: Intent, node: str, _: str) -> FaultChange:
 
 
 def _of_switch(intent: Intent, node: str) -> FaultChange:
-    """The node's logical switch without the group of load balancers that each has."""
+    """Remove the load balancer group, which each node's logical switch has, from this one's."""
     does = "ovn-nbctl --no-leader-only --timeout=10"
     found = f"$({does} --bare --columns=_uuid find Load_Balancer_Group name={BALANCERS})"
     column = f'Logical_Switch {node} load_balancer_group "{found}"'

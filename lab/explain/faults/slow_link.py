@@ -1,4 +1,4 @@
-"""A node sends slowly, or late."""
+"""A node sends slowly or with delay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RATE = re.compile(r"(\d{1,4})(kbit|mbit|gbit)")
 _KBIT = {"kbit": 1, "mbit": 1_000, "gbit": 1_000_000}
 _LEAST_KB = 16
 _BURST_MS = 10
-"""What is sent at once: a timer's tick, and more, of the rate."""
+"""Milliseconds of the rate that are sent at once: a timer tick and more."""
 
 
 def _shape(delay: int, number: int, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""A machine sends what is meant for one other to a MAC that nobody has."""
+"""A machine sends packets for one other to a MAC that no machine has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.topology.commands import replace_neighbour
 from lab.topology.intent import Intent, MachineIntent, Neighbour
 
 _NOBODY = "02:00:00:00:00:01"
-"""Locally administered; the lab gives out none that begin so."""
+"""Locally administered; the lab assigns none with this prefix."""
 
 
 def _change(intent: Intent, node: str, peer: str) -> FaultChange:
@@ -24,7 +24,7 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
-    """That of the peer's end of the tunnel; where there is none, of its card."""
+    """The peer's entry at the end of the tunnel or, without a tunnel, at its interface."""
     ends = [bare(text) for text in peer.tunnel.addresses] if machine.tunnel and peer.tunnel else []
     ends += [bare(text) for text in card(peer).addresses]
     known = {one.address: one for one in machine.neighbours}
@@ -32,11 +32,11 @@ def _entry(machine: MachineIntent, peer: MachineIntent) -> Neighbour | None:
 
 
 def _sites(intent: Intent) -> Iterator[FaultSite]:
-    """Where packets of pods pass: a node without any sends nothing to its neighbours.
+    """Machines that carry pods' packets: a node without pods sends nothing to its neighbours.
 
-    Open vSwitch learns its tunnels' neighbours from every packet that comes, and would correct it.
-    A chassis that forwards nothing (OVN on Windows) is no way to its pods: the router sends it
-    nothing either.
+    Open vSwitch learns its tunnels' neighbours from every received packet, and would correct the
+    entry. A chassis that does not forward (OVN on Windows) is excluded as the router's peer, too:
+    the router sends it nothing.
     """
     ends = tuple(carriers(intent))
     for machine in (*intent.machines, *intent.hypervisors):

@@ -1,4 +1,4 @@
-"""The tunnel's packets are lost at one node's firewall."""
+"""One node's firewall drops the tunnel's packets."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lab.topology.logical import GENEVE_PORT
 
 _NAME = "tunnel-udp-dropped"
 _PRIORITY = 100
-"""Before that of the one flow that switches everything."""
+"""Higher than that of the single flow that switches everything."""
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
     machine = intent.machine(node)
     if machine.chassis is None:
         return tunnel_barred(machine, _NAME, "drop")
-    # the kernel's firewall does not see what a switch in user space carries
+    # the kernel's firewall does not see the packets of a user-space switch
     bridge, flow = card(machine).name, f"priority={_PRIORITY},udp,tp_dst={GENEVE_PORT}"
     return change(
         node,

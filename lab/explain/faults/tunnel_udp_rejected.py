@@ -1,4 +1,4 @@
-"""The tunnel's packets are refused at one node's firewall."""
+"""One node's firewall rejects the tunnel's packets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two nodes have one MAC, as machines cloned without care."""
+"""Two machines on one network have the same MAC."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _change(intent: Intent, node: str, peer: str) -> FaultChange:
 
 
 def _announced(card: Interface) -> Iterator[str]:
-    """Have a machine send by a card, so that the switch learns again behind which port it is.
+    """Make a machine send by an interface, so that the switch learns its port again.
 
-    It tells its addresses to all (``arp_notify`` of the kernel's ip-sysctl) as if the MAC were
-    new, and forgets its neighbours.
+    It sends gratuitous ARP (``arp_notify`` of the kernel's ip-sysctl) as for a new MAC, and flushes
+    its neighbours.
     """
     setting = f"/proc/sys/net/ipv4/conf/{card.name}/arp_notify"
     yield f"echo 1 > {setting}"

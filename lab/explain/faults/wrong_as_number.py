@@ -1,4 +1,4 @@
-"""A node of Calico's is another autonomous system than the router takes it for: no session."""
+"""A Calico node has another AS number than the router expects, so the session fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.explain.faults.fault import Fault, FaultChange, FaultSite, change
 from lab.topology.intent import Intent
 
 _WRONG = 65_000
-"""Of those for private use (RFC 6996), and of no node."""
+"""A private AS number (RFC 6996) that no node has."""
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:

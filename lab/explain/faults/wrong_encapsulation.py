@@ -1,4 +1,4 @@
-"""Calico has another way to a node's pods than the others' network has: no packet gets there."""
+"""Calico reaches a node's pods in another way than the other nodes' pods: no packet arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS = 30
 
 
 def _change(intent: Intent, node: str, _: str) -> FaultChange:
-    """Undone once the control plane's own route to the block is what it was."""
+    """Undone once the control plane's own route to the block is restored."""
     wrong = "Never" if intent.topology == VXLAN else "Always"
     made = parts.pool_changed(intent, node, {"vxlanMode": wrong})
     central, kubelet = intent.machine(intent.control_plane()), intent.machine(node).kubelet

@@ -1,6 +1,6 @@
 """flannel's file on a node has another pod CIDR than the Node, as after a new kubeadm init.
 
-Pods that are there keep their addresses; new ones get none that leads to them, or none at all.
+Existing pods keep their addresses; new ones get unreachable addresses, or none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calico has a node's pool for one that others route: what its pods send out is not masqueraded."""
+"""Calico takes a node's pool for a routed one: packets from its pods are not masqueraded."""
 
 from __future__ import annotations
 

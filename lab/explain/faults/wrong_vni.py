@@ -1,4 +1,4 @@
-"""The tunnel of one node has another network identifier."""
+"""The tunnel of one node has another VNI."""
 
 from __future__ import annotations
 
