@@ -140,11 +140,13 @@ def probed(*rows: Sequence[Any]) -> dict[int, Outcome]:
     )
 
 
-GOOD = [1, "ok", "", "10.0.0.1", ["a", "b"], None, 1.5, ["10.0.0.2"]]
+GOOD = [1, "ok", "", "10.0.0.1", ["a", "b"], None, 1.5, ["10.0.0.2"], 9.4e8]
 
 
 def test_outcomes_come_back_as_they_were() -> None:
-    assert probed(GOOD)[1] == Outcome(1, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",))
+    assert probed(GOOD)[1] == Outcome(
+        1, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",), 9.4e8
+    )
 
 
 @pytest.mark.parametrize(
