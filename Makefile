@@ -1,4 +1,4 @@
-# The face of hybridlab. `make` alone prints what there is.
+# Shortcuts for hybridlab. `make` alone lists them.
 SCENARIO ?= overlay
 NAME     ?=
 PROVIDER ?=
@@ -13,20 +13,20 @@ RANDOM   ?=
 TEST     ?= 1
 SETUP    ?= 1
 
-# Values reach the recipes through the environment alone, as they were written: neither make nor
-# the shell reads them as code. So a recipe has "$$NAME", never the value itself. Variables of this
-# file's own cannot be set from the command line.
+# Values reach the recipes only through the environment, unchanged: neither make nor the shell
+# evaluates them. So a recipe has "$$NAME", never the value itself. Other variables of this file
+# cannot be set from the command line.
 override VARIABLES := SCENARIO NAME PROVIDER ONLY PODS SCENARIOS OUTPUT FAULTS SEED ROUNDS RANDOM TEST SETUP
 override variable :=
-# What else stands on the command line, make would expand for every recipe.
+# make would expand other variables from the command line for every recipe.
 override OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
 $(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(value $(variable))))
 export $(VARIABLES)
 
 override LAB := .venv/bin/lab
-# without its bytecode each `lab` that a test runs compiles all that it imports, half its time
+# without its bytecode, each `lab` that a test runs compiles everything it imports, half its time
 unexport PYTHONDONTWRITEBYTECODE
-# a lab is called by its name, or by the scenario that it was made from
+# a lab is named by its name, or by the scenario that it was made from
 override LABEL := "$${NAME:-$$SCENARIO}"
 
 # Where nothing compiled is kept, each process of the tests compiles the code anew, and each worker
@@ -41,15 +41,15 @@ help: ## print this list
 	@echo
 	@echo "variables: SCENARIO=$$SCENARIO NAME= PROVIDER= ONLY=linux|windows PODS=kubernetes|namespaces TEST=0|1 SETUP=0|1"
 
-lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 for up alone
+lab-up: setup ## bring a lab up and test it: SCENARIO=overlay, TEST=0 to skip the test
 	@$(LAB) up $${NAME:+--name "$$NAME"} $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${ONLY:+--only "$$ONLY"} $${PODS:+--pods "$$PODS"} -- "$$SCENARIO"
 	@[ "$$TEST" = 0 ] || $(LAB) test -- $(LABEL)
 
-lab-test: setup ## run the connectivity matrix of a lab that is up
+lab-test: setup ## run the connectivity matrix of a running lab
 	@$(LAB) test -- $(LABEL)
 
-lab-status: setup ## say how a lab is
+lab-status: setup ## show the state of a lab
 	@$(LAB) status -- $(LABEL)
 
 lab-down: setup ## take a lab down; nothing is left
@@ -58,7 +58,7 @@ lab-down: setup ## take a lab down; nothing is left
 nightly nightly-setup: override export SCENARIO =
 nightly nightly-setup: export NIGHT = $(or $(SCENARIOS),$(wildcard scenarios/*.yaml))
 
-nightly-setup: setup ## install what a night needs, by its scenarios and its provider, and no more
+nightly-setup: setup ## install only what a night needs, by its scenarios and its provider
 
 nightly: setup ## every scenario on the hypervisors, one night: SCENARIOS=, OUTPUT=, PROVIDER=
 	@set -f; $(LAB) nightly $${PROVIDER:+--provider "$$PROVIDER"} \
@@ -70,10 +70,10 @@ override QUICK = .venv/bin/python -m pytest --timeout 600 -n 4 --dist loadfile -
 test: develop ## the project's own tests, in minutes
 	@$(QUICK) -m 'not machines and not slow'
 
-test-slow: develop ## the rest of them: labs of namespaces broken, killed, drilled; add-ons on a real API
+test-slow: develop ## slow tests: labs of namespaces broken, killed, drilled; add-ons on a real API
 	@$(QUICK) -m 'slow and not machines'
 
-test-all: test test-slow test-nspawn e2e test-libvirt test-windows ## all of these; an hour and more
+test-all: test test-slow test-nspawn e2e test-libvirt test-windows ## all tests; more than an hour
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
@@ -83,7 +83,7 @@ test-libvirt: ## tests with real machines; installs and starts libvirt
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 900 tests/libvirt -m 'not drill and not cluster and not topologies'
 
-drill-libvirt: ## the long ones: labs killed at every step, several at once, two hypervisors
+drill-libvirt: ## long tests: labs killed at every step, several at once, two hypervisors
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
 
@@ -95,7 +95,7 @@ e2e: ## every scenario as a real Kubernetes cluster on system containers, as roo
 	@tools/setup develop nspawn
 	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn -m clusters
 
-e2e-libvirt: ## real clusters on virtual machines; builds what it needs, which takes long once
+e2e-libvirt: ## real clusters on virtual machines; the first run builds what it needs
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 7200 tests/libvirt -m 'cluster or topologies'
 
@@ -103,7 +103,7 @@ conformance: ## Kubernetes' own network tests on a cluster of system containers:
 	@tools/setup develop nspawn
 	@.venv/bin/python tests/nspawn/conformance.py $${OUTPUT:+--output "$$OUTPUT"}
 
-test-nspawn-host: ## system containers on a host with systemd, which is an emulated machine
+test-nspawn-host: ## system containers on a host with systemd, in an emulated machine
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3600 tests/nspawn -m hosts
 
@@ -120,7 +120,7 @@ lint: develop ## ruff and mypy
 
 # bash has a RANDOM of its own
 explain-drill: export FAULT_COUNT = $(RANDOM)
-explain-drill: develop ## every fault, and whether explain names it: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns; RANDOM=20: composed at random instead
+explain-drill: develop ## check that explain names every fault: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns; RANDOM=20: random faults instead
 ifneq ($(RANDOM),)
 	@set -f; .venv/bin/python tests/netns/random_faults.py --count "$$FAULT_COUNT" \
 		$${SEED:+--seed "$$SEED"} -- $$SCENARIOS
@@ -130,10 +130,10 @@ else
 		$${SEED:+--seed "$$SEED"} $${ROUNDS:+--rounds "$$ROUNDS"} -- $$SCENARIOS
 endif
 
-bench: develop ## benchmarks: ratios within one run, printed, kept nowhere
+bench: develop ## print benchmarks: ratios within one run
 	@.venv/bin/python benchmarks/bench.py
 
-size: develop ## how large the code is, counted
+size: develop ## count the lines of code
 	@.venv/bin/python benchmarks/size.py
 
 reference: develop ## write docs/reference and the scenarios' JSON Schema from the code
@@ -145,7 +145,7 @@ man: develop ## a manual page for each command into build/man
 pictures: develop ## draw the pictures of the README; needs chromium
 	@.venv/bin/python tools/pictures.py
 
-docs: develop ## the site of docs/ into build/site, strictly
+docs: develop ## build the site of docs/ into build/site
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
 
 test-lowest: ## the quick tests on the lowest versions of packages that are allowed (needs uv)
@@ -160,7 +160,7 @@ audit: develop ## known weaknesses of the locked packages, where the index has a
 wheel: develop ## build the wheel into dist/
 	@.venv/bin/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
-lock: ## write requirements*.txt anew: hashes, no index addresses (needs pip-tools)
+lock: ## update requirements*.txt: hashes, no index addresses (needs pip-tools)
 	@for purpose in "" dev libvirt nspawn; do \
 		extras=$${purpose:+--extra $$purpose}; \
 		[ "$$purpose" != libvirt ] || extras="$$extras --extra windows --extra kubernetes"; \

@@ -42,7 +42,7 @@ def of_command(words: str, command: click.Command) -> Iterator[tuple[str, str]]:
 
 
 def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[str]:
-    """Lines of one page, in the language of man."""
+    """Lines of one page, as troff."""
     context = click.Context(command, info_name=words)
     help_text = inspect.cleandoc(command.help or "")
     paragraphs = help_text.split("\n\n")
@@ -78,13 +78,13 @@ def page(words: str, command: click.Command, see_also: list[str]) -> Iterator[st
 
 
 def plain(text: str) -> str:
-    """Text that troff leaves as it is."""
+    """Escape text for troff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
 def quoted(text: str) -> str:
-    """One argument of a request."""
+    """Quote an argument of a troff request."""
     return '"' + plain(text).replace('"', '""') + '"'
 
 

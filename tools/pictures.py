@@ -1,8 +1,8 @@
-"""Draw the pictures of the README into docs/pictures: a lab is broken, tested and shown.
+"""Draw the pictures of the README into docs/pictures, from a broken lab.
 
     python tools/pictures.py    needs chromium
 
-The terminal is what `lab test` prints, by rich; the report is what the browser shows of it.
+terminal.svg is the output of `lab test`, drawn by rich; report.png is the report in a browser.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ line-height: {line_height}px; }} {styles}</style>
 <g class="{unique_id}-matrix">{matrix}</g></g>
 </svg>
 """
-"""As rich has it, without a window and without fonts from elsewhere."""
+"""rich's own format, without a window and without remote fonts."""
 BROWSER = (
     *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
     "--window-size=1000,880",
@@ -43,7 +43,7 @@ BROWSER = (
 
 
 def main() -> None:
-    """Draw both."""
+    """Draw both pictures."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as state:
         environment = {**os.environ, "HYBRIDLAB_STATE": state}

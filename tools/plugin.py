@@ -1,10 +1,9 @@
-"""Begin a plug-in: a copy of a small one of its kind, under a name of its own.
+"""Start a plug-in as a renamed copy of a small one of its kind.
 
     python tools/plugin.py fault cable-cut
     python tools/plugin.py --list
 
-The copy works at once, as the one that it is made from; CONTRIBUTING.md says what else belongs to
-it.
+The copy works at once, like its model; CONTRIBUTING.md says what else a plug-in needs.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ MODELS = {
     "command": "lab/cli/events.py",
     "image": "images/debian-12-cloud",
 }
-"""What each kind is begun from. A check, a CNI and a provider are classes: CONTRIBUTING.md."""
+"""The model of each kind. A check, a CNI and a provider are classes: see CONTRIBUTING.md."""
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 def begin(kind: str, name: str, root: Path) -> Path:
-    """Copy the model of that kind; the new file, or folder.
+    """Copy the model of a kind; return the new file or folder.
 
-    Raises FileExistsError when there is one of that name, ValueError when it is no name.
+    Raises FileExistsError when the name is taken, ValueError when it is invalid.
     """
     if not NAME.fullmatch(name):
-        raise ValueError(f"'{name}' is not a name: small letters, digits, and '-' between words")
+        raise ValueError(f"'{name}' is not a name: use a-z, 0-9, and '-' between words")
     model = ROOT / MODELS[kind]
     if model.is_dir():
         made = root / Path(MODELS[kind]).with_name(name)
@@ -51,7 +50,7 @@ def begin(kind: str, name: str, root: Path) -> Path:
 
 
 def main() -> int:
-    """Begin what is asked for, and say where it is."""
+    """Create the plug-in, and print its path."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--list", action="store_true", help="list the kinds and their models")
     parser.add_argument("kind", nargs="?", choices=MODELS)

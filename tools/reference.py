@@ -34,7 +34,7 @@ EXIT_CODES = {
     2: "wrong usage or configuration",
     3: "the lab is broken, or no cell was chosen",
     4: "this machine cannot do what is asked; nothing was made",
-    70: "a defect of `lab` itself; its last line names the log that has the traceback",
+    70: "a bug in `lab` itself; the last line names the log with the traceback",
 }
 Schema = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[st
 
 
 def literal(text: str) -> str:
-    """Text that Markdown leaves as it is."""
+    """Escape text for Markdown."""
     return text.replace("*", r"\*").replace("<", "&lt;")
 
 
@@ -111,7 +111,7 @@ def keys(title: str, text: str, root: Schema) -> Iterator[str]:
 
 
 def section(part: Schema, path: str, parts: Mapping[str, Schema]) -> Iterator[str]:
-    """Lines of one section of a file, and of those inside it."""
+    """Lines of one section of a file, and of the sections inside it."""
     rows, inside = [], []
     for name, key in part.get("properties", {}).items():
         inner, brackets = referred(key, parts)
@@ -137,7 +137,7 @@ def section(part: Schema, path: str, parts: Mapping[str, Schema]) -> Iterator[st
 
 
 def referred(key: Schema, parts: Mapping[str, Schema]) -> tuple[Schema, str]:
-    """The section that a key has, and the brackets after its name: a list, or names one chooses."""
+    """The section of a key, and the brackets after its name, for a list or free names."""
     for one in (key, *key.get("anyOf", ())):
         for brackets, inner in (
             ("", one),
@@ -150,7 +150,7 @@ def referred(key: Schema, parts: Mapping[str, Schema]) -> tuple[Schema, str]:
 
 
 def values(key: Schema, inner: Schema) -> str:
-    """The values that a key takes, in a few words."""
+    """A short description of the values of a key."""
     if "anyOf" in key:
         return ", ".join(values(one, inner) for one in key["anyOf"] if one != {"type": "null"})
     if inner:
@@ -173,7 +173,7 @@ def values(key: Schema, inner: Schema) -> str:
 
 
 def shown(default: object) -> str:
-    """A default as one would write it; nothing where there is none."""
+    """A default as written in the file; empty if there is none."""
     if default is None or default in ([], {}, ""):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
@@ -252,7 +252,7 @@ def pages() -> Mapping[str, Iterable[str]]:
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Every file that is made from the code, with its text."""
+    """Yield every file that is generated from the code, with its text."""
     for name, lines in pages().items():
         yield PAGES / name, HEADER + "\n".join(lines).rstrip() + "\n"
     text = json.dumps(schema(schemas()), indent=2)
@@ -260,7 +260,7 @@ def files() -> Iterator[tuple[Path, str]]:
 
 
 def run(*, check: bool) -> int:
-    """Write the files, or print those that differ; the exit code."""
+    """Write the files, or print those that differ; return the exit code."""
     stale = []
     for path, text in files():
         if not path.exists() or path.read_text(encoding="utf-8") != text:

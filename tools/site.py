@@ -1,6 +1,6 @@
-"""A hook of MkDocs: pages of the top directory are in the site too, with links that work there.
+"""A hook of MkDocs that adds pages of the top directory to the site and adapts their links.
 
-A link to a file that is no page (a scenario, a script) becomes the file's name.
+A link to a file that is not a page (a scenario, a script) becomes the file's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGES = {
     "index.md": "README.md",
     **{f"{n}.md": f"{n}.md" for n in ("CHANGELOG", "CONTRIBUTING", "SECURITY")},
 }
-"""Name in the site and in the top directory."""
+"""Name in the site to path in the top directory."""
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -41,7 +41,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links lead to pages of the site."""
+    """Adapt links to pages of the site."""
     name = page.file.src_uri
     source = ROOT / PAGES[name] if name in PAGES else DOCS / name
     in_site = {(ROOT / path).resolve(): DOCS / name for name, path in PAGES.items()}

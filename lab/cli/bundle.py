@@ -26,29 +26,30 @@ def command() -> None:
 @click.option(
     "--kubernetes",
     metavar="VERSION",
-    help='A minor, "1.36", of which the newest patch version is taken, or a patch version. '
-    "Default: the newest minor that labs can have, or what the directory has.",
+    help='A minor version such as "1.36", for its newest patch version, or a patch version '
+    "(default: the newest supported minor, or the version in the directory).",
 )
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Take programs and images from here, not from upstream's releases.",
+    help="Take programs and images from this directory instead of upstream's releases.",
 )
 @click.option(
     "--os",
     "systems",
     type=click.Choice(["linux", "windows"]),
     multiple=True,
-    help="Operating systems of nodes; both, or those that the directory has.",
+    help="Operating systems of nodes (default: both, or those in the directory).",
 )
 @click.option(
     "--with",
     "add_ons",
     metavar="ADD-ON",
     multiple=True,
-    help="Also images of this network add-on, such as calico; with --from, what the directory has.",
+    help="Include images of this network add-on, such as calico; with --from, "
+    "those in the directory.",
 )
 def create(
     kubernetes: str | None, source: Path | None, systems: tuple[Os, ...], add_ons: tuple[str, ...]
@@ -156,6 +157,6 @@ def gc(yes: bool, as_json: bool) -> None:
     for path in result.found:
         say(path)
     done = "removed" if yes else "would remove"
-    after = "" if yes or not result.found else "; 'lab bundle gc --yes' does it"
+    after = "" if yes or not result.found else "; 'lab bundle gc --yes' removes it"
     count = quantity(len(result.found), "object")
     echo(f"{done} {count}, {result.bytes / 1e6:.0f} MB{after}")

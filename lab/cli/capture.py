@@ -38,9 +38,7 @@ class _Seconds(click.FloatRange):
 @click.option(
     "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
 )
-@click.option(
-    "--family", help="Family of the cell, where several families have one with these names."
-)
+@click.option("--family", help="Family of the cell, if several families have one with these names.")
 @click.option(
     "--times",
     type=click.IntRange(1, 1000),

@@ -74,5 +74,5 @@ def _refuse_empty(
         return
     for param in order:
         if given.get(param.name or "") == "":
-            hint = "write one" if param.required else "write one, or leave it out"
-            raise click.BadParameter(f"an empty word; {hint}.", own, param)
+            hint = "write one" if param.required else "write one, or omit it"
+            raise click.BadParameter(f"the value is empty; {hint}.", own, param)

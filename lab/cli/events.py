@@ -14,8 +14,8 @@ from lab.cli.output import echo, echo_raw
 
 @click.command("events")
 @lab_argument(required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
-@json_option("Print an object of JSON a line.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events.")
+@json_option("Print one JSON object per line.")
 def command(name: str | None, follow: bool, as_json: bool) -> None:
     """Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.
 

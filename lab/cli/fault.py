@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     "seed",
     type=int,
     metavar="SEED",
-    help="Put in one by chance, to be found by 'lab explain': the same for the same number.",
+    help="Put in a random fault, for 'lab explain' to find; the same for the same SEED.",
 )
 @click.option(
-    "--list", "listing", is_flag=True, help="List the faults; with LAB, where each can be done."
+    "--list", "listing", is_flag=True, help="List the faults; with LAB, where each is possible."
 )
 @json_option()
 def fault_command(
@@ -124,23 +124,23 @@ def _list(name: str | None, as_json: bool) -> None:
 
 
 def _plain(fault: Fault, where: Mapping[str, tuple[FaultSite, ...]]) -> dict[str, object]:
-    said: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
+    plain: dict[str, object] = {"name": fault.name, "title": fault.title, "peer": fault.peer}
     if where:
-        said["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]
-    return said
+        plain["sites"] = [{"node": one.node, "peers": one.peers} for one in where[fault.name]]
+    return plain
 
 
 def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
     if not where:
-        return f"not here: it needs {fault.needs}"
+        return f"not possible here: it needs {fault.needs}"
     return "--node " + ", ".join(one.node for one in where)
 
 
 @click.command("heal")
 @lab_argument()
 @click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
-@click.option("--node", default="", help="Of FAULT, the one on this machine.")
-@click.option("--peer", default="", help="Of FAULT, the one with this other end.")
+@click.option("--node", default="", help="Only FAULT on this machine.")
+@click.option("--peer", default="", help="Only FAULT with this other end.")
 @json_option()
 def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bool) -> None:
     """Remove every fault that 'lab fault' has put into LAB, or FAULT alone.
@@ -168,6 +168,6 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
     for row in done.removed:
         echo(f"removed {words(row)}")
     for row in done.rebuilt:
-        echo(f"lab '{name}' was rebuilt since {words(row)} was put in: nothing of it is left")
+        echo(f"lab '{name}' was rebuilt since {words(row)} was put in, which removed it")
     if not done.removed and not done.rebuilt:
         echo(f"lab '{name}' has no faults")

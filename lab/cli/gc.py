@@ -78,6 +78,6 @@ def _tell(dry_run: bool, labs: int, objects: int, old: list[str]) -> None:
     """Say in one line what was removed, or would be."""
     if dry_run and (labs or old):
         listed = [quantity(labs, "lab")] * bool(labs) + old
-        echo(f"would remove {', '.join(listed)}; 'lab gc --yes' does it")
+        echo(f"would remove {', '.join(listed)}; 'lab gc --yes' removes it")
     else:
         echo(f"removed {', '.join([quantity(objects, 'object'), *old])}")

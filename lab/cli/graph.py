@@ -17,7 +17,7 @@ FORMATS = ("mermaid", "dot", "d2", "svg")
 @click.command("graph")
 @click.argument("scenario", metavar="SCENARIO|LAB", shell_complete=labs_and_scenarios)
 @click.option(
-    "--format", type=click.Choice(FORMATS), default="mermaid", show_default=True, help="Of it."
+    "--format", type=click.Choice(FORMATS), default="mermaid", show_default=True, help="Format."
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
 @only_option

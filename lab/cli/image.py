@@ -118,11 +118,17 @@ def show(name: str, as_json: bool) -> None:
 
 @command.command("answer-file")
 @click.argument("name", metavar="IMAGE", shell_complete=images)
-@click.option("--firmware", type=click.Choice(["bios", "uefi"]), help="Instead of the image's.")
 @click.option(
-    "--edition", type=click.Choice(["standard", "datacenter"]), help="Instead of the recipe's."
+    "--firmware", type=click.Choice(["bios", "uefi"]), help="Firmware, instead of the image's."
 )
-@click.option("--surface", type=click.Choice(["core", "desktop"]), help="Instead of the recipe's.")
+@click.option(
+    "--edition",
+    type=click.Choice(["standard", "datacenter"]),
+    help="Edition, instead of the recipe's.",
+)
+@click.option(
+    "--surface", type=click.Choice(["core", "desktop"]), help="Surface, instead of the recipe's."
+)
 @click.option(
     "--channel",
     type=click.Choice(["evaluation", "volume"]),
@@ -130,7 +136,7 @@ def show(name: str, as_json: bool) -> None:
     show_default=True,
     help="Licence of the medium: evaluation media take no product key.",
 )
-@click.option("--clone", is_flag=True, help="Print that of a clone instead.")
+@click.option("--clone", is_flag=True, help="Print the answer file of a clone instead.")
 def answer_file(
     name: str,
     firmware: Firmware | None,
@@ -159,7 +165,7 @@ def answer_file(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The file to write; first-windows.md here if not given.",
+    help="The file to write (default: first-windows.md).",
 )
 def check_windows(name: str, lab: str | None, output: Path | None) -> int:
     """Run the checks of a first real Windows, and write one file to send.
@@ -174,14 +180,14 @@ def check_windows(name: str, lab: str | None, output: Path | None) -> int:
 
     store = images.image_store()
     opened = open_any(lab) if lab else None
-    told: list[str] = []
-    text = report(run(name, store.peek(name), store.logs, opened), told)
+    summary: list[str] = []
+    text = report(run(name, store.peek(name), store.logs, opened), summary)
     path = output or Path("first-windows.md")
     path.write_text(text, encoding="utf-8")
-    for line in told:
+    for line in summary:
         say(line)
     echo(path)
-    return int(any(" differs: " in line for line in told))
+    return int(any(" differs: " in line for line in summary))
 
 
 @command.command("gc")
@@ -212,7 +218,7 @@ def gc(yes: bool, as_json: bool) -> None:
     for path in found:
         say(path)
     done = "removed" if yes else "would remove"
-    after = "" if yes or not found else "; 'lab image gc --yes' does it"
+    after = "" if yes or not found else "; 'lab image gc --yes' removes it"
     size = f"{(result.bytes + sum(one.bytes for one in copies)) / 1e6:.0f} MB"
     echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
 

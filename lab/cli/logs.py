@@ -21,7 +21,7 @@ _FOLLOW = ("journalctl", "--follow", "--lines=50")
 @click.command("logs")
 @lab_argument()
 @click.argument("machine", metavar="[MACHINE]", required=False, shell_complete=machines)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is logged from now on.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
 def command(name: str, machine: str | None, follow: bool) -> int:
     """Print what programs on LAB, or on one MACHINE of it, have logged.
 
@@ -54,7 +54,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
             echo(piece.content.decode(errors="replace"), nl=False)
             echo_raw("")  # flushes standard output
         if not shown:
-            say(f"nothing is logged there: no program of {machine or 'its machines'} has a log")
+            say(f"no logs: no program of {machine or 'its machines'} has a log")
     return 0
 
 

@@ -62,7 +62,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "diff": (
             "report:diff_command",
-            "Show the cells that changed from one run to another, by what they have in common.",
+            "Show the cells that changed between two runs, grouped by what they have in common.",
         ),
         "repro": (
             "repro:command",
@@ -99,7 +99,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "ssh-config": (
             "ssh:ssh_config",
-            "Print ssh's configuration for the machines of LAB, each called LAB-MACHINE.",
+            "Print an SSH configuration for the machines of LAB, as hosts LAB-MACHINE.",
         ),
         "ansible-inventory": (
             "ssh:ansible_inventory",
@@ -121,7 +121,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Scenarios": {
         "new": (
             "new:command",
-            "Write a scenario to begin with, NAME.yaml, with a comment for each key.",
+            "Write a scenario to start from, NAME.yaml, with a comment for each key.",
         ),
         "plan": (
             "plan:command",
@@ -129,7 +129,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "show": (
             "show:show_command",
-            "Print the Intent of SCENARIO, or with --commands the script that makes it.",
+            "Print the Intent of SCENARIO, or with --commands the script that applies it.",
         ),
         "graph": (
             "graph:command",
@@ -298,7 +298,9 @@ class Lazy(Commands):
             if isinstance(error, BrokenPipeError):
                 return result
             raise BrokenError(
-                "writing the result to standard output", f"{error.strerror}", "send it elsewhere"
+                "writing the result to standard output",
+                f"{error.strerror}",
+                "redirect it elsewhere",
             ) from error
         return result
 
@@ -347,9 +349,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         leave_cause(error.cause)
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        told = io.StringIO()
-        error.show(told)
-        say(readable(told.getvalue().rstrip()))
+        message = io.StringIO()
+        error.show(message)
+        say(readable(message.getvalue().rstrip()))
         leave_cause(readable(error.format_message()))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:  # before click handles it

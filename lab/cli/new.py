@@ -20,7 +20,7 @@ _MOST = 100
     default="overlay",
     show_default=True,
     metavar="KIND",
-    help="How the pods of the nodes are connected; a wrong one is answered with all of them.",
+    help="How the pods of the nodes are connected; an unknown KIND lists all of them.",
     shell_complete=topologies,
 )
 @click.option(
@@ -28,20 +28,23 @@ _MOST = 100
     type=click.IntRange(1, _MOST),
     default=2,
     show_default=True,
-    help="Linux nodes, the control plane among them.",
+    help="Number of Linux nodes, including the control plane.",
 )
 @click.option(
     "--windows",
     type=click.IntRange(0, _MOST),
     default=1,
     show_default=True,
-    help="Windows nodes.",
+    help="Number of Windows nodes.",
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The file; NAME.yaml if not given."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The file to write (default: NAME.yaml).",
 )
 def command(name: str, topology: str, linux: int, windows: int, output: Path | None) -> None:
-    """Write a scenario to begin with, NAME.yaml, with a comment for each key.
+    """Write a scenario to start from, NAME.yaml, with a comment for each key.
 
     \b
       lab new mine --topology host-gateway --linux 3 --windows 1
@@ -55,6 +58,6 @@ def command(name: str, topology: str, linux: int, windows: int, output: Path | N
     text = draft(name, topology, linux, windows)
     path, doing = output or Path(f"{name}.yaml"), f"writing scenario '{name}'"
     if path.exists() and path.is_file():
-        raise UsageError(doing, f"'{path}' is there already", "another name, or another -o")
+        raise UsageError(doing, f"'{path}' already exists", "use another name, or another -o")
     write_file(path, text.encode(), doing)
     echo(path)

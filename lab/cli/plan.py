@@ -68,7 +68,7 @@ def command(
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
     echo(f"\nmatrix: {whole.size:,} cells: {listed}")
     if asked.sentence:
-        echo(f"asked: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
+        echo(f"probed: {asked.share}, by 'lab test' without '--full'; {asked.sentence}")
     price = prepared.provider.cost(intent)
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
@@ -82,11 +82,11 @@ def command(
 def step_lines(decisions: Sequence[Decision]) -> Iterator[str]:
     """One line for each step: what it would do and why; a repeated reason is shortened."""
     wide = max(len(decision.step) for decision in decisions)
-    told = ""
+    last = ""
     for decision in decisions:
-        why = decision.why if decision.why != told else heading(decision.why)
+        why = decision.why if decision.why != last else heading(decision.why)
         yield f"  {decision.step:<{wide}}  {decision.action:<5} {why}"
-        told = decision.why
+        last = decision.why
 
 
 def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
@@ -103,7 +103,7 @@ def between_lines(plan: Plan, intent: Intent) -> Iterator[str]:
 
 
 def _nodes(plan: Plan) -> Iterator[str]:
-    rows = [("node", "os", "role", "address", "pods", "pod addresses", "stands on")]
+    rows = [("node", "os", "role", "address", "pods", "pod addresses", "hypervisor")]
     for node in plan.nodes:
         pods = [str(pod.address) for pod in node.pods]
         span = f"{pods[0]} to {pods[-1]}" if len(pods) > 1 else "".join(pods)

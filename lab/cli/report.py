@@ -41,7 +41,7 @@ def report_command(name: str, run: str | None, as_json: bool) -> None:
     wanted = Path(found[-1]) / ("result.json" if as_json else "report.html")
     try:
         text = wanted.read_text(encoding="utf-8")
-        told = expanded_text(text) if as_json else f"{wanted}\n"
+        shown = expanded_text(text) if as_json else f"{wanted}\n"
     except (OSError, ValueError, BrokenError) as error:
         why = str(error)
         if isinstance(error, OSError):
@@ -53,7 +53,7 @@ def report_command(name: str, run: str | None, as_json: bool) -> None:
             f"'{wanted}' cannot be read: {why.lower()}",
             f"lab test {name}, or another run",
         ) from error
-    echo(told, nl=False)
+    echo(shown, nl=False)
 
 
 @click.command("diff")
@@ -61,7 +61,7 @@ def report_command(name: str, run: str | None, as_json: bool) -> None:
 @click.argument("after", metavar="RUN", shell_complete=labs)
 @json_option("Print every changed cell as JSON.")
 def diff_command(before: str, after: str, as_json: bool) -> int:
-    """Show the cells that changed from one run to another, by what they have in common.
+    """Show the cells that changed between two runs, grouped by what they have in common.
 
     RUN is a run's id, a result.json or its directory, or a lab: its last run, or LAB~1 for the
     one before that, LAB~2 and so on. The two may be of different labs and providers.

@@ -20,7 +20,7 @@ from lab.cli.output import echo
     help="Provider of the machines (default: as in the run).",
     shell_complete=providers,
 )
-@click.option("--name", help='The lab\'s name; "repro-SCENARIO" if not given.')
+@click.option("--name", help='The lab\'s name (default: "repro-SCENARIO").')
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="The scenario file to write."
 )
@@ -68,7 +68,7 @@ def command(
     echo(f"Report: {directory / 'report.html'}")
     if code:
         say(f"the lab '{small.lab}' is up: {now.repeat}")
-        say(f"  '{explain_command(small.lab, now)}' says why, 'lab down {small.lab}' ends it")
+        say(f"  '{explain_command(small.lab, now)}' says why, 'lab down {small.lab}' takes it down")
     else:
         api.take_down(small.lab, say)
         say(f"the lab '{small.lab}' is down again")

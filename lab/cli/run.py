@@ -23,7 +23,7 @@ _SKIP = 125
 @windows_rule_option
 @click.argument("selection", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST OPTIONS]...")
 @click.option("--keep", is_flag=True, help="Leave the lab up if it is not green.")
-@click.option("--bisect", is_flag=True, help="Exit with 125 where no cell could be judged.")
+@click.option("--bisect", is_flag=True, help="Exit with 125 if no cell could be judged.")
 @json_option("Print the whole result as JSON.")
 @click.pass_context
 def command(

@@ -19,7 +19,7 @@ from lab.cli.output import echo, echo_json
 def show_command(
     scenario: str, node: str | None, as_commands: bool, only: str | None, as_json: bool
 ) -> None:
-    """Print the Intent of SCENARIO, or with --commands the script that makes it.
+    """Print the Intent of SCENARIO, or with --commands the script that applies it.
 
     With NODE, print only the part of that machine: its own network and its pods. The script needs
     only root, ip and nft; its last line removes everything again.

@@ -40,7 +40,7 @@ def ssh_command(name: str, machine: str, words: tuple[str, ...]) -> int:
 @click.command("ssh-config")
 @lab_argument()
 def ssh_config(name: str) -> None:
-    """Print ssh's configuration for the machines of LAB, each called LAB-MACHINE.
+    """Print an SSH configuration for the machines of LAB, as hosts LAB-MACHINE.
 
     It is also written into the lab's directory, beside the host keys, and removed with the lab:
 

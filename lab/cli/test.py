@@ -82,7 +82,7 @@ class Keeper:
 @click.option(
     "--failover",
     is_flag=True,
-    help="Then take the holder of a gateway off the network, and measure the outage.",
+    help="Afterwards, take the holder of a gateway off the network, and measure the outage.",
 )
 @click.option(
     "--repeat-with",

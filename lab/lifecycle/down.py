@@ -133,7 +133,7 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
         mark, state = elsewhere[0], elsewhere[0].directory.parent.parent
         raise UsageError(
             doing,
-            f"{mark.object} is of a lab of that name, but in the state directory '{state}'",
+            f"{mark.object} belongs to a lab of that name in the state directory '{state}'",
             f"HYBRIDLAB_STATE={state} lab down {name}, or 'lab gc' if that directory is gone",
         )
     ours = [
@@ -225,7 +225,7 @@ def unwritten(name: str, removed: Iterable[str], error: FullError) -> UnwrittenE
     gone = ", ".join(removed) or "nothing of it existed"
     return UnwrittenError(
         f"taking down lab '{name}'",
-        f"all of it is gone ({gone}), but the journal could not be written: {error.happened}",
+        f"it is removed ({gone}), but the journal could not be written: {error.happened}",
         f"free some space, then run 'lab down {name}' again to record it",
     )
 

@@ -23,13 +23,13 @@ summary: {summary}
 
 kubernetes:
   version: "{version}"  # one of {versions}
-  pod_cidr: 10.244.0.0/16  # of which every node has a part,
-  node_prefix: {prefix}  # as large as this
+  pod_cidr: 10.244.0.0/16  # every node gets a part of it,
+  node_prefix: {prefix}  # with this prefix length
   service_cidr: 10.96.0.0/16
-  dns_address: 10.96.0.10  # of the cluster's DNS Service
+  dns_address: 10.96.0.10  # address of the cluster's DNS Service
 
 network:
-  cidr: 192.0.2.0/24  # of the nodes
+  cidr: 192.0.2.0/24  # addresses of the nodes
   # mtu: 1500
 
 """
@@ -99,6 +99,6 @@ def _group(name: str, os: str, count: int) -> Iterator[str]:
     yield f"    os: {os}\n"
     if count > 1:
         yield f"    count: {count}\n"
-    yield f'    # version: "{SUPPORTED[-2]}"  # of the kubelet, where it is older\n'
+    yield f'    # version: "{SUPPORTED[-2]}"  # of the kubelet, if older\n'
     if os == "windows":
-        yield "    # image: windows-server-2022  # of a real machine\n"
+        yield "    # image: windows-server-2022  # for a real machine\n"

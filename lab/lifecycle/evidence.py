@@ -137,9 +137,9 @@ class _TimeBoxed:
         except queue.Empty:
             self._left.set()
         if deadline.left() == 0.0:
-            why = f"the time limit of all of it was reached: {deadline.seconds:g} s"
+            why = f"the time limit for all evidence was reached: {deadline.seconds:g} s"
         else:
-            why = f"'{source}' made no further piece within {patience:g} s"
+            why = f"'{source}' delivered nothing more within {patience:g} s"
         return Evidence("stopped.txt", f"{why}\n".encode())
 
     def _work(self) -> None:
@@ -398,7 +398,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
 
 def _own(subject: EvidenceSubject) -> Mapping[str, Callable[[], str]]:
     return {
-        "trouble.txt": lambda: f"{subject.trouble or 'none: it was asked for'}\n",
+        "trouble.txt": lambda: f"{subject.trouble or 'none: gathered on request'}\n",
         "versions.json": lambda: _json(_versions()),
         "scenario.yaml": lambda: subject.row.scenario_text,
         "plan.json": lambda: _json(plain(subject.plan)),

@@ -81,7 +81,7 @@ def _comparer(opened: OpenLab, intent: Intent, say: Say) -> Compare:
         try:
             return opened.provider.deviations(opened.handle, intent, places, deadline)
         except LabError as error:
-            say(f"not compared with how the lab makes it: {error.cause}")
+            say(f"cannot compare with the intended state: {error.cause}")
             raise
 
     return compare
@@ -94,7 +94,7 @@ def _follower(opened: OpenLab, intent: Intent, say: Say) -> Follow:
                 *(opened.provider, opened.handle, intent, cell, opened.limits), timeout=_SECONDS
             )
         except LabError as error:
-            say(f"where it is lost is unknown: {error.cause}")
+            say(f"cannot tell where packets are lost: {error.cause}")
             return None
         return find_bracket(captured, intent) if captured else None
 

@@ -127,7 +127,7 @@ def put_random(opened: OpenLab, seed: int, say: Say) -> FaultRow:
         except PreflightError:  # the next one may be possible
             continue
     raise PreflightError(
-        f"putting a fault into lab '{opened.name}' by chance",
+        f"putting a random fault into lab '{opened.name}'",
         "none of its faults is possible here",
         f"lab fault --list {opened.name}",
     )
@@ -179,7 +179,7 @@ def _chosen(opened: OpenLab, only: FaultRequest, live: Sequence[FaultRow]) -> tu
         there = "; ".join(words(row) for row in live)
         raise UsageError(
             f"taking fault '{only.name}' out of lab '{opened.name}'",
-            "it is not in",
+            "the lab does not have it",
             f"there are {there}" if there else "the lab has no faults",
         )
     return found
@@ -291,7 +291,9 @@ def _refuse_twice(opened: OpenLab, fault: Fault, node: str, peer: str, doing: st
     for row in present(opened):
         names = {registry.plain_name(one) for one in (row.name, fault.name)}
         if len(names) == 1 and (row.node, row.peer) == (node, peer):
-            raise UsageError(doing, f"{words(row)} is already in", f"'lab heal {opened.name}'")
+            raise UsageError(
+                doing, f"the lab already has {words(row)}", f"'lab heal {opened.name}'"
+            )
 
 
 def _probe(opened: OpenLab, intent: Intent, fault: Fault, node: str, doing: str) -> None:
@@ -369,7 +371,7 @@ def _run(opened: OpenLab, intent: Intent, commands: Iterable[FaultCommand], doin
                 doing,
                 f"'{_shown(line)}' failed on '{place}': "
                 f"{_shown(said.strip()) or f'exit code {done.code}'}",
-                f"'lab heal {opened.name}', or 'lab down {opened.name}' and up again",
+                f"'lab heal {opened.name}', or 'lab down {opened.name}' and '{opened.again}'",
             )
 
 

@@ -83,7 +83,7 @@ def run(name: str, image: GoldenImage | None, logs: Path, lab: OpenLab | None) -
             yield _judged(check, name, text, why=f"there is no '{log}'")
         elif check.where == "disk":
             kept = _kept(image) if image else ""
-            yield _judged(check, name, kept, why="it is not built")
+            yield _judged(check, name, kept, why="the image is not built")
         elif lab is None or not nodes:
             yield Answer(check, "", "no lab with a Windows node was named", "not run")
         else:
@@ -106,7 +106,7 @@ def _asked(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
     except LabError as error:
         return Answer(check, node, str(error), "not run")
     said = done.stdout + (f"\n{done.stderr}" if done.stderr.strip() else "")
-    return _judged(check, node, said, why="it said nothing")
+    return _judged(check, node, said, why="no output")
 
 
 def _judged(check: WindowsCheck, of: str, said: str, why: str) -> Answer:

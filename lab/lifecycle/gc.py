@@ -113,7 +113,7 @@ def collect(
 
 def _orphan(provider: str, mark: Mark) -> Collected:
     whose = f" of user '{mark.owner}'" if mark.owner else ""
-    why = f"no journal has {mark.object}{whose}, {in_words(mark.age_seconds)} old"
+    why = f"{mark.object}{whose} is in no journal, {in_words(mark.age_seconds)} old"
     return Collected(mark.lab, provider, mark.token, mark.directory, why, mark.owner)
 
 
@@ -149,7 +149,7 @@ def gc(
                 failed.append(f"lab '{item.lab}': {error}")
     if failed:
         raise BrokenError(
-            "removing what is no longer needed", "; ".join(failed), "lab gc --yes, again"
+            "removing what is no longer needed", "; ".join(failed), "run 'lab gc --yes' again"
         )
     return GcResult(not request.yes, found, tuple(removed), tuple(left))
 
@@ -167,7 +167,7 @@ def _look(
     taken = {(item.token, item.owner) for item in found}
     return found, [
         f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
-        f"'{mark.directory.parent.parent}' cannot be looked at from here, so it may be in use; "
+        f"'{mark.directory.parent.parent}' cannot be inspected from here, so it may be in use; "
         "run 'lab gc' as its owner"
         for _, mark in marks
         if (mark.token, mark.owner) not in taken and home_of(mark.directory) == "unseen"

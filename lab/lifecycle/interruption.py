@@ -42,16 +42,16 @@ def _raise(number: int, _: FrameType | None) -> None:
 @contextmanager
 def postponed() -> Iterator[None]:
     """Delay Ctrl-C and SIGTERM until the end of the block, which must not be interrupted."""
-    told: list[int] = []
+    received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda got, _: told.append(got)) for number in numbers]
+    before = [signal.signal(number, lambda got, _: received.append(got)) for number in numbers]
     try:
         yield
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-    if told:
-        signal.raise_signal(told[0])
+    if received:
+        signal.raise_signal(received[0])
 
 
 @contextmanager

@@ -45,16 +45,16 @@ def wait_until_learned(
         return
     hold = max((one.speaker.hold_seconds for one in intent.machines if one.speaker), default=0)
     deadline = Deadline(_SECONDS + hold)
-    told = False
+    announced = False
 
     def look() -> tuple[str, ...]:
-        nonlocal told
+        nonlocal announced
         seen = provider.observe(lab, intent, dict.fromkeys(names, ()), deadline)
         there = {name: one for name, one in seen.items() if not isinstance(one, LabError)}
         silent = [f"{name}: {one}" for name, one in seen.items() if isinstance(one, LabError)]
         left = (*silent, *(f"{one.node}: {one.object}" for one in unlearned(intent, there)))
-        if left and not told:
-            told = True
+        if left and not announced:
+            announced = True
             say(f"waiting for daemons to relearn what was lost: {_words(left)}")
         return left
 

@@ -90,7 +90,7 @@ def judge(journal: LabState, why: str, found: Liveness, at_it: Holder | None) ->
     ``at_it``: the command that holds the lab.
     """
     if at_it is not None:
-        return "working", f"{at_it!r} is at it"
+        return "working", f"{at_it!r} is running on it"
     if journal == "broken":
         worse = found.state in {"broken", "absent"} and found.detail not in why
         return "broken", f"{why}; now {found.detail}" if worse else why
@@ -201,7 +201,7 @@ def _orphans(
         found[mark.lab] = LabStatus(
             name=mark.lab,
             state="orphan",
-            detail=f"no journal has {mark.object}; 'lab down {mark.lab}' removes it",
+            detail=f"{mark.object} is in no journal; 'lab down {mark.lab}' removes it",
             scenario="",
             provider=provider,
             directory=str(directory),

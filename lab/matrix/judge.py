@@ -197,8 +197,8 @@ def rate_words(bits: float) -> str:
 
 def _wrong_answer(cell: Cell, outcome: Outcome) -> str:
     if cell.name_form is None:
-        told = "nothing" if outcome.answer is None else outcome.answer
-        return f"'{cell.entry}' reports {told} local backends, not {cell.answer}"
+        reported = "nothing" if outcome.answer is None else outcome.answer
+        return f"'{cell.entry}' reports {reported} local backends, not {cell.answer}"
     return f"'{cell.target.name}' resolved to {_shown(outcome.answer)}, not '{cell.answer}'"
 
 

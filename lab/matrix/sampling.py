@@ -280,10 +280,10 @@ class Coverage:
             "pairs of operating systems by family",
         )
         if self.askers.whole and self.asked.whole:
-            yield "every pod asks and is asked"
+            yield "every pod is a source and a target"
             return
-        yield f"{self.askers.found:,} of {quantity(self.askers.of, 'pod')} ask"
-        yield f"{self.asked.found:,} of {self.asked.of:,} are asked"
+        yield f"{self.askers.found:,} of {quantity(self.askers.of, 'pod')} as sources"
+        yield f"{self.asked.found:,} of {self.asked.of:,} as targets"
 
 
 def _clause(part: Part, whole: str, noun: str) -> str:

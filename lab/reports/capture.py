@@ -27,7 +27,7 @@ def _lines(lab: str, captured: Captured, directory: Path) -> Iterator[str]:
     yield f"{cell.family}: {path_words(cell)}: {_came(captured)}"
     yield from (f"  {line}" for line in table_lines([_HEAD, *_cells(captured)], right={3, 5}))
     if not captured.trace.known:
-        yield "  (in the order in which the question was seen: paths through OVN are not walked)"
+        yield "  (in the order of capture: paths through OVN are not computed)"
     yield f"  {captured.conclusion.sentence}"
     yield from _beside(captured)
     yield f"    files:  {directory}"
@@ -90,17 +90,17 @@ def _beside(captured: Captured) -> Iterator[str]:
     if captured.end:
         yield f"    intent: {captured.end}"
     for one in captured.trace.unanswered[:_MOST]:
-        asked = quantity(one.times, "time")
+        requests = quantity(one.times, "request")
         yield (
-            f"    ARP:    {one.address} was asked for {asked} at {one.tap.place} "
-            f"{one.tap.device}, and nobody answered"
+            f"    ARP:    {requests} for {one.address} at {one.tap.place} "
+            f"{one.tap.device} without a reply"
         )
     for taken in captured.taken:
         if taken.trouble:
             yield f"    gap:    {taken.trouble}"
         if taken.missed:
             missed = quantity(taken.missed, "packet")
-            yield f"    gap:    {missed} at {taken.tap.place} {taken.tap.device} were not kept"
+            yield f"    gap:    {missed} at {taken.tap.place} {taken.tap.device} not captured"
 
 
 def to_json(lab: str, captured: Captured, directory: Path) -> dict[str, Any]:

@@ -299,11 +299,11 @@ def text_lines(found: RunDifference) -> list[str]:
     lines: list[str] = []
     for kind, changes in found.kinds():
         lines.append(f"{quantity(len(changes), 'cell')} {TITLES[kind]}")
-        told: set[str] = set()
+        covered: set[str] = set()
         for pattern in found.patterns.get(kind, ()):
-            told.update(pattern.cells)
+            covered.update(pattern.cells)
             lines += [f"  * {pattern.sentence}", *_example(kind, pattern)]
-        alone = [change for change in changes if change.cell not in told]
+        alone = [change for change in changes if change.cell not in covered]
         lines += [f"  * {change.words()}" for change in alone[:SHOWN]]
         if len(alone) > SHOWN:
             lines.append(f"  and {len(alone) - SHOWN:,} more")
@@ -362,7 +362,7 @@ def compare(before: RunResult, after: RunResult) -> Comparison:
             f"{quantity(len(before.results), 'cell')}, the other of '{after.scenario}' with "
             f"{quantity(len(after.results), 'cell')}",
             "take two runs of one scenario"
-            + (" that ask the same sample of its cells" if made.found.unasked else ""),
+            + (" that probe the same sample of its cells" if made.found.unasked else ""),
         )
     return made
 
@@ -426,7 +426,7 @@ def _unasked(made: Comparison) -> Iterator[str]:
         (asked_now, "second"),
     ):
         if count:
-            yield f"{quantity(count, 'cell')} asked in the {run} run alone: not compared"
+            yield f"{quantity(count, 'cell')} probed only in the {run} run: not compared"
 
 
 def _heading(label: str, run: RunResult) -> Iterator[str]:

@@ -52,7 +52,7 @@ def _lines(lab: str, explanation: Explanation) -> Iterator[str]:
     others, beside = explanation.explained.findings[1:], explanation.elsewhere
     yield from _listed("Further along the path", [one for one in others if not _deviates(one)])
     yield from _listed("Wrong, but not on the path", [one for one in beside if not _deviates(one)])
-    yield from _listed("Also not as made", [one for one in (*others, *beside) if _deviates(one)])
+    yield from _listed("Other differences", [one for one in (*others, *beside) if _deviates(one)])
     yield from _logs(explanation)
 
 
@@ -135,7 +135,7 @@ def _logs(explanation: Explanation) -> Iterator[str]:
     logged = explanation.logged
     if not logged:
         return
-    yield "  In the logs of the machines on the path (how long ago, the line says):"
+    yield "  In the logs of the machines on the path (each line has its time):"
     for one in logged[:_LOGGED_SHOWN]:
         yield f"    {one.place}: {one.match.cause}"
         yield f"      line: {_cut(one.match.line)}"
@@ -260,11 +260,11 @@ class Cause:
     def where(self) -> tuple[str, ...]:
         """What the cells have in common, as sentences; empty for a single cell."""
         shown = self.groups[:MOST_WHERE]
-        told = [group.sentence for group in shown]
+        sentences = [group.sentence for group in shown]
         placed = {result.cell.id for group in shown for result in group.cells}
         if shown and (rest := len(self.cells) - len(placed)):
-            told.append(f"{quantity(rest, 'cell')} more")
-        return tuple(told)
+            sentences.append(f"{quantity(rest, 'cell')} more")
+        return tuple(sentences)
 
 
 def red_causes(results: Sequence[CellResult], hosts: Hosts = NOWHERE) -> tuple[Cause, ...]:

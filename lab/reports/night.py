@@ -231,11 +231,11 @@ def headline(night: Night) -> str:
     unfit = [one.scenario for one in night.scenarios if one.unfit]
     bad = [one for one in night.scenarios if one.fate != "green" and not one.unfit]
     if not bad and len(unfit) == len(night.scenarios):
-        return f"No scenario is for {night.provider}."
+        return f"No scenario can run on {night.provider}."
     if not bad and unfit:
         count = len(night.scenarios) - len(unfit)
         of = quantity(len(night.scenarios), "scenario")
-        return f"{count} of {of} as expected; not for {night.provider}: {', '.join(unfit)}."
+        return f"{count} of {of} as expected; cannot run on {night.provider}: {', '.join(unfit)}."
     if not bad:
         count = len(night.scenarios)
         return "As expected." if count == 1 else f"All {count} scenarios are as expected."
@@ -323,8 +323,8 @@ def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
 def _add_error(suite: ET.Element, one: ScenarioNight) -> None:
     case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{one.seconds:.3f}"})
     kind = "skipped" if one.unfit else "error"
-    told = ET.SubElement(case, kind, {"message": f"{one.fate}: {one.detail}"})
-    told.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
+    element = ET.SubElement(case, kind, {"message": f"{one.fate}: {one.detail}"})
+    element.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
     for count in ("tests", "skipped" if one.unfit else "errors"):
         suite.set(count, str(int(suite.get(count, "0")) + 1))
 

@@ -82,9 +82,9 @@ class LimitGroup:
     @property
     def sentence(self) -> str:
         """``12 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)``."""
-        told = f"{quantity(len(self.cells), 'cell')}: {self.reason.rstrip('.')} ({self.rule})"
+        text = f"{quantity(len(self.cells), 'cell')}: {self.reason.rstrip('.')} ({self.rule})"
         hidden = sum(1 for cell in self.cells if UNPROVEN in cell.detail)
-        return f"{told}; {hidden} of them {UNPROVEN}" if hidden else told
+        return f"{text}; {hidden} of them {UNPROVEN}" if hidden else text
 
 
 @dataclass(frozen=True, slots=True)

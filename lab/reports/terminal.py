@@ -171,7 +171,7 @@ def renderable(summary: Summary) -> Group:
 
 
 def _asked_line(run: RunResult) -> str:
-    return f"Asked: {sampled(run)}"
+    return f"Probed: {sampled(run)}"
 
 
 def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
@@ -203,11 +203,11 @@ def _red_heading(summary: Summary) -> str:
     named = [one for one in summary.causes if one.line]
     unnamed = sum(len(one.cells) for one in summary.causes if not one.line)
     red = unnamed + sum(len(one.cells) for one in named)
-    told = f"Not as expected: {quantity(red, 'cell')}"
+    text = f"Not as expected: {quantity(red, 'cell')}"
     if named:
-        told += f"; {quantity(len(named), 'cause')} found"
-        told += f", none for {quantity(unnamed, 'cell')}" if unnamed else ""
-    return told
+        text += f"; {quantity(len(named), 'cause')} found"
+        text += f", none for {quantity(unnamed, 'cell')}" if unnamed else ""
+    return text
 
 
 def _red_lines(summary: Summary) -> Iterator[str]:

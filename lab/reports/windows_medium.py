@@ -51,12 +51,12 @@ def _boots(medium: WindowsMedium) -> str:
     kinds = list(dict.fromkeys(boot.kind for boot in medium.boots))
     if not kinds:
         return "nothing: no firmware can start it"
-    told = " and ".join(_KINDS[kind] for kind in kinds)
+    names = " and ".join(_KINDS[kind] for kind in kinds)
     if "uefi" not in kinds:
-        return told
+        return names
     if medium.no_prompt is None:
-        return f"{told}; UEFI asks for a key press, and there is no loader that does not"
-    return f"{told}; a UEFI loader that asks for no key press is there"
+        return f"{names}; its only UEFI loader waits for a key press"
+    return f"{names}; it has a UEFI loader that waits for no key press"
 
 
 def _size(count: int) -> str:

@@ -163,7 +163,7 @@ def dns_address(scenario: Scenario) -> Iterator[Problem]:
         what = f'{address} is the first address of {cidr}, which the Service "kubernetes" has'
         yield Problem(DNS_ADDRESS, what, hint)
     elif address in {cidr.network_address, cidr.broadcast_address}:
-        yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, and no Service's", hint)
+        yield Problem(DNS_ADDRESS, f"{address} is an edge of {cidr}, not a Service's address", hint)
 
 
 def router(scenario: Scenario) -> Iterator[Problem]:
@@ -175,7 +175,7 @@ def router(scenario: Scenario) -> Iterator[Problem]:
     if address not in cidr:
         yield Problem(ROUTER, f"{address} is outside the node network {cidr}", hint)
     elif address in {cidr.network_address, cidr.broadcast_address}:
-        yield Problem(ROUTER, f"{address} is an edge of {cidr}, and no router's", hint)
+        yield Problem(ROUTER, f"{address} is an edge of {cidr}, not a router's address", hint)
 
 
 def node_addresses(scenario: Scenario) -> Iterator[Problem]:
@@ -203,7 +203,7 @@ def node_addresses(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(key, f"{address} is the router's{which}", hint)
         elif address in {cidr.network_address, cidr.broadcast_address}:
             hint = f"write one from {fits[0]} to {fits[1]}"
-            yield Problem(key, f"{address} is an edge of {cidr}, and no node's", hint)
+            yield Problem(key, f"{address} is an edge of {cidr}, not a node's address", hint)
         elif address in taken:
             what = f"{address} is the address of {taken[address]} too"
             yield Problem(

@@ -144,7 +144,7 @@ _TAB = ("the indentation contains a tab", "replace it with spaces")
 _WORDS: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
-        'this ":" is where no value can begin',
+        'no value can begin at this ":"',
         'align this line with the keys around it, or put text that holds ": " in quotes',
     ),
     (

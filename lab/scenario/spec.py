@@ -148,7 +148,7 @@ def _head(head: _Part) -> Iterator[FileFinding]:
         yield end.wrong(f"there is no {lacking}", f"write {quoted('k8s-libvirt-1-2-2')}")
     elif len(parts) > len(names):
         extra = parts[len(names)]
-        what = f"{quoted(extra.text)} is one part too many"
+        what = f"{quoted(extra.text)} is an extra part"
         yield extra.wrong(what, "end with the number of hypervisors; options begin with a comma")
 
 
@@ -194,7 +194,7 @@ def _option(option: _Part, spec: Spec, asked: dict[str, dict[str, Value]]) -> It
         yield key.wrong(what, did_you_mean(key.text, KEYS, f"the keys are {alternatives(KEYS)}"))
         return
     if key.text in asked.get(group.text, {}):
-        yield group.wrong(f"{group.text}.{key.text} stands twice", "keep one of the two")
+        yield group.wrong(f"{group.text}.{key.text} is given twice", "keep one of the two")
         return
     found = _value(key.text, value.text, group.text, spec)
     if isinstance(found, tuple):

@@ -172,8 +172,8 @@ class CellItem(pytest.Item):
         if found.verdict == "pass":
             return "call", "passed", None
         if found.verdict == "known-limit":
-            told = f"Skipped: {found.expectation.rule}: {clean(found.detail)}"
-            return "call", "skipped", (str(self.path), 1, told)
+            message = f"Skipped: {found.expectation.rule}: {clean(found.detail)}"
+            return "call", "skipped", (str(self.path), 1, message)
         return "setup" if found.verdict == "probe-error" else "call", "failed", story(found)
 
     def setup(self) -> None:

@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab-sample",
         metavar="STRATEGY",
-        help="which cells are asked: full, node-pairs, os-pairs (default: by how many there are)",
+        help="which cells to probe: full, node-pairs, os-pairs (default: depends on their number)",
     )
     group.addoption(
         "--lab-seed", metavar="NUMBER", type=int, default=0, help="another sample for each number"
@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--lab-failover",
         action="store_true",
-        help="after the cells, lose the holder of a gateway, and measure how long pods notice",
+        help="after the cells, cut off the holder of a gateway, and measure the outage",
     )
     group.addoption(
         "--lab-quiet",
@@ -110,8 +110,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 def _open(config: pytest.Config, name: str) -> int | None:
     if config.getoption("numprocesses", None) or config.getoption("dist", "no") != "no":
         complain(
-            f"testing lab '{name}': pytest-xdist would ask every cell in each of its processes; "
-            "cells are asked many at a time by one process\n"
+            f"testing lab '{name}': pytest-xdist would probe every cell in each of its processes; "
+            "one process already probes many cells at a time\n"
             "  try: the same without -n, --dist and --tx (or -p no:xdist)"
         )
         return UsageError.exit_code
@@ -119,7 +119,7 @@ def _open(config: pytest.Config, name: str) -> int | None:
     if junit and (why := _unwritable(Path(os.path.expandvars(junit)).expanduser())):
         complain(
             f"testing lab '{name}': '{junit}' cannot be written: {why}\n"
-            "  try: another file for --junitxml; nothing was asked"
+            "  try: another file for --junitxml; nothing was probed"
         )
         return UsageError.exit_code
     from lab.suites.session_plugin import (  # noqa: PLC0415  only where a lab is asked for
@@ -167,7 +167,7 @@ def _session(config: pytest.Config) -> LabSession:
     under_test = config.pluginmanager.get_plugin(_UNDER_TEST)
     if under_test is None:
         pytest.fail(
-            "this test asks for a lab, and none is named\n"
+            "this test needs a lab, and none is named\n"
             "  try: pytest --lab NAME ('lab list' names the labs)",
             pytrace=False,
         )

@@ -148,7 +148,7 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
     free = available()
     if needed > free and strategy != "os-pairs":
         raise PreflightError(
-            f"asking {'every cell' if whole else 'a sample'} of lab '{lab}'",
+            f"probing {'every cell' if whole else 'a sample'} of lab '{lab}'",
             f"{asked:,} cells need about {needed / _GIB:,.1f} GiB of memory, and this machine "
             f"has {free / _GIB:,.1f} GiB free",
             f"--sample {'node-pairs' if cells > LIMIT and whole else 'os-pairs'}, or fewer "

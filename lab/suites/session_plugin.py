@@ -213,18 +213,18 @@ class LabUnderTest:
     def _tell_junit(self, config: pytest.Config) -> None:
         """Add coverage and causes as properties to JUnit."""
         run = self.session.run
-        told: dict[str, str] = {}
+        added: dict[str, str] = {}
         if run is not None and run.coverage is not None:
-            told |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
+            added |= {"cells": run.coverage.share, "coverage": run.coverage.sentence}
         if run is not None:
             red = Counter(one.cause for one in run.results if one.verdict not in GREEN)
             causes = (f"{line}: {quantity(count, 'cell')}" for line, count in red.most_common())
-            told |= {f"cause_{place}": cause for place, cause in enumerate(causes, 1)}
+            added |= {f"cause_{place}": cause for place, cause in enumerate(causes, 1)}
         if run is not None and run.failover is not None:
-            told |= _failover_properties(run.failover)
+            added |= _failover_properties(run.failover)
         for _, one in config.pluginmanager.list_name_plugin():
             if add := getattr(one, "add_global_property", None):
-                for name, value in told.items():
+                for name, value in added.items():
                     add(name, value or "every cell")
 
     @pytest.hookimpl(trylast=True)

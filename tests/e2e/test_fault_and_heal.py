@@ -34,7 +34,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
     cell = "pod-pod/master-p1/worker1-p1/tcp-small"
     lab.run("test", "overlay", "-k", cell, code=1)
     again = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1", code=2)
-    assert "is already in" in again.stderr
+    assert "the lab already has" in again.stderr
     lab.run("fault", "overlay", "route-missing", "--node", "worker1", "--peer", "worker2")
     healed = json.loads(lab.run("heal", "overlay", "--json").stdout)
     assert [one["fault"] for one in healed["mended"]] == ["route-missing", "wrong-vni"]
@@ -98,7 +98,7 @@ def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: La
     lab.run("fault", "overlay", "ip-forward-off", "--node", "worker2")
     assert ("packet-loss 5%", "worker1", True) in faults_of(lab)
     again = lab.run("fault", "overlay", "packet-loss", "7%", "--node", "worker1", code=2)
-    assert "'packet-loss 5%' on 'worker1' is already in" in again.stderr
+    assert "the lab already has 'packet-loss 5%' on 'worker1'" in again.stderr
 
     def shown() -> str:
         links = lab.run("exec", "overlay", "worker1", "--", "ip", "-d", "link", "show").stdout
@@ -121,7 +121,7 @@ def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: La
     lab.run("heal", "overlay", "ip-forward-off", "--node", "worker2")
     assert "forward 0" in shown()
     missing = lab.run("heal", "overlay", "wrong-udp-port", code=2)
-    assert "it is not in" in missing.stderr
+    assert "the lab does not have it" in missing.stderr
     assert "'packet-loss 5%' on 'worker1'" in missing.stderr
     assert faults_of(lab) == [
         ("wrong-vni", "worker1", True),

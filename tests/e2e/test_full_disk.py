@@ -57,7 +57,7 @@ def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab:
     codes = [line for line in said if line.startswith("code")]
     assert codes == ["code 0", "code 4", "code 4", "code 0", "code 0"]
     assert "holders 0" in said
-    assert any("all of it is gone (process" in line for line in said)
+    assert any("it is removed (process" in line for line in said)
     assert any("the journal could not be written" in line for line in said)
     assert any("there are no labs" in line for line in said)
 

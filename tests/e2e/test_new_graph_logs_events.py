@@ -41,7 +41,7 @@ def test_new_scenario_is_drawn_before_and_after_it_is_up(lab: Lab, tmp_path: Pat
     file = tmp_path / "mine.yaml"
     lab.run("new", "mine", "--topology", "host-gateway", "--windows", "2", "-o", str(file))
     again = lab.run("new", "mine", "-o", str(file), code=2)
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     lab.run("validate", str(file))
     assert "win2" in lab.run("graph", str(file)).stdout
     lab.run("up", str(file), "--only", "linux")
@@ -80,6 +80,6 @@ def test_events_and_logs_are_followed_as_they_come(lab: Lab) -> None:
 
 def test_logs_of_machines_without_programs_and_of_no_machine(lab: Lab) -> None:
     lab.run("up", "overlay")
-    assert "nothing is logged there" in lab.run("logs", "overlay").stderr
+    assert "no program of its machines has a log" in lab.run("logs", "overlay").stderr
     assert "did you mean 'worker1'" in lab.run("logs", "overlay", "wroker1", code=2).stderr
     assert "there is no lab named 'overly'" in lab.run("events", "overly", code=2).stderr

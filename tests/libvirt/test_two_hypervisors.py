@@ -219,5 +219,6 @@ def test_what_a_lost_state_directory_knew_of_is_collected_from_both(
     assert all(found(one) for one in two_hypervisors)
     shutil.rmtree(lab.directory / "state")
     said = lab.run("gc", "--yes")
-    assert "removing lab 'two': no journal has" in said
+    assert "removing lab 'two': " in said
+    assert "is in no journal" in said
     assert [found(one) for one in two_hypervisors] == [set(), set()]

@@ -106,13 +106,13 @@ def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(
         said: list[str] = []
         monkeypatch.setattr(NetnsProvider, "deviations", refuse)
         placed = explain_cell(opened, question, said.append)
-        assert "not compared with how the lab makes it: asking: no room" in said
+        assert "cannot compare with the intended state: asking: no room" in said
         assert placed.finding is None
         assert placed.bracket is not None
         monkeypatch.undo()
         monkeypatch.setattr(NetnsProvider, "capture", refuse)
         unplaced = explain_cell(opened, question, said.append)
-        assert "where it is lost is unknown: asking: no room" in said
+        assert "cannot tell where packets are lost: asking: no room" in said
         assert unplaced.finding is None
         assert "pod worker1-p1, setting net/ipv4/ip_default_ttl" in {
             one.object for one in unplaced.elsewhere

@@ -49,7 +49,7 @@ def test_an_empty_word_is_not_taken_for_none(
     words: tuple[str, ...], where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refused(words, capsys)
-    assert f"{where}': an empty word; write one" in said
+    assert f"{where}': the value is empty; write one" in said
 
 
 def test_a_list_of_faults_is_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_a_damaged_bundle_ends_with_3_or_4_and_gc_takes_a_foreign_one(cache, sou
     assert "unusable" in lab(capfd, "list")[1]
     code, out, err = lab(capfd, "gc")
     assert out.startswith("would remove 1 object,")
-    assert out.endswith("; 'lab bundle gc --yes' does it\n")
+    assert out.endswith("; 'lab bundle gc --yes' removes it\n")
     assert lab(capfd, "gc", "--yes", "--json")[0] == 0
     assert list((cache / "bundles").iterdir()) == []
 

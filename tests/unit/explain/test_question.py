@@ -131,7 +131,7 @@ def test_logs_of_the_machines_on_the_path_are_told_beside_the_finding() -> None:
     assert world.read == [("worker1", "win1")]
     text = told(explanation)
     assert "    fault:  ip-forward-off" in text
-    at = text.index("  In the logs of the machines on the path (how long ago, the line says):")
+    at = text.index("  In the logs of the machines on the path (each line has its time):")
     assert text[at + 1].startswith("    worker1/bird/log, line 3 and 1 more: BIRD's session")
     assert text[at + 2] == f"      line: {LOST}"
     assert text[at + 3].startswith("      try:  on both ends: birdc show protocols all")

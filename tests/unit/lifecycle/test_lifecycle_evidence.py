@@ -230,7 +230,7 @@ def test_a_provider_that_is_stuck_is_left_and_told(
     found = members(gather(desk.opened(), tmp_path))
     stuck.set()
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
-    assert found["fake/stopped.txt"] == b"'fake' made no further piece within 0.2 s\n"
+    assert found["fake/stopped.txt"] == b"'fake' delivered nothing more within 0.2 s\n"
 
 
 def test_all_of_it_has_an_end(
@@ -241,7 +241,7 @@ def test_all_of_it_has_an_end(
     witness.pieces = endless
     monkeypatch.setattr(evidence, "SECONDS", 0.3)
     found = members(gather(desk.opened(), tmp_path))
-    assert b"the time limit of all of it was reached: 0.3 s" in found["fake/stopped.txt"]
+    assert b"the time limit for all evidence was reached: 0.3 s" in found["fake/stopped.txt"]
 
 
 class _Endless(list[Evidence]):

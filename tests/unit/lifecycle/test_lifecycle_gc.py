@@ -97,7 +97,7 @@ def test_an_orphan_goes_with_its_files(desk: Desk) -> None:
     desk.up()
     desk.lose_state_file()
     result = collect(desk)
-    assert [item.why for item in result.found] == ["no journal has entry 1 (holder), 0 s old"]
+    assert [item.why for item in result.found] == ["entry 1 (holder) is in no journal, 0 s old"]
     assert desk.provider.world == {}
     assert desk.files() == set()
 
@@ -146,7 +146,7 @@ def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_p
         desk.provider.world["far"] = replace(lab, token="far", name="far", directory=directory)
         result = collect(desk)
         assert result.found == ()
-        assert f"'{hidden / 'state'}' cannot be looked at from here" in result.left[0]
+        assert f"'{hidden / 'state'}' cannot be inspected from here" in result.left[0]
         assert desk.said[-1] == result.left[0]
 
 
@@ -304,7 +304,7 @@ def test_with_all_users_another_users_orphan_goes_without_its_files(
 ) -> None:
     theirs(desk, tmp_path / "gone" / "labs" / "far")
     (item,) = collect(desk, all_users=True).found
-    assert item.why == "no journal has entry 7 (holder) of user 'mallory', 0 s old"
+    assert item.why == "entry 7 (holder) of user 'mallory' is in no journal, 0 s old"
     assert desk.provider.world == {}
 
 

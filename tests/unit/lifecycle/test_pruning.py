@@ -113,7 +113,7 @@ def test_the_last_20_runs_and_30_nights_are_kept_by_default(
         main(["gc"])
     assert ended.value.code == 0
     told = capsys.readouterr()
-    assert told.out == "would remove 12 runs, 2 nights; 'lab gc --yes' does it\n"
+    assert told.out == "would remove 12 runs, 2 nights; 'lab gc --yes' removes it\n"
     assert "would remove 12 runs of lab 'it'" in told.err
     assert "would remove 2 nights: n01, n02" in told.err
     assert len(directories(state / "nightly")) == len(runs_of(state, "it")) == 32

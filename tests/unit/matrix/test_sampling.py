@@ -69,7 +69,7 @@ def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred
     assert found.share == f"{len(made):,} of 36,134,400 cells"
     assert found.sentence == (
         "sample 'node-pairs', seed 0: every node pair both ways, every pair of operating systems "
-        "in every family, every pod asks and is asked"
+        "in every family, every pod is a source and a target"
     )
     assert set(counts(made)) == set(usual_families())
 
@@ -228,7 +228,7 @@ def test_of_a_part_the_figures_are_told(overlay: Product) -> None:
     assert found.share == "8 of 2,300 cells"
     assert found.sentence == (
         "1 of 20 node pairs, 1 of 30 pairs of operating systems by family, "
-        "1 of 10 pods ask, 2 of 10 are asked"
+        "1 of 10 pods as sources, 2 of 10 as targets"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_sample_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(session, "available", lambda: 300 << 20)
-    with pytest.raises(PreflightError, match=r"asking a sample .*: 50,000 cells need") as raised:
+    with pytest.raises(PreflightError, match=r"probing a sample .*: 50,000 cells need") as raised:
         require(36_134_400, "node-pairs", "big")
     assert "--sample os-pairs" in raised.value.hint
     require(36_134_400, "os-pairs", "big")

@@ -158,15 +158,15 @@ SAMPLED = Coverage(
     askers=Part(10, 10),
     asked=Part(10, 10),
 )
-"""What a run that is a sample says of itself."""
+"""The coverage of a sampled run."""
 REACHED = (
     "sample 'node-pairs', seed 7: every node pair both ways, "
-    "29 of 30 pairs of operating systems by family, every pod asks and is asked"
+    "29 of 30 pairs of operating systems by family, every pod is a source and a target"
 )
 
 
 def with_texts(run: RunResult, text: str) -> RunResult:
-    """Every text that is not a name of ours replaced by ``text``."""
+    """The run with every text that is not a fixed name replaced by ``text``."""
     hostile = tuple(
         replace(
             result,

@@ -123,7 +123,7 @@ def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
     made = night(scenario("overlay", "green"), unfit("calico-bgp"))
     assert (made.exit_code, made.green) == (0, True)
     assert plain_lines(made)[0] == (
-        "Night 2026-11-21 on netns: 1 of 2 scenarios as expected; not for netns: calico-bgp."
+        "Night 2026-11-21 on netns: 1 of 2 scenarios as expected; cannot run on netns: calico-bgp."
     )
     assert any(line.startswith("calico-bgp  refused") for line in plain_lines(made))
     case = (
@@ -137,7 +137,7 @@ def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
     )
     alone = night(unfit("calico-bgp"))
     assert (alone.exit_code, alone.green) == (3, False)
-    assert plain_lines(alone)[0].endswith("No scenario is for netns.")
+    assert plain_lines(alone)[0].endswith("No scenario can run on netns.")
 
 
 def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error() -> None:

@@ -170,7 +170,7 @@ def test_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
     run = replace(made_run("healthy"), coverage=SAMPLED)
     lines = plain_lines(summarise(run, REPORT))
     assert lines[-3].startswith("1,234 of 36,134,400 cells: ")
-    assert lines[-2:] == [f"Asked: {REACHED}", f"Report: {REPORT}"]
+    assert lines[-2:] == [f"Probed: {REACHED}", f"Report: {REPORT}"]
     told = shown(Terminal(), {"TERM": "xterm-256color"}, run)
     assert "every node pair both ways" in " ".join(told.split())
 

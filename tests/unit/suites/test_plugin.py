@@ -369,7 +369,7 @@ EARLY = {
     "no lab, by directory": ((DIRECTORY,), ("ERROR: collecting 'lab.suites': no lab is named\n",)),
     "processes of xdist": (
         ("-p", "xdist.plugin", *SUITE, "-n2"),
-        ("ERROR: testing lab 'paper': pytest-xdist would ask", "without -n"),
+        ("ERROR: testing lab 'paper': pytest-xdist would probe", "without -n"),
     ),
     "xdist by its other option": (("-p", "xdist.plugin", *SUITE, "--dist=load"), ("without -n",)),
     "no such strategy": (
@@ -379,7 +379,7 @@ EARLY = {
     **{
         f"JUnit in {file}": (
             (*SUITE, f"--junitxml={file}"),
-            (f"ERROR: testing lab 'paper': '{file}' cannot be written: ", "nothing was asked"),
+            (f"ERROR: testing lab 'paper': '{file}' cannot be written: ", "nothing was probed"),
         )
         for file in ("/proc/none/out.xml", "/proc/out.xml", "/dev/null/x")
     },
