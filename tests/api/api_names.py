@@ -1,4 +1,4 @@
-"""What the tests of the API level have in common."""
+"""Helpers of the API tests."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ IMAGES = {
 }
 NewPods = Callable[..., ProbePods]
 SAME = "same"
-"""The token of most tests: a namespace takes at least 5 s to go (its controller waits)."""
+"""The token of most tests: deleting a namespace takes at least 5 s (its controller waits)."""
 SECONDS = 120.0
-"""For what takes a few on an idle machine."""
+"""Deadline of operations that take a few seconds on an idle machine."""
 _LONGEST = 64.0
 
 
 def clear(api: Api) -> None:
-    """Have neither pods nor Services, at once; the namespace stays."""
+    """Delete all pods and Services at once; the namespace stays."""
     for kind in ("pods", "services"):
         api.remove(namespaced(kind, NAMESPACE), Deadline(CALL))
 
 
 def said_at_deadline(act: Callable[[Deadline], object], *words: str) -> str:
-    """The message of a wait that cannot end, given as long as this machine needs to see why.
+    """The message of a wait that cannot succeed, with growing deadlines until it names the cause.
 
     ``act`` can be repeated; the message of the longest is returned if none has all the words.
     """

@@ -51,7 +51,7 @@ def api(plane: ControlPlane) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def all_kubelets(plane: ControlPlane, drawn: Compiled) -> Iterator[FakeKubelets]:
-    """Of one module: other tests in this process count threads and descriptors."""
+    """Fake kubelets for one module: other tests in this process count threads and descriptors."""
     own = Api(plane.kubeconfig)
     kubelets = FakeKubelets(own, drawn.intent)
     kubelets.start()
@@ -62,7 +62,7 @@ def all_kubelets(plane: ControlPlane, drawn: Compiled) -> Iterator[FakeKubelets]
 
 @pytest.fixture
 def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
-    """What a test tells them is forgotten when it ends."""
+    """The kubelets, reset after each test."""
     yield all_kubelets
     all_kubelets.behave()
     all_kubelets.check()
@@ -70,7 +70,7 @@ def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
 
 @pytest.fixture
 def new_pods(api: Api, drawn: Compiled, kubelets: FakeKubelets) -> Iterator[NewPods]:
-    """Makes the probe pods of a run; pods and Services are gone when the test ends."""
+    """Creates the probe pods of a run; pods and Services are deleted after the test."""
 
     def new(lab: str = "overlay", token: str = SAME) -> ProbePods:
         return ProbePods(api, drawn.intent, ObjectOwner(lab, token), IMAGES)
@@ -84,7 +84,7 @@ def new_pods(api: Api, drawn: Compiled, kubelets: FakeKubelets) -> Iterator[NewP
 def deployed(
     plane: ControlPlane, drawn: Compiled, all_kubelets: FakeKubelets
 ) -> Iterator[ProbePods]:
-    """Probe pods that the tests of a module leave as they are."""
+    """Probe pods that the tests of a module do not change."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
     pods = ProbePods(api, drawn.intent, ObjectOwner("overlay", SAME), IMAGES)

@@ -25,7 +25,7 @@ _UP_SECONDS = 240.0
 
 
 class ControlPlane:
-    """The processes, and the way in."""
+    """The processes, and access to the API."""
 
     def __init__(self, directory: Path, found: Path) -> None:
         self._directory = directory
@@ -76,7 +76,7 @@ class ControlPlane:
         return path
 
     def start(self) -> None:
-        """All of it; returns when the API server serves."""
+        """Start everything; return when the API server serves."""
         self._start_etcd()
         self.start_server()
         manager = [
@@ -107,7 +107,7 @@ class ControlPlane:
         )
 
     def start_server(self) -> None:
-        """The API server, and wait until it serves."""
+        """Start the API server, and wait until it serves."""
         self._run(
             "kube-apiserver",
             [
@@ -162,7 +162,7 @@ class ControlPlane:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """The API server answers nothing meanwhile, and its connections stay."""
+        """Stop the API server's process during the block; its connections stay open."""
         process = self.processes["kube-apiserver"]
         process.send_signal(signal.SIGSTOP)
         try:

@@ -1,4 +1,4 @@
-"""The real CoreDNS, and questions to it."""
+"""The real CoreDNS, and queries to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Dns:
     log: Path
 
     def ask(self, name: str) -> Asked | str:
-        """What it answers; in words when it says nothing, as long as it does not listen yet."""
+        """The answer, or a description of the error; waits until the server listens."""
         with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as asking:
             asking.settimeout(SECONDS)
             asking.connect(("127.0.0.1", self.port))

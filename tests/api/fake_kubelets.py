@@ -1,4 +1,4 @@
-"""Nodes as objects, and what scheduler and kubelets would say of the pods on them."""
+"""Node objects, and a fake of the scheduler and of the kubelets for their pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.cluster.observed import VTEP_ANNOTATION
 from lab.topology.intent import Intent, MachineIntent
 
 CALL = 60.0
-"""Seconds for what is done at once on an idle machine."""
+"""Deadline in seconds of operations that are immediate on an idle machine."""
 _WATCH_SECONDS = 1.0
 _AGAIN_SECONDS = 0.05
 _UNUSED_PORT = 1
@@ -23,7 +23,7 @@ _PODS = "/api/v1/pods"
 
 
 def make_nodes(api: Api, intent: Intent) -> None:
-    """The nodes of an Intent; Windows ones too, as far as the API goes."""
+    """Create the Node objects of an Intent, including Windows nodes."""
     for machine in intent.machines:
         if machine.kubelet and machine.kubelet.pod_cidr:
             api.ask("POST", "/api/v1/nodes", Deadline(CALL), _node(machine))
@@ -52,7 +52,7 @@ def _node(machine: MachineIntent) -> Object:
 
 
 def tunnel_mac(node: str) -> str:
-    """As flannel would say it, in upper case."""
+    """A MAC as flannel writes it, in upper case."""
     return f"8E:00:00:00:{len(node):02X}:{ord(node[-1]):02X}"
 
 
@@ -86,7 +86,7 @@ def _be_ready(api: Api, machine: MachineIntent) -> None:
 
 
 class FakeKubelets:
-    """One thread that schedules every pod by its selector, and says that it runs."""
+    """One thread that schedules every pod by its selector, and reports it as running."""
 
     def __init__(self, api: Api, intent: Intent) -> None:
         self._api = api
@@ -97,17 +97,17 @@ class FakeKubelets:
         }
         self._end = threading.Event()
         self.idle = threading.Event()
-        """Set by a test: pods are left alone meanwhile."""
+        """Set by a test: pods are not touched meanwhile."""
         self.trouble = ""
-        """Set by a test: what every pod's container waits for instead of running."""
+        """Set by a test: the waiting reason of every container, instead of running."""
         self.misplaced: dict[str, str] = {}
-        """Set by a test: pods that end up on another node than asked."""
+        """Set by a test: pods that are placed on another node than requested."""
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
         self.behave()
 
     def behave(self) -> None:
-        """As each test finds them: no trouble, and addresses from the first one on."""
+        """Reset to the initial state: no trouble, addresses from the first one on."""
         self.trouble = ""
         self.misplaced.clear()
         self._hosts: dict[str, Iterator[object]] = {
@@ -124,7 +124,7 @@ class FakeKubelets:
         self.check()
 
     def check(self) -> None:
-        """Raise what the thread met."""
+        """Raise the thread's exception."""
         if self._failure:
             raise self._failure
 
@@ -138,7 +138,7 @@ class FakeKubelets:
             self._failure = error
 
     def _follow(self) -> None:
-        """Look after every pod that there is, and for a while those that come and change."""
+        """Handle every existing pod, and for a while those that are created or change."""
         listed = self._api.listing(_PODS, Deadline(CALL))
         for pod in listed.objects.values():
             self._look_after(pod)
@@ -150,7 +150,7 @@ class FakeKubelets:
     def _look_after(self, pod: Object) -> None:
         while self.idle.is_set() and not self._end.is_set():
             self._end.wait(_AGAIN_SECONDS)
-        with suppress(RefusedError):  # it has been changed or is gone
+        with suppress(RefusedError):  # changed or deleted meanwhile
             if not pod["spec"].get("nodeName"):
                 self._schedule(pod)
             elif pod["status"].get("phase") == "Pending":
@@ -198,7 +198,7 @@ class FakeKubelets:
         self._api.ask("PUT", f"{_path(pod)}/status", Deadline(CALL), {**pod, "status": status})
 
     def _end_all(self, pod: Object) -> None:
-        """What a pod looks like whose containers have all done their work."""
+        """The status of a pod whose containers have all completed."""
         done = {"exitCode": 0, "reason": "Completed"}
         facts = {"image": "", "imageID": "", "restartCount": 0, "ready": False}
         statuses = [

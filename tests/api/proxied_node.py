@@ -1,4 +1,4 @@
-"""A node's network as far as the real kube-proxy makes it: a namespace with nothing else in it."""
+"""A node's network as programmed by the real kube-proxy, in an otherwise empty namespace."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CHUNK = 65_536
 
 
 class ProxiedNode:
-    """One kube-proxy, in a network namespace of its own from which only the API is reached.
+    """One kube-proxy in its own network namespace, from which only the API is reachable.
 
     ``plane``: the API server. ``program``: kube-proxy, or the directory with the files of its
-    image, which it then sees alone. ``node``: the one that it is for. Node ports and health checks
-    are at its address alone. ``configuration``: as the lab writes it. ``directory``: for its files.
+    image, which is then its root. ``node``: the node that it runs for. Node ports and health checks
+    are only at its address. ``configuration``: as written by the lab. ``directory``: for its files.
     """
 
     def __init__(
@@ -46,7 +46,9 @@ class ProxiedNode:
         given = {
             **configuration,
             "clientConnection": {"kubeconfig": str(plane.kubeconfig)},
-            "conntrack": {"maxPerCore": 0},  # the machine's own, which a namespace cannot set
+            "conntrack": {
+                "maxPerCore": 0
+            },  # a setting of the machine, which a namespace cannot set
         }
         file.write_text(json.dumps(given))
         own = f"ip link set lo up && ip addr replace {node.address}/32 dev lo"
@@ -83,12 +85,12 @@ class ProxiedNode:
         self._process.wait()
 
     def start_again(self) -> None:
-        """Over the rules that it has left."""
+        """Start it again; its old rules are still there."""
         space = self._namespace
         self._process = self._started("nsenter", f"--net=/proc/self/fd/{space}", keeps=(space,))
 
     def nft(self, *words: str) -> str:
-        """What nft answers in its network."""
+        """Run nft in its network."""
         command = ["nsenter", f"--net=/proc/self/fd/{self._namespace}", "nft", *words]
         keeps = (self._namespace,)
         return subprocess.run(
@@ -96,7 +98,7 @@ class ProxiedNode:
         ).stdout
 
     def _opened(self) -> int:
-        """Its namespace, once it is no longer ours."""
+        """Open its namespace, once it differs from this process's."""
         own = Path("/proc/self/ns/net").readlink()
         path = Path(f"/proc/{self._process.pid}/ns/net")
         Deadline(_SECONDS).wait(
@@ -105,7 +107,7 @@ class ProxiedNode:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def _inside(self, function: Any) -> Any:
-        """Call it on a thread in the namespace; sockets stay where they were made."""
+        """Call a function on a thread in the namespace; its sockets stay in that namespace."""
         with ThreadPoolExecutor(1) as threads:
             threads.submit(isolation.setns, self._namespace, isolation.CLONE_NEWNET).result()
             return threads.submit(function).result()
@@ -120,14 +122,14 @@ class ProxiedNode:
                 self._relays[-1].start()
 
     def seen(self) -> NodeFacts:
-        """What an observer sees of its rules."""
+        """The facts of its rules."""
         assert self._process.poll() is None, self._log.read_text()[-3000:]
         said = json.loads(self.nft("-j", "list", "ruleset"))
         rules = nftables.read(said["nftables"], but=frozenset())
         return NodeFacts("linux", "", translations=rules.translations)
 
     def asked(self, port: int, question: bytes) -> bytes:
-        """What is answered on a port of the node."""
+        """The answer on a port of the node."""
 
         def ask() -> bytes:
             with closing(socket.create_connection((self._address, port), _SECONDS)) as connection:
@@ -153,7 +155,7 @@ def _bound(path: Path, root: Path) -> str:
 
 
 def _relay(near: socket.socket, far: socket.socket) -> None:
-    """Both directions of one connection, until both have ended."""
+    """Relay both directions of one connection until both have ended."""
     with near, far:
         back = threading.Thread(target=_pump, args=(far, near))
         back.start()

@@ -1,4 +1,4 @@
-"""Something done on another thread while a test breaks what it needs."""
+"""Work on another thread while a test breaks something that it needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = 240.0
 
 
 class Work:
-    """Runs at once; ``join`` raises what it raised."""
+    """A thread that starts at once; ``join`` raises its exception."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         self._failure: BaseException | None = None
@@ -25,12 +25,12 @@ class Work:
             self._failure = error
 
     def wait_for(self, look: Callable[[], bool]) -> None:
-        """Until something is so; it is an error if the work ends before."""
+        """Wait for a condition; it is an error if the work ends before."""
         Deadline(_SECONDS).wait("working", lambda: look() or self.ended, every=0.2)
         assert not self.ended, self._failure
 
     def go_on_for(self, seconds: float) -> None:
-        """The work must not end meanwhile."""
+        """Check for this long that the work does not end."""
         self._thread.join(seconds)
         assert not self.ended, self._failure
 

@@ -1,4 +1,4 @@
-"""The cache of the tool: finished folders, each made at once or not at all."""
+"""The cache of the tool: finished folders, each created atomically."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lab._deadline import Deadline
 from lab._errors import UsageError
 
 UNFINISHED = ".unfinished-"
-"""Beginning of the names of folders that are being made."""
+"""Prefix of the names of unfinished folders."""
 TIMES = "seconds.log"
-"""In the cache: what was made, and in how many seconds."""
+"""File in the cache: what was built, and in how many seconds."""
 UNUSED_DAYS = 14
-"""A finished folder that no run has used for so long is removed by the next that makes one."""
+"""A finished folder unused for this long is removed when the next one is made."""
 
 
 @contextlib.contextmanager
 def only_one(cache: Path, deadline: Deadline) -> Iterator[None]:
-    """Hold the cache against another run; and remove what a killed one left unfinished."""
+    """Lock the cache against other runs, and remove unfinished folders of a killed one."""
     with (cache / "lock").open("a+") as lock:
 
         def taken() -> str:
@@ -49,7 +49,7 @@ def only_one(cache: Path, deadline: Deadline) -> Iterator[None]:
 
 
 def finished_folder(folder: Path, title: str, make: Callable[[Path], None]) -> Path:
-    """Return ``folder``; if there is none, let ``make`` fill it, and say how long that took."""
+    """Return ``folder``; if it does not exist, call ``make`` to fill it, and print the time."""
     if folder.is_dir():
         os.utime(folder)
         return folder
@@ -71,7 +71,7 @@ def finished_folder(folder: Path, title: str, make: Callable[[Path], None]) -> P
 
 
 def link_files(source: Path, into: Path) -> None:
-    """Put the files of ``source`` into ``into``: as links, or as copies on another disk."""
+    """Put the files of ``source`` into ``into``, as links, or on another disk as copies."""
     for path in sorted(source.rglob("*")):
         target = into / path.relative_to(source)
         if path.is_dir():
@@ -85,9 +85,9 @@ def link_files(source: Path, into: Path) -> None:
 
 
 def copy_out(made: Path, output: Path) -> None:
-    """Put a finished input directory where the user wants it.
+    """Copy a finished input directory to the user's directory.
 
-    Raises UsageError there is something else already.
+    Raises UsageError when something else is there.
     """
     if output.is_dir() and any(output.iterdir()):
         doing = f"writing the input directory {output}"
@@ -96,7 +96,7 @@ def copy_out(made: Path, output: Path) -> None:
 
 
 def digest(told: object, *files: Path) -> str:
-    """Return 12 hex digits of ``told``, as repr() writes it, and the bytes of ``files``."""
+    """Return 12 hex digits of a hash of ``repr(told)`` and the bytes of ``files``."""
     summed = hashlib.sha256(repr(told).encode())
     for file in files:
         summed.update(file.read_bytes())
@@ -104,7 +104,7 @@ def digest(told: object, *files: Path) -> str:
 
 
 def say(line: str) -> None:
-    """Tell what is being done."""
+    """Print a progress message."""
     print(f"bundle: {line}", file=sys.stderr, flush=True)
 
 
@@ -115,7 +115,7 @@ def _forget_unused(cache: Path) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Take the right to write from all files: the input directories link them."""
+    """Make all files read-only: the input directories link them."""
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if path.is_file():

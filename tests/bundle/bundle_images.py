@@ -1,4 +1,4 @@
-"""The container images of a test bundle, and what is in each of them."""
+"""The container images of a test bundle, and their contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASE = (
     Entry("/tmp", mode=0o1777),
     Entry("/run"),
 )
-"""What a static program may look for."""
+"""Files that a static program may look for."""
 
 
 def bundle_images(
@@ -37,7 +37,7 @@ def bundle_images(
 
 
 def _control_plane(versions: dict[str, str], programs: Path) -> list[Image]:
-    """Return the three whose manifests call a bare program name."""
+    """Return the three images whose manifests call a program by its bare name."""
     return [
         Image(
             f"registry.k8s.io/{name}:v{versions['kubernetes']}",
@@ -54,7 +54,7 @@ def _system(versions: dict[str, str], programs: Path) -> list[Image]:
     coredns = Entry("/coredns", source=programs / "coredns")
     pause = Entry("/pause", source=programs / "pause")
     return [
-        # the tag that kubeadm asks for: upstream counts its image's revisions from 0
+        # the tag that kubeadm uses: upstream counts image revisions from 0
         Image(f"registry.k8s.io/etcd:{versions['etcd']}-0", (*BASE, *etcd), ("etcd",)),
         Image(
             f"registry.k8s.io/coredns/coredns:v{versions['coredns']}",
@@ -77,7 +77,7 @@ def _kube_proxy(versions: dict[str, str], programs: Path, deadline: Deadline) ->
 
 
 def _flannel(versions: dict[str, str], programs: Path, deadline: Deadline) -> Image:
-    """Return flanneld; its CNI plugin and ``cp`` are in, for the manifest's init containers."""
+    """Return flanneld's image, with its CNI plugin and ``cp`` for the init containers."""
     flannel = (
         Entry("/opt/bin/flanneld", source=programs / "flanneld"),
         Entry("/flannel", source=programs / "cni" / "flannel"),
@@ -92,9 +92,9 @@ def _flannel(versions: dict[str, str], programs: Path, deadline: Deadline) -> Im
 def conformance_images(
     versions: dict[str, str], programs: Path, deadline: Deadline
 ) -> tuple[Image, ...]:
-    """Return the images of Kubernetes' network tests: agnhost and one to ask DNS from.
+    """Return the images of Kubernetes' network tests: agnhost and one for DNS queries.
 
-    Both have programs of this Debian that the tests call; upstream's agnhost has those of Alpine.
+    Both have the programs that the tests call, from Debian; upstream's agnhost has Alpine's.
     """
     kubernetes = next(one for one in read_pins().modules if one.name == "kubernetes")
     porter = module_folder(kubernetes, deadline) / "test/images/agnhost/porter"
@@ -110,7 +110,7 @@ def conformance_images(
 def calico_images(
     versions: dict[str, str], programs: Path, deadline: Deadline
 ) -> tuple[Image, ...]:
-    """Return Calico's three images of a cluster by plain manifests."""
+    """Return the three images of Calico for a cluster with plain manifests."""
     ours = programs / "calico"
     cni = [Entry(f"/opt/cni/bin/{name}", source=ours / name) for name in ("calico", "install")]
     cni.append(Entry("/opt/cni/bin/calico-ipam", source=ours / "calico"))
@@ -139,8 +139,8 @@ def calico_images(
 def _calico_node(versions: dict[str, str], ours: Path, programs: Path, deadline: Deadline) -> Image:
     """Return Felix, confd and BIRD under runit, with the files of Calico's own image.
 
-    BIRD is Debian's 1.6, which the templates of confd are for. It lacks ``krt_tunnel``, which is
-    of Calico's fork, for tunnels of IP in IP; so do the templates here.
+    BIRD is Debian's 1.6, which confd's templates are for. It lacks ``krt_tunnel``, a feature
+    of Calico's fork for IP-in-IP tunnels; the templates here do not use it.
     """
     calico = next(one for one in read_pins().modules if one.name == "calico")
     module = module_folder(calico, deadline)
@@ -184,7 +184,7 @@ def _calico_node(versions: dict[str, str], ours: Path, programs: Path, deadline:
 
 
 def _files(folder: Path, below: str) -> list[Entry]:
-    """Every file of a folder of text, without what Debian's BIRD does not know."""
+    """Every text file of a folder, without lines that Debian's BIRD does not support."""
     entries = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         lines = path.read_text().splitlines(keepends=True)
@@ -196,7 +196,7 @@ def _files(folder: Path, below: str) -> list[Entry]:
 
 
 def _agnhost(versions: dict[str, str], programs: Path, around: tuple[Entry, ...]) -> Image:
-    """Return upstream's test program; upstream's image has Alpine around it."""
+    """Return the image of upstream's test program; upstream's is based on Alpine."""
     agnhost = (
         Entry("/agnhost", source=programs / "agnhost"),
         Entry("/agnhost-2", link="agnhost"),

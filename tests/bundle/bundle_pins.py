@@ -1,4 +1,4 @@
-"""The pins: which programs a bundle is built from, at which versions."""
+"""The pins: the programs of a bundle and their versions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 PARTS = ("server", "node", "windows", "images")
-"""Of a bundle; the images are made of the programs of server and node."""
+"""Parts of a bundle; the images are made from the programs of server and node."""
 CONFORMANCE = "conformance"
-"""Kubernetes' own tests and their images, which no bundle has."""
+"""Kubernetes' own tests and their images, which are in no bundle."""
 CALICO = "calico"
-"""Calico's programs and images: twenty minutes, and only its own scenarios want them."""
+"""Calico's programs and images: they take twenty minutes, and only its scenarios need them."""
 MORE_PARTS = (CONFORMANCE, CALICO, "calico-windows")
-"""Parts that are made only when they are named."""
+"""Parts that are built only if named."""
 _NEEDS = {"images": {"server", "node"}, CONFORMANCE: {"server", "node"}}
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module of ours: nothing but its requirements."""
+    """A Go module of this project that has only requirements."""
 
     name: str
     requires: tuple[str, ...]
@@ -28,15 +28,15 @@ class Module:
     staging: str
     """The version of Kubernetes' staging modules; empty for a module without them."""
     sums: tuple[str, ...]
-    """Lines of go.sum that the checksum database does not have."""
+    """Lines of go.sum that are missing from the checksum database."""
     copies: str
-    """A package of ours for a copy of the first requirement's main.go; or empty."""
+    """Package of this project for a copy of the first requirement's main.go; or empty."""
     without: tuple[str, ...]
-    """Imports that the copy does without."""
+    """Imports that are removed from the copy."""
 
     @property
     def folder(self) -> Path:
-        """Where go.mod and go.sum are kept."""
+        """The directory of go.mod and go.sum."""
         return HERE / "modules" / self.name
 
 
@@ -49,13 +49,13 @@ class Build:
     module: Module
     packages: tuple[str, ...]
     names: tuple[tuple[str, str], ...]
-    """Programs named otherwise than their package: what go calls it, what it is called."""
+    """Programs that are renamed: go's name, and the final name."""
     tags: str
     sets: tuple[str, ...]
     """Variables set by the linker: ``package.variable=value``."""
     cgo: bool
     folder: str
-    """Below the folder of the system: "cni", or empty."""
+    """Subfolder of the system's folder: "cni", or empty."""
 
     @property
     def system(self) -> str:
@@ -64,17 +64,17 @@ class Build:
 
     @property
     def test(self) -> bool:
-        """Whether the package is a test, which ``go test -c`` makes a program of."""
+        """Whether the package is a test, which ``go test -c`` compiles."""
         return self.part == CONFORMANCE
 
     @property
     def title(self) -> str:
-        """As in messages."""
+        """Name for messages."""
         return f"{self.name} for {self.system}"
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """File names of the programs, with ``.exe`` where the system wants it."""
+        """File names of the programs, with ``.exe`` for Windows."""
         names = dict(self.names)
         called = (_go_names(package) + ".test" * self.test for package in self.packages)
         ending = ".exe" if self.system == "windows" else ""
@@ -83,14 +83,14 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Pins:
-    """All of pins.toml."""
+    """The content of pins.toml."""
 
     versions: dict[str, str]
     modules: tuple[Module, ...]
     builds: tuple[Build, ...]
 
     def chosen(self, parts: frozenset[str]) -> tuple[Build, ...]:
-        """Return the builds that ``parts`` need; images are made of programs."""
+        """Return the builds that ``parts`` need; images are made from programs."""
         wanted = parts.union(*(_NEEDS.get(one, ()) for one in parts))
         return tuple(build for build in self.builds if build.part in wanted)
 
@@ -133,6 +133,6 @@ def read_pins(path: Path = HERE / "pins.toml") -> Pins:
 
 
 def _go_names(package: str) -> str:
-    """Name the program as ``go build`` does: the last part of the path that is no version."""
+    """The program name of ``go build``: the last part of the path that is not a version."""
     *_, before, last = package.split("/")
     return before if last[:1] == "v" and last[1:].isdigit() else last

@@ -23,15 +23,15 @@ LAST_LINES = 15
 HERE = Path(__file__).parent
 _OURS = {"GOMAXPROCS": "2", "GOWORK": "off"}
 _FLAGS = {"GOFLAGS": "-buildvcs=false"}
-"""Instead of the user's: the same programs for everyone, kept under the same name."""
+"""Instead of the user's flags, so that programs and their cache keys are the same for everyone."""
 _TEST = ("test", "-c", "-vet=off")
-"""Go would examine the tests and all they import: that takes longer than to compile them."""
+"""Without vetting the tests and their imports, which takes longer than compiling them."""
 C_PACKAGES = ("gcc", "libc6-dev", "libseccomp-dev")
 """Debian packages that runc and pause are built with."""
 
 
 def build_key(build: Build) -> str:
-    """Return what the programs of ``build`` depend on, as 12 hex digits.
+    """Return a hash of the inputs of ``build``, as 12 hex digits.
 
     Its pins, its module's go.mod and go.sum, the command that builds it, and the toolchains.
     """
@@ -42,7 +42,7 @@ def build_key(build: Build) -> str:
 
 @functools.cache
 def toolchain(cgo: bool) -> str:
-    """Return what tells one Go toolchain from another; and one C toolchain, if ``cgo``."""
+    """Return the identity of the Go toolchain and, if ``cgo``, of the C toolchain."""
     asked = ["go", "env", "GOVERSION", "GOFLAGS", "GOEXPERIMENT", "GOAMD64"]
     deadline = Deadline(60.0)
     said = run("looking for the Go toolchain", asked, deadline, HERE, os.environ | _FLAGS)
@@ -55,8 +55,8 @@ def toolchain(cgo: bool) -> str:
 def build_programs(build: Build, into: Path, deadline: Deadline) -> None:
     """Build the programs of ``build`` into the empty folder ``into``.
 
-    Raises BrokenError go failed; with the last lines it wrote; DeadlineError the deadline came
-    first; what go did until then stays in its own cache.
+    Raises BrokenError when go failed, with its last lines of output; DeadlineError at the deadline:
+    what go has done until then stays in its cache.
     """
     doing = f"building {build.title}"
     with tempfile.TemporaryDirectory(prefix="hybridlab-go-") as scratch:
@@ -91,7 +91,7 @@ def go_command(build: Build, into: Path) -> list[str]:
 
 
 def go_environment(build: Build) -> dict[str, str]:
-    """Return the environment of a go command: the caller's, for the build's system."""
+    """Return the environment of a go command: the caller's, with the build's system."""
     ours = {
         "GOOS": build.system,
         "GOARCH": "amd64",
@@ -101,7 +101,7 @@ def go_environment(build: Build) -> dict[str, str]:
 
 
 def copy_main(module: Module, folder: Path, theirs: Path) -> None:
-    """Copy main.go of ``theirs`` into a package in ``folder``, less what the pins leave out."""
+    """Copy main.go of ``theirs`` into a package in ``folder``, less excluded imports."""
     if not module.copies:
         return
     lines = (theirs / "main.go").read_text().splitlines(keepends=True)
@@ -111,7 +111,7 @@ def copy_main(module: Module, folder: Path, theirs: Path) -> None:
 
 
 def pause_command(version: str) -> list[str]:
-    """Return how upstream builds its ``pause``, 60 lines of C, less the file names."""
+    """Return upstream's command to build ``pause``, 60 lines of C, without the file names."""
     return ["gcc", "-Os", "-Wall", "-Werror", "-static", "-s", f"-DVERSION=v{version}"]
 
 
@@ -122,7 +122,7 @@ def build_pause(source: Path, into: Path, version: str, deadline: Deadline) -> N
 
 
 def module_folder(module: Module, deadline: Deadline) -> Path:
-    """Return where the first requirement of ``module`` lies, downloaded and checked."""
+    """Return the folder of the first requirement of ``module``, downloaded and checked."""
     with tempfile.TemporaryDirectory(prefix="hybridlab-go-") as scratch:
         folder = Path(scratch)
         for name in ("go.mod", "go.sum"):
@@ -139,10 +139,10 @@ def run(
     folder: Path,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run ``command`` in ``folder`` and return what it wrote to its output.
+    """Run ``command`` in ``folder`` and return its output.
 
-    Raises PreflightError there is no such program; BrokenError it failed; with the last lines it
-    wrote; DeadlineError the deadline came first. The command and its children are gone.
+    Raises PreflightError when the program is missing; BrokenError when it failed, with its last
+    lines of output; DeadlineError at the deadline. The command and its children have then ended.
     """
     pipe = subprocess.PIPE
     name = next(word for word in command if word != "nice")
@@ -197,5 +197,5 @@ _SIGNS = (
 
 
 def _cure(wrote: str) -> str:
-    """Say what to try, by what the command wrote."""
+    """A hint, from the command's output."""
     return _CURES[next((hint for sign, hint in _SIGNS if sign in wrote), "other")]

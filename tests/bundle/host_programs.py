@@ -15,25 +15,25 @@ from lab._deadline import Deadline
 from lab._errors import PreflightError
 
 PACKAGES = ("iptables", "nftables", "conntrack", "netbase", "coreutils", "dash")
-"""What the images take programs from."""
+"""Packages whose programs are copied into images."""
 PROTOCOLS = "/etc/protocols"
 CLIENT_PACKAGES = (
     *("coreutils", "dash", "curl", "bind9-dnsutils", "netcat-openbsd", "iproute2"),
     *("grep", "hostname", "libc-bin", "mawk"),
 )
-"""What the images of Kubernetes' own tests take programs from."""
+"""Packages for the images of Kubernetes' own tests."""
 CALICO_PACKAGES = (
     *("ipset", "iproute2", "bash", "sed", "debianutils", "libreadline8"),  # libreadline8: birdc
     *PACKAGES,
 )
-"""What Calico's node takes programs from, beside :data:`UNPACKED`."""
+"""Packages for the image of Calico's node, in addition to :data:`UNPACKED`."""
 UNPACKED = ("bird", "runit")
-"""Packages that are not installed: bird 1.6 would replace bird 2, and runit is an init."""
+"""Packages that are only unpacked: bird 1.6 would replace bird 2, and runit is an init."""
 _LIBRARY = re.compile(r"^\s+(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 
 
 def libraries(ldd: str) -> tuple[str, ...]:
-    """Paths of the libraries that ``ldd`` names, sorted; the kernel's own has none."""
+    """Sorted paths of the libraries that ``ldd`` lists; the vDSO has none."""
     return tuple(sorted(set(_LIBRARY.findall(ldd))))
 
 
@@ -50,13 +50,13 @@ def with_libraries(programs: dict[str, Path], deadline: Deadline) -> tuple[Entry
 
 
 def packet_filters(deadline: Deadline) -> tuple[Entry, ...]:
-    """iptables in both its forms, nft and conntrack; plain ``iptables`` is the nft form.
+    """iptables in both forms, nft and conntrack; plain ``iptables`` is the nft form.
 
     Upstream's image chooses between the forms when it starts. Debian guests have the nft
-    form on the host, and all who write rules on a node must use the same.
+    form on the host, and all programs that write rules on a node must use the same form.
 
     Without ``/etc/protocols`` nft lists protocols as numbers. kube-proxy then takes the elements
-    of its own maps for strangers: a restart, and each of its hourly looks, empties them.
+    of its own maps for foreign ones, and empties the maps at a restart and at each hourly sync.
     """
     forms = {"nft": "xtables-nft-multi", "legacy": "xtables-legacy-multi"}
     programs = {f"/usr/sbin/{one}": Path("/usr/sbin") / one for one in (*forms.values(), "nft")}
@@ -105,7 +105,7 @@ def unpacked(into: Path, deadline: Deadline) -> dict[str, Path]:
 
 
 def candidates(names: Iterable[str], deadline: Deadline) -> dict[str, str]:
-    """Return the versions of packages that would be downloaded."""
+    """Return the versions of the packages that apt would download."""
     found = {}
     for name in names:
         asked = ["apt-cache", "show", "--no-all-versions", name]
@@ -117,7 +117,7 @@ def candidates(names: Iterable[str], deadline: Deadline) -> dict[str, str]:
 
 
 def installed(packages: Iterable[str], deadline: Deadline) -> dict[str, str]:
-    """Return the versions of those of ``packages`` that are installed."""
+    """Return the versions of the installed packages among ``packages``."""
     form = "${Package} ${db:Status-Status} ${Version}\n"
     listed = ["dpkg-query", "--show", f"--showformat={form}"]
     told = run("looking for Debian packages", listed, deadline, Path("/"))
@@ -127,7 +127,7 @@ def installed(packages: Iterable[str], deadline: Deadline) -> dict[str, str]:
 
 
 def install(packages: tuple[str, ...], deadline: Deadline) -> dict[str, str]:
-    """Install those of ``packages`` that are missing, and return all versions.
+    """Install the missing ones of ``packages``, and return all versions.
 
     Raises
     ------

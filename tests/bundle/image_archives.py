@@ -1,8 +1,8 @@
 """Container images without a builder: OCI archives with the same bytes in every run.
 
-An archive holds an OCI layout (``index.json``) and beside it the ``manifest.json`` of
-`docker save`, as `ctr images export` writes them, so that whatever imports either takes it.
-Layers are plain tars: an emulated guest has no time to unpack gzip.
+An archive has an OCI layout (``index.json``) and also the ``manifest.json`` of
+`docker save`, like those of `ctr images export`, so that importers of either format accept it.
+Layers are plain tars: unpacking gzip is slow on an emulated guest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 EPOCH = 0
-"""Modification time of every file, s since 1970: bytes do not tell when they were made."""
+"""Modification time of every file, seconds since 1970, so that archives are reproducible."""
 CREATED = "1970-01-01T00:00:00Z"
 
 
@@ -26,7 +26,7 @@ SEARCHED = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a layer: a file of this host, a text, a link, or else a folder."""
+    """One entry in a layer: a file of this host, a text, a link, or else a folder."""
 
     path: str
     """Absolute."""
@@ -41,7 +41,7 @@ class Image:
     """A container image to write."""
 
     name: str
-    """Full, with its tag."""
+    """Full name with tag."""
     entries: tuple[Entry, ...]
     entrypoint: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ def _write_archive(image: Image, layer: Path, archive: Path) -> None:
 
 
 def _index(image: Image, described: dict[str, object]) -> dict[str, object]:
-    """Return the OCI index of an archive, with the image's name where containerd looks for it."""
+    """Return the OCI index of an archive, with the image's name in containerd's annotation."""
     names = {
         "io.containerd.image.name": image.name,
         "org.opencontainers.image.ref.name": image.name.rsplit(":", 1)[1],
@@ -147,7 +147,7 @@ def _index(image: Image, described: dict[str, object]) -> dict[str, object]:
 
 
 def _config(image: Image, layer: str) -> dict[str, object]:
-    """Return the image's configuration, as the OCI image specification has it."""
+    """Return the image's configuration by the OCI image specification."""
     running = {
         "Entrypoint": list(image.entrypoint),
         "Cmd": list(image.command),

@@ -11,12 +11,12 @@ from pathlib import Path
 MAKE = Path(__file__).with_name("make.py")
 SECONDS = 7200
 PARTS = ("server", "node", "images")
-"""Without the programs for Windows, which nothing here can run."""
+"""Without programs for Windows, which cannot run here."""
 CALICO = "calico"
 
 
 def missing_bundle() -> str:
-    """Why no cluster can be made here now; empty where a bundle is in the user's cache."""
+    """Why no cluster can be created here; empty if the user's cache has a bundle."""
     listed = subprocess.run(
         (sys.executable, "-m", "lab", "bundle", "list", "--json"),
         stdout=subprocess.PIPE,
@@ -28,7 +28,7 @@ def missing_bundle() -> str:
 
 
 def made_bundle() -> str:
-    """Have the bundle in the user's cache, with Calico if that has been built; its digest."""
+    """Create the bundle in the user's cache, with Calico if built; return its digest."""
     built = any(default_cache().glob(f"{CALICO}-linux-*"))
     made = made_input(*PARTS, *([CALICO] if built else []))
     done = subprocess.run(
@@ -42,7 +42,7 @@ def made_bundle() -> str:
 
 
 def made_input(*parts: str) -> str:
-    """Have the input directory of some parts; its path."""
+    """Create the input directory of some parts; return its path."""
     asked = [word for part in parts for word in ("--only", part)]
     made = subprocess.run(
         (sys.executable, MAKE, *asked),
@@ -55,7 +55,7 @@ def made_input(*parts: str) -> str:
 
 
 def default_cache() -> Path:
-    """Where make.py keeps what it has built."""
+    """The cache directory of make.py."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "hybridlab" / "test-bundle"
 

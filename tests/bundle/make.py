@@ -1,6 +1,6 @@
 """Make the input directory of a bundle from Go modules: a tool for tests, not in the wheel.
 
-``python tests/bundle/make.py --output DIRECTORY [--only PART ...]``; README.md says the rest.
+``python tests/bundle/make.py --output DIRECTORY [--only PART ...]``; see README.md.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from lab._errors import LabError
 
 HERE = Path(__file__).parent
 TIMEOUT = 5400.0
-"""Seconds for all: three times what the first run took on two busy cores."""
+"""Total seconds: three times the duration of the first run on two busy cores."""
 LINUX = Path("linux-amd64")
 _IMAGES = {
     "images": (Path("images"), "images", bundle_images),
     CONFORMANCE: (Path("conformance-images"), "conformance-images", conformance_images),
     CALICO: (Path("images"), "calico-images", calico_images),
 }
-"""Part to where its images belong, what their folder in the cache is called, and what they are."""
+"""Part to the target folder of its images, their folder in the cache, and the images."""
 NOT_A_COMPONENT = ("staging", "glibc-dns-testing", "calico-module", "calico-api")
-"""Versions of nothing that a bundle has."""
+"""Names in the pins that are not components of a bundle."""
 Finished = list[tuple[Path, Path]]
-"""Where in the input directory the files of a finished folder of the cache belong."""
+"""Pairs of a finished folder in the cache and its place in the input directory."""
 
 
 GO = "/usr/local/go/bin"
-"""Where Go's own archive is unpacked, as its instructions say; not every PATH has it."""
+"""Where Go's instructions unpack its archive; it may be missing from PATH."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; exit code 0, or that of the error."""
+    """Run the command line; return exit code 0, or that of the error."""
     parser = argparse.ArgumentParser(description="Make a bundle's input directory from Go modules.")
     parser.add_argument("--output", type=Path, help="a new or empty directory; or none")
     parser.add_argument(
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help="s for all; %(default)g")
     asked = parser.parse_args(arguments)
     os.environ["PATH"] += f"{os.pathsep}{GO}"
-    # told to end, end as after Ctrl-C: with go, and with what is unfinished
+    # on SIGTERM, end as after Ctrl-C: end go, and remove unfinished folders
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         parts = frozenset(asked.only or PARTS)
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def default_cache() -> Path:
-    """Return where finished programs and images are kept."""
+    """Return the directory of finished programs and images."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "hybridlab" / "test-bundle"
 
@@ -97,7 +97,7 @@ def _home(build: Build) -> Path:
 
 
 def make_input(parts: frozenset[str], cache: Path, deadline: Deadline) -> Path:
-    """Return the finished input directory of ``parts`` in ``cache``; make what it lacks."""
+    """Return the finished input directory of ``parts`` in ``cache``; build what is missing."""
     pins = read_pins()
     builds = pins.chosen(parts)
     cache.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ def _images(  # noqa: PLR0913, PLR0917  all that images are made of
 def _assembled(pins: Pins, finished: Finished, cache: Path) -> Path:
     """Return the input directory that links all of ``finished``.
 
-    Calico's programs are in its images, and nowhere else.
+    Calico's programs are only in its images.
     """
     finished = [(home, folder) for home, folder in finished if home.name != CALICO]
     key = digest((pins.versions, [folder.name for _, folder in finished]), Path(__file__))

@@ -1,4 +1,4 @@
-"""Write modules/*/go.mod and go.sum anew, after a change of pins.toml.
+"""Update modules/*/go.mod and go.sum after a change of pins.toml.
 
 go finds what the programs need, and checks each sum with the checksum database as its client
 is configured. Only this program changes the sums: a build refuses others.
@@ -35,7 +35,7 @@ def _pin(pins: Pins, module: Module) -> None:
         if module.copies:
             theirs = _downloaded(module.requires[0], folder)
             copy_main(module, folder, Path(theirs["Dir"]))
-        # not `go mod tidy`: it wants the tests of all requirements, too
+        # not `go mod tidy`: it also needs the tests of all requirements
         for build in pins.builds:
             if build.module == module:
                 _ask(build, folder)
@@ -45,7 +45,7 @@ def _pin(pins: Pins, module: Module) -> None:
 
 
 def _ask(build: Build, folder: Path) -> None:
-    """Let go write down the versions and sums that ``build`` needs."""
+    """Let go record the versions and sums that ``build`` needs."""
     test = ["-test"] if build.test else []
     command = ["go", "list", "-mod=mod", "-deps", *test, f"-tags={build.tags}", *build.packages]
     quiet = subprocess.DEVNULL
@@ -77,7 +77,7 @@ def _their_go_mod(required: str, folder: Path) -> dict:
 
 
 def _downloaded(required: str, folder: Path) -> dict:
-    """Where the required module is; its sum is that of the go.sum in ``folder``, if it has one."""
+    """The folder of the required module; its sum must match the go.sum in ``folder``, if any."""
     return _json(["go", "mod", "download", "-json", required], folder)
 
 

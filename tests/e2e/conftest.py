@@ -1,4 +1,4 @@
-"""A state directory of the test's own, and nothing left of it."""
+"""A state directory for each test, and a check that nothing is left."""
 
 from __future__ import annotations
 

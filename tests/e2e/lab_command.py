@@ -1,4 +1,4 @@
-"""The ``lab`` command as a user runs it, and what it may leave: nothing."""
+"""The ``lab`` command as a user runs it, and checks that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HERE = frozenset(
     }
     | {"explain", "diff", "new", "graph", "logs", "events"}
 )
-"""Commands that need no process of their own; "test" is pytest, and "exec" hands its streams on."""
+"""Commands that can run in this process; "test" is pytest, and "exec" passes its streams on."""
 
 
 def _goes_here(words: tuple[str, ...]) -> bool:
@@ -94,7 +94,7 @@ class Lab:
 
 
 def processes_with(text: str) -> list[str]:
-    """Command lines of this machine's processes that hold the text."""
+    """Command lines of this machine's processes that contain the text."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -111,7 +111,7 @@ def mounts_with(text: str) -> list[str]:
 
 
 def assert_nothing_is_left(state: Path) -> None:
-    """No process, mount or file of the labs of a state directory is left, but runs' reports."""
+    """Check that no process, mount or file of a state directory's labs is left, except reports."""
     assert processes_with(str(state)) == []
     assert mounts_with(str(state)) == []
     labs = state / "labs"

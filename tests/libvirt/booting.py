@@ -21,7 +21,7 @@ from lab.providers.libvirt import documents
 from lab.providers.libvirt.ownership import Owner, owner_xml
 
 SECONDS = 300.0
-"""For an emulated boot on a busy machine; alone it takes eight."""
+"""Seconds for an emulated boot on a busy machine; on an idle one it takes eight."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Network:
 
 @contextmanager
 def nat(connected: Any, name: str, subnet: str = "10.219.77") -> Iterator[Network]:
-    """A network that one run at a time has; libvirt keeps it when its run is killed."""
+    """A network for one run at a time; it stays in libvirt if the run is killed."""
     with Path(tempfile.gettempdir(), f"hybridlab-test-{name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for network in connected.listAllNetworks():
@@ -53,12 +53,12 @@ def nat(connected: Any, name: str, subnet: str = "10.219.77") -> Iterator[Networ
 
 @dataclass(frozen=True)
 class Size:
-    """What a guest has; ``devices`` is XML of further ones."""
+    """Resources of a guest; ``devices`` is XML of additional devices."""
 
     memory_mib: int = 768
     vcpus: int = 1
     cache_mib: int = 128
-    """Of what QEMU has translated; large programs want more."""
+    """Size of QEMU's translation cache; large programs need more."""
     devices: str = ""
 
 
@@ -114,7 +114,7 @@ class Guest:
         self.answered = time.monotonic() - self.started
 
     def expect(self, words: str) -> None:
-        """Wait until the console says something."""
+        """Wait until the console has this text."""
         Deadline(60.0).wait(
             f"waiting for {words!r} on the console",
             lambda: self.console.read_text(errors="replace")[-400:],
@@ -134,7 +134,7 @@ def key_pair(path: Path) -> tuple[str, str]:
 
 
 def identity(network: Network, folder: Path, instance: str, number: int = 10) -> Identity:
-    """The seed of a guest; its key is in ``folder``, and its host key is pinned there."""
+    """The seed of a guest; its key and its pinned host key are in ``folder``."""
     if not (folder / "key").exists():
         key_pair(folder / "key")
     private, public = key_pair(folder / f"host-{instance}")
@@ -182,7 +182,7 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
 ) -> Iterator[Guest]:
     """A running guest; its disk stays in ``folder`` and is used again for the same folder.
 
-    ``first``: which of its cards is the one that has an address.
+    ``first``: the index of the card that has an address.
     """
     disk, seed = folder / "disk.qcow2", folder / "seed.iso"
     if not disk.exists():
@@ -222,7 +222,7 @@ def guest(  # noqa: PLR0913, PLR0917  each differs between tests
 
 
 def run_to_its_end(connected: Any, disk: Path, folder: Path) -> str:
-    """Boot a disk by its own boot loader until the machine goes down; what its console said."""
+    """Boot a disk by its boot loader until the machine shuts down; return its console output."""
     own, console = folder / "own.qcow2", folder / "own.log"
     clone(disk, own, 1)
     domain = connected.createXML(

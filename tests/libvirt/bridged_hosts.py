@@ -17,13 +17,13 @@ from lab.remote.shell import Completed
 
 PING = Path(__file__).with_name("programs") / "ping.py"
 BRIDGE = "hl3fa9c2d1-clus"
-"""As the network 'cluster' of the lab in these tests has it."""
+"""Bridge of the network 'cluster' of the lab in these tests."""
 START_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace, held by a process that sleeps."""
+    """A network namespace, held by a sleeping process."""
 
     pid: int
 
@@ -41,13 +41,13 @@ class Namespace:
         return said
 
     def ping(self, address: str, size: int) -> int:
-        """0 with a reply, 1 without one, 2 for a packet that is too large to be sent."""
+        """0 with a reply, 1 without one, 2 if the packet is too large to be sent."""
         command = (*self.entry(), sys.executable, str(PING), address, str(size))
         return subprocess.run(command, check=False).returncode
 
 
 class NamespaceShell:
-    """A shell on a host that is a namespace; it keeps count of what it was asked."""
+    """A shell on a namespace host, which records its commands."""
 
     def __init__(self, namespace: Namespace, *before: str) -> None:
         self._entry = (*namespace.entry(), *before)
@@ -68,7 +68,7 @@ class NamespaceShell:
         return Completed(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def changes(self) -> int:
-        """How many of the commands could have changed anything."""
+        """The number of commands that could have changed anything."""
         return sum("-batch" in command or "delete" in command for command in self.asked)
 
 
@@ -90,7 +90,7 @@ class BridgedHost:
 
 
 def impossible() -> str | None:
-    """Why such hosts cannot be made here; None if they can."""
+    """Why such hosts cannot be created here; None if they can."""
     if os.geteuid() != 0:
         return "network namespaces with bridges need root"
     probe = ("unshare", "--net", "ip", "link", "add", "x", "type", "vxlan", "id", "1")
@@ -100,7 +100,7 @@ def impossible() -> str | None:
 
 @contextmanager
 def namespace() -> Iterator[Namespace]:
-    """A namespace of its own, gone afterwards."""
+    """A new namespace, removed afterwards."""
     holder = subprocess.Popen(
         ("setpriv", "--pdeathsig", "KILL", "unshare", "--net", "cat"),
         stdin=subprocess.PIPE,
@@ -122,9 +122,9 @@ def namespace() -> Iterator[Namespace]:
 
 @contextmanager
 def bridged_hosts(count: int, uplink: int, mtu: int) -> Iterator[tuple[BridgedHost, ...]]:
-    """So many hosts; ``uplink`` is the MTU between them, ``mtu`` that of their bridges.
+    """Hosts; ``uplink`` is the MTU between them, ``mtu`` that of their bridges.
 
-    The guests' own cards take larger packets, so that it is the network that sets the limit.
+    The guests' cards accept larger packets, so that the network sets the limit.
     """
     with ExitStack() as stack:
         switch = stack.enter_context(namespace())

@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def two_hypervisors() -> Iterator[tuple[hypervisors.Hypervisor, ...]]:
-    """Two libvirtds, each as good as on a machine of its own, joined by a network of MTU 1400."""
+    """Two libvirtds, each as if on its own machine, joined by a network of MTU 1400."""
     with ExitStack() as stack:
         try:
             hypervisors.refuse()

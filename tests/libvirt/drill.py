@@ -1,4 +1,4 @@
-"""Drills with one small lab that boots no guest: killed, told to stop, looked for what it left."""
+"""Drills with a small lab that boots no guest: kill or stop it, and check what it leaves."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ LOCAL += 'vcpus = 999\nmemory = "999GiB"\ndisk = "9999GiB"\n'  # other tests run
 
 @dataclass(frozen=True)
 class Drill(RealLab):
-    """The ``lab`` command as :data:`PROGRAM` has it, and one lab's name."""
+    """The ``lab`` command of :data:`PROGRAM`, and one lab's name."""
 
     name: str = "drill"
     folder: Path = field(default_factory=Path)
     tokens: set[str] = field(default_factory=set)
-    """All that it had so far."""
+    """All tokens that the lab has had."""
 
     @property
     def image(self) -> Path:
-        """The disk of the golden image; one that boots nothing, unless a test writes another."""
+        """The disk of the golden image; it does not boot, unless a test writes another."""
         return self.folder / "image.qcow2"
 
     def environment(self) -> dict[str, str]:
@@ -65,7 +65,7 @@ class Drill(RealLab):
         )
 
     def killed(self, call: int, *words: str) -> subprocess.CompletedProcess[str]:
-        """Kill -9 the command at that call on a hypervisor; it may end before it comes so far."""
+        """Kill the command with SIGKILL at this call on a hypervisor; it may end before."""
         return subprocess.run(
             self.command(*words),
             env={**self.environment(), "BOOTLESS_KILL": str(call)},
@@ -77,7 +77,7 @@ class Drill(RealLab):
         )
 
     def started(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """The command under way; who asks for it ends it."""
+        """Start the command; the caller must end it."""
         return subprocess.Popen(
             self.command(*words),
             env={**self.environment(), **environment},
@@ -88,7 +88,7 @@ class Drill(RealLab):
         )
 
     def calls(self, *words: str) -> list[str]:
-        """Run a command to its end; the calls that changed something."""
+        """Run a command; return the calls that changed something."""
         file = self.folder / "calls"
         file.unlink(missing_ok=True)
         with_calls = replace(self, extra={**self.extra, "BOOTLESS_CALLS": str(file)})
@@ -96,12 +96,12 @@ class Drill(RealLab):
         return file.read_text(encoding="utf-8").split() if file.exists() else []
 
     def forget(self) -> None:
-        """Delete the state directory, journal and all."""
+        """Delete the state directory, including the journal."""
         self.tokens.update(self._token())
         shutil.rmtree(self.state)
 
     def forget_image(self, connected: Any) -> None:
-        """Remove its golden image from a hypervisor, so that it is copied anew."""
+        """Remove its golden image from a hypervisor, so that it is copied again."""
         with suppress(libvirt.libvirtError):  # no image was ever copied there
             pool = connected.storagePoolLookupByName(ownership.IMAGES_POOL)
             storage.refresh(pool)
@@ -118,7 +118,7 @@ class Drill(RealLab):
                 yield row.token
 
     def left(self, connected: Any) -> set[str]:
-        """All that a hypervisor, the kernel and the disks have of this lab."""
+        """Everything of this lab on a hypervisor, in the kernel and on disks."""
         for token in self._token():
             self.tokens.add(token)
         return {
@@ -147,7 +147,7 @@ def _may_stay(path: str) -> bool:
 
 
 def define(pool: libvirt.virStoragePool, owner: Owner, disk: str, medium: str) -> Any:
-    """A domain of the lab that has that pool; it boots no system."""
+    """Define a domain of the lab that has this pool; it boots no system."""
     lab = LabHandle(owner.lab, owner.directory, owner.token)
     machine = documents.VirtualMachine(
         kind="linux",
@@ -166,21 +166,21 @@ def define(pool: libvirt.virStoragePool, owner: Owner, disk: str, medium: str) -
 
 
 def lab_pool(connected: Any, lab: LabHandle, path: str) -> libvirt.virStoragePool:
-    """The lab's pool, at that path."""
+    """The lab's pool, at this path."""
     uuid = ownership.object_uuid(lab, "pool", "")
     return storage.ensure_pool(connected, ownership.pool_name(lab), uuid, path)
 
 
 @contextmanager
 def drill(folder: Path, inventory: str = LOCAL, uri: str = "qemu:///system") -> Iterator[Drill]:
-    """A lab that can be made, and afterwards its image is gone from the hypervisor, too."""
+    """A lab that can be created; afterwards its image is also removed from the hypervisor."""
     subprocess.run(
         ["qemu-img", "create", "-q", "-f", "qcow2", folder / "image.qcow2", "1G"], check=True
     )
     (folder / "lab.toml").write_text(inventory, encoding="utf-8")
     name = f"drill{os.urandom(3).hex()}"
     made = Drill(folder / "state", folder / "lab.toml", name=name, folder=folder)
-    # An image of its own: drills at the same time take nothing from each other.
+    # Each drill has its own image, so that drills can run at the same time.
     with made.image.open("ab") as image:
         image.write(os.urandom(16))
     yield made

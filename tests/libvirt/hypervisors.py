@@ -1,6 +1,6 @@
-"""Real libvirtds beside this machine's own, each as good as on a computer of its own.
+"""Real libvirtds in addition to this machine's, each as if on its own computer.
 
-Each has network, mount, UTS, IPC and process namespaces of its own, an sshd, and a link to the
+Each has its own network, mount, UTS, IPC and process namespaces, an sshd, and a link to the
 others and to this machine. As a script it starts some and prints an inventory for them:
 
     python tests/libvirt/hypervisors.py --count 2 > lab.toml
@@ -35,12 +35,12 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACES = ("net", "mnt", "uts", "ipc", "pid")
 MARK = "hybridlab-test-hypervisor"
 START_SECONDS = 90.0
-"""The first connection to a libvirtd that has yet to ask QEMU what it can took 11 s here."""
+"""The first connection to a libvirtd that must still probe QEMU's capabilities took 11 s here."""
 END_SECONDS = 20.0
 
 
 class Missing(Exception):  # noqa: N818  a reason to skip, not a defect
-    """What this machine lacks for it."""
+    """This machine lacks something for it."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Uplink:
     mtu: int
 
     def address(self, host: int) -> str:
-        """198.18.0.0/15 is for such things (RFC 2544): in nobody's routing table."""
+        """An address in 198.18.0.0/15 (RFC 2544), which is not routed."""
         return f"198.18.{self.octet}.{host}"
 
 
@@ -65,24 +65,24 @@ class Hypervisor:
     uri: str
     mtu: int
     outer: int
-    """The process on this machine whose end ends all of it."""
+    """The process on this machine that ends everything when it ends."""
     inner: int
-    """Its process 1, as this machine counts."""
+    """The process id of its process 1 on this machine."""
     directory: Path
     port: str
-    """This machine's end of its cable."""
+    """This machine's end of its veth pair."""
 
     def run(self, *command: str) -> str:
-        """Run a command there, as if typed at its console; what it printed."""
+        """Run a command there, as if typed at its console; return its output."""
         entry = ("nsenter", f"--target={self.inner}", *(f"--{one}" for one in _ENTERED))
         return _output(*entry, "--", *command)
 
     def unplug(self) -> None:
-        """Cut its cable: it runs on, and nobody reaches it."""
+        """Cut its link: it keeps running, but is unreachable."""
         _output("ip", "link", "set", self.port, "down")
 
     def plug(self) -> None:
-        """Join its cable again."""
+        """Connect its link again."""
         _output("ip", "link", "set", self.port, "up")
 
     def entry(self) -> str:
@@ -97,7 +97,7 @@ _ENTERED = ("net", "mount", "uts", "ipc", "pid")
 
 
 def refuse() -> None:
-    """Raise ``Missing`` where such hypervisors cannot be made."""
+    """Raise ``Missing`` if such hypervisors cannot be created."""
     if os.geteuid() != 0:
         raise Missing("hypervisors in namespaces need root")
     absent = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
@@ -106,7 +106,7 @@ def refuse() -> None:
 
 
 def sweep() -> None:
-    """Take away what a run that was killed could not; its processes ended with it."""
+    """Remove leftovers of a killed run; its processes ended with it."""
     for alias in Path("/sys/class/net").glob("hvup*/ifalias"):
         if _of_the_dead(alias.read_text(encoding="utf-8")):
             _output("ip", "link", "delete", alias.parent.name)
@@ -130,7 +130,7 @@ def _of_the_dead(owner: str) -> bool:
 
 @contextmanager
 def uplink(mtu: int = 1400) -> Iterator[Uplink]:
-    """A bridge with an address of this machine; the first number that is free."""
+    """A bridge with an address of this machine, with the first free number."""
     sweep()
     made = next(
         (one for octet in range(200) if _made(one := Uplink(f"hvup{octet}", octet, mtu))), None
@@ -153,7 +153,7 @@ def _made(one: Uplink) -> bool:
 
 @contextmanager
 def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
-    """One hypervisor that answers, and afterwards nothing of it at all."""
+    """One hypervisor that answers; it is completely removed afterwards."""
     refuse()
     address = network.address(host)
     directory = Path(tempfile.mkdtemp(prefix=f"{MARK}-", dir="/var/tmp"))
@@ -164,7 +164,7 @@ def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
         try:
             spaces = _namespaces(outer.pid)
             inner = _inner(outer.pid)
-            for kind in spaces:  # held, for the kernel gives an ended one's number to the next
+            for kind in spaces:  # keep it open: the kernel reuses the number of an ended one
                 held.enter_context(Path(f"/proc/{inner}/ns/{kind}").open("rb"))
             _connect(outer.pid, network, host, port)
             key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
@@ -200,7 +200,7 @@ def _furnish(directory: Path) -> None:
     (directory / "etc/virtlogd.conf").touch()
     for source, target in (
         ("/etc/libvirt/nwfilter", "etc/nwfilter"),
-        # What this machine's libvirtd knows of QEMU is true there too, and takes 10 s to ask.
+        # Share the cached QEMU capabilities of this machine's libvirtd: probing takes 10 s.
         ("/var/cache/libvirt/qemu/capabilities", "cache/qemu/capabilities"),
     ):
         if Path(source).is_dir():
@@ -244,7 +244,7 @@ def _start(directory: Path, name: str) -> subprocess.Popen[bytes]:
 
 
 def _namespaces(outer: int) -> dict[str, str]:
-    """The namespaces that it has made, once it has made all of them."""
+    """Its namespaces, once all are created."""
     own = {kind: _link(os.getpid(), kind) for kind in NAMESPACES}
 
     def look() -> dict[str, str]:
@@ -302,7 +302,7 @@ def _await(one: Hypervisor, outer: subprocess.Popen[bytes]) -> None:
 
 
 def _end(outer: subprocess.Popen[bytes], port: str) -> None:
-    """Its process 1 takes every other with it; a network namespace goes with the last of them."""
+    """End process 1, which ends all others; the network namespace ends with the last of them."""
     with suppress(FileNotFoundError, IndexError, ProcessLookupError):
         os.kill(_inner(outer.pid), signal.SIGKILL)
         outer.wait(END_SECONDS)
@@ -327,7 +327,7 @@ def _await_end(spaces: dict[str, str], port: str, directory: Path) -> None:
 
 def _processes(spaces: dict[str, str]) -> Iterator[int]:
     for path in Path("/proc").glob("[0-9]*"):
-        # One that ends while it is looked at, or may not be looked at, is not ours.
+        # A process that ends meanwhile, or cannot be inspected, is not one of these.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             if any(_link(int(path.name), kind) == space for kind, space in spaces.items()):
                 yield int(path.name)
@@ -342,7 +342,7 @@ def _output(*command: object) -> str:
 
 
 def main() -> None:
-    """Start some, print an inventory of them, and keep them until Ctrl-C."""
+    """Start hypervisors, print an inventory of them, and keep them until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=2, help="how many (default: 2)")
     parser.add_argument("--mtu", type=int, default=1400, help="bytes, of their network")

@@ -1,4 +1,4 @@
-"""Lines in this account's known_hosts: ssh reads no other file, whatever ``HOME`` says."""
+"""Lines in this account's known_hosts, the only file that ssh reads, whatever ``HOME`` is."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ FILE = ssh_path("~/.ssh/known_hosts")
 
 
 def add(address: str, key: str, mark: str) -> None:
-    """Trust the key at the address; a line left there by an earlier run goes."""
+    """Trust the key at the address, replacing a line of an earlier run."""
     _change(lambda lines: [*_without(lines, address, mark), f"{address} {key} {mark}"])
 
 
 def remove(address: str, mark: str) -> None:
-    """Take the line away again; the file too, if that was all that it had."""
+    """Remove the line again, and the file if it is then empty."""
     _change(lambda lines: _without(lines, address, mark))
 
 
 def sweep(mark: str, forlorn: Callable[[str], bool]) -> None:
-    """Take away the lines of runs that could not do it themselves: all after ``mark`` tells."""
+    """Remove lines of killed runs, which are recognized by ``mark``."""
 
     def edit(lines: list[str]) -> list[str]:
         parts = [(line, *line.partition(f" {mark} ")[1:]) for line in lines]

@@ -1,4 +1,4 @@
-"""The ``lab`` command on an inventory of hypervisors, and what is found on those."""
+"""The ``lab`` command on an inventory of hypervisors, and the objects on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypervisors import Hypervisor
 SCENARIO = Path(__file__).with_name("two-nodes.yaml")
 NAME = "two"
 ENOUGH_SECONDS = 900
-"""For anything: an emulated bring-up takes a minute where nothing else is done."""
+"""For any command: an emulated bring-up takes a minute on an idle machine."""
 IMAGES_POOL = "hybridlab-images"
 STORAGE = "/var/lib/libvirt/images/hybridlab"
 
@@ -44,7 +44,7 @@ class Lab:
         return ["up", self.scenario, "--pods", "namespaces"]
 
     def run(self, *words: str, code: int = 0) -> str:
-        """Its story and its result."""
+        """Run the command; return its messages and its result."""
         done = subprocess.run(
             self.command(*words),
             env=self.environment(),
@@ -91,7 +91,7 @@ def virsh(one: Hypervisor, *words: str) -> list[str]:
 
 
 def found(one: Hypervisor) -> set[str]:
-    """All that labs have made there and not taken away, but copies of images."""
+    """Everything that labs have left there, except copies of images."""
     kinds = (("list", "--all"), ("net-list", "--all"), ("pool-list", "--all"))
     links = [link["ifname"] for link in json.loads(one.run("ip", "-json", "link"))]
     files = one.run("sh", "-c", f"find {STORAGE}/labs /var/lib/libvirt/qemu/save -type f || true")
@@ -103,6 +103,6 @@ def found(one: Hypervisor) -> set[str]:
 
 
 def images(one: Hypervisor) -> list[str]:
-    """The disks of images that are there."""
+    """The disks of images on the hypervisor."""
     listed = one.run("sh", "-c", f"ls {STORAGE}/images || true").split()
     return [name for name in listed if name.endswith(".qcow2")]

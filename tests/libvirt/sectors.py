@@ -1,4 +1,4 @@
-"""Guests of one boot sector: they say something on the serial port, or fill their disk."""
+"""Guests of one boot sector, which write to the serial port or fill their disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def saying(text: str) -> bytes:
 
 
 def writing() -> bytes:
-    """Write 32 KiB to the disk, again and again, ever further on (BIOS, int 13h, ah 43h)."""
+    """Write to the disk continuously, 32 KiB at a time (BIOS, int 13h, ah 43h)."""
     start = b"\x31\xc0\x8e\xd8"
     loop = bytearray(
         b"\xbe\x00\x00"  # si = packet

@@ -1,6 +1,6 @@
-"""An installer medium as vendors make them, small: kernel, initramfs, a script that installs.
+"""A small installer medium in a vendor's layout: kernel, initramfs, an installation script.
 
-Its parts are packages of the host's mirror: a kernel that has drivers for CD drives, busybox
+Its parts are packages of the host's mirror: a kernel with drivers for CD drives, busybox
 and GRUB. The installer reads its answers, partitions the disk, copies kernel, initramfs and boot
 loader from the medium, and reboots.
 """
@@ -55,7 +55,7 @@ boot
 
 
 class MissingError(Exception):
-    """What it is made of cannot be had here."""
+    """Its parts are not available here."""
 
 
 def make(folder: Path) -> Path:

@@ -56,13 +56,13 @@ def _started_with(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def tokens(mounts: Callable[[], Counter[str]]) -> Iterator[set[str]]:
-    """Every token a test of the module has used; at its end nothing carries one of them."""
+    """Every token that the module's tests use; afterwards, nothing with one of them may be left."""
     used: set[str] = set()
     mounted, before = mounts(), _traces(used)
     yield used
     try:
         after = _traces(used)
-        # what an earlier module has left to the garbage collector may go meanwhile
+        # objects of an earlier module may be garbage-collected meanwhile
         assert after["descriptors"] <= before["descriptors"]
         assert {**after, "descriptors": 0} == {**before, "descriptors": 0}
         assert not mounts() - mounted

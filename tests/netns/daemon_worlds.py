@@ -109,7 +109,7 @@ def world() -> Intent:
 
 
 def having(**daemons: tuple[Daemon, ...]) -> Intent:
-    """The cluster, with those daemons on those machines."""
+    """The cluster with these daemons on these machines."""
     intent = cluster("host-gateway", linux=2, windows=0, pods=1, services=False)
     machines = tuple(
         replace(machine, daemons=daemons.get(machine.name, ())) for machine in intent.machines

@@ -1,7 +1,7 @@
-"""Every fault put in by itself, at random nodes, and what ``lab explain`` makes of it: the score.
+"""Put in every fault alone, at random nodes, and score what ``lab explain`` says.
 
-``make explain-drill`` runs it over every scenario; the tests run each fault once. What the
-explainer is told is a lab and a cell that failed, nothing else.
+``make explain-drill`` runs it over every scenario; the tests run each fault once. The
+explainer gets only a lab and a cell that failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 QUICK = RunPace(ProbeSettings(1.0, 256), ProbeSettings(1.5, 128), budget=4.0, settle=0.0)
-"""What fails here stays broken, so that waiting longer for it shows nothing."""
+"""Short timeouts: what fails here stays broken."""
 SAMPLE = 32
 """Cells of each family that are tried for one fault."""
 HEALTHY = 12
@@ -49,7 +49,7 @@ PAIRS = 4
 
 @dataclass(frozen=True)
 class Put:
-    """A fault, and where it was put in."""
+    """A fault and its place."""
 
     fault: Fault
     node: str
@@ -61,17 +61,17 @@ class Put:
 
 @dataclass(frozen=True)
 class Score:
-    """Of one fault, or of several at once."""
+    """The score of one fault, or of several at once."""
 
     put: tuple[Put, ...]
     cell: str
     said: str
     named: bool
-    """Whether the fault and its node were named; of several, one of them."""
+    """Whether the fault and its node were named; if there are several, one of them."""
     healed: bool
-    """Whether the same cell is well once they are taken out."""
+    """Whether the same cell passes after the faults are taken out."""
     seconds: float = 0.0
-    """That explaining took."""
+    """Seconds that the explanation took."""
 
     @property
     def good(self) -> bool:
@@ -80,9 +80,9 @@ class Score:
 
 @contextmanager
 def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLab]:
-    """A lab of a shipped scenario, with a journal of its own.
+    """A lab of a shipped scenario, with its own journal.
 
-    Of system containers it is a cluster of the Linux nodes.
+    On system containers it is a cluster of the Linux nodes.
     """
     provider = NetnsProvider() if of == "netns" else Providers()[of]
     real = MACHINES in provider.abilities
@@ -116,7 +116,7 @@ def every_cell(opened: OpenLab) -> tuple[Cell, ...]:
 
 
 def failures(opened: OpenLab, chosen: Sequence[Cell]) -> list[Cell]:
-    """Those of the cells that fail twice; if none does, those that fail once."""
+    """The cells that fail twice; if there are none, those that fail once."""
 
     def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
         return opened.provider.probe(opened.handle, opened.intent, probes, settings, lambda _: None)
@@ -136,20 +136,20 @@ def explain_again(opened: OpenLab, cell: Cell) -> Explanation:
 
 
 def concerned(opened: OpenLab, put: Put) -> set[str]:
-    """The machine, the peer, the pods' nodes among them, and what stands on hypervisors."""
+    """The machine and the peer, with the nodes of pods, and the machines on hypervisors."""
     pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
     names = {put.node, pods.get(put.peer, put.peer)} - {""}
     return names | {machine for machine, host in opened.intent.hosts() if host in names}
 
 
 def touches(cell: Cell, names: set[str]) -> int:
-    """How many of the machines stand at an end of the cell, or are asked."""
+    """How many of the machines are at an end of the cell, or are its entry node."""
     ends = {cell.source.node, cell.target.node, cell.entry, cell.source.name, cell.target.name}
     return len(ends & names)
 
 
 def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cell]:
-    """Of each family so many cells of the machines concerned, those between them first."""
+    """``SAMPLE`` cells of each family that involve the machines, those between them first."""
     names = set[str]().union(*(concerned(opened, one) for one in puts))
     peers = {one.peer for one in puts}
     families: dict[str, list[Cell]] = {}
@@ -165,7 +165,7 @@ def sample(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> list[Cel
 
 
 def as_it_is(opened: OpenLab) -> Intent:
-    """With virtual gateways where they are held: an earlier fault may have moved them."""
+    """The Intent with the current holders of virtual gateways, which faults may have moved."""
     return resolve_gateways(opened.provider, opened.handle, opened.intent)
 
 
@@ -175,7 +175,7 @@ def choose(fault: Fault, opened: OpenLab, rng: random.Random) -> Put:
 
 
 def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
-    """Every fault that can be done on one of the scenario's own hypervisors, once."""
+    """Every fault that is possible on the scenario's hypervisors, once."""
     there = {one.name for one in opened.intent.hypervisors}
     found = []
     for fault in applicable(opened):
@@ -187,11 +187,11 @@ def on_hypervisors(opened: OpenLab, rng: random.Random) -> list[Put]:
 
 
 _LOOKS = 3
-"""At a cell whose fault is out: neighbours are asked for again, and the machine may be busy."""
+"""Tries of a cell after its fault is out: neighbours must be resolved again."""
 
 
 def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
-    """Explain a cell that failed while the faults are in, and once more when they are out."""
+    """Explain a cell that failed while the faults are in, and again after they are out."""
     broken = failures(opened, sample(opened, puts, rng)) or failures(opened, every_cell(opened))
     concerned_cells = broken or through(opened, puts[0])
     if not concerned_cells:
@@ -210,10 +210,10 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
 
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:
-    """Cells between the node and others, for what slows and breaks nothing.
+    """Cells between the node and others, for faults that only slow things down.
 
-    Those between pods of the node and of its peer, or of pods and nodes, where the matrix has them;
-    else those of its pods to Services.
+    Cells between pods of the node and of its peer, or of pods and nodes, if the matrix has any;
+    else cells from its pods to Services.
     """
     hosts = dict(opened.intent.hosts())
     near = {machine for machine, host in hosts.items() if host == put.node} or {put.node}
@@ -229,7 +229,7 @@ def through(opened: OpenLab, put: Put) -> list[Cell]:
 
 
 def ends(opened: OpenLab, cell: Cell) -> set[str]:
-    """The machines of who asks and of those who may answer."""
+    """The machines of the source and of possible backends."""
     pods = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
     answering = {pods.get(name, name) for name in cell.backends} or {cell.target.node}
     return {cell.source.node, *answering} - {"", None}
@@ -242,7 +242,7 @@ def drilled(opened: OpenLab, fault: Fault, rng: random.Random, at: Put | None = 
 
 
 def drilled_pair(opened: OpenLab, there: Sequence[Fault], rng: random.Random) -> Score:
-    """Two at once, on different nodes: what one has taken away the other cannot."""
+    """Two faults at once, on different nodes, so that they do not change the same objects."""
     one, other = (choose(fault, opened, rng) for fault in rng.sample(there, 2))
     while other.node == one.node:
         other = choose(rng.choice(there), opened, rng)
@@ -253,7 +253,7 @@ def drilled_pair(opened: OpenLab, there: Sequence[Fault], rng: random.Random) ->
 
 
 def false_alarms(opened: OpenLab, count: int, rng: random.Random) -> list[str]:
-    """What is said of random cells of a healthy lab."""
+    """Findings for random cells of a healthy lab."""
     said = []
     for cell in rng.sample(every_cell(opened), count):
         found = explain_again(opened, cell)
@@ -268,14 +268,14 @@ def applicable(opened: OpenLab) -> list[Fault]:
 
 @dataclass(frozen=True)
 class Drilled:
-    """What came of one scenario."""
+    """The result of one scenario."""
 
     line: str
     green: bool
 
 
 def drill(opened: OpenLab, rng: random.Random, rounds: int, only: Sequence[str] = ()) -> Drilled:
-    """Print the table of one lab; ``only`` are the faults that are put in, all if none is named."""
+    """Print the table of one lab; ``only``: the faults to put in, empty for all."""
     there = [one for one in applicable(opened) if not only or one.name in only]
     alarms = false_alarms(opened, HEALTHY, rng)
     print(f"\n{opened.name}: {len(there)} faults, {HEALTHY} cells of the healthy lab", flush=True)
@@ -344,7 +344,7 @@ def main() -> int:
 def scenario(
     name: str, rng: random.Random, rounds: int, provider: str, only: Sequence[str]
 ) -> Drilled:
-    """One that cannot be explained is said to be left out; one that breaks is not green."""
+    """Drill one scenario; report it as left out if explain refuses it, as red if it breaks."""
     try:
         with (
             tempfile.TemporaryDirectory() as place,

@@ -1,4 +1,4 @@
-"""Single faults, each one thing done to one place of a lab on namespaces, drawn at random."""
+"""Random single faults, each one change at one place of a lab on namespaces."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from lab.topology.intent import MachineIntent, Pod
 from lab.topology.routing import bare
 
 RESTART = "restart what answers"
-"""Undoes what was done to a socket: no command can."""
+"""Undoes a change of a socket, for which there is no command."""
 
 
 @dataclass(frozen=True)
 class RandomFault:
-    """One thing done to one place, how it is undone, and what names it."""
+    """One change at one place, its undo, and the names that identify it."""
 
     place: str
     machine: str
     names: tuple[str, ...]
-    """Parts of the object's name, as any tool prints it; one of them must be said."""
+    """Parts of the object's name as tools print it; the explanation must have one of them."""
     do: str
     undo: str
     later: bool = False
-    """Whether packets go on, changed, and are lost elsewhere."""
+    """Whether packets continue, changed, and are lost elsewhere."""
     hook: str = ""
-    """Where in the place it acts: a hook of netfilter's, or ``"route"``; empty of a device."""
+    """Where it acts: a netfilter hook, or ``"route"``; empty for a device."""
     way: str = ""
-    """``"question"`` where it acts on that alone."""
+    """``"question"`` if it acts only on that direction."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.do}"
@@ -60,7 +60,7 @@ class Site:
         hook: str = "",
         way: str = "",
     ) -> RandomFault:
-        """``names``: alternatives, with | between."""
+        """``names``: alternatives, separated by |."""
         ends = self.place, self.machine.name
         return RandomFault(*ends, tuple(names.split("|")), do, undo, later, hook, way)
 
@@ -101,7 +101,7 @@ def _table(site: Site) -> RandomFault:
         "fib daddr type local drop",
         "meta length 100-70000 drop",
         "tcp flags syn / syn,ack drop",
-        "",  # the chain's policy drops all
+        "",  # the chain's policy drops everything
     )
     rule = rng.choice(rules)
     policy = "accept" if rule else "drop"
@@ -118,7 +118,7 @@ def _table(site: Site) -> RandomFault:
 
 
 def _changing_table(site: Site) -> RandomFault:
-    """A table that does not drop: the packets go on, changed."""
+    """A table that changes packets without dropping them."""
     rng, name = site.rng, f"nat{site.rng.randrange(100)}"
     inside = "output" if site.pod else "prerouting"
     hook, rule = rng.choice(
@@ -138,7 +138,7 @@ def _changing_table(site: Site) -> RandomFault:
 
 
 def _own_rule(site: Site) -> RandomFault | None:
-    """Something done to a rule of the lab's own."""
+    """A change of one of the lab's rules."""
     chains: list[tuple[str, str, str, str]] = []
     table = chain = ""
     for line in site.read("nft -a list ruleset").splitlines():
@@ -309,8 +309,8 @@ def _link(site: Site) -> RandomFault | None:
         )
     )
     if do.endswith("down") and device not in {one.port for one in machine.pods}:
-        return None  # its routes would be gone, too
-    # what has no ARP sends to its own MAC
+        return None  # this would remove its routes, too
+    # a device without ARP sends to its own MAC
     return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo, later=do.endswith("arp off"))
 
 
@@ -329,7 +329,7 @@ def _tunnel(site: Site) -> RandomFault | None:
 
 
 def _neighbour(site: Site) -> RandomFault | None:
-    """A wrong and lasting entry for somebody who is asked: the gateway, or a pod of the machine."""
+    """A wrong permanent neighbour entry, for the gateway or for a pod of the machine."""
     if site.pod:
         found = re.search(r"via (\S+) dev (\S+)", site.read("ip route show default"))
         if not found:

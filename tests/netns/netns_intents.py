@@ -1,4 +1,4 @@
-"""Intents built by hand for the tests: small clusters on an overlay or with host routes."""
+"""Handwritten Intents: small clusters on an overlay or with host routes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ VNI = 4096
 
 
 def mac(address: str, tag: int = 0x0A) -> str:
-    """A MAC made of an address, as the plan does."""
+    """A MAC derived from an address, as in the plan."""
     return ":".join(f"{byte:02x}" for byte in (tag, 0x58, *IPv4Address(address).packed))
 
 
 class Node:
-    """One node's figures."""
+    """Parameters of one node."""
 
     def __init__(self, number: int, name: str, os: Literal["linux", "windows"], pods: int) -> None:
         self.name, self.os = name, os
@@ -57,7 +57,7 @@ def cluster(
     pods: int = 2,
     services: bool = True,
 ) -> Intent:
-    """A cluster with a Service and NodePort for every pod, one for all, and one for none."""
+    """A cluster with a Service and NodePort for every pod, for all pods, and for none."""
     names = [(f"worker{i + 1}", "linux") for i in range(linux)]
     names += [(f"win{i + 1}", "windows") for i in range(windows)]
     nodes = [Node(i, name, os, pods) for i, (name, os) in enumerate(names)]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A running lab as the tests talk to it."""
+"""A running lab, for the tests."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from lab.topology import registry
 from lab.topology.intent import Intent
 
 LOST_SECONDS = 0.3
-"""For an answer that is not expected: nothing between namespaces is slower than 1 ms."""
+"""Timeout if no answer is expected: between namespaces, answers take less than 1 ms."""
 PROGRAMS = Path(__file__).with_name("programs")
 
 
 class Running:
-    """A lab that is up, and questions to it."""
+    """A running lab, and probes in it."""
 
     def __init__(self, lab: LabHandle, intent: Intent, provider: NetnsProvider) -> None:
         self.lab, self.intent, self.provider = lab, intent, provider
@@ -49,9 +49,9 @@ class Running:
         source_port: int = 0,
         seconds: float = 10.0,
     ) -> str:
-        """``"NAME CLIENT"`` as the responder says it, or ``"timeout"``, ``"refused"``, ...
+        """``"NAME CLIENT"`` from the responder, or ``"timeout"``, ``"refused"``, ...
 
-        Long enough for a busy machine; where no answer is expected, :data:`LOST_SECONDS` will do.
+        The timeout suits a busy machine; use :data:`LOST_SECONDS` if no answer is expected.
         """
 
         def inside(_: object) -> str:
@@ -81,7 +81,7 @@ def _asked(address: str, port: int, kind: str, source_port: int, seconds: float)
                 reply = protocol.read_reply(client.recv(2000))
                 assert reply
                 return f"{reply.endpoint} {reply.client.partition(':')[0]}"
-            with suppress(PermissionError):  # lost, or rejected, by the sender's own rules
+            with suppress(PermissionError):  # dropped or rejected by the sender's own rules
                 client.send(b"?")
             name, seen = client.recv(200).decode().split()[2:4]
             return f"{name} {seen.partition(':')[0]}"
@@ -96,7 +96,7 @@ BringUp = Callable[..., Running]
 
 
 def scenario_intent(name: str, **changes: Any) -> Intent:
-    """The Intent of a shipped scenario, some of its keys and its topology's parameters changed."""
+    """The Intent of a shipped scenario, with changed keys and topology parameters."""
     scenario = load(find(name))
     topology = scenario.topology.replace(**changes.pop("topology", {}))
     return registry.intent(make_plan(scenario.replace(topology=topology, **changes)))

@@ -1,4 +1,4 @@
-"""A lab of namespaces, looked at as ``lab explain`` will."""
+"""A lab of namespaces, observed as in ``lab explain``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 30
 
 
 def seen(running: Running) -> Mapping[str, NodeFacts]:
-    """Every machine of the lab with its pods."""
+    """The facts of every machine of the lab and its pods."""
     return {machine.name: look(running, machine) for machine in running.intent.everything()}
 
 
@@ -32,6 +32,6 @@ def look(running: Running, machine: MachineIntent) -> NodeFacts:
 
 
 def differences(running: Running, *nodes: str) -> tuple[Difference, ...]:
-    """Of the whole lab, or of some of its machines."""
+    """Differences of the whole lab, or of some of its machines."""
     there = [one for one in running.intent.everything() if not nodes or one.name in nodes]
     return compare_lab(running.intent, {one.name: look(running, one) for one in there})

@@ -1,4 +1,4 @@
-"""A few pods round a node, in namespaces of their own that go when the world ends.
+"""A few pods around a node, in namespaces that end with the world.
 
 ::
 
@@ -6,8 +6,8 @@
     client 192.168.9.2                   behind node (192.168.9.1)
     lone                                 without any link
 
-10.7.0.0/16 is unreachable at the node; c drops what comes for port 8081, a drops what it sends to
-UDP port 8082 itself.
+10.7.0.0/16 is unreachable at the node; c drops packets to port 8081, a drops its own packets to
+UDP port 8082.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ip netns exec a nft 'add table ip t; add chain ip t out { type filter hook outpu
 
 
 class World:
-    """The namespaces, a way in, and what runs there; a lab's holder holds them."""
+    """The namespaces, held by a lab's holder, and the programs in them."""
 
     def __init__(self, lab: LabHandle) -> None:
         self._lab = lab
@@ -73,12 +73,12 @@ class World:
         self.run(_BUILD)
 
     def command(self, *words: str) -> list[str]:
-        """The words, run inside."""
+        """The command line to run ``words`` inside."""
         user = ["-U", "--preserve-credentials"] if os.geteuid() else []
         return ["nsenter", "-t", str(self._entry.pid), *user, "-m", "-n", "-p", "--", *words]
 
     def run(self, script: str) -> str:
-        """Run a shell script inside and return what it says."""
+        """Run a shell script inside and return its output."""
         done = subprocess.run(
             self.command("sh", "-c", script), check=False, capture_output=True, text=True
         )
@@ -86,8 +86,8 @@ class World:
         return done.stdout
 
     def start(self, name: str, *words: str) -> None:
-        """Start a program inside that says ``ready``; its pid there is in /run/NAME.pid."""
-        # Not exec: nsenter would stop with a child that a test stops.
+        """Start a program inside, which prints ``ready``; its pid there is in /run/NAME.pid."""
+        # Not exec: nsenter stops when its child is stopped by a test.
         script = f'"$@" & echo $! > /run/{name}.pid; wait $!'
         process = subprocess.Popen(
             self.command("sh", "-c", script, "sh", *words), stdout=subprocess.PIPE
@@ -103,17 +103,17 @@ class World:
         self.start(name, sys.executable, "-I", *words)
 
     def serve(self, name: str, namespace: str, source: str) -> None:
-        """Start a server of the test's own, Python source text."""
+        """Start a server from Python source text."""
         inside = ("ip", "netns", "exec", namespace, sys.executable, "-I", "-c", source)
         self.start(name, *inside)
 
     def stop(self, name: str, sign: str = "KILL") -> None:
-        """End a program and wait until it is gone."""
+        """End a program and wait until it has ended."""
         self.run(f"kill -{sign} $(cat /run/{name}.pid)")
         _close(self._started.pop())
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function inside, in a child; returns what it returns, raises what it raises."""
+        """Run a function inside, in a child process; return its result or raise its exception."""
         return self._entry.call("running a test", lambda _: function(), Deadline(120))
 
     def probe(
@@ -124,7 +124,7 @@ class World:
         in_flight: int = 64,
         progress: Callable[[int], None] = lambda _: None,
     ) -> dict[int, Outcome]:
-        """Probe from inside."""
+        """Send probes from inside."""
         settings = ProbeSettings(timeout, in_flight)
         return self.call(lambda: prober.probe(namespaces.enter, probes, settings, progress))
 
@@ -133,7 +133,7 @@ class World:
         return self.probe([a_probe(source, address, **facts)])[0]
 
     def end(self) -> None:
-        """Take everything away."""
+        """Remove everything."""
         holders.destroy_holders(self._lab, "")
         for process in self._started:
             _close(process)
@@ -146,7 +146,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def a_probe(source: str, address: str, **facts: Any) -> Probe:
-    """A small TCP probe at the usual port, but for the facts given."""
+    """A small TCP probe at the usual port, with some fields changed."""
     usual: dict[str, Any] = {
         "key": 0,
         "protocol": "tcp",

@@ -1,9 +1,9 @@
-"""Faults that are composed at random, as no catalogue has them, and what explain says of each.
+"""Random faults that are in no catalogue, and what explain says about each.
 
 ``make explain-drill RANDOM=20 SEED=1 SCENARIOS=overlay`` runs it.
 
-The oracle is the matrix before, with and after a fault, and the injector's own record of place and
-object. Explain knows neither. Of two faults at once each is judged by a cell that it alone breaks.
+The oracle is the matrix before, during and after a fault, and the injector's record of place and
+object. Explain knows neither. Of two faults at once, each is judged by a cell that only it breaks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def run_in(opened: OpenLab, place: str, command: str) -> bool:
 
 
 def near(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> list[Cell]:
-    """Cells of every family that concern the places or their machines."""
+    """Cells of every family that involve the places or their machines."""
     ends = {one.place for one in faults} | {one.machine for one in faults}
     families: dict[str, list[Cell]] = {}
     for cell in every_cell(opened):
@@ -81,9 +81,9 @@ def judged(fault: RandomFault, found: Explanation) -> Judged:
 
 
 def bracketed(fault: RandomFault, found: Explanation) -> bool:
-    """Whether the two points enclose the place, the hook and the way of the injector's record.
+    """Whether the two points enclose the place, hook and way of the injector's record.
 
-    What lets packets go on changed has to be at the change, or was passed before the loss.
+    A fault that acts later must be at the bracket, or be passed before the loss.
     """
     bracket = found.bracket
     if bracket is None:
@@ -115,7 +115,7 @@ def bracketed(fault: RandomFault, found: Explanation) -> bool:
 
 @dataclass(frozen=True)
 class Scored:
-    """What came of one fault."""
+    """The result of one fault."""
 
     fault: RandomFault
     verdict: str
@@ -123,13 +123,13 @@ class Scored:
     said: str = ""
     bracketed: bool = False
     seconds: float = 0.0
-    """That explaining took."""
+    """Seconds that the explanation took."""
     advice: Finding | None = None
-    """What it said, with a command that is to undo it."""
+    """The finding that advises a command to undo the fault."""
     heard: bool = False
-    """Whether the kernel spoke of it, too."""
+    """Whether the kernel reported the fault, too."""
     mended: bool | None = None
-    """Whether that command turned the cell green; None where there is none, or it was not tried."""
+    """Whether that command turned the cell green; None if there is none, or it was not tried."""
 
     @property
     def counts(self) -> bool:
@@ -138,7 +138,7 @@ class Scored:
 
 @contextmanager
 def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
-    """While it is in; whether it could be put in."""
+    """Put a fault in for the block; yield whether that succeeded."""
     done = run_in(opened, fault.place, fault.do)
     try:
         yield done
@@ -147,7 +147,7 @@ def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
 
 
 def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
-    """What explain says of a cell that the fault has turned red."""
+    """Score the explanation of a cell that the fault has turned red."""
     begun = time.monotonic()
     found = explain_again(opened, cell)
     seconds, finding = time.monotonic() - begun, found.finding
@@ -189,7 +189,7 @@ def single(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Iterator[
 
 
 def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> Iterator[Scored]:
-    """Two at once, each explained by a cell that it alone turns red."""
+    """Put in two faults at once, and explain for each a cell that only it turns red."""
     cells = near(opened, faults, rng)
     reds = []
     for fault in faults:
@@ -211,12 +211,12 @@ _LOOKS = 3
 
 
 def is_well(opened: OpenLab, cells: Sequence[Cell]) -> bool:
-    """Neighbours are asked for again, and the machine may be busy."""
+    """Whether the cells pass again, with retries: neighbours must be resolved again."""
     return any(not failures(opened, cells) for _ in range(_LOOKS))
 
 
 def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Counter[str]:
-    """So many faults that turn a cell red, one after another, each printed."""
+    """Put in ``count`` faults that turn a cell red, one after another, and print each result."""
     counts: Counter[str] = Counter()
     ends = time.monotonic() + seconds
     while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
@@ -227,7 +227,7 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
         how = pair(opened, faults, rng) if len(faults) > 1 else single(opened, faults[0], rng)
         try:
             found = list(how)
-        except LabError as error:  # the matrix itself could not be asked
+        except LabError as error:  # the matrix itself could not be probed
             found = [Scored(faults[0], "not judged", str(error))]
         together = " (of two)" if len(faults) > 1 else ""
         for one in found:
@@ -245,12 +245,12 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
                 if one.mended is False and one.advice is not None:
                     print(f"      advised: {one.advice.mends}", flush=True)
         if any(one.verdict in {"not well after", "not judged"} for one in found):
-            break  # what comes after would be judged by a broken lab
+            break  # further faults would be judged in a broken lab
     return counts
 
 
 def drilled(name: str, count: int, seconds: float, seed: str) -> Counter[str]:
-    """One scenario, brought up anew where a fault could not be taken out."""
+    """Drill one scenario; bring it up again if a fault could not be taken out."""
     counts: Counter[str] = Counter()
     rng, ends = random.Random(seed), time.monotonic() + seconds
     while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
@@ -265,7 +265,7 @@ def in_words(counts: Counter[str]) -> str:
 
 
 def _apart(name: str, count: int, seconds: float, seed: int) -> Counter[str]:
-    """One scenario in a process of its own."""
+    """Drill one scenario in its own process."""
     command = [sys.executable, __file__, "--count", str(count), "--seed", str(seed)]
     command += ["--seconds", str(seconds), "--jobs", "0", name]
     last = ""

@@ -1,4 +1,4 @@
-"""Pods of guests as Kubernetes would run them: agnhost's netexec, known by its environment."""
+"""Pods of guests like those of Kubernetes: agnhost's netexec, found by its environment."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
 
 
 def inhabit(lab: NodeLab, agnhost: Path) -> None:
-    """Put netexec in the place of the lab's responder in every pod; it stays on the machines."""
+    """Replace the lab's responder in every pod by netexec; machines keep the responder."""
     for machine in lab.intent.machines:
         guest = lab.guest(machine.name)
         probed = [pod.name for pod in machine.pods if pod.role == "probe"]
@@ -53,7 +53,7 @@ def _done(lab: NodeLab, name: str, command: str) -> bool:
 
 
 def _only(lab: NodeLab, name: str, answers: str) -> None:
-    """End the responder, and start one that answers in fewer namespaces."""
+    """Restart the responder so that it answers in fewer namespaces."""
     program = (
         archive_path(build_archive().digest).with_suffix("") / "lab/providers/netns/responder.py"
     )
@@ -70,7 +70,7 @@ def _only(lab: NodeLab, name: str, answers: str) -> None:
 
 
 def cluster_fleet(lab: NodeLab, *executed: str) -> Fleet:
-    """The fleet, told that the pods are not the lab's; of some nodes they are asked by exec."""
+    """The fleet with pods that are not the lab's; those of some nodes are probed by exec."""
     controls = {
         name: NodeControl(name, guest, token=TOKEN)
         for name, guest in lab.world.guests.items()
@@ -81,7 +81,7 @@ def cluster_fleet(lab: NodeLab, *executed: str) -> Fleet:
 
 
 class GuestExec:
-    """The API's exec, had without an API: the command is run where the pod is."""
+    """The API's exec without an API: it runs the command in the pod's namespace."""
 
     def __init__(self, lab: NodeLab, node: str) -> None:
         self.guest = lab.guest(node)

@@ -1,4 +1,4 @@
-"""Labs on guests of namespaces, and the proof that each leaves nothing behind."""
+"""Labs on guests of namespaces, and a check that each leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def lab(new_lab: NewLab) -> NodeLab:
 
 @pytest.fixture
 def lone(new_lab: NewLab) -> NodeLab:
-    """One machine of the lab, for what no other has to do with."""
+    """One machine of the lab, for tests that need no other."""
     return new_lab("overlay", only={"worker1"})

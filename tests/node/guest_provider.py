@@ -1,4 +1,4 @@
-"""A lab on guests with what its commands need: journal, lock, and a provider of its machines."""
+"""A lab on guests with what commands need: journal, lock, and a provider of its machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from lab.topology.intent import Intent
 
 
 class GuestProvider:
-    """As the libvirt provider asks its machines, without libvirt."""
+    """A provider that uses its machines like the libvirt provider, without libvirt."""
 
     name = "libvirt"
     abilities = frozenset({MACHINES, CLUSTER, CAPTURE})
@@ -95,7 +95,7 @@ class GuestProvider:
 
 
 class GuestCluster(GuestProvider):
-    """The same where Kubernetes has the pods: the Intent is known when they are there."""
+    """The same with pods of a cluster: the Intent is known once they exist."""
 
     def __init__(self, fleet: Fleet, real: Intent) -> None:
         super().__init__(fleet)
@@ -114,7 +114,7 @@ class GuestCluster(GuestProvider):
 def opened(
     lab: NodeLab, provider: object, directory: Path, intent: Intent | None = None
 ) -> OpenLab:
-    """The lab as commands find it."""
+    """The lab, opened as by a command."""
     store = Store(directory)
     store.put_lab(LabRow("guests", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
     store.lab_directory("guests").mkdir(parents=True)

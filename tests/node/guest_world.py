@@ -1,8 +1,8 @@
 """Guests without virtual machines, for the tests of agents.
 
-A world of namespaces that ends with its first process holds the segments, as bridges; each
-guest is a network, mount, pid and UTS namespace in it with a /run of its own, and with network
-cards as a machine definition gives them: one for each interface, and ``mgmt0``.
+A set of namespaces that ends with its first process has the segments, as bridges; each
+guest is a network, mount, pid and UTS namespace in it with its own /run, and with network
+cards as in a machine definition: one for each interface, and ``mgmt0``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from lab.remote.shell import Completed
 from lab.topology.intent import Intent, Interface, MachineIntent
 
 MARK = "HYBRIDLAB_TEST_WORLD"
-"""In the environment of all that runs in a world. (Numbers of namespaces are used again.)"""
+"""Environment variable of every process in a world. (Namespace numbers are reused.)"""
 MANAGEMENT_GATEWAY = "198.18.0.1"
 _FIRST = (
     "import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execvp('cat', ['cat'])"
 )
-"""Process 1 must reap, as an init does; with SIGCHLD ignored the kernel does it for it."""
+"""Process 1 must reap children like an init; with SIGCHLD ignored, the kernel does it."""
 _PLACE = (
     "mount -t tmpfs tmpfs /run && echo ready && "
     f'exec {shlex.quote(sys.executable)} -ISc "{_FIRST}" > /dev/null'
@@ -51,7 +51,7 @@ class World:
         self.run(f"ip addr add {MANAGEMENT_GATEWAY}/24 dev management; ip link set management up")
 
     def run(self, script: str) -> str:
-        """Run a shell script among the segments, and return what it says."""
+        """Run a shell script in the namespace of the segments, and return its output."""
         done = subprocess.run(
             entering(self.pid, foreign=self.foreign, words=["sh", "-ec", script]),
             check=False,
@@ -68,7 +68,7 @@ class World:
         names: Callable[[Interface], str],
         only: Collection[str] | None,
     ) -> None:
-        """A guest for every machine, or for some, its cards plugged in, with the names given."""
+        """A guest for every machine, or for some, with its cards connected by these names."""
         for segment in intent.segments:
             self.run(
                 f"ip link add {segment.name} type bridge; ip link set {segment.name} up;"
@@ -97,13 +97,13 @@ class World:
     def _card(self, guest: Guest, port: str, name: str, segment: str, mac: str) -> None:
         self.run(f"ip link add {port} type veth peer name far{port}; ip link set {port} up")
         self.run(f"ip link set {port} master {segment}")
-        # From outside of the guest's pid namespace but inside its user namespace.
+        # From outside the guest's pid namespace, but inside its user namespace.
         inner = _inner_pid(guest.pid, self.pid)
         self.run(f"ip link set far{port} address {mac}; ip link set far{port} netns {inner}")
         guest.shell(f"ip link set far{port} name {name}")
 
     def end(self) -> None:
-        """Take everything away, and see that it is gone."""
+        """Remove everything, and check that it is gone."""
         self._outer.kill()
         for process in (self._outer, *(guest.process for guest in self.guests.values())):
             process.wait()
@@ -113,16 +113,16 @@ class World:
         Deadline(10.0).wait("ending the guests", self.left, until=lambda left: not left)
 
     def left(self) -> list[str]:
-        """Processes that were started in the world, or for it."""
+        """Processes that were started in or for the world."""
         found = []
         for entry in Path("/proc").glob("[0-9]*/environ"):
-            with suppress(OSError):  # it has ended, or is not ours to look at
+            with suppress(OSError):  # it has ended, or cannot be inspected
                 if self.mark.encode() in entry.read_bytes():
                     found.append(entry.parent.name)
         return found
 
     def environment(self) -> dict[str, str]:
-        """Of whatever is started here."""
+        """The environment of processes in the world."""
         return {**os.environ, MARK: self.mark}
 
     def _started(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -145,7 +145,7 @@ class Guest:
         self.python = str(Path(sys.executable).parent)
 
     def shell(self, script: str) -> str:
-        """Run a shell script on the guest, and return what it says."""
+        """Run a shell script on the guest, and return its output."""
         done = self.run(["sh", "-ec", script], Deadline(20))
         assert done.code == 0, done.stderr
         return done.stdout
@@ -199,28 +199,28 @@ class Guest:
         return self.run(["cat", path], deadline).stdout.encode()
 
     def wait(self, deadline: Deadline) -> None:
-        """It is there from the start."""
+        """Do nothing: the guest is ready from the start."""
 
     def attach(self, command: Sequence[str]) -> int:
         return self.run(command, Deadline(20)).code
 
     def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     def kill_agent(self) -> None:
-        """SIGKILL the agent itself, and not what it has started; it may have ended already."""
+        """SIGKILL the agent itself, but not its children; it may have ended already."""
         assert self.agent is not None
         with suppress(FileNotFoundError, ProcessLookupError, IndexError):
             os.kill(_deepest_first(self.agent.pid), signal.SIGKILL)
 
     def processes(self) -> list[str]:
-        """Command lines of what runs on the guest, but for its first process and the question."""
+        """Command lines of the guest's processes, except its first process and this query."""
         found = self.shell("for one in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $one; echo; done")
         return [line for line in found.splitlines() if "python" in line]
 
 
 def entering(pid: int, *, foreign: bool, words: Sequence[str]) -> list[str]:
-    """The words, run in the namespaces of a process."""
+    """The command line to run ``words`` in the namespaces of a process."""
     user = ["-U", "--preserve-credentials"] if foreign else []
     return ["nsenter", "-t", str(pid), *user, "-m", "-n", "-p", "-u", "--", *words]
 
@@ -236,14 +236,14 @@ def _deepest(pid: int) -> int:
 
 
 def _deepest_first(pid: int) -> int:
-    """The first process below that is a Python: the agent, and not what has started it."""
+    """The first Python process among its descendants: the agent, not its starter."""
     while "python" not in Path(f"/proc/{pid}/comm").read_text():
         pid = _children(pid)[0]
     return pid
 
 
 def _inner_pid(pid: int, outer: int) -> int:
-    """The number of a process in the pid namespace of another."""
+    """The id of a process in the pid namespace of another."""
     depth = len(_numbers(outer))
     return _numbers(pid)[depth - 1]
 

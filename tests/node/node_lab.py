@@ -1,4 +1,4 @@
-"""A lab on guests, as the tests talk to it."""
+"""A lab on guests, for the tests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lab.providers.provider import Outcome, Probe, ProbeSettings
 
 SECONDS = 60.0
 _QUICK = RunPace(ProbeSettings(0.5, 256), ProbeSettings(0.5, 64), budget=5.0, settle=0.0)
-"""For a lab that has been broken: what fails does not get better by waiting."""
+"""Short timeouts for a broken lab: what fails stays broken."""
 
 
 class NodeLab:
-    """Guests, their fleet, and questions to it."""
+    """Guests, their fleet, and probes by it."""
 
     def __init__(self, drawn: Compiled, world: World) -> None:
         self.intent, self.plan, self.limits = drawn.intent, drawn.plan, drawn.limits
@@ -64,7 +64,7 @@ def verdicts(results: Sequence[CellResult]) -> Counter[str]:
 
 
 def failed(results: Sequence[CellResult]) -> set[frozenset[str | None]]:
-    """Between the pods of which nodes cells have failed."""
+    """Pairs of nodes between whose pods cells have failed."""
     return {
         frozenset((one.cell.source.node, one.cell.target.node))
         for one in results
@@ -73,4 +73,4 @@ def failed(results: Sequence[CellResult]) -> set[frozenset[str | None]]:
 
 
 NewLab = Callable[..., NodeLab]
-"""Makes a lab of a scenario; see the fixture of that name."""
+"""Creates a lab of a scenario; see the fixture of this name."""

@@ -1,7 +1,7 @@
 """Kubernetes' own conformance tests of networking, on a cluster of system containers.
 
-``make conformance`` runs it: a control plane and a worker come up, upstream's test program judges
-them and writes JUnit, and they go down. Exit code 1 when a test fails.
+``make conformance`` runs it: a control plane and a worker come up, upstream's test program tests
+them and writes JUnit, and they are taken down. Exit code 1 if a test fails.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LAB = "conformance"
 NODES = ("master", "worker")
 FOCUS = r"\[sig-network\].*\[Conformance\]"
 SECONDS = 3600
-"""For all tests: they took a third of it on two busy cores."""
+"""For all tests, which took a third of it on two busy cores."""
 CTR = ("/run/hybridlab/bundle/bin/ctr", "--namespace", "k8s.io", "images", "import", "--local", "-")
 
 
 def main() -> int:
-    """Bring the cluster up, have it judged, and take it down."""
+    """Bring the cluster up, test it, and take it down."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--focus", default=FOCUS, help="regular expression; %(default)s")
     parser.add_argument("--output", type=Path, default=Path("conformance"), help="%(default)s")
@@ -81,7 +81,7 @@ def _lab(
 
 
 def _judge(programs: Path, kubeconfig: Path, focus: str, output: Path) -> None:
-    """Run upstream's program; what it says of each failure is in ``e2e.log``."""
+    """Run upstream's program; details of failures are in ``e2e.log``."""
     with (output / "e2e.log").open("wb") as log:
         subprocess.run(
             (
@@ -105,7 +105,7 @@ def _judge(programs: Path, kubeconfig: Path, focus: str, output: Path) -> None:
 
 
 def _tell(junit: Path, seconds: float) -> int:
-    """Print every test that did not pass, and how many did."""
+    """Print every test that did not pass, and the number of those that did."""
     counted = Counter[str]()
     for case in ET.parse(junit).iter("testcase"):
         status = case.get("status", "")

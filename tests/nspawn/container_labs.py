@@ -1,4 +1,4 @@
-"""Labs of system containers, and what they may leave behind: nothing."""
+"""Labs of system containers, and checks that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINKS = Path("/sys/class/net")
 
 @dataclass(frozen=True)
 class ContainerLabs(RealLab):
-    """Labs of system containers below one state directory."""
+    """Labs of system containers of one state directory."""
 
     provider: str = "nspawn"
 
@@ -33,7 +33,7 @@ class ContainerLabs(RealLab):
         return own[0].pid
 
     def left(self) -> set[str]:
-        """What of these labs is on the machine, whatever the journal says."""
+        """Everything of these labs on the machine, regardless of the journal."""
         found = {f"process {pid}" for pid in self._processes()}
         found |= {f"disk {one}" for one in self.state.glob("labs/*/machines/*")}
         tokens = self._tokens()
@@ -43,7 +43,7 @@ class ContainerLabs(RealLab):
         return found | {f"cable hl{one[:8]}" for one in tokens if f"hl{one[:8]}" in cables}
 
     def _processes(self) -> Iterator[int]:
-        """Processes that name the state directory, or have a mount of it."""
+        """Processes whose command line has the state directory, or that have a mount of it."""
         wanted = os.fsencode(str(self.state))
         for name in (one.name for one in Path("/proc").iterdir()):
             if not name.isdigit() or int(name) == os.getpid():
@@ -67,7 +67,7 @@ class ContainerLabs(RealLab):
                     yield backing.parts[3]
 
     def _tokens(self) -> set[str]:
-        """Of every lab that was ever here under its name."""
+        """Tokens of every lab that ever was in this state directory."""
         journal = self.state / FILE
         if not journal.exists():
             return set()
@@ -76,7 +76,7 @@ class ContainerLabs(RealLab):
 
 
 def why_not() -> str:
-    """Why there can be no system containers here; empty where there can."""
+    """Why system containers are impossible here; empty if they are possible."""
     found = [one for one in preflight.examine(Path("/var/tmp")) if one.level == "fail"]
     if not found and shutil.which("mmdebstrap") is None:
         return "no 'mmdebstrap' to make root file systems with"

@@ -1,7 +1,7 @@
-"""A host as users have: Debian with systemd and control groups of version 2, in a virtual machine.
+"""A typical host: Debian with systemd and control groups of version 2, in a virtual machine.
 
-It has this project's wheel with what that imports, the bundle and the root file system of the
-images, on a disk of its own.
+It has this project's wheel with its dependencies, the bundle and the root file system of the
+images, on an extra disk.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SECONDS = 3000
 
 @dataclass(frozen=True)
 class EmulatedHost:
-    """One that runs."""
+    """A running host."""
 
     guest: booting.Guest
 
     def lab(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run the command ``lab`` there."""
+        """Run the command ``lab`` on the host."""
         line = f"cd {DATA} && timeout {SECONDS} python3 -m lab {shlex.join(words)}"
         done = self.guest.try_ssh(f". {DATA}/environment; {line}")
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -49,12 +49,12 @@ class EmulatedHost:
         return done
 
     def tried(self, *words: str) -> str:
-        """What the command says; nothing where it fails."""
+        """The output of the command; empty if it fails."""
         line = f"cd {DATA} && python3 -m lab {shlex.join(words)}"
         return self.guest.try_ssh(f". {DATA}/environment; {line}").stdout.strip()
 
     def said(self, line: str) -> str:
-        """What a line of shell says there."""
+        """The output of a shell command on the host."""
         return self.guest.ssh(f". {DATA}/environment; {line}").strip()
 
 
@@ -62,7 +62,7 @@ class EmulatedHost:
 def emulated_host(
     connected: Any, folder: Path, scenarios: tuple[Path, ...]
 ) -> Iterator[EmulatedHost]:
-    """Boot one; its disks are in ``folder``, which QEMU must be able to read."""
+    """Boot a host; its disks are in ``folder``, which QEMU must be able to read."""
     data = folder / "data.img"
     if not data.exists():
         _write_data(data, folder / "stage", scenarios)
@@ -84,7 +84,7 @@ def emulated_host(
 
 
 def _write_data(image: Path, stage: Path, scenarios: tuple[Path, ...]) -> None:
-    """The file system of the disk; files of the cache are linked into ``stage``, not copied."""
+    """Write the extra disk's file system; cached files are linked into ``stage``."""
     cache = cache_directory(STOCK)
     image_store = ImageStore(cache, STOCK)
     image_store.root(IMAGE, print)

@@ -1,4 +1,4 @@
-"""A process that lends its terminal to a command: HOST_KEY KEYFILE PORT COMMAND..."""
+"""A process that attaches its terminal to a command: HOST_KEY KEYFILE PORT COMMAND..."""
 
 from __future__ import annotations
 

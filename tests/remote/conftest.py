@@ -1,4 +1,4 @@
-"""Servers for the tests, and the proof that no shell leaves a thread or a descriptor behind."""
+"""Servers for the tests, and a check that no shell leaves a thread or a descriptor behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _traces() -> tuple[list[str], int]:
 def _nothing_left() -> Iterator[None]:
     threads, files = _traces()
     yield
-    # Fewer files there may be: what other tests left to the collector of garbage goes any time.
+    # There may be fewer files: leftovers of other tests are garbage-collected at any time.
     Deadline(5).wait(
         "waiting for threads and files to go",
         _traces,

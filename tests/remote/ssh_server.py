@@ -1,4 +1,4 @@
-"""A real sshd of our own: its config, keys and port in a directory, ended by its pid."""
+"""A real sshd with its config, keys and port in a directory, ended by its pid."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SetEnv HOME={directory}
 
 
 def free_port() -> int:
-    """A port that nobody has, below those that outgoing connections are given meanwhile."""
+    """A free port below the range of ephemeral ports."""
     while True:
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, suppress(OSError):
@@ -51,7 +51,7 @@ def write_key(path: Path, pair: KeyPair) -> Path:
 
 
 class Sshd:
-    """One server, started and ended as often as a test likes."""
+    """One server, which can be started and ended repeatedly."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Sshd:
         return (self.directory / "log").read_text()
 
     def connections(self) -> list[int]:
-        """Process ids of the connections that are open."""
+        """Process ids of the open connections."""
         assert self.process
         return children(self.process.pid)
 
@@ -128,4 +128,4 @@ def children(pid: int) -> list[int]:
 
 NewSshd = Callable[..., Sshd]
 NewShell = Callable[..., SshShell]
-"""What every test may ask for."""
+"""The type of the fixture that creates shells."""

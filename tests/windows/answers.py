@@ -31,7 +31,7 @@ OWN_KEY = "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"
 
 @dataclass(frozen=True)
 class Variant:
-    """One installation, and what it is for."""
+    """One installation, and its purpose."""
 
     settings: Settings
     channel: Channel
@@ -121,7 +121,7 @@ LIKE: Mapping[str, str] = {
         if name not in {SATA, VIRTIO}
     },
 }
-"""Variants whose golden file is the difference from another's."""
+"""Variants whose golden file is a difference from another's."""
 
 
 @cache

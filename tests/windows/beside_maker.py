@@ -1,6 +1,6 @@
-"""What goes beside an installation medium, made for tests: virtio-win's ISO and OpenSSH's archive.
+"""Test versions of the files besides the installation medium: virtio-win's ISO, OpenSSH's archive.
 
-Laid out as theirs are; nothing in them is a driver or a program.
+They have the original layout, but no drivers or programs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RELEASES = ("2k19", "2k22", "2k25")
 
 
 def openssh(target: Path) -> Path:
-    """An archive that is laid out as Win32-OpenSSH's."""
+    """An archive with the layout of Win32-OpenSSH's."""
     with zipfile.ZipFile(target, "w") as archive:
         for name in ("sshd.exe", "ssh-keygen.exe", "install-sshd.ps1"):
             archive.writestr(f"OpenSSH-Win64/{name}", f"stand-in of {name}")
@@ -37,7 +37,7 @@ def openssh(target: Path) -> Path:
 def virtio_win(
     target: Path, drivers: Sequence[str] = DRIVERS, releases: Sequence[str] = RELEASES
 ) -> Path:
-    """A medium that is laid out as virtio-win's, with drivers that are none."""
+    """A medium with the layout of virtio-win's, with dummy drivers."""
     files: dict[str, bytes] = {"/virtio-win-guest-tools.exe": b"MZ stand-in of the guest tools"}
     for driver in drivers:
         for release in releases:
@@ -60,5 +60,5 @@ def virtio_win(
 
 
 def _short(folder: Path) -> str:
-    """A folder's name as ISO 9660 wants it."""
+    """A folder's name for ISO 9660."""
     return str(folder).upper()

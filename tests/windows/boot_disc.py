@@ -1,4 +1,4 @@
-"""A CD that a BIOS starts: one sector of program, which speaks on the first serial port."""
+"""A CD that a BIOS boots: one sector of program, which writes to the first serial port."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ THEN = {"halt": _HALT, "reset": _RESET, "off": _OFF}
 
 
 def program(text: str, then: str = "halt") -> bytes:
-    """Say the text, and then halt, reset the machine, or switch it off."""
+    """Write the text, and then halt, reset the machine, or switch it off."""
     code = bytearray(_SAY) + THEN[then]
     code[5:7] = (_ORIGIN + len(code)).to_bytes(2, "little")
     return (bytes(code) + text.encode("ascii") + b"\0").ljust(2048, b"\0")
 
 
 def disc(path: Path, text: str, then: str = "halt") -> Path:
-    """The CD, at that path."""
+    """Write the CD to this path."""
     content = program(text, then)
     iso = pycdlib.PyCdlib()
     iso.new(vol_ident="BOOT_DISC")
@@ -41,12 +41,12 @@ def disc(path: Path, text: str, then: str = "halt") -> Path:
 
 
 def lines(*said: str) -> str:
-    """Lines as a Windows guest ends them."""
+    """Lines with the line ends of a Windows guest."""
     return "".join(f"{line}\r\n" for line in said)
 
 
 def disk(path: Path, text: str, then: str = "halt") -> Path:
-    """A disk of 1 GiB that a BIOS starts, as a golden image has it."""
+    """A disk of 1 GiB that a BIOS boots, like that of a golden image."""
     raw = path.with_suffix(".raw")
     sector = program(text, then).rstrip(b"\0") + b"\0"
     assert len(sector) <= 510, "the text is too long for one sector"

@@ -1,7 +1,7 @@
-"""A Windows node that joins, as a double's responder: it keeps state, and no PowerShell runs.
+"""The responder of a double for a Windows node that joins; it keeps state and runs no PowerShell.
 
-Every step answers as its script is meant to: from its settings, as they lie on the guest, and from
-what earlier steps have done. What goes wrong is asked for by the test.
+Every step answers as its script should: from its settings on the guest, and from
+what earlier steps have done. Tests script the failures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Settings = dict[str, Any]
 
 
 class MemoryShell:
-    """A shell straight to the responder, where the lines between do not matter: twenty times as
+    """A shell that calls the responder directly, without WinRM and SSH: twenty times as
     quick."""
 
     name = "win1"
@@ -65,7 +65,7 @@ def in_time(deadline: Deadline) -> None:
 
 @dataclass
 class Node:
-    """What is on the machine."""
+    """The state of the machine."""
 
     guest: Guest
     build: int = 20348
@@ -75,7 +75,7 @@ class Node:
     clock_off: timedelta = timedelta(0)
     evaluation: int | None = None
     there: set[str] = field(default_factory=set)
-    """Files, by their paths."""
+    """Paths of existing files."""
     texts: dict[str, str] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     networks: list[dict[str, str]] = field(default_factory=list)
@@ -83,19 +83,19 @@ class Node:
     routes: dict[str, str] = field(default_factory=dict)
     tasks: dict[str, str] = field(default_factory=dict)
     once: dict[str, list[bool]] = field(default_factory=dict)
-    """Of a step: whether it asks for a reboot, run by run."""
+    """Step to whether it asks for a reboot, run by run."""
     vip: str = "10.244.3.2"
     hns_error: str = ""
     join_error: str = ""
     kubelet_log: str = ""
     looks_until_made: int = 0
-    """How many looks at HNS there are before its networks are."""
+    """Number of HNS queries before its networks exist."""
     boots: int = 0
     steps: list[str] = field(default_factory=list)
-    """Names, as they were run."""
+    """Names of the steps that were run, in order."""
     changed: list[str] = field(default_factory=list)
     before: dict[str, Callable[[], Answer | None]] = field(default_factory=dict)
-    """Of a step: what happens first; an answer takes the place of the step's own."""
+    """Step to a function that is called first; its answer replaces that of the step."""
 
     def __post_init__(self) -> None:
         script = self.guest.script
@@ -132,7 +132,7 @@ class Node:
         said = {"step": name, "changed": changed, "reboot": reboot, "facts": facts}
         return Answer(3010 if reboot else 0, json.dumps(said).encode() + b"\r\n")
 
-    # ---- each step, in a few words
+    # ---- the steps
 
     def _node_survey(self, given: Settings) -> tuple[bool, Settings]:
         return False, {
@@ -265,7 +265,7 @@ class Node:
         return changed, {"state": "Running", "started": changed}
 
     def _flannel(self) -> None:
-        """flanneld names the adapter that has the node's address."""
+        """flanneld uses the adapter that has the node's address."""
         conf = json.loads(self.texts["C:\\etc\\kube-flannel\\net-conf.json"])
         if conf["Backend"]["Type"] == "vxlan":
             own = {"name": "flannel.4096", "type": "Overlay", "prefix": "10.244.3.0/24"}

@@ -1,4 +1,4 @@
-"""Windows nodes of clusters, decided from the shipped scenarios; written out, they are goldens."""
+"""Plans of Windows nodes for the shipped scenarios, as text for golden files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lab.topology.registry import intent as intent_of
 GOLDEN = Path(__file__).parents[1] / "cases" / "cluster" / "windows" / "golden"
 BUILDS = {"2019": 17763, "2022": 20348}
 REVISIONS = {"2019": 3650, "2022": 587}
-"""Of the evaluation media."""
+"""Revisions of the evaluation media."""
 MINORS = ("1.33", "1.34", "1.35", "1.36")
 SCENARIOS = {
     "overlay": "overlay",
@@ -37,7 +37,7 @@ SCENARIOS = {
     "upstream-vrrp": "upstream-tor",
     "hard-way": "hard-way",
 }
-"""Topology, and the shipped scenario that its cluster is made from."""
+"""Topology to the shipped scenario of its cluster."""
 LIKE = {
     "kubeinit": "overlay",
     "calico-vxlan": "overlay",
@@ -45,7 +45,7 @@ LIKE = {
     "upstream-vrrp": "upstream-tor",
     "hard-way": "upstream-tor",
 }
-"""Topologies whose golden is the difference from another's."""
+"""Topologies whose golden file is a difference from another's."""
 BY_HAND = HardWayJoin(b"kubelet's kubeconfig\n", b"CA\n")
 JOIN = Join(
     endpoint="192.0.2.1:6443",
@@ -92,7 +92,7 @@ def shipped(name: str) -> Intent:
 
 
 def decided(topology: str, minor: str = "1.36") -> JoinPlan:
-    """The first Windows node of that topology, and Kubernetes ``minor.1``."""
+    """The plan of the topology's first Windows node, with Kubernetes ``minor.1``."""
     intent, bundle = shipped(SCENARIOS[topology]), manifest(f"{minor}.1", topology)
     assert intent.kubernetes is not None
     asked = replace(intent.kubernetes, version=minor)
@@ -115,7 +115,7 @@ def seen(year: str) -> WindowsObserved:
 
 
 def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
-    """All that a node is given, step by step, in order."""
+    """All inputs of a node, step by step, in order."""
     join = join_of(plan)
     vip = str(IPv4Network(plan.network.pod_cidr)[2])
     flannel = plan.network.maker == "flannel"
@@ -143,7 +143,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
 
 
 def readable(value: Any) -> Any:
-    """Texts of files and JSON within JSON, laid open: a golden is to be read."""
+    """Expand texts of files and nested JSON, so that golden files are readable."""
     if isinstance(value, dict):
         return {key: readable(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

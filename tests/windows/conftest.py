@@ -1,4 +1,4 @@
-"""Doubles of Windows guests, and the proof that nothing of them is left."""
+"""Doubles of Windows guests, and a check that nothing of them is left."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lab.remote.windows import WindowsShell
 
 @pytest.fixture
 def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No thread and no file of ours; the double's own checks are in ``new_guest``."""
-    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which nothing may use
+    """Check for leftover threads and open files; ``new_guest`` has checks of the double itself."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which must not be used
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     threads, files = traces()
     yield
-    # Fewer files there may be: what other tests left to the collector of garbage goes any time.
+    # There may be fewer files: leftovers of other tests are garbage-collected at any time.
     Deadline(5).wait(
         "waiting for threads and files to go",
         traces,

@@ -1,4 +1,4 @@
-"""A place for installations that has no hypervisor: the machine is a table that a test gives."""
+"""A site for installations without a hypervisor: the machine is scripted by the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PICTURE = b"\x89PNG\r\n\x1a\nnothing"
 
 @dataclass
 class FakeMachine:
-    """A machine that says what it is told to say."""
+    """A machine with scripted output."""
 
     asked: InstallationMachine
     at: Address
@@ -56,7 +56,7 @@ class FakeMachine:
         self.runs = False
 
     def bring_home(self, disk: Path) -> None:
-        """Real NTFS, with what sysprep would keep of a medium that is in."""
+        """A real NTFS disk, with the files that sysprep would keep from an inserted medium."""
         assert not self.runs, "a disk in use was copied"
         kept = {"Windows/Panther/unattend.xml": b"<unattend/>"} if self.has_answers else {}
         ntfs_maker.disk(disk, {"Windows/System32/x.dll": b"MZ", **kept, **self.on_disk})
@@ -69,7 +69,7 @@ class FakeMachine:
 
 @dataclass
 class FakeSite:
-    """Where one such machine can be; it stays there when a command is killed."""
+    """A site with one such machine, which stays if a command is killed."""
 
     at: Address
     prepare: Callable[[FakeMachine], None] = lambda _: None
@@ -78,7 +78,7 @@ class FakeSite:
 
     @property
     def windows(self) -> FakeSite:
-        """It stands for the whole installer, too."""
+        """The site itself: it also represents the installer."""
         return self
 
     def find(self, site: Path) -> Building | None:

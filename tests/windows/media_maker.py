@@ -1,7 +1,7 @@
-"""Installation media in the layout of Microsoft's, made for tests by pycdlib.
+"""Installation media with Microsoft's layout, created for tests with pycdlib.
 
-Nothing of Microsoft's is in them: they are stand-ins, not Windows. As on the true ones, ISO 9660
-has only ``README.TXT``, which says that a reader of UDF is needed; the tree is in UDF; two El
+They have no content of Microsoft's: they are stand-ins, not Windows. As on real media, ISO 9660
+has only ``README.TXT``, which says that UDF is needed; the files are in UDF; two El
 Torito entries start BIOS and UEFI::
 
     made = media_maker.make(directory, year="2022", channel="evaluation")
@@ -28,9 +28,9 @@ README = (
     b'that supports the ISO-13346 "UDF" file system specification.\r\n'
 )
 FLOPPY = 2880 * 512
-"""Bytes of ``efisys.bin``: a floppy disk's."""
+"""Bytes of ``efisys.bin``, a floppy disk image."""
 Content = bytes | Path | BinaryIO
-"""Bytes; a file; or anything seekable, whose end is where seeking to the end leads."""
+"""Bytes; a file; or a seekable object."""
 PROMPT = "/efi/microsoft/boot/efisys.bin"
 NO_PROMPT = "/efi/microsoft/boot/efisys_noprompt.bin"
 BIOS = "/boot/etfsboot.com"
@@ -40,20 +40,20 @@ _LABELS = {"evaluation": "FREE", "volume": "FREV", "retail": "FRE"}
 
 @dataclass(frozen=True)
 class Boots:
-    """What firmware starts."""
+    """The boot images for firmware."""
 
     bios: bytes
     uefi: bytes
     uefi_no_prompt: bytes | None
-    """None: such a medium has none."""
+    """None for a medium without it."""
     uefi_sectors: int | None = None
-    """Sectors of 512 B that the catalogue tells of; None for what is true. Some media tell 1."""
+    """512-byte sectors in the boot catalogue; None for the true number. Some media have 1."""
     uefi_platform: int = 0xEF
-    """Some programs write 0 into the catalogue."""
+    """Platform id in the boot catalogue; some programs write 0."""
 
 
 def floppy(mark: bytes) -> bytes:
-    """A FAT boot sector and a mark: enough to be told from others, and nothing boots from it."""
+    """A FAT boot sector and a mark: identifiable, but not bootable."""
     sector = bytearray(512)
     sector[0:11] = b"\xeb\x3c\x90MSDOS5.0"
     struct.pack_into("<HBHBHHBHHH", sector, 11, 512, 1, 1, 2, 224, 2880, 0xF0, 9, 18, 2)
@@ -69,7 +69,7 @@ PLAIN = Boots(
 )
 
 
-def make(  # noqa: PLR0913  each has its usual value
+def make(  # noqa: PLR0913  each has a default
     directory: Path,
     *,
     year: str = "2022",
@@ -82,17 +82,17 @@ def make(  # noqa: PLR0913  each has its usual value
     name: str = "windows.iso",
     **of_images: Any,
 ) -> Path:
-    """Make a medium, and return where it is.
+    """Write a medium, and return its path.
 
     Parameters
     ----------
     images
-        Of ``install.wim``; the four of the year's server where None, to which ``of_images`` goes
+        Images of ``install.wim``; None for the four of the year's server, with ``of_images``
         (``build``, ``revision``, ``languages``, ``architecture``, ``files``).
     boots
-        None: nothing boots from it.
+        None for a medium that is not bootable.
     files
-        Further ones by their path in UDF, and others in place of the usual ones: also of
+        Additional or replaced files, by their path in UDF, also of
         ``/sources/install.wim``; an empty path's content (``b""``) leaves the usual one out.
 
     """
@@ -113,7 +113,7 @@ def make(  # noqa: PLR0913  each has its usual value
 def write(target: Path, label: str, files: Mapping[str, Content], boots: Boots | None) -> None:
     """Write a bridge of ISO 9660 (``README.TXT``) and UDF (everything).
 
-    Holes of a content (`sparse.Holes`) stay holes in the file.
+    Holes of a content (`sparse.Holes`) remain holes in the file.
     """
     iso = pycdlib.PyCdlib()
     iso.new(interchange_level=3, vol_ident=label, udf="2.60")
@@ -150,7 +150,7 @@ def _start_from(iso: Any, boots: Boots) -> None:
 
 
 def _correct_catalogue(target: Path, boots: Boots) -> None:
-    """What pycdlib does not let one say: the platform of the section."""
+    """Correct the platform of the section, which pycdlib cannot set."""
     with target.open("r+b") as file:
         file.seek(17 * 2048 + 0x47)
         (block,) = struct.unpack("<I", file.read(4))
@@ -179,7 +179,7 @@ def _add(
 
 
 def _folders(iso: Any, path: str, made: set[str]) -> None:
-    """Make the folders that a file lies in."""
+    """Create the parent folders of a file."""
     parts = path.split("/")[1:-1]
     for depth in range(1, len(parts) + 1):
         folder = "/" + "/".join(parts[:depth])

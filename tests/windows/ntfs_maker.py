@@ -1,4 +1,4 @@
-"""Disks of a Windows that is off, for tests: real NTFS (mkntfs, wimlib), nothing in it starts."""
+"""Disks of a Windows that is off: real NTFS (mkntfs, wimlib), not bootable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BASIC = uuid.UUID("EBD0A0A2-B9E5-4433-87C0-68B6B72699C7").bytes_le
 
 
 def missing() -> str:
-    """What is not installed."""
+    """Programs that are not installed."""
     place = "/usr/sbin:/usr/bin:/sbin:/bin"
     return ", ".join(one for one in _PROGRAMS if not shutil.which(one, path=place))
 
@@ -41,9 +41,9 @@ def volume(target: Path, files: Mapping[str, bytes], mib: int) -> None:
 def disk(
     target: Path, files: Mapping[str, bytes], firmware: str = "bios", boot: bytes = b""
 ) -> None:
-    """A disk in qcow2: a small volume that is not Windows', and behind it drive C.
+    """A qcow2 disk: a small volume that is not Windows', and then drive C.
 
-    ``boot``: what a BIOS starts.
+    ``boot``: the boot sector for a BIOS.
     """
     assert len(boot) <= 440, "the program is too long for one sector"
     parts = []

@@ -1,4 +1,4 @@
-"""The house linter for PowerShell: one function a rule, each yields what it finds."""
+"""The project's linter for PowerShell: one function per rule, which yields its findings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STEP = re.compile(r"[a-z0-9-]+")
 
 
 def lint(script: Script, module: Script | None = None) -> list[str]:
-    """Everything wrong with a script; ``module`` is what it imports."""
+    """All findings in a script; ``module``: the module that it imports."""
     shared = module.functions if module else ()
     found = [*_bytes(script), *_header(script), *_ending(script), *_functions(script)]
     found += [*_variables(script), *_parameters(script), *_speech(script)]
@@ -137,7 +137,7 @@ def _native_name(name: str) -> bool:
 
 
 def _native(script: Script, call: Call) -> Iterator[str]:
-    """Programs run in one place, which reads their exit code; elsewhere through Invoke-Native."""
+    """Programs must be called through Invoke-Native, the only place that checks exit codes."""
     where = line(call.node)
     if call.name is not None and call.name.lower() == "invoke-native":
         if _SECRET.search(script.text(call.node)):
@@ -159,7 +159,7 @@ def _native(script: Script, call: Call) -> Iterator[str]:
 
 
 def _is_block(script: Script, call: Call) -> bool:
-    """Whether what is called is a block of PowerShell, and no program."""
+    """Whether the call is of a script block, not of a program."""
     if call.target is None or call.target.type == "script_block_expression":
         return call.target is not None
     variable = script.text(call.target).lower()
@@ -178,7 +178,7 @@ def _upwards(node: Node | None) -> Iterator[Node]:
 
 
 def _variables(script: Script) -> Iterator[str]:
-    """Strict mode ends a script at a variable that was never set: none may be read unset."""
+    """Variables that may be unset: strict mode ends a script at one that was never set."""
     assigned: dict[int, set[str]] = {}
     targets = list(_targets(script))
     yield from _unread(script, targets)
@@ -203,7 +203,7 @@ def _variables(script: Script) -> Iterator[str]:
 
 
 def _unread(script: Script, targets: list[tuple[Node, str]]) -> Iterator[str]:
-    """What is set for nobody is more often a slip of the pen than a thing too many."""
+    """Variables that are set but never read, which are often typing errors."""
     set_here = {node.id for node, _ in targets}
     read = {_bare(script, node) for node in script.of("variable") if node.id not in set_here}
     for node, name in targets:
@@ -229,7 +229,7 @@ def _targets(script: Script) -> Iterator[tuple[Node, str]]:
 
 
 def _indexes(variable: Node, target: Node) -> bool:
-    """Whether a variable on the left is only part of what is set: ``$x.y = ``, ``$x[$y] = ``."""
+    """Whether the left side is a member or element of the variable: ``$x.y = ``, ``$x[$y] = ``."""
     parts = ("member_access", "element_access")
     return any(one.start_byte >= target.start_byte for one in enclosing(variable, *parts))
 
@@ -242,7 +242,7 @@ def _parameters(script: Script) -> Iterator[str]:
 
 
 def _speech(script: Script) -> Iterator[str]:
-    """What is said on COM1 is in the protocol that the host knows."""
+    """Lines on COM1 must follow the host's protocol."""
     for call in script.calls:
         name = (call.name or "").lower()
         if name not in SPEAKERS and name not in {"write-step", "write-failure"}:

@@ -1,8 +1,8 @@
-"""PowerShell scripts as trees: what the linter and the tests ask of them.
+"""PowerShell scripts as syntax trees, for the linter and the tests.
 
 There is no PowerShell here. The grammar is tree-sitter's; it refuses some bare arguments that
-PowerShell takes (``$env:TEMP\\foo``, ``--flag=value``, a parameter whose name ends in digits), so
-ours are written without them, and no error at all is asked for.
+PowerShell accepts (``$env:TEMP\\foo``, ``--flag=value``, a parameter whose name ends in digits), so
+the project's scripts avoid them, and no parse error is allowed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Call:
-    """A command: its name (None where it is computed) and what it is given."""
+    """A command: its name (None if computed) and its arguments."""
 
     name: str | None
     node: Node
@@ -44,9 +44,9 @@ class Call:
     target: Node | None
     parameters: tuple[str, ...]
     positional: tuple[Node, ...]
-    """Values that no parameter stands before; switches are not known here."""
+    """Values without a preceding parameter; switches are not distinguished here."""
     after: tuple[tuple[str, Node], ...]
-    """Each parameter that a value follows, with it."""
+    """Each parameter that is followed by a value, with the value."""
     splats: bool
 
 
@@ -93,7 +93,7 @@ class Script:
         return tuple(self._call(node) for node in self.of("command"))
 
     def parameters(self, node: Node) -> tuple[Parameter, ...]:
-        """Of a function, of a script block, or of the script itself (its root)."""
+        """Parameters of a function, a script block, or the script itself (its root)."""
         block = next((one for one in _walk(node) if one.type == "param_block"), None)
         if block is None or _owner(block) != node:
             return ()
@@ -144,7 +144,7 @@ class Script:
         )
 
     def hash_table(self, variable: str) -> dict[str, str]:
-        """Keys and texts of the values of a hash table that is assigned to a variable."""
+        """Keys and value texts of a hash table that is assigned to a variable."""
         for node in self.of("assignment_expression"):
             if self.text(node.named_children[0]) != variable:
                 continue
@@ -163,7 +163,7 @@ def load(name: str) -> Script:
 
 
 def names(folder: str = "") -> tuple[str, ...]:
-    """Scripts and modules of ``images/windows``, or of a folder there."""
+    """Names of scripts and modules in ``images/windows``, or in a subfolder."""
     found = (FOLDER / folder).iterdir()
     return tuple(
         sorted(str(path.relative_to(FOLDER)) for path in found if path.suffix in {".ps1", ".psm1"})
@@ -172,7 +172,7 @@ def names(folder: str = "") -> tuple[str, ...]:
 
 @cache
 def imported(name: str) -> Script:
-    """The modules that a script imports, or that a module is read with."""
+    """The modules that a script imports, or that a module is used with."""
     first, second = load("hybridlab.psm1"), load("cluster/cluster.psm1")
     if name.startswith("cluster/") and name != second.name:
         return Script("modules.psm1", first.source + second.source)
@@ -188,7 +188,7 @@ def child_of(node: Node, kind: str) -> Node:
 
 
 def enclosing(node: Node, *kinds: str) -> Iterator[Node]:
-    """Every node of those kinds that this one is in, the nearest first."""
+    """Ancestors of these kinds, nearest first."""
     above = node.parent
     while above is not None:
         if above.type in kinds:
@@ -201,7 +201,7 @@ def within(node: Node) -> Iterator[Node]:
 
 
 def _owner(block: Node) -> Node | None:
-    """Whose parameters a block declares: a function, a script block, or the script."""
+    """The owner of a parameter block: a function, a script block, or the script."""
     return next(enclosing(block, "function_statement", "script_block_expression", "program"), None)
 
 

@@ -1,4 +1,4 @@
-"""What the linter knows of Windows PowerShell 5.1: words, not opinions."""
+"""The linter's tables for Windows PowerShell 5.1."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ VERBS = frozenset(
     resume revoke save search select send set show skip split start step stop submit suspend
     switch sync test trace unblock undo uninstall unlock unprotect unpublish unregister update use
     wait watch write
-    """.split()  # noqa: SIM905  a table that people read
+    """.split()  # noqa: SIM905  readable as a table
 )
-"""Approved verbs: what ``Get-Verb`` prints."""
+"""Approved verbs, as printed by ``Get-Verb``."""
 
 ALIASES = frozenset(
     """
@@ -26,9 +26,9 @@ ALIASES = frozenset(
     ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rujb rv rvpa rwmi sajb sal saps sasv sbp sc select
     set shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type wget where
     wjb write
-    """.split()  # noqa: SIM905  a table that people read
+    """.split()  # noqa: SIM905  readable as a table
 )
-"""Those of a fresh session (``Get-Alias``)."""
+"""Aliases of a new session (``Get-Alias``)."""
 
 FORBIDDEN = {
     "write-host": "standard output is for the result alone: use Write-Log",
@@ -44,9 +44,9 @@ AUTOMATIC = frozenset(
     myinvocation null pid profile pscmdlet pscommandpath
     psculture pshome psitem psscriptroot pswversiontable pwd sender shellid stacktrace switch this
     true
-    """.split()  # noqa: SIM905  a table that people read
+    """.split()  # noqa: SIM905  readable as a table
 )
-"""Variables that PowerShell sets itself: they are always there, and nobody assigns to them."""
+"""Variables that PowerShell sets itself: always defined, and never assigned by scripts."""
 
 PREFERENCES = frozenset({"erroractionpreference", "progresspreference"})
 
@@ -55,9 +55,9 @@ SWITCHES = frozenset(
     allusers atstartup force includehidden includemanagementtools leaf online parent recurse
     nonewwindow passthru resetserveraddresses skipnetworkprofilecheck unique compress directory
     file disablenamechecking
-    """.split()  # noqa: SIM905  a table that people read
+    """.split()  # noqa: SIM905  readable as a table
 )
-"""Parameters that take no value."""
+"""Parameters without a value."""
 
 COMMON = frozenset({"erroraction", "confirm"})
 
@@ -167,5 +167,5 @@ CMDLETS = {
         "Where-Object": "FilterScript",
     }.items()
 }
-"""Cmdlets in use, with the parameters in use: a misspelt one shows, and a new one is looked up in
+"""Cmdlets and parameters in use, so that a misspelt one is found; a new one is looked up in
 Microsoft's documentation before it is added here."""

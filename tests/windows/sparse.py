@@ -1,4 +1,4 @@
-"""Large files that take no room and no time: holes are passed on, never read or written."""
+"""Large sparse files without cost: holes are skipped, never read or written."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import BinaryIO
 
 BLOCK = 1 << 20
-"""Bytes that are copied at once."""
+"""Bytes copied at a time."""
 NOTHING = bytes(BLOCK)
-"""What a whole block of a hole is: this very object, so that it is known without a look."""
+"""The block for a hole, recognized by object identity without reading it."""
 
 
 class Holes(io.RawIOBase):
-    """A file of some length: contents at offsets, nothing but zeros between them."""
+    """A file of some length with contents at offsets, and zeros between them."""
 
     def __init__(self, length: int, contents: Mapping[int, bytes]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Holes(io.RawIOBase):
 
 
 class Sink(io.RawIOBase):
-    """Writes to a file, and steps over whole blocks of holes."""
+    """Writes to a file, and seeks over whole blocks of holes."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()

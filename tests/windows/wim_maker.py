@@ -15,11 +15,11 @@ import sparse
 Channel = Literal["evaluation", "volume", "retail"]
 Container = Literal["wim", "esd", "swm"]
 BUILDS = {"2019": (17763, 3650), "2022": (20348, 587), "2025": (26100, 32230)}
-"""Build and revision of the public evaluation media."""
+"""Builds and revisions of the public evaluation media."""
 HEADER = 208
-"""Bytes of a WIM's header."""
+"""Bytes of a WIM header."""
 ARCHITECTURES = {"i686": 0, "x86_64": 9, "aarch64": 12}
-"""Names of processors to Windows' own numbers (PROCESSOR_ARCHITECTURE_...)."""
+"""Names of processors to Windows' numbers (PROCESSOR_ARCHITECTURE_...)."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Image:
     languages: tuple[str, ...] = ("en-US",)
     architecture: str = "x86_64"
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Content by path, beside the few that every image has."""
+    """Path to content, in addition to the few files of every image."""
 
     def properties(self) -> dict[str, str]:
-        """As the WIM's XML has them; what is empty is left out."""
+        """Properties for the WIM's XML, without empty ones."""
         languages = {
             f"WINDOWS/LANGUAGES/LANGUAGE[{number}]": language
             for number, language in enumerate(self.languages, start=1)
@@ -74,7 +74,7 @@ def server_images(
     revision: int | None = None,
     **others: object,
 ) -> tuple[Image, ...]:
-    """The four images of every Windows Server medium, in their order."""
+    """The four images of every Windows Server medium, in order."""
     usual_build, usual_revision = BUILDS[year]
     made = []
     for edition in ("Standard", "Datacenter"):
@@ -115,7 +115,7 @@ def client_images(name: str = "Windows 10", build: int = 19045) -> tuple[Image, 
 
 
 def make(directory: Path, images: Sequence[Image], container: Container = "wim") -> list[Path]:
-    """Make ``install.wim``, ``install.esd``, or ``install.swm`` with its further parts.
+    """Write ``install.wim``, ``install.esd``, or ``install.swm`` with its other parts.
 
     Returns
     -------
@@ -146,9 +146,9 @@ def make(directory: Path, images: Sequence[Image], container: Container = "wim")
 
 
 def grown(wim: bytes, size: int) -> sparse.Holes:
-    """The same WIM with so many bytes: what is told last in it stays last, after a hole.
+    """Enlarge a WIM to this many bytes by a hole; the parts at its end stay at the end.
 
-    Table of resources (header 0x30) and XML (0x48) move to its end, where they are in true ones.
+    The resource table (header 0x30) and XML (0x48) move to the end, where they are in real WIMs.
     """
     head, end = bytearray(wim[:HEADER]), size
     moved = {0: b""}
@@ -173,7 +173,7 @@ def boot_wim(directory: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def _plant(tree: Path, number: int, image: Image) -> None:
-    # So much of noise in each that the images fill more than one part of a split set.
+    # Enough random data for the images to fill more than one part of a split set.
     filling = bytes((number * 31 + at * at) % 251 for at in range(1 << 10)) * 90
     usual = {
         "Windows/System32/config/SYSTEM": f"{image.name}\n".encode(),

@@ -1,4 +1,4 @@
-"""A process that lends its streams to a command of a guest: HOST_KEY KEYFILE PORT COMMAND..."""
+"""A process that attaches its streams to a guest's command: HOST_KEY KEYFILE PORT COMMAND..."""
 
 from __future__ import annotations
 

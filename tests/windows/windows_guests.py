@@ -15,7 +15,7 @@ from lab.remote.windows import WindowsShell
 
 NewGuest = Callable[..., Guest]
 NewShell = Callable[..., WindowsShell]
-"""What tests may ask for."""
+"""The type of the fixture that creates shells."""
 
 
 def traces() -> tuple[list[str], int]:
@@ -27,7 +27,7 @@ def traces() -> tuple[list[str], int]:
 
 
 def reach(guest: Guest, **changes: object) -> WindowsReach:
-    """How to get in; ``password``, ``certificate`` and ``port`` are WinRM's, the rest SSH's."""
+    """Access to a guest; ``password``, ``certificate`` and ``port`` are for WinRM."""
     own = {
         name: changes.pop(name, value)
         for name, value in (
@@ -53,7 +53,7 @@ def jump(host: Guest, known_hosts: Path) -> Jump:
 
 
 def trouble(guest: Guest, action: str, kind: str, **more: object) -> None:
-    """Have that go wrong once, the next time that it is asked for."""
+    """Let this action fail once, at its next request."""
     guest.service.troubles.append(Trouble(action, kind, **more))  # type: ignore[arg-type]
 
 

@@ -1,21 +1,21 @@
 """The ``lab`` command with real domains that boot nothing, and guests that answer at once.
 
-Everything on the hypervisor is real: pools, volumes, networks, domains. What would take a
-booted guest is answered here. Its environment says more:
+Everything on the hypervisor is real: pools, volumes, networks, domains. What would need a
+booted guest is answered here. Environment variables:
 
 ``BOOTLESS_IMAGE``
     A small qcow2 file: the disk of the golden image.
 ``BOOTLESS_KILL``
-    ``17``: kill -9 at the 17th call that changes something on a hypervisor, after it was made;
+    ``17``: SIGKILL at the 17th call that changes something on a hypervisor, after the call;
     ``-17``: just before it.
 ``BOOTLESS_CALLS``
-    A file: one line is added for each such call.
+    A file to which one line is added for each such call.
 ``BOOTLESS_SILENT``
     Names of machines that never answer.
 ``BOOTLESS_SECONDS``
-    For a boot, instead of minutes.
+    Timeout of a boot, instead of minutes.
 ``BOOTLESS_CONTROLLER``
-    Who this is to hypervisors: another user, or a user of another machine.
+    The identity toward hypervisors: another user, or a user of another machine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def watched(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class OneImageStore:
-    """One golden image, whatever is asked for."""
+    """Returns the same golden image for every name."""
 
     def __init__(self, disk: Path) -> None:
         self._image = GoldenImage(
@@ -127,7 +127,7 @@ class Shell:
             raise DeadlineError(f"waiting for '{self._name}'", _waited(deadline))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _waited(deadline: Deadline) -> str:
@@ -154,7 +154,7 @@ def main() -> None:
     if seconds := os.environ.get("BOOTLESS_SECONDS"):
         machines._BOOT_SECONDS = dict.fromkeys((True, False), float(seconds))
         machines._TRY_SECONDS = 0.5
-    from lab.cli.main import main as lab  # noqa: PLC0415  as late as the command itself does
+    from lab.cli.main import main as lab  # noqa: PLC0415  as late as in the command itself
 
     lab(sys.argv[1:])
 

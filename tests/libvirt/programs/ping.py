@@ -13,14 +13,14 @@ import sys
 import time
 
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
-"""linux/in.h. PROBE: DF is set and what the path is known to carry is not asked."""
+"""linux/in.h. PROBE: DF is set, and the cached path MTU is ignored."""
 HEADERS = 28
-"""Of IPv4 and ICMP echo."""
+"""Bytes of the IPv4 and ICMP echo headers."""
 SECONDS = 1.0
 
 
 def checksum(message: bytes) -> int:
-    """As RFC 1071 has it."""
+    """The checksum of RFC 1071."""
     total = sum(struct.unpack(f"!{len(message) // 2}H", message))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
@@ -28,7 +28,7 @@ def checksum(message: bytes) -> int:
 
 
 def main(address: str, size: int) -> int:
-    """Send it and wait for its reply."""
+    """Send the echo and wait for its reply."""
     body = bytes(size - HEADERS)
     number = os.getpid() & 0xFFFF
     blank = struct.pack("!BBHHH", 8, 0, 0, number, 1)

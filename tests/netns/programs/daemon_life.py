@@ -1,4 +1,4 @@
-"""One life of a lab with daemons, in a process of its own; says what it saw as JSON.
+"""Bring up a lab with daemons and take it down, in its own process; print observations as JSON.
 
 ``daemon_life.py TOKEN DIRECTORY``
 """

@@ -1,6 +1,6 @@
-"""One lab's life in a process of its own: up, a question, down; says what it saw as JSON.
+"""Bring up a lab, probe it and take it down, in its own process; print observations as JSON.
 
-``life.py TOKEN DIRECTORY [stop-after STEP]``: with a step it stops there and waits to be killed.
+``life.py TOKEN DIRECTORY [stop-after STEP]``: after STEP it waits to be killed.
 """
 
 from __future__ import annotations

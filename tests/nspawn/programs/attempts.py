@@ -1,4 +1,4 @@
-"""Run as root of a node: try what would be felt outside of it, and print what came of each."""
+"""Run as root of a node: try operations that would affect the host, and print their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 INIT_MODULE, OPEN_BY_HANDLE = 175, 304
-"""x86_64."""
+"""System call numbers on x86_64."""
 KERNEL_FILES = (
     *("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/kernel/security"),
     *("/sys/firmware", "/sys/power"),
@@ -25,7 +25,7 @@ NEEDED = {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "ptmx": (5, 2)}
 
 
 def outcome(attempt: Callable[[], object]) -> int:
-    """The error number; 0 when it was done."""
+    """The error number of a system call; 0 if it succeeded."""
     try:
         attempt()
     except OSError as error:
@@ -39,7 +39,7 @@ def call(*words: Any) -> int:
 
 
 def settings() -> list[str]:
-    """Every setting that takes the value that it has; not those that a network namespace has."""
+    """Every setting that can be written, except those of a network namespace."""
     root = Path("/proc/sys")
     found = []
     for directory, below, names in os.walk(root):
@@ -53,9 +53,9 @@ def settings() -> list[str]:
 
 
 def opened_for_writing() -> list[str]:
-    """Files of the kernel that do: not processes', control groups', settings; nothing is written.
+    """Kernel files that can be opened for writing, except processes, control groups, settings.
 
-    Whoever opens those of ``/proc/pressure`` can only ask to be told of it.
+    Nothing is written. ``/proc/pressure`` only allows registering for notifications.
     """
     found = []
     for root in ("/proc", "/sys"):
@@ -83,7 +83,7 @@ def rewrite(path: Path) -> None:
 
 
 def device(kind: int, major: int, minor: int) -> int:
-    """Make a node where nothing forbids devices, and open it."""
+    """Create a device node in a file system that allows devices, and open it."""
     path = Path(f"/dev/attempt-{os.getpid()}")
     os.mknod(path, kind | 0o600, os.makedev(major, minor))
     try:
@@ -93,7 +93,7 @@ def device(kind: int, major: int, minor: int) -> int:
 
 
 def handle() -> int:
-    """Open the file of number 2, the root of most file systems, by /var/lib's."""
+    """Open inode 2, the root of most file systems, by a handle of /var/lib's file system."""
 
     class Handle(ctypes.Structure):
         _fields_ = (("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 8))
@@ -104,7 +104,7 @@ def handle() -> int:
 
 
 def allow_all() -> int | None:
-    """Where cgroup v1 has a list of devices."""
+    """Allow all devices in the device list of cgroup v1."""
     path = Path("/sys/fs/cgroup/devices/devices.allow")
     return outcome(lambda: path.write_text("a")) if path.exists() else None
 

@@ -64,12 +64,12 @@ def sha256(content: bytes) -> str:
 
 
 def elf(words: str) -> bytes:
-    """What begins as a Linux program for amd64."""
+    """Bytes that start like a Linux program for amd64."""
     return b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + b"\x3e\x00" + words.encode()
 
 
 def pe(words: str) -> bytes:
-    """What begins as a Windows program for amd64."""
+    """Bytes that start like a Windows program for amd64."""
     return (
         b"MZ".ljust(0x3C, b"\0")
         + (0x80).to_bytes(4, "little").ljust(0x44, b"\0")
@@ -143,7 +143,7 @@ DOCKER_PARTS = (
 
 
 class Image:
-    """One image for one platform, as a registry or an OCI archive has it."""
+    """One image for one platform, for a registry or an OCI archive."""
 
     def __init__(
         self, name: str, os: str = "linux", build: str | None = None, kind: str = MANIFEST
@@ -186,7 +186,7 @@ def index(entries: list[dict[str, object]]) -> bytes:
 
 
 def oci_archive(name: str, images: list[Image]) -> bytes:
-    """What ``ctr images export`` writes: an index below the index where there are several."""
+    """An archive like that of ``ctr images export``: with several images, a nested index."""
     notes = {"io.containerd.image.name": name}
     members = {f"blobs/sha256/{key}": one for image in images for key, one in image.blobs.items()}
     if len(images) == 1:
@@ -199,7 +199,7 @@ def oci_archive(name: str, images: list[Image]) -> bytes:
 
 
 def directory(place: Path, *, windows: bool = False) -> Path:
-    """A whole directory for ``lab bundle create --from``."""
+    """A complete directory for ``lab bundle create --from``."""
     (place / "images").mkdir(parents=True)
     (place / "versions.json").write_text(json.dumps(VERSIONS))
     for name in LINUX:

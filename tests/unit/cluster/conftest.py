@@ -1,4 +1,4 @@
-"""Where bundles are made in tests."""
+"""Fixtures for tests of bundles and clusters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> BundleStore:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory that a bundle for Linux is made from."""
+    """An input directory of a bundle for Linux."""
     return parts.directory(tmp_path / "given")
 
 
@@ -43,7 +43,7 @@ def release_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[regis
 def registry(
     release_registry: registries.Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> registries.Registry:
-    """That registry, trusted, with the user's account and nobody's proxy."""
+    """The registry, trusted, with the user's account and without a proxy."""
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
     home = tmp_path / "home"
@@ -59,7 +59,7 @@ def registry(
 def site(
     registry: registries.Registry, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[upstream_site.Site]:
-    """Upstream with Kubernetes 1.36.1, and no pauses."""
+    """Upstream with Kubernetes 1.36.1, without delays between retries."""
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
     monkeypatch.setattr(download, "_BUSY_TRIES", 0)
     with upstream_site.running(registry) as found:

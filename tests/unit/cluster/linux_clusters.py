@@ -1,4 +1,4 @@
-"""Clusters to decide things for: shipped scenarios, a bundle that has all they need."""
+"""Inputs of cluster plans: shipped scenarios, and a bundle with everything they need."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bundle(version: str = "1.36.3") -> Manifest:
 
 @dataclass(frozen=True)
 class Case:
-    """All that decisions are made from."""
+    """The inputs of a cluster plan."""
 
     cluster: Cluster
     intent: Intent
@@ -118,7 +118,7 @@ def linux_only(one: Case) -> Case:
 
 
 def render(operations: Operations) -> str:
-    """Everything, contents of files too, as golden files hold it; secrets are left out."""
+    """Everything, including contents of files, as text for golden files; without secrets."""
     lines: list[str] = []
     for one in operations:
         match one:

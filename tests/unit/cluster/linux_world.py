@@ -1,4 +1,4 @@
-"""Linux machines that are none: files, units, kubeadm and an API, as far as the lab sees them."""
+"""Simulated Linux machines: files, units, kubeadm and an API, as far as the lab uses them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(*lines: str) -> Completed:
 
 
 class Killed(BaseException):
-    """The command is killed here, as by kill -9."""
+    """The command is killed here, as by SIGKILL."""
 
 
 def ready_pod(name: str) -> dict:
@@ -41,7 +41,7 @@ def ready_pod(name: str) -> dict:
 
 @dataclass
 class World:
-    """One cluster and its machines; ``kill_at`` is the command, counted from 1, that kills."""
+    """One cluster and its machines; at command number ``kill_at``, from 1, the caller is killed."""
 
     names: tuple[str, ...]
     kill_at: int = 0
@@ -57,11 +57,11 @@ class World:
     said: list[str] = field(default_factory=list)
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    """Words of a command, and what it complains of when it fails."""
+    """Words of a command that fails to its error message."""
     shows: dict[str, str] = field(default_factory=dict)
-    """Words of a command, and what it writes."""
+    """Words of a command to its output."""
     pods: list[dict] = field(default_factory=lambda: [ready_pod(f"coredns-{n}") for n in range(2)])
-    """Of every namespace."""
+    """Pods of all namespaces."""
     ended: set[str] = field(default_factory=set)
     """Units that have failed."""
 
@@ -77,7 +77,7 @@ class World:
         yield FakeApi(name, self)
 
     def command(self, name: str, line: str) -> bool:
-        """Note a command or a question; whether it is the one that kills."""
+        """Count a command or a query; return whether it is the one that kills."""
         self.commands += 1
         self.log.append((name, line))
         return self.commands == self.kill_at
@@ -89,7 +89,7 @@ class World:
         return [name for name, line in self.log if words in line]
 
     def daemon_sets(self, namespace: str) -> list[dict]:
-        """Applied or an operator's, they run where their CNI lets them: see ``network``."""
+        """DaemonSets, applied or created by an operator; ready if ``network`` is."""
         names = {"calico-system": ["calico-node"]}.get(namespace, [])
         names += [
             one["metadata"]["name"]
@@ -130,10 +130,10 @@ class FakeMachine:
     enabled: set[str] = field(default_factory=set)
     images: set[str] = field(default_factory=set)
     logs: dict[str, str] = field(default_factory=dict)
-    """What daemons have written, by the path."""
+    """Logs of daemons, by path."""
     member: bool = False
     half: bool = False
-    """Whether kubeadm was killed here, or has done its first half."""
+    """Whether kubeadm was killed here, or has only finished its first half."""
 
     def run(self, command: Sequence[str], _deadline: Deadline, stdin: bytes = b"") -> Completed:
         line = command[2] if command[:2] == ("sh", "-c") else shlex.join(command)
@@ -290,7 +290,7 @@ def _last(line: str) -> str:
 
 
 class FakeApi(Api):
-    """The API server of one control plane: Nodes, and whatever is applied."""
+    """The API server of one control plane: Nodes, and all applied objects."""
 
     def __init__(self, name: str, world: World) -> None:
         super().__init__(Path("/nowhere"))

@@ -37,7 +37,7 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 
 class Registry:
-    """Where tests push to, and what has been asked of it."""
+    """A registry that tests push to, with a record of its requests."""
 
     def __init__(self, address: str, authority: Path, data: Path, log: Path) -> None:
         self.address = address
@@ -46,22 +46,22 @@ class Registry:
         self._log = log
 
     def asked(self) -> list[str]:
-        """The path of everything that has been read with the account."""
+        """The paths of all requests with the account."""
         lines = re.findall(r'"GET (\S+) HTTP/1.1" 200', self._log.read_text())
         return [line for line in lines if line != "/v2/"]
 
     def blob(self, content: bytes) -> Path:
-        """The file that has a blob."""
+        """The file of a blob."""
         digest = parts.sha256(content)
         return self.data / f"docker/registry/v2/blobs/sha256/{digest[:2]}/{digest}/data"
 
     def push(self, repository: str, reference: str, content: bytes, kind: str = INDEX) -> None:
-        """Put an index or a manifest there."""
+        """Push an index or a manifest."""
         path = f"/v2/{repository}/manifests/{reference}"
         self._ask("PUT", path, content, {"Content-Type": kind})
 
     def push_image(self, repository: str, image: parts.Image, kind: str = MANIFEST) -> None:
-        """Put an image there by its digest."""
+        """Push an image by its digest."""
         for content in (image.config, image.layer):
             place = self._ask("POST", f"/v2/{repository}/blobs/uploads/")
             path = place.partition(self.address)[2]
@@ -71,7 +71,7 @@ class Registry:
     def _ask(
         self, verb: str, path: str, content: bytes = b"", more: dict[str, str] | None = None
     ) -> str:
-        """Where the answer leads."""
+        """Send a request; return the Location header of the response."""
         host, port = self.address.split(":")
         account = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
         trusted = ssl.create_default_context(cafile=str(self.authority))

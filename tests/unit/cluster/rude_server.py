@@ -1,4 +1,4 @@
-"""A server that does with each connection what a test says, and the way to it."""
+"""A server whose behaviour on each connection is scripted by a test, and access to it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class RudeServer:
-    """Hears the first words of each connection, and then behaves so."""
+    """Reads the request of each connection, and then calls the test's behaviour."""
 
     def __init__(
         self, conduct: Conduct, tls: ssl.SSLContext | None = None, *, switches: bool = True
@@ -35,7 +35,7 @@ class RudeServer:
         self._talks: list[threading.Thread] = []
         self.asked: list[bytes] = []
         self.over = threading.Event()
-        """Set at the end: whoever drips looks at it between two drops."""
+        """Set at the end; checked by :func:`drip` between two pieces."""
         threading.Thread(target=self._run, daemon=True).start()
 
     @property
@@ -64,13 +64,13 @@ class RudeServer:
         return self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
 
     def drip(self, connection: socket.socket, head: bytes, drop: bytes) -> None:
-        """Say something, and then a little now and then."""
+        """Send something, and then small pieces at intervals."""
         connection.sendall(head)
         while not self.over.wait(0.05):
             connection.sendall(drop)
 
     def talks(self, deadline: Deadline) -> int:
-        """How many connections are still held when all have ended, or at the deadline."""
+        """The number of connections that are still open at the deadline, or 0 before."""
         for talk in self._talks:
             talk.join(deadline.left())
         return sum(talk.is_alive() for talk in self._talks)
@@ -85,7 +85,7 @@ class RudeServer:
 
 
 def certified(directory: Path) -> tuple[ssl.SSLContext, Path]:
-    """What a server on loopback shows, and the authority that it is known by."""
+    """A server certificate for loopback, and its certificate authority."""
     ca = make_authority("tests")
     own = issue(ca, CertificateSubject("server", hosts=("127.0.0.1",)))
     (directory / "ca.crt").write_text(ca.certificate)
@@ -110,7 +110,7 @@ def kubeconfig(path: Path, server: str, ca: Path | None = None) -> Path:
 
 
 def frame(content: bytes, kind: int = 2) -> bytes:
-    """A WebSocket's, whole."""
+    """A whole WebSocket frame."""
     length = len(content)
     size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2, "big")
     return bytes([0x80 | kind]) + size + content
@@ -120,7 +120,7 @@ CLOSED = frame(b"\x03\xe8", 8)
 
 
 def status(**found: object) -> bytes:
-    """The last word on a command."""
+    """The final status message of a command."""
     return frame(b"\x03" + json.dumps(found).encode())
 
 

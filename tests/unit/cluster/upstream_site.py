@@ -1,4 +1,4 @@
-"""Upstream, small: release addresses in one web server, and beside it a registry."""
+"""A small upstream: release addresses on one web server, and a registry."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Site(ThreadingHTTPServer):
         self.registry = registry
         self.files: dict[str, bytes] = {}
         self.says: dict[str, list[tuple[int, dict[str, str]]]] = {}
-        """What to answer the next times that a path is asked for, instead."""
+        """Path to the answers of its next requests, instead of the usual ones."""
         self.cuts: dict[str, list[int]] = {}
-        """Bytes after which the next answers break off."""
+        """Path to the number of bytes after which its next answers break off."""
         self.stops: dict[str, threading.Event] = {}
-        """Paths whose answers stay away; who waits for the question is told."""
+        """Paths that are not answered; the event is set by a request."""
         self.asked: list[tuple[str, dict[str, str]]] = []
 
     @property
@@ -56,7 +56,7 @@ class Site(ThreadingHTTPServer):
         return [path for path, _ in self.asked]
 
     def release(self, versions: dict[str, str]) -> None:
-        """Put everything there that a bundle of these versions is made of."""
+        """Publish all files for a bundle of these versions."""
         self.files["/dl.k8s.io/release/stable-1.36.txt"] = b"v1.36.1\n"
         for asset in wanted_assets(versions, SYSTEMS):
             self._asset(asset)
@@ -94,7 +94,7 @@ class Site(ThreadingHTTPServer):
 
 
 def push_images(registry: Registry, versions: dict[str, str]) -> None:
-    """Put every image there that a bundle of these versions is made of."""
+    """Push all images for a bundle of these versions."""
     for wanted in wanted_images(versions, SYSTEMS):
         images = [parts.Image(wanted.name)]
         if "windows" in wanted.systems:
@@ -103,7 +103,7 @@ def push_images(registry: Registry, versions: dict[str, str]) -> None:
 
 
 def push(registry: Registry, name: str, images: list[parts.Image]) -> None:
-    """Put an image for some platforms there, and beside them one that labs do not have."""
+    """Push an image for some platforms, plus one for a platform that labs do not use."""
     repository, _, tag = name.rpartition(":")
     other = parts.Image(name)
     other.config = parts.config([parts.layer(name)], machine="arm64")
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(rest)
 
     def log_message(self, *_arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""Nodes as they were seen, for the tests: one Linux node, and Windows nodes that are composed.
+"""Observed nodes for the tests: one Linux node, and composed Windows nodes.
 
-``worker1.txt`` is what node worker1 of scenario ``overlay`` answered on the embedded provider.
-No Windows was asked: :func:`windows` writes what ``observe.ps1`` would say of a node that is as
-intended, in the forms of the sources that :mod:`lab.facts.windows` names.
+``worker1.txt`` is the output of node worker1 of scenario ``overlay`` on the embedded provider.
+No real Windows was observed: :func:`windows` composes what ``observe.ps1`` would print on a node
+as intended, in the formats of the sources that :mod:`lab.facts.windows` names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dashed(mac: str) -> str:
 
 
 def windows(machine: MachineIntent, whole: Intent) -> Said:
-    """What a Windows node says that is as intended."""
+    """The output of a Windows node that is as intended."""
     card, network = machine.interfaces[0], _network(machine)
     behind = f"vEthernet ({card.name})"
     address, _, length = card.addresses[0].partition("/")
@@ -79,13 +79,13 @@ def windows(machine: MachineIntent, whole: Intent) -> Said:
 
 
 def changed(said: Said, what: str, replace: str, by: str) -> Said:
-    """The same with a text changed that must be in one of its lists."""
+    """The output with a text replaced, which must be in one of its lists."""
     assert any(replace in one for one in said[what]), f"no {replace} in {what}"
     return {**said, what: [one.replace(replace, by) for one in said[what]]}
 
 
 def without(said: Said, what: str, text: str) -> Said:
-    """The same without those objects of a list that hold a text."""
+    """The output without the objects of a list that contain a text."""
     left = [one for one in said[what] if text not in one]
     assert len(left) < len(said[what]), f"no {text} in {what}"
     return {**said, what: left}
@@ -151,7 +151,7 @@ def _endpoint(pod: Pod, machine: MachineIntent, network: Said) -> Said:
 
 
 def _remote(whole: Intent) -> list[Said]:
-    """Endpoints that kube-proxy makes for backends elsewhere: they have no gateway."""
+    """Endpoints that kube-proxy creates for remote backends, which have no gateway."""
     return [
         {
             "ID": f"358E0976-{pod.name}".upper(),

@@ -1,4 +1,4 @@
-"""What Open vSwitch and OVN's databases would say of a logical network that is as intended."""
+"""The facts of Open vSwitch and OVN's databases for a logical network that is as intended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be seen of a lab that is as its Intent has it, to be broken one thing at a time."""
+"""The facts of a lab that is as intended, which tests change one at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def whole(intent: Intent) -> dict[str, NodeFacts]:
 
 
 def seen(machine: MachineIntent) -> NodeFacts:
-    """A machine just as it is meant to be."""
+    """The facts of a machine that is as intended."""
     bridge, tunnel, switch = machine.bridge, machine.tunnel, machine.switch
     links = [link(one.name, "", one.mac, one.held, one.mtu) for one in machine.interfaces]
     links += [link(one.card, "", one.mac, (), one.mtu) for one in machine.interfaces if one.card]

@@ -1,4 +1,4 @@
-"""The small lab of the lifecycle tests serves here too."""
+"""Fixtures from the lifecycle tests: the small lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web server, and paths of this folder's helpers."""
+"""A web server, and an environment without proxies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rude() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No proxy and no account of whoever runs the tests."""
+    """Hide proxies and accounts of the user who runs the tests."""
     for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

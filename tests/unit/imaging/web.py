@@ -1,4 +1,4 @@
-"""A web server of the tests: it knows ranges, and can be told to misbehave."""
+"""A web server for tests, which supports ranges and scripted failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 
 class Web(ThreadingHTTPServer):
-    """Serves ``files``; every request is kept in ``asked`` as (path, Range header)."""
+    """Serves ``files``; every request is recorded in ``asked`` as (path, Range header)."""
 
     daemon_threads = True
 
@@ -21,12 +21,12 @@ class Web(ThreadingHTTPServer):
         self.asked: list[tuple[str, str | None]] = []
         self.headers: list[dict[str, str]] = []
         self.breaks_after: list[int] = []
-        """Bytes after which the next connections break off."""
+        """Number of bytes after which the next connections break off."""
         self.knows_ranges = True
         self.leads: dict[str, str] = {}
-        """Paths that lead to other addresses."""
+        """Redirects: path to address."""
         self.busy: list[tuple[int, str | None]] = []
-        """How the next requests are put off: the code, and when to come again."""
+        """Answers of the next requests: status code and Retry-After."""
 
     @property
     def url(self) -> str:
@@ -98,7 +98,7 @@ def served() -> Iterator[Web]:
 
 @contextmanager
 def rudely() -> Iterator[Callable[..., str]]:
-    """Makes addresses where each connection is answered as given, and then drop by drop."""
+    """Creates addresses where each connection gets these bytes, and then single bytes slowly."""
     over = threading.Event()
     opened: list[socket.socket] = []
 

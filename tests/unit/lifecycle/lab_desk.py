@@ -1,4 +1,4 @@
-"""One state directory, one fake world, and what was said: what most tests begin with."""
+"""One state directory, one fake world and the messages: the setup of most tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lab.state.store import Store
 
 
 class Desk:
-    """One state directory, one fake world, and what was said."""
+    """One state directory, one fake world, and the messages."""
 
     def __init__(self, path: Path) -> None:
         self.now = 1_000_000.0
@@ -37,19 +37,19 @@ class Desk:
         return down(wanted, self.providers, self.store, self.said.append)
 
     def opened(self, name: str = "overlay") -> OpenLab:
-        """The lab, opened as the small one: the text of its scenario is not read."""
+        """The opened small lab; the text of its scenario is not read."""
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(session, "rebuild", lambda *_: small_lab.compiled())
             return open_lab(name, self.providers, self.store)
 
     def verbs(self) -> list[str]:
-        """What was asked of the provider since the last time, a step as its name."""
+        """Calls of the provider since the last time; a step appears as its name."""
         calls = [call.about if call.verb == "step" else call.verb for call in self.provider.calls]
         self.provider.calls.clear()
         return calls
 
     def row(self, name: str = "overlay") -> LabRow:
-        """What the journal says of the lab."""
+        """The lab's row in the journal."""
         found = self.store.lab(name)
         assert found is not None
         return found

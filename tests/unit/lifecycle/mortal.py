@@ -1,4 +1,4 @@
-"""A store and a provider that can be killed at every point where they touch the world."""
+"""A store and a provider that can be killed at every point where they have side effects."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ BEGIN SELECT RAISE(ABORT, '{table}: {state} without having been intended'); END
 
 
 class Killed(BaseException):
-    """What no handler of the product catches, as none sees SIGKILL."""
+    """Simulates SIGKILL: no handler of the product catches it."""
 
 
 class Fuse:
-    """Counts the points where a process can die, and ends it at the one it is set to."""
+    """Counts the points where a process can die, and kills it at the chosen one."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self.end = end
@@ -43,7 +43,7 @@ class Fuse:
 
 
 class MortalStore(Store):
-    """A store that can die before and after every transaction, and watches the order of words."""
+    """A store that can die before and after every transaction, and checks the order of writes."""
 
     def __init__(self, directory: Path, fuse: Fuse) -> None:
         super().__init__(directory)
@@ -70,7 +70,7 @@ class MortalStore(Store):
 
 
 class MortalProvider(FakeProvider):
-    """A provider that can die before, within and after every step, and around destroying."""
+    """A provider that can die before, within and after every step, and around ``destroy``."""
 
     fuse: Fuse
 
@@ -99,7 +99,7 @@ def mortal_provider(fuse: Fuse, world: MutableMapping[str, FakeLab]) -> MortalPr
 
 
 class FileWorld(MutableMapping[str, FakeLab]):
-    """The labs that are there, as files: what outlives a process."""
+    """The existing labs as files, which outlive a process."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""A small lab for the tests of lifecycle and fake: two nodes, a router, a client."""
+"""A small lab for tests of lifecycle and fake: two nodes, a router, a client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compiled() -> Compiled:
 
 
 def intent(*, without: int = 0) -> Intent:
-    """What the lab's network must be; ``without`` so many of its Services."""
+    """The lab's Intent; ``without``: number of Services to leave out."""
     built = compiled().intent
 
     def fewer(machine: MachineIntent) -> MachineIntent:

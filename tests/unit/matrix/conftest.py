@@ -49,7 +49,7 @@ def cells_of() -> Callable[[str], tuple[Cell, ...]]:
 
 @pytest.fixture
 def cell_of() -> Callable[..., Cell]:
-    """One cell of the overlay by its id, with facets changed at will."""
+    """One cell of the overlay by its id, with changed fields."""
 
     def pick(identity: str, **changes: object) -> Cell:
         cell = next(cell for cell in all_cells("overlay") if cell.id == identity)

@@ -1,4 +1,4 @@
-"""A network that exists on paper: answers probes as a faultless lab would, save where told."""
+"""A simulated network: answers probes like a faultless lab, except for scripted faults."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lab.providers.provider import Outcome, Probe, ProbeSettings
 from lab.scenario.scenario import Limit
 
 Fault = Callable[[Cell, int, Outcome], Outcome]
-"""Given a cell, the number of the attempt at it (from 1) and the faultless outcome."""
+"""Maps a cell, the number of the attempt (from 1) and the faultless outcome to the outcome."""
 
 
 def faultless(cell: Cell, limits: Sequence[Limit], key: int = 0) -> Outcome:
-    """What a lab without faults makes of the cell."""
+    """The outcome of the cell in a lab without faults."""
     expected = expect(cell, limits)
     if not expected.works:
         return Outcome(key, expected.refusal, "as documented", None, (), None, 0.0)  # type: ignore[arg-type]
@@ -26,7 +26,7 @@ def faultless(cell: Cell, limits: Sequence[Limit], key: int = 0) -> Outcome:
 
 
 def silent(outcome: Outcome) -> Outcome:
-    """The same probe without any reply."""
+    """The outcome of the probe without a reply."""
     detail = "connect: no reply in 1.0 s"
     return replace(
         outcome, status="timeout", detail=detail, source_seen=None, backends=(), answer=None
@@ -34,9 +34,9 @@ def silent(outcome: Outcome) -> Outcome:
 
 
 class Network:
-    """Sends probes for cells; counts attempts, and how long they would have taken.
+    """Sends probes for cells; counts attempts and the time that they would take.
 
-    Timeouts cost their seconds, shared by as many probes as may be in flight.
+    A timeout costs its seconds once for all probes in flight.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The hand-built intents of the tests with real namespaces serve here too."""
+"""Fixtures from the tests with real namespaces: the handwritten Intents."""
 
 from __future__ import annotations
 

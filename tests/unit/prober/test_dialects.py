@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.prober.told_socket import ToldSocket, fly
+from unit.prober.scripted_socket import ScriptedSocket, fly
 
 from lab.cluster.credentials import CertificateSubject, Pair, issue, make_authority
 from lab.lifecycle.compilation import compile_scenario
@@ -247,7 +247,7 @@ class Server:
         return self.said.read()
 
 
-class Connection(ToldSocket):
+class Connection(ScriptedSocket):
     """A connection to the server, which brings so many bytes at once."""
 
     def __init__(self, server: Server, at_once: int) -> None:
@@ -286,7 +286,7 @@ def test_each_try_is_a_handshake_of_its_own(pair: Pair, tmp_path: Path) -> None:
     )
 
 
-class _InTurn(ToldSocket):
+class _InTurn(ScriptedSocket):
     """A new connection at every connect."""
 
     def __init__(self, connections: Iterator[Connection]) -> None:
@@ -318,7 +318,7 @@ def _of(*servers: Server) -> Iterator[Connection]:
     ],
 )
 def test_what_speaks_no_tls_is_a_wrong_answer(script: list[Any], why: str) -> None:
-    outcome, _ = fly(ToldSocket(recv=script), dialect="tls")
+    outcome, _ = fly(ScriptedSocket(recv=script), dialect="tls")
     assert outcome.status == "wrong"
     assert outcome.detail.startswith(why)
 

@@ -7,7 +7,7 @@ from select import EPOLLIN, EPOLLOUT
 from typing import Any
 
 import pytest
-from unit.prober.told_socket import DAMAGED, ECHO, ToldSocket, echo, fly
+from unit.prober.scripted_socket import DAMAGED, ECHO, ScriptedSocket, echo, fly
 
 from lab.providers.netns import protocol
 
@@ -21,19 +21,19 @@ def reply(body: bytes = b"", status: int = 200) -> bytes:
 
 
 def test_a_request_sent_at_once_waits_only_for_the_answer() -> None:
-    outcome, waited = fly(ToldSocket(recv=[reply()]))
+    outcome, waited = fly(ScriptedSocket(recv=[reply()]))
     assert (outcome.status, outcome.backends, waited) == ("ok", ("pod",), [EPOLLIN])
 
 
 def test_a_request_that_cannot_be_sent_yet_waits_for_the_connection() -> None:
-    sock = ToldSocket(send=[BlockingIOError(), 60], recv=[reply()])
+    sock = ScriptedSocket(send=[BlockingIOError(), 60], recv=[reply()])
     outcome, waited = fly(sock)
     assert (outcome.status, waited) == ("ok", [EPOLLOUT, EPOLLIN])
 
 
 def test_an_answer_in_pieces_is_put_together() -> None:
     whole = reply(b"hello")
-    outcome, _ = fly(ToldSocket(recv=[whole[:9], BlockingIOError(), whole[9:70], whole[70:]]))
+    outcome, _ = fly(ScriptedSocket(recv=[whole[:9], BlockingIOError(), whole[9:70], whole[70:]]))
     assert outcome.status == "ok"
 
 
@@ -59,13 +59,13 @@ def test_an_answer_in_pieces_is_put_together() -> None:
 def test_each_failure_has_its_status_and_says_where(
     script: dict[str, list[Any]], status: str, detail: str
 ) -> None:
-    outcome, _ = fly(ToldSocket(**script))
+    outcome, _ = fly(ScriptedSocket(**script))
     assert outcome.status == status
     assert outcome.detail.startswith(detail)
 
 
 def test_a_large_request_taken_in_pieces_is_sent_whole() -> None:
-    sock = ToldSocket(send=[1000, 64_000, 536 + 100])
+    sock = ScriptedSocket(send=[1000, 64_000, 536 + 100])
     outcome, waited = fly(sock, size="large", events=4)
     request = b"".join(sock.sent)
     read = protocol.read_request(request)
@@ -76,21 +76,21 @@ def test_a_large_request_taken_in_pieces_is_sent_whole() -> None:
 
 
 def test_a_failure_after_the_first_try_names_the_try_and_keeps_the_backends() -> None:
-    sock = ToldSocket(recv=[reply(), OSError(errno.ECONNRESET, "")])
+    sock = ScriptedSocket(recv=[reply(), OSError(errno.ECONNRESET, "")])
     outcome, _ = fly(sock, tries=3)
     assert (outcome.status, outcome.backends) == ("wrong", ("pod",))
     assert outcome.detail == "try 2 of 3, answer: connection reset by peer"
 
 
 def test_every_try_is_made_and_every_source_noted() -> None:
-    sock = ToldSocket(recv=[reply(), reply().replace(b"10.0.0.1", b"10.0.0.8"), reply()])
+    sock = ScriptedSocket(recv=[reply(), reply().replace(b"10.0.0.1", b"10.0.0.8"), reply()])
     outcome, waited = fly(sock, tries=3)
     assert (outcome.status, len(waited)) == ("ok", 3)
     assert (outcome.source_seen, outcome.other_sources) == ("10.0.0.1", ("10.0.0.8",))
 
 
 def test_large_datagrams_are_of_exactly_the_mtu_and_twice_the_mtu() -> None:
-    sock = ToldSocket(recv=[ECHO])
+    sock = ScriptedSocket(recv=[ECHO])
     outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450)
     assert [len(data) + 28 for data in sock.sent[1:]] == [1450, 2900]
     assert outcome.status == "timeout"
@@ -100,14 +100,14 @@ def test_large_datagrams_are_of_exactly_the_mtu_and_twice_the_mtu() -> None:
 
 
 def test_large_datagrams_wait_for_a_small_one_that_makes_the_connection() -> None:
-    sock = ToldSocket()
+    sock = ScriptedSocket()
     outcome, _ = fly(sock, protocol="udp", size="large")
     assert [len(data) for data in sock.sent] == [64]
     assert (outcome.status, outcome.detail) == ("timeout", "answer: no reply in 1 s")
 
 
 def test_the_large_datagram_that_failed_is_named() -> None:
-    outcome, _ = fly(ToldSocket(recv=[ECHO, ECHO]), protocol="udp", size="large", events=4)
+    outcome, _ = fly(ScriptedSocket(recv=[ECHO, ECHO]), protocol="udp", size="large", events=4)
     assert outcome.status == "timeout"
     assert outcome.detail == (
         "1500 bytes with DF: no reply in time; 3000 bytes in fragments: echoed"
@@ -128,21 +128,21 @@ def test_the_large_datagram_that_failed_is_named() -> None:
 def test_a_damaged_datagram_names_its_first_wrong_byte(
     size: str, script: list[Any], detail: str
 ) -> None:
-    outcome, _ = fly(ToldSocket(recv=script), protocol="udp", size=size, events=4)
+    outcome, _ = fly(ScriptedSocket(recv=script), protocol="udp", size=size, events=4)
     assert outcome.detail == detail
     assert outcome.status == ("wrong" if size == "small" else "timeout")
 
 
 def test_a_datagram_of_another_probe_is_wrong() -> None:
     stray = echo(protocol.datagram(1, b"x" * 40, fragments=False))
-    outcome, _ = fly(ToldSocket(recv=[stray]), protocol="udp")
+    outcome, _ = fly(ScriptedSocket(recv=[stray]), protocol="udp")
     assert outcome.status == "wrong"
     assert "match no datagram of this probe" in outcome.detail
 
 
 def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
     answer = reply(b'{"throughput": 2.5e8}')
-    sock = ToldSocket(recv=[BlockingIOError(), BlockingIOError(), answer])
+    sock = ScriptedSocket(recv=[BlockingIOError(), BlockingIOError(), answer])
     outcome, waited = fly(sock, dialect="throughput")
     assert (outcome.status, outcome.throughput, outcome.backends) == ("ok", 2.5e8, ("pod",))
     assert waited == [EPOLLIN | EPOLLOUT] * 3
@@ -152,12 +152,12 @@ def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"throughput": "x"}', b'{"throughput": -1}'])
 def test_a_receiver_that_says_no_rate_is_wrong(body: bytes) -> None:
-    outcome, _ = fly(ToldSocket(recv=[reply(body)]), dialect="throughput")
+    outcome, _ = fly(ScriptedSocket(recv=[reply(body)]), dialect="throughput")
     assert (outcome.status, outcome.throughput) == ("wrong", None)
     assert "not the rate of a stream" in outcome.detail
 
 
 def test_a_stream_whose_receiver_goes_is_wrong() -> None:
-    outcome, _ = fly(ToldSocket(recv=[b""]), dialect="throughput")
+    outcome, _ = fly(ScriptedSocket(recv=[b""]), dialect="throughput")
     assert outcome.status == "wrong"
     assert "the connection ended after 0 bytes" in outcome.detail

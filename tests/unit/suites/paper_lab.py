@@ -1,4 +1,4 @@
-"""A lab for the suite that exists on paper: two nodes, four pods, a network that obeys."""
+"""A simulated lab for the suite: two nodes, four pods, a scripted network."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class PaperProvider:
     abilities: frozenset[Ability] = frozenset({CLUSTER})
     broken: bool = False
     dies: bool = False
-    """Whether the lab has gone once it has been probed."""
+    """Whether the lab disappears after it has been probed."""
     asked: int = 0
     paper_cluster: RealCluster | None = None
     seen: dict[str, NodeFacts | LabError] = field(default_factory=dict)
-    """What is seen of its machines."""
+    """The observed facts of its machines."""
     looked_at: list[tuple[str, ...]] = field(default_factory=list)
 
     def cluster(self, _lab: LabHandle, _intent: Intent) -> RealCluster | None:
@@ -124,7 +124,7 @@ class PaperLab:
         command: str,
         _say: Callable[[str], None],
         *,
-        alone: bool = False,  # noqa: ARG002  nobody else is there
+        alone: bool = False,  # noqa: ARG002  there is no other user
     ) -> Iterator[None]:
         assert command == "test"
         self.held += 1
@@ -141,7 +141,7 @@ class PaperLab:
 
 
 class PaperLabs:
-    """The pytest plugin that opens it, and that a run is handed over to."""
+    """The pytest plugin that opens the lab and receives the run."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Answers WinRM and SSH as a Windows guest does, and runs nothing: a stand-in, not Windows.
+"""Answers WinRM and SSH like a Windows guest, but runs nothing: a stand-in, not Windows.
 
-Standard library, pyspnego, paramiko and cryptography only, and nothing of the product: the
-stand-in of Setup carries it into its own system.
+It uses only the standard library, pyspnego, paramiko and cryptography, and nothing of the product:
+the stand-in of Setup includes it in its own system.
 """

@@ -1,4 +1,4 @@
-"""Certificates and host keys as a guest makes them for itself."""
+"""Certificates and host keys like those that a guest creates for itself."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cryptography.x509.oid import NameOID
 def make_certificate(
     certificate: Path, key: Path, name: str = "double", address: str = "127.0.0.1"
 ) -> str:
-    """Write a self-signed certificate and its key (PEM); the SHA-256 of its DER, in hex."""
+    """Write a self-signed certificate and its key (PEM); return the SHA-256 of its DER, in hex."""
     private = _private_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    begin = dt.datetime(2024, 1, 1)  # noqa: DTZ001  what every version of cryptography takes
+    begin = dt.datetime(2024, 1, 1)  # noqa: DTZ001  every version of cryptography accepts it
     names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))]
     made = (
         x509.CertificateBuilder()
@@ -47,23 +47,23 @@ def make_certificate(
 
 @cache
 def _private_key() -> rsa.RSAPrivateKey:
-    """One for all certificates of this process: making it takes longer than the rest."""
+    """One key for all certificates of this process, because creating it is slow."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def fingerprint(certificate: Path) -> str:
-    """SHA-256 of its DER, 64 hex digits: what a guest says on COM1."""
+    """SHA-256 of its DER, 64 hex digits, as a guest reports it on COM1."""
     return endpoint_hash(certificate).hex()
 
 
 def endpoint_hash(certificate: Path) -> bytes:
-    """As channel bindings name it (RFC 5929), for certificates signed with SHA-256."""
+    """The hash for channel bindings (RFC 5929), for certificates signed with SHA-256."""
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     return hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).digest()
 
 
 def make_host_key(path: Path) -> str:
-    """Write an Ed25519 key in OpenSSH's format; its public half, ``ssh-ed25519 AAAA...``."""
+    """Write an Ed25519 key in OpenSSH's format; return its public half, ``ssh-ed25519 AAAA...``."""
     key = ed25519.Ed25519PrivateKey.generate()
     _write(
         path,

@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def clean(path: str) -> str:
-    """The path as SFTP has it, with one ``/`` between names."""
+    """The path in SFTP's form, with one ``/`` between names."""
     return "/" + posixpath.normpath("/" + path.replace("\\", "/")).strip("/")
 
 
 def place(root: Path, path: str) -> Path:
-    """Where a path of the guest lies; upper and lower case are one.
+    """The local file of a guest's path; case is ignored.
 
     Raises
     ------
     FileNotFoundError
-        When it is on no drive.
+        When the path is on no drive.
 
     """
     parts = [part for part in clean(path).split("/") if part]
@@ -32,7 +32,7 @@ def place(root: Path, path: str) -> Path:
 
 
 def text_of(root: Path | None, path: str) -> str:
-    """What a text file holds; empty where there is none."""
+    """The content of a text file; empty if it does not exist."""
     if root is None or not path:
         return ""
     try:
@@ -42,7 +42,7 @@ def text_of(root: Path | None, path: str) -> str:
 
 
 def _same(directory: Path, name: str) -> Path:
-    """The entry of that name, however it is written; as given where there is none."""
+    """The entry with this name, ignoring case; the name itself if there is none."""
     if not (directory / name).exists() and directory.is_dir():
         for one in directory.iterdir():
             if one.name.lower() == name.lower():

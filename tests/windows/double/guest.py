@@ -1,4 +1,4 @@
-"""A guest: the WinRM service and the SSH service of one machine, with one user."""
+"""A guest: the WinRM and SSH services of one machine, with one user."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PASSWORD = "pass:word <&> \u00e9\u20ac"
 
 @dataclass
 class Guest:
-    """Both services on free ports, with keys of their own, in a directory of a test."""
+    """Both services on free ports, with their own keys, in a test's directory."""
 
     directory: Path
     encrypted: bool = True
     """HTTPS; else HTTP."""
     script: Script = field(default_factory=Script)
     forwards: bool = False
-    """Whether it is a host that one goes through."""
+    """Whether it is a jump host."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True)

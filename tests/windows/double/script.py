@@ -1,6 +1,6 @@
-"""What is asked of the double, and what it answers: a table that the test gives.
+"""Commands sent to the double, and its answers: a table from the test.
 
-Nothing is ever executed. What the table does not know ends with exit code 1, and is recorded.
+Nothing is ever executed. A command that is not in the table ends with exit code 1, and is recorded.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Asked:
     """One command."""
 
     line: str
-    """Its whole command line, as it came."""
+    """The whole command line as received."""
     via: str = "winrm"
-    """Or ``ssh``."""
+    """``winrm`` or ``ssh``."""
     stdin: bytes = b""
     skips_cmd: bool = False
-    """WinRM: whether it is to run without cmd.exe."""
+    """WinRM: whether to run it without cmd.exe."""
     codepage: str = ""
     user: str = ""
     file: str = ""
-    """What the script behind ``-File`` holds; empty if there is none."""
+    """Content of the script after ``-File``; empty if there is none."""
 
     @property
     def path(self) -> str:
@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def script(self) -> str:
-        """The PowerShell behind ``-EncodedCommand``; empty if there is none."""
+        """The decoded PowerShell after ``-EncodedCommand``; empty if there is none."""
         found = _ENCODED.search(self.line)
         if found is None:
             return ""
@@ -53,7 +53,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a command ends, and what it says until then."""
+    """The exit code and the output of a command."""
 
     code: int = 0
     stdout: bytes = b""
@@ -61,16 +61,16 @@ class Answer:
     pieces: Sequence[tuple[bytes, bytes]] = ()
     """Output before that, one pair of standard output and error for each Receive."""
     held: threading.Event | None = None
-    """It does not end before this is set; what ``pieces`` hold is said at once."""
+    """The command does not end before this is set; ``pieces`` are sent at once."""
 
 
 Responder = Callable[[Asked], "Answer | None"]
-"""None for a command that it does not know."""
+"""Returns None for an unknown command."""
 
 
 @dataclass
 class Script:
-    """Commands and their answers, in the order in which they were added; the first that fits."""
+    """Commands and their answers; the first match in the order of addition applies."""
 
     rules: list[tuple[re.Pattern[str], Answer | Responder]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Script:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def on(self, pattern: str, answer: Answer | Responder | None = None, **parts: object) -> None:
-        """Answer what the pattern is found in: the command line, or the PowerShell it brings."""
+        """Answer commands whose command line or decoded PowerShell matches the pattern."""
         given = answer or Answer(**parts)  # type: ignore[arg-type]
         self.rules.append((re.compile(pattern, re.DOTALL), given))
 
@@ -96,10 +96,10 @@ class Script:
 
 
 def answered(respond: Responder, asked: Asked) -> Answer:
-    """What the responder says; failing closed where it does not know, or breaks."""
+    """The responder's answer; exit code 1 if it does not know the command, or raises."""
     try:
         found = respond(asked)
-    except Exception as error:  # noqa: BLE001  whatever it is, the asker must be told
+    except Exception as error:  # noqa: BLE001  any error is reported to the client
         return Answer(UNKNOWN_CODE, b"", f"double: its responder broke: {error!r}\r\n".encode())
     if found is None:
         words = f"double: unknown command, not run: {asked.script or asked.line}\r\n"

@@ -16,12 +16,12 @@ from .soap import Asking, FaultError
 
 LOOK_SECONDS = 0.02
 PIECE = 65_536
-"""Output in one Receive; larger ones are split, as the envelope's size wants it."""
+"""Bytes of output in one Receive; more is split, to fit the envelope."""
 
 
 @dataclass
 class Command:
-    """One that was started, until it is signalled."""
+    """A command that was started and not yet signalled."""
 
     asked: Asked
     stdin: bytearray = field(default_factory=bytearray)
@@ -46,7 +46,7 @@ class Command:
 
 
 _Done = tuple[str, Command | None]
-"""The reply, and the command that is to be answered now."""
+"""The reply, and the command to answer now."""
 
 
 @dataclass
@@ -55,19 +55,19 @@ class Shell:
     codepage: str
     commands: dict[str, Command] = field(default_factory=dict)
     used: bool = False
-    """Whether it was ever given a command: else its maker may have given up before it had heard
-    of it, and the service ends it by itself."""
+    """Whether it ever got a command: if not, the client may have given up before it received the
+    reply, and the service deletes it."""
 
 
 class Shells:
-    """What the service knows; every verb is a method."""
+    """The state of the service; every verb is a method."""
 
     def __init__(self, respond: Responder, root: Path | None = None) -> None:
         self.respond, self._root = respond, root
         self.max_shells = 30
         self.max_commands = 25
         self.longest_wait = 3600.0
-        """Seconds that a Receive waits at most, whatever OperationTimeout says."""
+        """Longest wait of a Receive in seconds, regardless of OperationTimeout."""
         self.open: dict[str, Shell] = {}
         self.signals: list[str] = []
         """Command lines that were signalled before their end was received."""
@@ -76,12 +76,12 @@ class Shells:
         self._over = threading.Event()
 
     def commands(self) -> list[str]:
-        """Command lines that are still known."""
+        """Command lines of known commands."""
         with self._lock:
             return [c.asked.line for s in self.open.values() for c in s.commands.values()]
 
     def forget(self) -> None:
-        """As after a restart of the service."""
+        """Forget everything, as after a restart of the service."""
         with self._lock:
             for shell in self.open.values():
                 for command in shell.commands.values():
@@ -89,14 +89,14 @@ class Shells:
             self.open.clear()
 
     def verb(self, asking: Asking, user: str, gone: Callable[[], bool]) -> str:
-        """Do what is asked; the reply.
+        """Execute a verb; return the reply.
 
         Raises
         ------
         FaultError
             Where Windows gives a fault.
         ConnectionError
-            When the client went away while it was waited for.
+            When the client closes the connection meanwhile.
 
         """
         self.verbs.append(asking.action)
@@ -109,7 +109,7 @@ class Shells:
             raise FaultError(soap.UNSUPPORTED, f"the action '{asking.action}' is not supported")
         with self._lock:
             reply, begun = verb(asking, user)
-        if begun is not None:  # not under the lock: the responder may take its time
+        if begun is not None:  # without the lock: the responder may be slow
             begun.resolve(self.respond)
         return reply
 
@@ -156,7 +156,7 @@ class Shells:
         return soap.done(asking), command if stream.get("End") == "true" else None
 
     def unread(self, asking: Asking) -> None:
-        """The command of a Send reads no more, and ends as with the input that it has."""
+        """End the input of a command, which then ends with the input it has."""
         stream = asking.body("Stream")
         command = self._named(asking, stream.get("CommandId") if stream is not None else None)
         command.resolve(self.respond)

@@ -1,4 +1,4 @@
-"""WS-Management messages: what is read of a request, and the replies' text."""
+"""WS-Management messages: parsing of requests, and texts of replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS = re.compile(r"PT(?:(\d+)M)?(?:([\d.]+)S)?")
 
 
 class FaultError(Exception):
-    """What the server says instead of what was asked for."""
+    """A fault as the server's reply."""
 
     def __init__(self, code: int, reason: str, subcode: str = "w:InternalError") -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class Asking:
 
     @property
     def action(self) -> str:
-        """Its last word: ``Create``, ``Command``, ``Send``, ``Receive``, ``Signal``, ``Delete``."""
+        """Last part: ``Create``, ``Command``, ``Send``, ``Receive``, ``Signal``, ``Delete``."""
         return self.header("Action", ADDRESSING).rsplit("/", 1)[-1]
 
     @property
@@ -78,12 +78,12 @@ class Asking:
 
 
 def read(body: bytes) -> Asking:
-    """The request in a body.
+    """Parse the body of a request.
 
     Raises
     ------
     FaultError
-        When it is no WS-Management request.
+        When it is not a WS-Management request.
 
     """
     try:

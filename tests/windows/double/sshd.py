@@ -1,4 +1,4 @@
-"""The SSH service: public keys alone, SFTP with Windows' paths, commands by the same table."""
+"""The SSH service: public keys only, SFTP with Windows paths, commands from the same table."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _PIECE = 32_768
 
 @dataclass
 class SshService:
-    """What a test may set, and look at."""
+    """Settings and records for tests."""
 
     user: str
     host_key: Path
     authorized_keys: Path
     """Read at each login."""
     root: Path
-    """Holds the drives: ``C:\\x`` is ``root/C/x``."""
+    """Directory of the drives: ``C:\\x`` is ``root/C/x``."""
     respond: Responder
     forwards: bool = False
-    """Whether it lets itself be jumped through (a hypervisor, not a guest)."""
+    """Whether it can be used as a jump host (a hypervisor, not a guest)."""
     subsystem: bool = True
     """Whether it has SFTP."""
     logins: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Sshd:
         self.cut()
         for thread in self._threads:
             thread.join(10)
-        self.cut()  # one may have been let in meanwhile
+        self.cut()  # another may have been accepted meanwhile
         self._threads.clear()
         self._listener = None
 
@@ -114,7 +114,7 @@ class Sshd:
 
 
 def _requested(channel: paramiko.Channel, message: paramiko.Message) -> None:
-    """Begin what was asked for only after the client was told that it is: else its end, and the
+    """Start the command only after the client got the reply to its request: else its end, and the
     channel's, may come first."""
     paramiko.Channel._handle_request(channel, message)
     begin = channel.__dict__.pop("begin", None)
@@ -207,7 +207,7 @@ class _Server(paramiko.ServerInterface):
     def _forward(self, chanid: int, target: socket.socket) -> None:
         assert self.transport is not None
         channel = None
-        while channel is None or channel.chanid != chanid:  # paramiko hands it over afterwards
+        while channel is None or channel.chanid != chanid:  # paramiko passes it on afterwards
             channel = self.transport.accept(0.05)
             if channel is None and (self._over.is_set() or not self.transport.is_active()):
                 target.close()
@@ -232,9 +232,9 @@ def _passed(take: Callable[[int], bytes], give: Callable[[bytes], object]) -> bo
 
 
 class _Drives(paramiko.SFTPServerInterface):
-    """Files below a directory, under the paths that Windows' OpenSSH gives them.
+    """Files below a directory, with the paths of Windows' OpenSSH.
 
-    ``/C:/hybridlab/x``; upper and lower case are one; what is not on a drive is not there.
+    ``/C:/hybridlab/x``; case is ignored; a path that is not on a drive does not exist.
     """
 
     def __init__(self, server: paramiko.ServerInterface, root: Path) -> None:

@@ -31,23 +31,23 @@ _NTLM_LOCK = threading.Lock()
 
 @dataclass
 class Trouble:
-    """What goes wrong once, when the action is asked for; '' is any."""
+    """A failure that happens once, at this action; '' for any action."""
 
     action: str
     kind: str
-    """``drop``: closed without a reply; ``ragged``: the same without TLS's goodbye; ``reset``: the
+    """``drop``: closed without a reply; ``ragged``: also without TLS close_notify; ``reset``: the
     same by RST; ``part``: half a reply;
     ``status``: an HTTP status without XML; ``fault``: a WS-Management fault; ``held``: the reply
-    waits for ``gate``; ``garbage``: a reply that is no XML."""
+    waits for ``gate``; ``garbage``: a reply that is not XML."""
     code: int = 0
     after: bool = False
-    """Whether what is asked is done all the same."""
+    """Whether the action is done nevertheless."""
     gate: threading.Event | None = None
 
 
 @dataclass
 class Service:
-    """What the doubles of one guest have in common, and what a test may look at."""
+    """Shared state of the doubles of one guest, and records for tests."""
 
     user: str
     password: str
@@ -56,11 +56,11 @@ class Service:
     """Bytes of a request's body (MaxEnvelopeSizekb); more is 413."""
     troubles: list[Trouble] = field(default_factory=list)
     wire: deque[tuple[str, bytes]] = field(default_factory=lambda: deque(maxlen=200))
-    """Content type and body as they came over the socket."""
+    """Content types and bodies as received from the socket."""
     logins: list[str] = field(default_factory=list)
-    """Who was let in, once for each connection."""
+    """The authenticated user of each connection."""
     refused: int = 0
-    """How often a password was refused."""
+    """Number of refused passwords."""
     handshakes: list[str] = field(default_factory=list)
     """TLS handshakes that broke off."""
 
@@ -151,7 +151,7 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own looks the host's name up
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's own method looks up the host name
         self.server_name, self.server_port = self.server_address[:2]
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -199,7 +199,7 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         self.users.unlink(missing_ok=True)
 
     def handle_error(self, *_: object) -> None:
-        """A connection that broke off is what tests are about."""
+        """Ignore errors: tests break connections on purpose."""
 
 
 def _closed(own: socket.socket) -> None:
@@ -208,7 +208,7 @@ def _closed(own: socket.socket) -> None:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """One connection: NTLM lets a connection in, not a request."""
+    """One connection: NTLM authenticates a connection, not a request."""
 
     protocol_version = "HTTP/1.1"
     server_version = "Microsoft-HTTPAPI/2.0"
@@ -296,7 +296,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             if trouble.kind == "drop" and isinstance(self.connection, ssl.SSLSocket):
-                self.connection.settimeout(0)  # the goodbye is sent, and none awaited
+                self.connection.settimeout(0)  # close_notify is sent, but not awaited
                 with suppress(OSError):
                     self.connection.unwrap()
             if trouble.kind == "reset":
@@ -319,7 +319,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return False
 
     def _ntlm(self, kind: str, given: str) -> bool:
-        import spnego  # noqa: PLC0415  only where it is spoken
+        import spnego  # noqa: PLC0415  only if it is used
 
         service = self.server.service
         try:
@@ -370,8 +370,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def _users(path: Path, service: Service) -> Iterator[None]:
-    """Have pyspnego know the one user there is."""
-    from spnego._ntlm_raw.crypto import ntowfv1  # noqa: PLC0415  only where NTLM is spoken
+    """Configure the only user for pyspnego."""
+    from spnego._ntlm_raw.crypto import ntowfv1  # noqa: PLC0415  only with NTLM
 
     digest = ntowfv1(service.password).hex().upper()
     with _NTLM_LOCK:

@@ -1,4 +1,4 @@
-"""What firmware starts: GRUB as the loaders of the medium and of the disk."""
+"""Boot loaders: GRUB on the medium and on the disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stand_in.linux import Linux
 FLOPPY = 2880 * 512
 PROMPT = "Press any key to boot from CD or DVD..."
 SECONDS = 5
-"""That the prompt waits, as Microsoft's does."""
+"""Wait of the prompt in seconds, like Microsoft's."""
 _QUIET = "quiet loglevel=3 console=tty0 vt.global_cursor_default=0 panic=0 reboot=pci"
 _START_MEDIUM = f"""
 search --no-floppy --set=root --file /stand-in/kernel
@@ -48,22 +48,22 @@ _UEFI_MODULES = (*_SCRIPTS, *_FILES, "fat", "efi_gop", "all_video")
 
 @dataclass(frozen=True)
 class Loaders:
-    """All of them."""
+    """All loaders."""
 
     bios: bytes
-    """Of the medium: ``etfsboot.com``."""
+    """On the medium: ``etfsboot.com``."""
     uefi: bytes
-    """Of the medium: ``efisys.bin``, which prompts."""
+    """On the medium: ``efisys.bin``, which prompts."""
     uefi_no_prompt: bytes
-    """Of the medium: ``efisys_noprompt.bin``."""
+    """On the medium: ``efisys_noprompt.bin``."""
     disk_bios: bytes
-    """Of the disk: what goes before its first partition, the partition table left out."""
+    """On the disk: the sectors before its first partition, without the partition table."""
     disk_uefi: bytes
-    """Of the disk: ``bootx64.efi``."""
+    """On the disk: ``bootx64.efi``."""
 
 
 def loaders(linux: Linux, scratch: Path) -> Loaders:
-    """Make them in an empty directory."""
+    """Build the loaders in an empty directory."""
     boot = (linux.grub / "i386-pc/boot.img").read_bytes()
     core = _grub(linux, scratch, "i386-pc", _START_DISK)
     return Loaders(
@@ -76,9 +76,9 @@ def loaders(linux: Linux, scratch: Path) -> Loaders:
 
 
 def tell_where(iso: Path, length: int) -> None:
-    """Fill in the BIOS loader's boot information table, by which it finds the rest of itself.
+    """Fill in the BIOS loader's boot information table, by which it finds its other parts.
 
-    Format: mkisofs(8), "EL TORITO BOOT INFORMATION TABLE". ``length``: of the loader, in bytes.
+    Format: mkisofs(8), "EL TORITO BOOT INFORMATION TABLE". ``length``: bytes of the loader.
     """
     with iso.open("r+b") as file:
         file.seek(17 * 2048 + 0x47)
@@ -93,7 +93,7 @@ def tell_where(iso: Path, length: int) -> None:
 
 
 def _grub(linux: Linux, scratch: Path, target: str, script: str) -> bytes:
-    """GRUB with a script inside it."""
+    """GRUB with an embedded script."""
     disk, made = scratch / "memdisk.tar", scratch / "made"
     content = script.encode()
     with tarfile.open(disk, "w", format=tarfile.USTAR_FORMAT) as tar:
@@ -108,7 +108,7 @@ def _grub(linux: Linux, scratch: Path, target: str, script: str) -> bytes:
 
 
 def _floppy(loader: bytes, scratch: Path) -> bytes:
-    """A FAT file system of a floppy disk's size with an EFI loader."""
+    """A FAT file system of floppy size with an EFI loader."""
     image, program = scratch / "floppy.img", scratch / "bootx64.efi"
     image.write_bytes(bytes(FLOPPY))
     program.write_bytes(loader)

@@ -1,7 +1,7 @@
-"""The small Linux inside the stand-in: packages of the host's mirror, made ready once and kept.
+"""The small Linux inside the stand-in: packages of the host's mirror, prepared once and cached.
 
-A root file system with Python, paramiko, cryptography and pyspnego, a kernel with drivers for CD
-drives, GRUB's parts. Kept between runs in the user's cache, by the hash of all that went in.
+It has a root file system with Python, paramiko, cryptography and pyspnego, a kernel with CD
+drivers, and parts of GRUB. It is cached by the hash of its inputs.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ INBOX = (
     "button",
     "evdev",
 )
-"""Modules that are loaded at every start: what Windows has drivers for of its own."""
+"""Modules loaded at every start, for devices that Windows supports out of the box."""
 DRIVERS = {"viostor": "virtio_blk", "vioscsi": "virtio_scsi", "NetKVM": "virtio_net"}
-"""Drivers on the virtio-win medium to what stands for them here."""
+"""Drivers on the virtio-win medium to the equivalent Linux modules."""
 _UNWANTED = (
     "boot",
     "usr/lib/grub",
@@ -87,29 +87,29 @@ _UNWANTED = (
     "var",
 )
 _ROOM = 24 << 20
-"""Free space in the root file system; nothing is written to it, mke2fs needs some."""
+"""Free space in the root file system, which mke2fs needs; nothing is written to it."""
 
 
 class MissingError(Exception):
-    """What it is made of cannot be had here."""
+    """Its parts are not available here."""
 
 
 @dataclass(frozen=True)
 class Linux:
-    """Where its parts are."""
+    """Paths of its parts."""
 
     root: Path
     """An ext4 file system."""
     kernel: Path
     modules: Path
-    """Unpacked modules, ``order`` (of those that every start loads) and ``drivers.json``."""
+    """Unpacked modules, ``order`` (modules loaded at every start) and ``drivers.json``."""
     grub: Path
     """With ``i386-pc`` and ``x86_64-efi``."""
     busybox: Path
 
 
 def linux() -> Linux:
-    """Made at the first call on this machine, found at the others; raises MissingError."""
+    """The Linux, built at the first call on this machine, then cached; raises MissingError."""
     home = _cache() / f"linux-{_key()}"
     if not home.exists():
         _make(home)
@@ -163,7 +163,7 @@ def _make(home: Path) -> None:
 
 
 def _packages(packed: Path) -> None:
-    """All packages, unpacked but not set up, as a tar."""
+    """All packages, unpacked but not configured, as a tar."""
     sources = bootstrap.host_sources("debian", _suite())
     if not sources:
         raise MissingError("apt on this machine has no mirror of Debian")
@@ -186,7 +186,7 @@ def _packages(packed: Path) -> None:
 
 
 def _add_package(name: str, tree: Path) -> None:
-    """Copy a package of this Python: a pure one, as it goes to another."""
+    """Copy a pure package of this Python."""
     found = importlib.util.find_spec(name)
     if found is None or found.origin is None:
         raise MissingError(f"{name} is not installed: pip install 'hybridlab[windows]'")
@@ -199,7 +199,7 @@ def _add_package(name: str, tree: Path) -> None:
 
 
 def _compile(tree: Path) -> None:
-    """Compile what is there, where this Python and that one understand each other."""
+    """Compile the packages if this Python has the same version."""
     own = tree / f"usr/lib/python{sys.version_info.major}.{sys.version_info.minor}"
     if own.exists():
         for folder in (own, tree / "usr/lib/python3"):

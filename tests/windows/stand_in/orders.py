@@ -1,4 +1,4 @@
-"""The golden order: which commands the stand-in is to be told, and in which order."""
+"""The golden order: the commands that the stand-in expects, in order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ GOLDEN = Path(__file__).parents[2] / "cases/windows/stand_in/order.json"
 
 
 def golden() -> dict[str, list[str]]:
-    """Place to its lines; written by hand, so that a change of the product's has to be meant."""
+    """Place to its lines; handwritten, so that a change of the product is deliberate."""
     found: dict[str, list[str]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
     return found

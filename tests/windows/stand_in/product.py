@@ -1,4 +1,4 @@
-"""The product's own commands, on a cache, a state and recipes of a test's own."""
+"""The product's own commands, with a cache, state and recipes of a test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab.providers.libvirt.host import Host
 NAME = "windows-server-2022"
 PACKAGE = Path(__file__).parents[3] / "lab"
 SECONDS = 1500
-"""For one command, on an emulated processor that others use too."""
+"""For one command, on an emulated and busy processor."""
 INVENTORY = """
 cache = "{cache}"
 [hypervisors.local]
@@ -34,7 +34,7 @@ acceleration = "tcg"
 
 @dataclass
 class Product:
-    """The ``lab`` command, unchanged; ``home`` is where it is imported from."""
+    """The unchanged ``lab`` command; ``home``: the directory that it is imported from."""
 
     folder: Path
     home: Path
@@ -71,13 +71,13 @@ class Product:
         return done
 
     def borrow(self, image: str) -> None:
-        """Have a golden image that this user's own cache has, or that is built there now."""
+        """Use a golden image of the user's own cache; build it there if needed."""
         found = ImageStore(cache_directory(STOCK), STOCK).get(image, print)
         target = self.images / found.disk.parent.name
         shutil.copytree(found.disk.parent, target, copy_function=_linked)
 
     def objects(self) -> set[str]:
-        """All that this libvirtd has; images are kept apart."""
+        """All objects of this libvirtd, except images."""
         kinds = (
             self.connected.listAllDomains,
             self.connected.listAllNetworks,
@@ -92,17 +92,17 @@ class Product:
 
 
 LAB = "standin"
-"""Beginning of the names of labs."""
+"""Prefix of the names of labs."""
 
 
 @contextmanager
 def product(
     folder: Path, connected: Any, change: Callable[[str], str] | None = None
 ) -> Iterator[Product]:
-    """The product in a directory that QEMU may look into; nothing is left of it afterwards.
+    """The product in a directory that QEMU can read; removed afterwards.
 
-    ``change``: of the recipe's text; the product is then a copy with that recipe among its images,
-    as whoever writes a recipe of their own has it.
+    ``change``: changes the recipe's text; the product is then a copy with that recipe,
+    like that of a user with their own recipe.
     """
     folder.mkdir()
     for one in (folder, *folder.parents[:3]):
@@ -126,13 +126,13 @@ def product(
 
 
 def remove_sites(connected: Any, images: Path) -> None:
-    """Take away what builds in that directory have left, where a test has failed."""
+    """Remove leftovers of builds in this directory after a failed test."""
     for place in images.glob(".*.partial"):
         installer.remove_site(connected, place)
 
 
 def _remove_images(made: Product) -> None:
-    """What the hypervisor keeps of this cache's Windows images goes; other caches' stays."""
+    """Remove copies of this cache's Windows images from the hypervisor."""
     pool = Host(STOCK.hypervisors["local"])
     with pool.explain_errors("removing the test's images"):
         found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL)
@@ -151,5 +151,5 @@ def _linked(source: str, target: str) -> None:
 
 
 def firmware(kind: str) -> Callable[[str], str]:
-    """A change of the recipe."""
+    """A change of the recipe's firmware."""
     return lambda text: re.sub(r"(?m)^firmware: .*$", f"firmware: {kind}", text)

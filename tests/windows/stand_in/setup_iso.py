@@ -1,4 +1,4 @@
-"""The stand-in's setup ISO: Microsoft-like outside, and a small Linux inside."""
+"""The stand-in's setup ISO: like Microsoft's from outside, with a small Linux inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.imaging import bootstrap
 TESTS = Path(__file__).parents[1]
 INIT = Path(__file__).with_name("init.sh")
 PROGRAMS = ("stand_in/guest", "double")
-"""What of the tests runs inside."""
+"""Directories of the tests that run inside."""
 ORDER = "/stand-in/order.json"
 
 
@@ -38,7 +38,7 @@ def make(
         The golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``, ``clone``
         and ``steps`` to their lines.
     others
-        For `media_maker.make`.
+        Further arguments of `media_maker.make`.
 
     """
     scratch = folder / "loaders"

@@ -1,4 +1,4 @@
-"""An answer file, read as Setup would and stricter: what is not known here is refused."""
+"""Parse an answer file like Setup, but stricter: anything unknown is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_COMPUTER_NAME = 15
 
 
 class AnswerError(Exception):
-    """The file says something that is not known, or that Setup would stop at."""
+    """The file has something unknown, or something at which Setup would stop."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Partition:
     kind: str
     """``EFI``, ``MSR``, ``Primary``."""
     mib: int | None
-    """None: all that is left."""
+    """None for the remaining space."""
     format: str | None = None
     label: str = ""
     letter: str = ""
@@ -55,7 +55,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Preinstallation:
-    """What pass windowsPE says."""
+    """The content of pass windowsPE."""
 
     language: str
     drivers: tuple[str, ...]
@@ -75,12 +75,12 @@ class Logon:
 
 @dataclass(frozen=True)
 class Answer:
-    """All of it; passes that the file has not are empty."""
+    """A whole answer file; missing passes are empty."""
 
     preinstallation: Preinstallation | None
     computer_name: str
     specialize: tuple[str, ...]
-    """Commands, in their order."""
+    """Commands, in order."""
     password: str | None
     """The administrator's, decoded."""
     autologon: Logon | None
@@ -89,7 +89,7 @@ class Answer:
 
 
 def read(text: bytes) -> Answer:
-    """The answer file; raises AnswerError."""
+    """Parse the answer file; raises AnswerError."""
     if b"<!DOCTYPE" in text or b"<!ENTITY" in text:
         raise AnswerError("a document type is not taken")
     try:
@@ -100,7 +100,7 @@ def read(text: bytes) -> Answer:
 
 
 def _passes(root: ET.Element) -> dict[tuple[str, str], ET.Element]:
-    """Components by (pass, name), each looked at whole."""
+    """Components by (pass, name), each fully checked."""
     if root.tag != f"{UNATTEND}unattend":
         raise AnswerError(f"unknown element {root.tag}")
     found: dict[tuple[str, str], ET.Element] = {}
@@ -132,7 +132,7 @@ def _component(name: str, component: ET.Element) -> str:
 def _check(
     element: ET.Element, path: tuple[str, ...], known: frozenset[tuple[str, ...]], at: str
 ) -> None:
-    """Refuse what is not in the table, is there twice, or has a value that is none."""
+    """Refuse elements that are unknown or duplicate, or have an invalid value."""
     seen: set[str] = set()
     for child in element:
         name = _plain(child)
@@ -267,7 +267,7 @@ def _autologon(oobe: ET.Element | None) -> Logon | None:
 
 
 def _password(element: ET.Element, kind: str) -> str:
-    """Plain, or base64 of UTF-16 of the password and its element's name."""
+    """Decode a password: plain, or base64 of UTF-16 of the password and its element's name."""
     value = _text(element, "Value")
     if _text(element, "PlainText") != "false":
         return value
@@ -289,7 +289,7 @@ def _commands(element: ET.Element | None, path: str, leaf: str, longest: int) ->
 
 
 def _ordered(elements: list[ET.Element]) -> list[ET.Element]:
-    """By Order, which counts from 1 without gaps."""
+    """Sort by Order, which must count from 1 without gaps."""
     orders = [int(_text(one, "Order") or 0) for one in elements]
     if sorted(orders) != list(range(1, len(orders) + 1)):
         raise AnswerError(f"Order is {orders}, not 1 to {len(orders)}")

@@ -1,4 +1,4 @@
-"""The disk of an installation: partitions as the answer file says, and what starts from it."""
+"""The disk of an installation: partitions from the answer file, and its boot loader."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ KINDS = {
     },
     "bios": {"Primary": "7"},
 }
-"""Firmware to kinds of partitions, and their types in GPT or in MBR."""
+"""Firmware to kinds of partitions with their GPT or MBR types."""
 LEAST_MIB = 32 * 1024
-"""Of Windows' partition: Microsoft's least for a server."""
+"""Smallest Windows partition: Microsoft's minimum for a server."""
 BEFORE_FIRST = 1 << 20
 BOOT_CODE = 440
-"""Bytes of the first sector that are the loader's; then come signature and partition table."""
+"""Bytes of the loader in the first sector, before signature and partition table."""
 CHUNK = 4 << 20
 NTFS_BYTES = 8 << 30
-"""Of Windows' partition that are an NTFS volume; ``init.sh`` has the number, too."""
+"""Size of the NTFS volume in Windows' partition; ``init.sh`` also has this number."""
 OWN = Path("/dev/loop1")
-"""The rest of it."""
+"""The rest of Windows' partition."""
 SHARE = "/c/Windows/stand-in"
 LAID_DOWN = 320 << 20
-"""Bytes of files that no one reads: as Windows' own, they make the disk grow."""
+"""Bytes of filler files, which make the disk grow like Windows' files."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is laid down."""
+    """The files to install."""
 
     medium: Path
     """Folder of the setup medium."""
@@ -48,7 +48,7 @@ class Source:
 
 
 def check(disks: Sequence[Disk], target: Target, firmware: str) -> Disk:
-    """The disk that is partitioned; StopError with what Setup dislikes."""
+    """Check the partitioning; return the disk. StopError with Setup's message."""
     mine = [disk for disk in disks if disk.number == target.disk]
     if len(disks) != 1 or not mine:
         raise StopError(f"disks {[one.number for one in disks]}, and Windows goes to {target.disk}")
@@ -71,7 +71,7 @@ def check(disks: Sequence[Disk], target: Target, firmware: str) -> Disk:
 
 
 def _check_start(partitions: Sequence[Partition], firmware: str) -> None:
-    """There is something for the firmware to start from."""
+    """Check that the firmware can boot from the partitions."""
     if firmware == "uefi":
         efi = [one for one in partitions if one.kind == "EFI"]
         if len(efi) != 1 or efi[0].format != "FAT32":
@@ -83,7 +83,7 @@ def _check_start(partitions: Sequence[Partition], firmware: str) -> None:
 
 
 def script(disk: Disk, firmware: str) -> str:
-    """What sfdisk is told."""
+    """The script for sfdisk."""
     label = "gpt" if firmware == "uefi" else "dos"
     lines = [f"label: {label}", "first-lba: 2048"] if label == "gpt" else [f"label: {label}"]
     for one in disk.partitions:
@@ -94,7 +94,7 @@ def script(disk: Disk, firmware: str) -> str:
 
 
 def found(seconds: float) -> str | None:
-    """The first disk; None if none comes."""
+    """The first disk; None if none appears."""
     for _ in range(int(seconds * 10)):
         names = sorted(
             path.name for kind in ("vd*", "sd*") for path in Path("/sys/block").glob(kind)
@@ -106,7 +106,7 @@ def found(seconds: float) -> str | None:
 
 
 def partition(name: str, disk: Disk, target: Target, firmware: str) -> None:
-    """Partition and format it; the partition for Windows is then ``/c``, EFI's ``/media/efi``."""
+    """Partition and format the disk; mount Windows' at ``/c``, EFI's at ``/media/efi``."""
     mib = int(Path(f"/sys/block/{name}/size").read_text()) >> 11
     wanted = sum(one.mib or 0 for one in disk.partitions)
     if mib - wanted < LEAST_MIB:
@@ -131,7 +131,7 @@ def partition(name: str, disk: Disk, target: Target, firmware: str) -> None:
 
 
 def _own(device: Path) -> None:
-    """What this system works on, behind the NTFS volume: its kernel has no driver for that."""
+    """The stand-in's own file system after the NTFS volume, for which its kernel has no driver."""
     _run(["/bin/busybox", "losetup", "-o", str(NTFS_BYTES), str(OWN), str(device)])
     features = "^metadata_csum,^orphan_file"
     lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
@@ -142,7 +142,7 @@ def _own(device: Path) -> None:
 
 @contextmanager
 def ntfs() -> Iterator[Path]:
-    """Drive C as Windows has it, mounted by ntfs-3g."""
+    """Windows' drive C, mounted with ntfs-3g."""
     device = Path(f"/sys/block/{OWN.name}/loop/backing_file").read_text().strip()
     place = Path("/tmp/ntfs")
     place.mkdir(exist_ok=True)
@@ -154,7 +154,7 @@ def ntfs() -> Iterator[Path]:
 
 
 def keep_panther() -> None:
-    """Have drive C's folder Panther hold what this system's does."""
+    """Copy this system's folder Panther to drive C."""
     source = Path("/c/Windows/Panther")
     with ntfs() as drive:
         target = drive / "Windows/Panther"
@@ -165,11 +165,11 @@ def keep_panther() -> None:
 
 
 def lay_down(name: str, source: Source) -> None:
-    """Copy the system, and bytes beside it, so that the disk grows for a while as under Setup."""
+    """Copy the system and filler bytes, so that the disk grows for a while as under Setup."""
     share = Path(SHARE)
     share.mkdir(parents=True)
     _copy(source.medium / "root.ext4", share / "root.ext4")
-    with ntfs() as drive:  # what the loader reads
+    with ntfs() as drive:  # read by the loader
         folder = drive / "Windows/stand-in"
         folder.mkdir(parents=True)
         for one in ("kernel", "initrd"):

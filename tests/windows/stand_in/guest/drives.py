@@ -1,4 +1,4 @@
-"""CDs as Windows sees them: letters from D on in the order of their ports, names in any case."""
+"""CDs as in Windows: letters from D on in the order of their ports, names ignoring case."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 Drives = Mapping[str, Path]
-"""Letter to where it is mounted."""
+"""Letter to mount point."""
 
 
 def mounted() -> Drives:
-    """Mount every CD that there is."""
+    """Mount every CD."""
     found = {}
     for number, device in enumerate(sorted(Path("/sys/block").glob("sr*"))):
         place = Path("/media", device.name)
@@ -31,7 +31,7 @@ def mounted() -> Drives:
 
 
 def resolve(drives: Drives, path: str) -> Path | None:
-    r"""Where ``E:\viostor\2k22\amd64`` is; None if it is not there."""
+    r"""The local path of ``E:\viostor\2k22\amd64``; None if it does not exist."""
     letter, colon, rest = path.partition(":")
     place = drives.get(letter.upper())
     if not colon or place is None:
@@ -45,7 +45,7 @@ def resolve(drives: Drives, path: str) -> Path | None:
 
 
 def in_roots(drives: Drives, name: str) -> list[Path]:
-    """Files of that name in the drives' roots, by letter."""
+    """Files with this name in the drives' roots, by letter."""
     found = (named(drives[letter], name) for letter in sorted(drives))
     return [path for path in found if path is not None]
 
@@ -59,7 +59,7 @@ def roots(drives: Drives) -> list[dict[str, bytes]]:
 
 
 def named(folder: Path, name: str) -> Path | None:
-    """The entry of a folder, in whatever case."""
+    """The entry of a folder, ignoring case."""
     if not folder.is_dir():
         return None
     for entry in sorted(folder.iterdir()):

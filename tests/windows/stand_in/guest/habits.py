@@ -1,6 +1,6 @@
-"""Habits of Windows that answer files run into, each with the public source that it is known from.
+"""Behaviour of Windows that affects answer files, each with its public source.
 
-Pure: the stand-in runs on them, and tests ask them directly.
+Pure: the stand-in uses it, and tests call it directly.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ SOURCES: Mapping[str, str] = {
     "the first CD of Windows PE may be C": "oxidecomputer/windows-image-builder lists C to H",
 }
 REMOVABLE = ("autounattend.xml", "unattend.xml")
-"""Names that are looked for on removable media, in this order."""
+"""File names searched on removable media, in this order."""
 _FORCED = re.compile(r'cmd(?:\.exe)? /c "(?!for )(?P<inner>.*) & exit /b 0"')
-"""What stands behind a loop without parentheses is in it, and ends it."""
+"""A command after a loop without parentheses is part of the loop, and ends it."""
 _ECHO = re.compile(r"(?:cmd(?:\.exe)? /c )?echo (?P<text>[^<>|&]+?)> ?COM1")
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of one command."""
+    """The result of one command."""
 
     said: str
-    """On COM1."""
+    """Output on COM1."""
     code: int
-    """The worst exit code that it may have."""
+    """The worst possible exit code."""
 
 
 def run_command(place: str, line: str) -> Ran:
-    """Run a command of a pass, at its worst: whatever may fail, does."""
+    """Simulate a command of a pass in the worst case: whatever can fail, fails."""
     forced = _FORCED.fullmatch(line)
     echo = _ECHO.fullmatch(forced["inner"] if forced else line)
     has_port = place != "windowsPE"
@@ -61,7 +61,7 @@ def run_command(place: str, line: str) -> Ran:
 
 
 def why_it_stops(place: str, line: str, will_reboot: str) -> str:
-    """What Setup does about a command that failed; empty where it goes on."""
+    """Why Setup stops after a failed command; empty if it continues."""
     code = run_command(place, line).code
     if code == 0:
         return ""
@@ -75,14 +75,14 @@ def why_it_stops(place: str, line: str, will_reboot: str) -> str:
 def find_answer(
     phase: str, kept: Mapping[str, bytes], roots: Sequence[Mapping[str, bytes]]
 ) -> tuple[str, bytes] | None:
-    r"""The answer file of a pass, and where it was found.
+    r"""The answer file of a pass, and its location.
 
     Parameters
     ----------
     kept
         Answer files on the system's own disk, by path below ``C:\Windows``.
     roots
-        Roots of the removable drives by letter's order: lower-case name to content.
+        Roots of the removable drives in the order of letters: lower-case name to content.
 
     """
     for place in (r"Panther\Unattend\unattend.xml", r"Panther\unattend.xml"):
@@ -97,9 +97,9 @@ def find_answer(
 
 
 def hns_refuses(adapter: str, *, switched: bool) -> str:
-    """What HNS says to a network on an adapter of that name; empty where it makes it.
+    """The error of HNS for a network on this adapter; empty if it creates the network.
 
-    ``switched``: whether the card is in a virtual switch already.
+    ``switched``: whether the card already is in a virtual switch.
     """
     if adapter.startswith("vEthernet"):
         return (
@@ -112,5 +112,5 @@ def hns_refuses(adapter: str, *, switched: bool) -> str:
 
 
 def guest_utc(rtc: datetime, zone: timedelta, *, universal: bool) -> datetime:
-    """What the guest takes for UTC, by what its clock chip shows and its time zone."""
+    """The guest's idea of UTC, from its hardware clock and its time zone."""
     return rtc if universal else rtc - zone

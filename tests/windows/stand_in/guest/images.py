@@ -1,4 +1,4 @@
-"""Images of ``install.wim``: its header and XML, read by a few lines of the stand-in's own."""
+"""Images of ``install.wim``: a minimal parser of its header and XML."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stand_in.guest.screen import StopError
 
 _XML = 0x48
 FOLDERS = {17763: "2k19", 20348: "2k22", 26100: "2k25"}
-"""Build of a release to the folder that virtio-win has for it."""
+"""Build of a release to its folder on virtio-win."""
 NONE = "No images are available"
-"""What Setup says of a name that is not in the WIM, and of a key on an evaluation medium."""
+"""Setup's message for a name that is not in the WIM, and for a key on an evaluation medium."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Image:
 
 
 def read(wim: Path) -> tuple[Image, ...]:
-    """All images; StopError if it is no WIM."""
+    """All images; StopError if it is not a WIM."""
     with wim.open("rb") as file:
         header = file.read(208)
         if header[:8] != b"MSWIM\0\0\0":
@@ -58,7 +58,7 @@ def _image(element: ET.Element) -> Image:
 
 
 def chosen(images: tuple[Image, ...], told: Preinstallation) -> Image:
-    """The image that an answer file asks for; StopError with what Setup says if there is none."""
+    """The image that an answer file selects; StopError with Setup's message if there is none."""
     key, value = told.image
     by = {"/IMAGE/NAME": lambda one: one.name, "/IMAGE/INDEX": lambda one: str(one.index)}
     if key not in by:
@@ -78,7 +78,7 @@ def chosen(images: tuple[Image, ...], told: Preinstallation) -> Image:
 
 
 def drivers(folders: list[Path], image: Image) -> tuple[str, ...]:
-    """Names of the drivers for an image's release that folders hold, below them too."""
+    """Names of the drivers for an image's release in folders and their subfolders."""
     release = FOLDERS.get(image.build)
     found = {}
     for folder in folders:

@@ -1,7 +1,7 @@
-"""Every element that the stand-in knows, by pass and component: one path a line.
+"""Every element that the stand-in knows, by pass and component: one path per line.
 
 From public answer files for Windows Server (image-builder, windows-vagrant, Kubeinit, avocado-vt,
-dockur). What is not here stops the stand-in.
+dockur). Any other element stops the stand-in.
 """
 
 from __future__ import annotations
@@ -161,4 +161,4 @@ VALUES = {
     "WillShowUI": _SHOW,
     "WillWipeDisk": _LOGIC,
 }
-"""Leaf to the pattern of its values, where not every text will do."""
+"""Leaf to the pattern of its values, if restricted."""

@@ -19,12 +19,12 @@ def main(arguments: list[str]) -> None:
     threading.Thread(target=_power_button, daemon=True).start()
     try:
         if arguments == ["medium"]:
-            from stand_in.guest import setup  # noqa: PLC0415  Windows needs it not
+            from stand_in.guest import setup  # noqa: PLC0415  not needed by Windows
 
             show("Windows Setup (a stand-in, not Windows)")
             setup.run()
             restart()
-        from stand_in.guest import services, windows  # noqa: PLC0415  slow, Setup needs them not
+        from stand_in.guest import services, windows  # noqa: PLC0415  slow, and not needed by Setup
 
         show("Windows (a stand-in, not Windows)")
         windows.run()
@@ -33,14 +33,14 @@ def main(arguments: list[str]) -> None:
         restart()
     except (StopError, AnswerError) as error:
         stop(str(error))
-    except Exception as error:  # noqa: BLE001  whatever it is, somebody is to read it
+    except Exception as error:  # noqa: BLE001  any error is shown
         show(traceback.format_exc())
         own = [one for one in traceback.extract_tb(error.__traceback__) if "guest" in one.filename]
         stop(f"broke: {error} ({own[-1].filename}, line {own[-1].lineno})")
 
 
 def _power_button() -> None:
-    """Shut down when it is pressed, as Windows does."""
+    """Shut down when the power button is pressed, like Windows."""
     for path in sorted(Path("/sys/class/input").glob("event*")):
         name = path / "device/name"
         if name.exists() and "Power Button" in name.read_text():

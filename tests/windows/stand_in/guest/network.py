@@ -1,4 +1,4 @@
-"""Cards and their addresses, set by busybox."""
+"""Network cards and their addresses, set with busybox."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cards() -> list[tuple[str, str]]:
 
 
 def set_up(name: str, wanted: Sequence[dict[str, Any]] | None) -> None:
-    """Give every card its address: those that are told, or DHCP for all where nothing is."""
+    """Set the configured addresses of cards; without any, use DHCP for all."""
     socket.sethostname(name)
     _ip("link", "set", "lo", "up")
     script = Path("/tmp/lease.sh")
@@ -38,7 +38,7 @@ def set_up(name: str, wanted: Sequence[dict[str, Any]] | None) -> None:
     for device, mac in cards():
         card = by_mac.get(mac)
         if card is None and wanted is not None:
-            continue  # Windows would ask DHCP; a card that nobody told of is of no use here
+            continue  # Windows would use DHCP; an unconfigured card is not needed here
         if card is not None and device != card["name"]:
             _ip("link", "set", device, "down")
             _ip("link", "set", device, "name", card["name"])

@@ -1,6 +1,6 @@
-"""Commands, compared with the golden order that the test gives; none of them is run.
+"""Compare commands with the golden order of the test; none of them is run.
 
-Only ``echo TEXT>COM1`` has its effect, where there is a serial port: the text is said on it.
+Only ``echo TEXT>COM1`` has an effect if there is a serial port: the text is written to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run(
     record: Record,
     say: Callable[[str], None],
 ) -> None:
-    """Record commands of a pass, and say what they echo; StopError where the order is another."""
+    """Record commands of a pass, and write their echoes; StopError if the order differs."""
     compare(place, lines, golden)
     for number, line in enumerate(lines, 1):
         said = habits.run_command(place, line).said
@@ -35,7 +35,7 @@ def run(
 
 
 def compare(place: str, lines: Sequence[str], golden: Mapping[str, Sequence[str]]) -> None:
-    """Raise StopError at the first line that is not the golden order's."""
+    """Raise StopError at the first line that differs from the golden order."""
     wanted = golden.get(place)
     if wanted is None:
         raise StopError(f"no golden order for {place}")
@@ -47,9 +47,9 @@ def compare(place: str, lines: Sequence[str], golden: Mapping[str, Sequence[str]
 
 
 def steps(script: str, module: str) -> list[str]:
-    """Names of a first-logon script's steps, as they would be said; StopError if none is found.
+    """Names of a first-logon script's steps, as it would report them; StopError if none is found.
 
-    From the text alone: the table ``$steps``, between what Invoke-FirstLogon has before and after.
+    They are read from the table ``$steps``, between Invoke-FirstLogon's first and last steps.
     """
     table, around = _TABLE.search(script), _LOGON.search(module)
     if table is None or around is None:

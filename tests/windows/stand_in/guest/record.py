@@ -1,4 +1,4 @@
-r"""What the stand-in has seen and done, for the tests: ``C:\stand-in\record.json``. No secrets."""
+r"""The stand-in's record of events for tests: ``C:\stand-in\record.json``. No secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Record:
-    """Events in their order, kept on the disk as soon as there is one."""
+    """Events in order, written to the disk as soon as it exists."""
 
     path: Path | None = None
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Record:
             self._write()
 
     def keep(self, path: Path) -> None:
-        """From now on, and what was before is behind what the file has."""
+        """Write to the file from now on, and append earlier events."""
         with self._lock:
             if path.exists():
                 self.events = json.loads(path.read_text(encoding="utf-8")) + self.events

@@ -1,4 +1,4 @@
-"""What the stand-in says: on COM1, and on its screen."""
+"""Output of the stand-in on COM1 and on its screen."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ SCREEN = Path("/dev/tty0")
 
 
 class StopError(Exception):
-    """It shows an error, and waits for a person: Setup does not go on."""
+    """Setup shows an error and waits for a person."""
 
 
 class RestartError(Exception):
-    """It restarts here, whatever it was doing."""
+    """The system restarts here."""
 
 
 def say(line: str) -> None:
-    """A line on COM1, as ``echo`` of cmd.exe writes it."""
+    """Write a line to COM1, like ``echo`` of cmd.exe."""
     with COM1.open("wb", buffering=0) as port:
         port.write(f"{line}\r\n".encode("ascii", errors="replace"))
 
 
 def show(line: str) -> None:
-    """A line on the screen."""
+    """Write a line to the screen."""
     with SCREEN.open("wb", buffering=0) as screen:
         screen.write(f"{line}\r\n".encode())
 
 
 def stop(why: str) -> NoReturn:
-    """The error screen: no restart, and nothing more."""
+    """Show the error screen, and halt."""
     say(f"stand-in: {why}")
     show(f"\033[2J\033[H\033[44mWindows Setup (a stand-in, not Windows)\r\n\r\n{why}\r\n\r\n[ OK ]")
     flush()
@@ -41,12 +41,12 @@ def stop(why: str) -> NoReturn:
 
 
 def flush() -> None:
-    """All that was written is on the disk."""
+    """Write everything to the disk."""
     subprocess.run(["/bin/busybox", "sync"], check=True)
 
 
 def restart() -> NoReturn:
-    """As the machine's own reset."""
+    """Reset the machine."""
     _down("reboot")
 
 

@@ -1,4 +1,4 @@
-"""WinRM and SSH of the installed system: the double, with keys of this machine."""
+"""WinRM and SSH of the installed system: the double, with this machine's keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USER = "Administrator"
 
 
 def new_keys(computer_name: str, authorized: str, address: str) -> tuple[str, str]:
-    """Keys that no one has had before: the host key, and the certificate's SHA-256."""
+    """Create new keys; return the host key and the certificate's SHA-256."""
     KEYS.mkdir(parents=True, exist_ok=True)
     for path in KEYS.iterdir():
         path.unlink()
@@ -33,7 +33,7 @@ def new_keys(computer_name: str, authorized: str, address: str) -> tuple[str, st
 
 
 def start(state: State, record: Record) -> None:
-    """Listen on 22 and 5986, until the machine goes down."""
+    """Listen on 22 and 5986 until the machine shuts down."""
     DRIVES.mkdir(exist_ok=True)
     (DRIVES / "C").symlink_to("/c")
     Path("/c/hybridlab").mkdir(exist_ok=True)

@@ -16,11 +16,11 @@ FOLDER = MEDIUM / "stand-in"
 MODULES = Path("/programs/modules")
 NAME = "autounattend.xml"
 SECONDS = 10.0
-"""That a disk has to appear."""
+"""Seconds to wait for a disk."""
 
 
 def run() -> None:
-    """All of it; the machine is to be restarted then."""
+    """Run the whole pass; the machine must be restarted afterwards."""
     record = Record()
     golden = json.loads((FOLDER / "order.json").read_text())
     firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
@@ -67,7 +67,7 @@ def _drivers(
     image: images.Image,
     record: Record,
 ) -> tuple[str, ...]:
-    """Lay down the drivers that the paths lead to, and start those that something stands for."""
+    """Install the drivers at the paths, and start those that have an equivalent here."""
     folders = [place for path in told.drivers if (place := drives.resolve(letters, path))]
     names = images.drivers(folders, image)
     record.add("drivers", asked=list(told.drivers), found=list(names))
@@ -76,12 +76,14 @@ def _drivers(
 
 
 def start_drivers(names: tuple[str, ...]) -> None:
-    """Load what stands for them."""
+    """Load the equivalent Linux modules."""
     for name, modules in json.loads((MODULES / "drivers.json").read_text()).items():
         if name.lower() in names:
             for module in modules:
                 command = ["/bin/busybox", "insmod", str(MODULES / module)]
-                subprocess.run(command, capture_output=True, check=False)  # one may be loaded
+                subprocess.run(
+                    command, capture_output=True, check=False
+                )  # it may be loaded already
 
 
 def _keep(text: bytes, record: Record, state: State) -> None:

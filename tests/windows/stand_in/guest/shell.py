@@ -1,9 +1,9 @@
 r"""Commands that come over WinRM and SSH: recorded, compared, never run.
 
 Steps (``-File C:\hybridlab\NAME.ps1 -Settings C:\hybridlab\NAME.json``) are compared with the
-golden order and answered as a stand-in's: nothing that they would do is claimed. What has an
-effect is this machine's own: when it was started, its clock, a restart, being generalized. All
-else is not known, which the double answers with exit code 1.
+golden order and answered without claiming any effect. Only commands about this machine itself
+have an effect: start time, clock, restart, generalizing. All
+others are unknown, which the double answers with exit code 1.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ LENT = re.compile(
     r"(?s).*\$start\.FileName = '(?P<program>[^'\n]+)'\n"
     r"\$start\.Arguments = '(?P<arguments>[^'\n]*)'\n.*\$process\.WaitForExit\(\)\n.*"
 )
-"""A program that is given somebody's terminal."""
+"""A program that gets the user's terminal."""
 REBOOT_NEEDED = 3010
 REBOOTS = ("features", "settings")
-"""Steps that ask for a restart when they are run for the first time."""
+"""Steps that ask for a restart at their first run."""
 GENERALIZES = ("sysprep.exe", "/generalize", "/oobe", "/shutdown", "Remove-AnswerFile")
-"""What sysprep.ps1 has to hold for a machine to be generalized by it."""
+"""Texts that sysprep.ps1 must contain to generalize a machine."""
 
 
 class Shell:
-    """Answers, for :mod:`double`."""
+    """The responder for :mod:`double`."""
 
     def __init__(self, state: State, record: Record, here: Path = HERE) -> None:
         self._state = state
@@ -62,7 +62,7 @@ class Shell:
         self.closing: Callable[[], object] = lambda: None
         """Stops the services."""
         self.later: Callable[[Callable[[], object]], object] = _later
-        """Does something when this command has been answered."""
+        """Schedules a function for after the answer to this command."""
 
     def __call__(self, asked: Asked) -> Answer | None:
         with self._lock:
@@ -105,7 +105,7 @@ class Shell:
         return _said(json.dumps(said), REBOOT_NEEDED if reboot else 0)
 
     def _refused(self, name: str, settings: str) -> str:
-        """What is wrong with a step that is asked for; empty where nothing is."""
+        """What is wrong with a requested step; empty if nothing."""
         if settings != name:
             return f"the settings are another step's: {settings}.json"
         for file in (f"{name}.ps1", f"{name}.json", "hybridlab.psm1"):
@@ -135,7 +135,7 @@ class Shell:
 
 
 def generalize(state: State, record: Record) -> None:
-    """Take away what makes it one certain machine; an answer file that is found is kept."""
+    """Remove the machine's identity; an answer file that is found is kept."""
     for path in (CACHED, SECRET, FOLDER / "cards.json", *(FOLDER / "keys").glob("*")):
         path.unlink(missing_ok=True)
     found = habits.find_answer("generalize", {}, drives.roots(drives.mounted()))
@@ -151,7 +151,7 @@ def generalize(state: State, record: Record) -> None:
 
 
 def uptime() -> float:
-    """Seconds since this machine was started."""
+    """Seconds since the machine started."""
     return float(Path("/proc/uptime").read_text().split()[0])
 
 

@@ -1,4 +1,4 @@
-r"""What is kept on the disk between two starts: ``C:\stand-in\state.json``, and the answer file."""
+r"""State on the disk between two starts: ``C:\stand-in\state.json``, and the answer file."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 FOLDER = Path("/c/stand-in")
 FILE = FOLDER / "state.json"
 CACHED = Path("/c/Windows/Panther/unattend.xml")
-"""Setup's own copy of the answer file, which wins over those on media until it is removed."""
+"""Setup's copy of the answer file, which takes precedence over media until it is removed."""
 SECRET = FOLDER / "secret"
-"""The administrator's password: what the accounts' database is to Windows."""
+"""The administrator's password, instead of Windows' account database."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Of one disk."""
+    """The state of one disk."""
 
     stage: str
     """``specialize``, ``oobe``, ``installed``, ``generalized``."""
     golden: Mapping[str, Sequence[str]]
     drivers: tuple[str, ...]
-    """Laid down by Setup, lower case."""
+    """Names of drivers installed by Setup, in lower case."""
     build: int
     revision: int
     edition: str
     script: str = "bootstrap.ps1"
-    """What the first logon runs: ``clone.ps1`` on a clone."""
+    """The script of the first logon; ``clone.ps1`` on a clone."""
     computer_name: str = ""
     sid: str = ""
-    """The machine's; another one after it was generalized."""
+    """The machine's SID, which changes after generalizing."""
     steps: tuple[str, ...] = ()
-    """Those done over a shell."""
+    """Steps done over a shell."""
 
     def save(self) -> State:
         FOLDER.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ class State:
         return self
 
     def with_(self, **changes: Any) -> State:
-        """Changed and saved."""
+        """Return a changed copy, and save it."""
         return replace(self, **changes).save()
 
 

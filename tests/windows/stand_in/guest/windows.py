@@ -1,5 +1,5 @@
-"""The installed system, from its first start on: specialize, OOBE, first logon, and then the
-services; after sysprep the same as another machine."""
+"""The installed system from its first start on: specialize, OOBE, first logon, and then the
+services; after sysprep again as another machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from stand_in.guest.setup import start_drivers
 from stand_in.guest.state import CACHED, FOLDER, SECRET, State, load
 
 NAME = "Unattend.xml"
-"""That is looked for outside windowsPE."""
+"""File name searched outside windowsPE."""
 RECORD = FOLDER / "record.json"
 MIDDLE_SECONDS = 3.0
-"""That specialize lasts: whoever watches once a second sees it begin before the restart."""
+"""Duration of specialize, so that a watcher with an interval of 1 s sees it start."""
 
 
 def run() -> None:
-    """Go on from what the disk says; RestartError where Windows restarts."""
+    """Continue from the state on the disk; RestartError where Windows restarts."""
     record = Record()
     record.keep(RECORD)
     state = load()
@@ -45,7 +45,7 @@ def run() -> None:
 
 
 def _adopt(state: State, record: Record) -> State:
-    """The first start of a clone: what it is to be."""
+    """The first start of a clone: adopt its new identity."""
     sid = f"S-1-5-21-{uuid.uuid4().int % 10**9}-{uuid.uuid4().int % 10**9}"
     if not CACHED.exists():
         found = drives.in_roots(drives.mounted(), NAME)
@@ -64,7 +64,7 @@ def _answer() -> answer.Answer:
 
 
 def _specialize(state: State, told: answer.Answer, record: Record) -> None:
-    """Names, and commands."""
+    """Set the name, and run the commands."""
     if not told.computer_name:
         raise StopError("the answer file has no ComputerName")
     place = "specialize" if state.script == "bootstrap.ps1" else "clone specialize"
@@ -76,7 +76,7 @@ def _specialize(state: State, told: answer.Answer, record: Record) -> None:
 
 
 def _first_logon(state: State, told: answer.Answer, record: Record) -> State:
-    """OOBE, autologon, and the commands of the first logon."""
+    """Run OOBE, autologon, and the commands of the first logon."""
     logon = told.autologon
     if logon is None or told.password is None:
         raise StopError("no autologon, or no password: Windows waits at its logon screen")
@@ -101,7 +101,7 @@ def _first_logon(state: State, told: answer.Answer, record: Record) -> State:
 
 
 def _script(state: State, record: Record) -> State:
-    """What the script would look like from outside, told by its text; it is not run."""
+    """Report the script's steps from its text; it is not run."""
     found = drives.in_roots(drives.mounted(), state.script)
     if not found:
         say(f"hybridlab: failed first-logon: no drive has {state.script}")
@@ -134,7 +134,7 @@ def _need(medium: Path, name: str) -> Path:
 
 
 def _why_not(name: str, state: State, told: dict[str, Any], medium: Path) -> str:
-    """What a step would find missing; empty where nothing is."""
+    """What a step would find missing; empty if nothing."""
     if name == "guest-tools" and told["virtio"]:
         tools = "virtio-win-guest-tools.exe"
         return "" if drives.in_roots(drives.mounted(), tools) else f"no drive has {tools}"
@@ -151,7 +151,7 @@ def _why_not(name: str, state: State, told: dict[str, Any], medium: Path) -> str
 
 def _why_no_openssh(state: State, told: dict[str, Any], medium: Path) -> str:
     if state.script == "clone.ps1":
-        return ""  # it is there since the installation
+        return ""  # present since the installation
     if told["openssh"] is None:
         return "Windows Update cannot be reached"
     return "" if drives.named(medium, told["openssh"]) else f"the medium has no {told['openssh']}"
@@ -167,7 +167,7 @@ def _cards() -> list[dict[str, object]] | None:
 
 
 def _ready(state: State, told: dict[str, Any], record: Record) -> State:
-    """Keys of its own, the ports, and the word."""
+    """Create keys, open the ports, and report ready."""
     address = told.get("management_address")
     key, certificate = services.new_keys(
         state.computer_name, str(told["authorized_key"]), str(address or "")

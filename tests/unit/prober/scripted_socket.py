@@ -1,4 +1,4 @@
-"""A socket that does as it is told, and a probe driven over it."""
+"""A socket with scripted results, and a probe driven over it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.providers.provider import Outcome, Probe
 WHO = (b"pod", b"10.0.0.1:4242")
 
 
-class ToldSocket:
+class ScriptedSocket:
     """Answers every call from a script: bytes, a number, or an exception."""
 
     def __init__(self, **script: list[Any]) -> None:
@@ -59,8 +59,8 @@ def echo(data: bytes) -> bytes:
     return answer[0]
 
 
-def fly(sock: ToldSocket, *, events: int = 20, **facts: Any) -> tuple[Outcome, list[int]]:
-    """Drive a probe to its end as the loop does; what it waited for. Expired after ``events``."""
+def fly(sock: ScriptedSocket, *, events: int = 20, **facts: Any) -> tuple[Outcome, list[int]]:
+    """Drive a probe to its end as the loop does; return its waits. It expires after ``events``."""
     usual = {"key": 1, "source": "a", "protocol": "tcp", "size": "small", "address": "10.0.0.2"}
     flight = InFlight(Probe(**(usual | {"port": 8080, "mtu": 1500} | facts)))
 
