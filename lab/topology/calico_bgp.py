@@ -122,7 +122,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if peering not in {MESH, TOR}:
         yield Problem(
             ("topology", "peering"),
-            f"{quoted(peering)} is not a way to peer",
+            f"{quoted(peering)} is not a peering mode",
             f'use "{MESH}" (every node with every other) or "{TOR}" (every node with the router)',
         )
     hold = parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
@@ -130,7 +130,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if isinstance(hold, bool) or not fits:
         yield Problem(
             ("topology", "hold_seconds"),
-            f"{quoted(hold)} is not a hold time of BGP",
+            f"{quoted(hold)} is not a BGP hold time",
             f"use a whole number of seconds from {LEAST_HOLD_SECONDS} to {MOST_HOLD_SECONDS}, "
             f"such as {DEFAULT_HOLD_SECONDS}",
         )

@@ -80,7 +80,7 @@ def _check_number(scenario: Scenario, key: str, default: int, last: int) -> Iter
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= last:
         yield Problem(
             ("topology", key),
-            f"{quoted(value)} is no {key.upper() if key == 'vni' else key}",
+            f"{quoted(value)} is not a {key.upper() if key == 'vni' else key}",
             f"use a whole number from 1 to {last}, such as {default}",
         )
 

@@ -397,7 +397,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
         yield Problem(
             ("topology", "advert_seconds"),
-            f"{quoted(seconds)} is not an interval of VRRP's advertisements",
+            f"{quoted(seconds)} is not a VRRP advertisement interval",
             f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
             f"such as {DEFAULT_ADVERT_SECONDS}",
         )
@@ -417,7 +417,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     if count > most:
         yield Problem(
             ("nodes",),
-            f"{count} nodes behind gateways need as many virtual router ids, and there are {most}",
+            f"{count} nodes behind gateways need as many virtual router ids, but there are {most}",
             f"use at most {most} such nodes",
         )
 
