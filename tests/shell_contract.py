@@ -59,6 +59,7 @@ class ShellContract:
             (["head", "-c", "3"], b"abcdef" * MIB, Completed(0, "abc", "")),
             (["true"], b"x" * 8 * MIB, Completed(0, "", "")),
         ],
+        ids=["words", "streams", "nothing", "lines", "a-part", "unread"],
     )
     def test_a_command_has_its_own_streams_and_code(
         self, shell: Shell, command: list[str], stdin: bytes, done: Completed
