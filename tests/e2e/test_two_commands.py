@@ -30,9 +30,9 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
     """A datagram may be lost while the machine is busy with other tests, but not twice."""
     lab.run("up", scenario)
-    result = tested(lab, scenario)
+    result = run_cells(lab, scenario)
     if result["counts"]["verdicts"]["flaky"]:
-        result = tested(lab, scenario)
+        result = run_cells(lab, scenario)
     expected = {"pass", "known-limit"}
     assert [cell for cell in result["cells"] if cell["verdict"] not in expected] == []
     verdicts = result["counts"]["verdicts"]
@@ -43,7 +43,7 @@ def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str
     assert_nothing_is_left(lab.state)
 
 
-def tested(lab: Lab, scenario: str) -> dict[str, Any]:
+def run_cells(lab: Lab, scenario: str) -> dict[str, Any]:
     """The result of a run; flaky cells, and only those, make it exit with 1."""
     done = lab.run("test", scenario, "--json", code=None)
     result: dict[str, Any] = json.loads(done.stdout)
