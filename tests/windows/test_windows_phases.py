@@ -71,8 +71,8 @@ def test_the_account_tells_phase_time_growth_reboots_and_screen() -> None:
     assert told == (
         "at 'copy' (Setup copies Windows to the disk) for 6 min; its last step is 'disk'; the "
         "disk has "
-        "400 MiB, 100 MiB more since the phase began, the last 5 min ago; 1 reboots, 1 in it; "
-        "the screen changed 6 min ago"
+        "400 MiB, 100 MiB more since the phase began, the last 5 min ago; 1 reboots, "
+        "1 in this phase; the screen changed 6 min ago"
     )
 
 
