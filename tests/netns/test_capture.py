@@ -151,7 +151,8 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(  # noqa: PLR0913, PLR0917
     finally:
         run(running, change.undo)
     assert found.verdict == "fail"
-    assert (found.conclusion.last, found.conclusion.missing) == (last, missing), found.conclusion
+    points = (found.conclusion.last, found.conclusion.missing)
+    assert [point and point.tap for point in points] == [last, missing], found.conclusion
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
