@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -12,10 +13,15 @@ from hypothesis import strategies as st
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
 from lab.providers.node.campaign import Campaign, divide_in_flight
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
-from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
+from lab.providers.provider import THROUGHPUT_PORT, Evidence, Outcome, Probe, ProbeSettings
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent
 
 ENOUGH_SECONDS = 20.0
 
@@ -163,3 +169,63 @@ def test_a_defect_is_not_taken_for_a_network_fault() -> None:
 
 def test_no_probes_are_no_outcomes() -> None:
     assert Campaign({}, {}, ProbeSettings(1.0, 8)).run([], lambda _: None) == {}
+
+
+class Receiver:
+    """A machine whose pods take streams until it is stopped."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
+        self.stopped = threading.Event()
+        self.pods: list[str] = []
+        self.ports: list[int] = []
+
+    def receive(
+        self, pods: Sequence[str], ready: Callable[[int], None], _deadline: Deadline
+    ) -> None:
+        if self.refuses:
+            raise BrokenError("opening a port", self.refuses)
+        self.pods += pods
+        ready(4711)
+        assert self.stopped.wait(ENOUGH_SECONDS)
+
+    def stop(self, process: int, _deadline: Deadline) -> None:
+        assert process == 4711
+        self.stopped.set()
+
+    def probe(self, probes: Sequence[Probe], *_: object) -> Mapping[int, Outcome]:
+        assert self.pods or not self.stopped.is_set()
+        self.ports += [one.port for one in probes]
+        return {one.key: passed(one.key) for one in probes}
+
+
+def stream_between_nodes(machines: Mapping[str, Receiver]) -> Outcome:
+    """Of the cluster of the scenario overlay, from the first worker to the second."""
+    _, intent = compiled()
+    target = next(one for one in intent.machines if one.name == "worker2").pods[0]
+    asked = replace(
+        a_probe(1, "worker1-p1"), address=target.address.partition("/")[0], dialect="throughput"
+    )
+    fleet = Fleet(cast("dict[str, NodeControl]", machines), cluster=True)
+    return fleet.probe_all(intent, [asked], ProbeSettings(5.0, 1), lambda _: None)[1]
+
+
+def compiled() -> tuple[Plan, Intent]:
+    plan = make_plan(load(find("overlay")))
+    return plan, registry.intent(plan)
+
+
+def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod() -> None:
+    machines = {"worker1": Receiver(), "worker2": Receiver()}
+    assert stream_between_nodes(machines).status == "ok"
+    assert machines["worker2"].pods == ["worker2-p1"]
+    assert machines["worker2"].stopped.is_set()
+    assert machines["worker1"].pods == []
+    assert machines["worker1"].ports == [THROUGHPUT_PORT]
+
+
+def test_a_stream_whose_receiver_cannot_start_is_a_probe_error_that_says_why() -> None:
+    machines = {"worker1": Receiver(), "worker2": Receiver(refuses="the port is taken")}
+    outcome = stream_between_nodes(machines)
+    assert outcome.status == "error"
+    assert "the port is taken" in outcome.detail
