@@ -20,6 +20,7 @@ from lab.explain.comparison import (
 )
 from lab.facts.node import NodeFacts
 from lab.matrix.finding import Finding
+from lab.scenario.reserved import DNS_SERVICE
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
@@ -30,6 +31,7 @@ _NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expir
 """Kinds for which the cluster reports a node NotReady and removes its pods from every Service."""
 _OF_ENDPOINTS = frozenset({"service-missing", "stale-backend", "backend-missing", "wrong-refusal"})
 """Symptoms of a kube-proxy whose endpoints are not the intended ones."""
+_DNS = f"Service {DNS_SERVICE},"
 _SAME_ADDRESS = frozenset({"wrong-route", "wrong-learned-route", "route-missing", "stray-route"})
 
 
@@ -167,6 +169,7 @@ def _causes(every: Sequence[Difference]) -> list[Difference]:
     pods = {(one.node, _device(one)) for one in every if one.kind == "duplicate-address"}
     stopped = {one.node for one in every if one.kind == "proxy-stopped"}
     not_ready = any(one.kind in _NOT_READY for one in every)
+    no_dns = any(one.kind == "dns-scaled-down" for one in every)
     return [
         one
         for one in every
@@ -174,6 +177,7 @@ def _causes(every: Sequence[Difference]) -> list[Difference]:
         and not (one.kind in _SAME_ADDRESS and one.node in cidrs)
         and not (one.kind == "pod-address" and (one.node, one.object) in pods)
         and not (one.kind in _OF_ENDPOINTS and (not_ready or one.node in stopped))
+        and not (one.kind in _OF_ENDPOINTS and no_dns and one.object.startswith(_DNS))
     ]
 
 

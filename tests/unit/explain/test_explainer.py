@@ -13,8 +13,8 @@ from seen_machines import lab, neighbour, whole
 import lab as lab_package
 from lab._errors import BrokenError
 from lab.explain.causes import of_failures
-from lab.explain.check import kinds
-from lab.explain.explainer import Explainer
+from lab.explain.check import Difference, differs, kinds
+from lab.explain.explainer import Explainer, _causes
 from lab.explain.faults import registry
 from lab.explain.question import asked, flow_of
 from lab.facts.node import NodeFacts, Unit
@@ -395,6 +395,17 @@ def test_a_program_that_is_down_is_told_after_what_packets_meet() -> None:
     assert findings(intent, seen, asked_for)[0].kind == "program-down"
     both = findings(intent, without_route(seen, "master", "10.244.1.0/24"), asked_for)
     assert [one.kind for one in both] == ["route-missing", "program-down"]
+
+
+def test_a_dns_without_pods_is_named_and_not_the_refusals_that_follow_from_it() -> None:
+    def one(kind: str, node: str, thing: str) -> Difference:
+        return differs(kind, node, thing, "wanted", "seen", "see", "mend")
+
+    scaled = one("dns-scaled-down", "master", "Deployment coredns")
+    other = one("backend-missing", "worker1", "Service to-master-p1, 10.96.0.7:8080, tcp")
+    refused = one("backend-missing", "worker1", "Service kube-dns, 10.96.0.10:53, tcp and udp")
+    assert _causes([refused, scaled, other]) == [scaled, other]
+    assert _causes([refused, other]) == [refused, other]
 
 
 def test_one_mac_twice_is_told_of_the_one_that_should_not_have_it() -> None:
