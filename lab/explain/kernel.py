@@ -22,16 +22,23 @@ _TRACED = re.compile(r"trace id (\w+) (\S+ \S+) (\S+) (packet|rule|verdict|polic
 _RULE = re.compile(r"(?P<rule>.*?)(?: # handle (?P<handle>\d+))? \(verdict (?P<verdict>[^)]*)\)")
 _QUEUE = re.compile(r"qdisc (\S+) \S+ dev (\S+)")
 _QUEUE_DROPS = re.compile(r"dropped (\d+)")
+_ROUTES = r"^(?:pod \S+, )?(?:(?:route|rule|nexthop|address|default|way out)\b|\d+[\d.]+/\d+ dev )"
 _COUNTED: Mapping[str, tuple[str, str]] = {
     "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
-    "Ip InAddrErrors": ("not for an address of its own, and not forwarded", "forward"),
+    "Ip InAddrErrors": (
+        "not for an address of its own, and not forwarded",
+        "forwarding|ip_forward",
+    ),
     "Ip InDiscards": ("thrown away on arrival", ""),
     "Ip OutDiscards": ("thrown away before sending", ""),
-    "Ip OutNoRoutes": ("no route to send by", "route|rule|address"),
-    "IpExt InNoRoutes": ("no route for what came in", "route|rule|address"),
+    "Ip OutNoRoutes": ("no route to send by", _ROUTES),
+    "IpExt InNoRoutes": ("no route for what came in", _ROUTES),
     "Ip ReasmFails": ("fragments not put together", "ipfrag"),
     "Ip FragFails": ("too big, and not to be cut", "mtu|MTU"),
-    "TcpExt IPReversePathFilter": ("source would not be answered by that card", "rp_filter|route"),
+    "TcpExt IPReversePathFilter": (
+        "source would not be answered by that card",
+        f"rp_filter|{_ROUTES}",
+    ),
     "TcpExt ListenOverflows": ("too many connections wait for a listener", "socket"),
     "Udp NoPorts": ("nobody listens at the UDP port", "socket"),
     "Udp RcvbufErrors": ("receive buffer full", "rmem"),
@@ -108,7 +115,6 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
             yield KernelWord(said.place, f"{at} took it: {rule}", about, drops=False, traced=True)
 
 
-_ROUTES = "route|rule|default|way out|nexthop|address|dev "
 _BY = re.compile(r"\bdev (\S+)")
 
 

@@ -126,6 +126,8 @@ def test_a_route_is_told_where_it_is_none_or_another(answer: str, drops: bool | 
             word.sentence
         )
         assert word.names(deviation("rule 70 from all lookup 70"))
+        assert word.names(deviation("pod worker1-p1, 10.244.1.4/24 dev eth0", "worker1"))
+        assert not word.names(deviation("chain ip kube-proxy services: rule 'goto x'"))
 
 
 def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_translated() -> None:
