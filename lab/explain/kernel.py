@@ -22,6 +22,13 @@ _TRACED = re.compile(r"trace id (\w+) (\S+ \S+) (\S+) (packet|rule|verdict|polic
 _RULE = re.compile(r"(?P<rule>.*?)(?: # handle (?P<handle>\d+))? \(verdict (?P<verdict>[^)]*)\)")
 _QUEUE = re.compile(r"qdisc (\S+) \S+ dev (\S+)")
 _QUEUE_DROPS = re.compile(r"dropped (\d+)")
+
+
+def _named(table: str, chain: str) -> str:
+    """What a chain, or its table as a whole, is called by checks and comparisons."""
+    return rf"\btable {table}(?:, chain {chain}\b|(?!\S|, chain))|\bchain {table} {chain}(?!\S)"
+
+
 _ROUTES = r"^(?:pod \S+, )?(?:(?:route|rule|nexthop|address|default|way out)\b|\d+[\d.]+/\d+ dev )"
 _COUNTED: Mapping[str, tuple[str, str]] = {
     "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
@@ -102,7 +109,7 @@ def _traced(said: KernelSaid) -> Iterator[KernelWord]:
             continue
         table, chain, what, rest = found[2], found[3], found[4], found[5].strip()
         at = f"{said.place}: table {table} chain {chain}"
-        about = rf"{re.escape(table)}(?: {re.escape(chain)})?\b"
+        about = _named(re.escape(table), re.escape(chain))
         if what == "policy" and rest == "drop":
             yield KernelWord(said.place, f"{at} dropped it by its policy", about, traced=True)
         ruled = _RULE.match(rest) if what == "rule" else None

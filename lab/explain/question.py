@@ -345,7 +345,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     """Whether the checks found nothing at the place of the loss that can cause it."""
-    dropped = bracket and any(word.drops for word in bracket.kernel)
+    dropped = bracket and bracket.dropping()
     return all(
         one.kind in LEARNED | COUNTED
         or (bracket and _rank(one, explained.path, bracket) != AT)
@@ -387,11 +387,12 @@ def _with_deviations(
     return explained, others
 
 
-def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, int, bool]:
-    """Consequences last; then by distance; then what the kernel names; then known kinds."""
+def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, bool, bool, int]:
+    """Consequences last; then by distance; then what the kernel drops by; then known kinds."""
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
-    return follows, _rank(finding, path, bracket), bracket.heard(finding), finding.kind == DEVIATION
+    rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
+    return follows, rank, heard > 0, finding.kind == DEVIATION, heard
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:

@@ -78,6 +78,25 @@ def test_a_counter_that_rose_speaks_of_its_part_of_the_kernel(
     assert not word.names(deviation("table ip other"))
 
 
+@pytest.mark.parametrize(
+    ("thing", "named"),
+    [
+        ("table inet f", True),
+        ("table inet f, chain c", True),
+        ("chain inet f c", True),
+        ("pod worker1-p1, table inet f", True),
+        ("table inet f, chain other", False),
+        ("chain inet f other", False),
+        ("chain inet f c2", False),
+        ("table inet f2", False),
+        ("map inet f services", False),
+    ],
+)
+def test_a_rule_speaks_of_its_own_chain_or_of_the_table_as_a_whole(thing: str, named: bool) -> None:
+    word = kernel_words([KernelSaid("worker1", TRACED)])[0]
+    assert word.names(deviation(thing)) == named
+
+
 def test_counters_that_stand_still_say_nothing() -> None:
     text = COUNTERS.format(**NONE)
     assert kernel_words([KernelSaid("worker1", "", text, text)]) == ()
