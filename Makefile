@@ -24,13 +24,11 @@ $(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(valu
 export $(VARIABLES)
 
 override LAB := .venv/bin/lab
-# without its bytecode, each `lab` that a test runs compiles everything it imports, half its time
-unexport PYTHONDONTWRITEBYTECODE
 # a lab is named by its name, or by the scenario that it was made from
 override LABEL := "$${NAME:-$$SCENARIO}"
 
-# Where nothing compiled is kept, each process of the tests compiles the code anew, and each worker
-# of pytest all tests too: 20 s of processor time before the first one, instead of 7.
+# If it is set, each `lab` compiles everything that it imports, and each worker of pytest all tests:
+# 20 s of processor time before the first one, instead of 7.
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help

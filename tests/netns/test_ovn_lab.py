@@ -113,6 +113,6 @@ def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up: BringUp) -
         until=lambda seen: seen.state == "broken",
     )
     assert "'ovs-vswitchd' on 'worker1'" in found.detail
-    with pytest.raises(BrokenError, match="'ovs-vswitchd' on 'worker1' has ended; the last of"):
+    with pytest.raises(BrokenError, match="'ovs-vswitchd' on 'worker1' has ended; the end of"):
         running.entry.call("waiting for what never comes", wait, Deadline(60))
     running.provider.destroy(running.lab)

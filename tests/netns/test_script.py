@@ -107,7 +107,7 @@ def test_running_the_script_gives_the_executors_state(kind: str) -> None:
 
 def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
     text = script.script(cluster("overlay"), "win1")
-    (teardown,) = re.findall("# Take it away: (.*)", text)
+    (teardown,) = re.findall("# To remove it: (.*)", text)
 
     def life() -> tuple[list[str], list[str]]:
         _run("sh", text)

@@ -114,7 +114,7 @@ def test_what_is_written_arrives_converted() -> None:
     assert other.id == "everything-exception-2"
     assert other.when.name_form == "partial"
     assert limit.refusal == "timeout"
-    assert limit.source == "everything.yaml, line 69"
+    assert limit.source == "everything.yaml, line 70"
     assert limit.when == Match(
         families=("nodeport",),
         protocol="tcp",
