@@ -64,18 +64,18 @@ def _where(explanation: Explanation) -> Iterator[str]:
 
 
 _WITNESSES = {
-    "where": "where it is lost",
-    "difference": "what differs",
-    "kernel": "what the kernel says",
+    "where": ("the place of the loss", "the place of the loss is unknown"),
+    "difference": ("a difference there", "nothing differs"),
+    "kernel": ("the kernel's report", "the kernel reports no drop"),
 }
 
 
 def _agree(explanation: Explanation) -> str:
-    """Which of the three kinds of evidence speak of the cause, and which do not."""
+    """The kinds of evidence that support the cause, then those that do not."""
     heard = explanation.witnesses
-    silent = [words for one, words in _WITNESSES.items() if one not in heard]
-    agree = " and ".join(words for one, words in _WITNESSES.items() if one in heard)
-    return agree + (f"; nothing by {' or '.join(silent)}" if silent else "")
+    agree = " and ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
+    silent = [no for one, (_, no) in _WITNESSES.items() if one not in heard]
+    return "; ".join([agree, *silent])
 
 
 def _deviates(finding: Finding) -> bool:
