@@ -197,9 +197,9 @@ class Nic(Section):
 class StaticRoute(Section):
     """A static route of a node, beside those that its topology gives it, or instead of one."""
 
-    to: Cidr = Field(description="The range that it leads to.", examples=["10.240.0.4/32"])
+    to: Cidr = Field(description="Destination range.", examples=["10.240.0.4/32"])
     via: Address = Field(
-        description="Where it leads: an address on the nodes' segment.", examples=["10.240.0.1"]
+        description="Next hop: an address on the nodes' segment.", examples=["10.240.0.1"]
     )
 
 
@@ -262,8 +262,8 @@ class NodeGroup(Section):
     )
     hypervisor: str | None = Field(
         default=None,
-        description="Hypervisor to stand on: its name in lab.toml, of a real machine; or, where "
-        "the scenario has hypervisors itself, hypervisor-01 and so on.",
+        description="Hypervisor of a real machine: its name in lab.toml, or hypervisor-01 and so "
+        "on if the scenario defines hypervisors.",
     )
     line: Unwritten[int] = 0
     """Line of the entry in the scenario file, counted from 1."""
@@ -294,7 +294,7 @@ class Port(Section):
         ge=1, le=values.MAX_PORT, description="Port of the Service's address.", examples=[80]
     )
     protocols: Choices[Protocol] = Field(
-        default=PROTOCOLS, description="Transport protocols that it is for."
+        default=PROTOCOLS, description="Transport protocols of the port."
     )
     target_port: int = Field(
         default=POD_PORT,
@@ -323,12 +323,12 @@ class SpecialService(Section):
     backends: int = Field(
         default_factory=lambda: 1,
         ge=0,
-        description="How many pods stand behind it, Linux and Windows in turn; left out, 1, or "
-        "those in pods.",
+        description="Number of backend pods, Linux and Windows in turn; left out, 1, or as many as "
+        "pods lists.",
     )
     pods: SomeItems[str] = Field(
         default_factory=tuple,
-        description="Names of the pods behind it (NODE-pN), instead of their number.",
+        description="Names of its backend pods (NODE-pN), instead of their number.",
         examples=[["worker1-p1"]],
     )
     ports: SomeItems[Port] = Field(
@@ -336,9 +336,7 @@ class SpecialService(Section):
         description="Its ports; left out, port 80 over TCP and UDP.",
         examples=[[{"port": 80}]],
     )
-    node_port: bool = Field(
-        default=False, description="Whether its ports have one each on every node."
-    )
+    node_port: bool = Field(default=False, description="Whether each of its ports has a NodePort.")
     headless: bool = Field(
         default=False,
         description="Whether it has no address: its name resolves to its pods' addresses.",
@@ -363,8 +361,8 @@ class SpecialService(Section):
     )
     health_check: bool = Field(
         default=False,
-        description="Whether each node says on a further port whether it has backends of it "
-        "(healthCheckNodePort); with external_traffic local.",
+        description="Whether each node reports on a further port how many local backends it has "
+        "(healthCheckNodePort); needs external_traffic local.",
     )
 
     @model_validator(mode="before")
@@ -416,8 +414,8 @@ class MatrixChoice(Section):
     )
     min_throughput: Rate | None = Field(
         default=None,
-        description="What a TCP stream must carry a second in the family throughput; left out, "
-        "any rate passes. The family is asked where families names it, or by -m throughput.",
+        description="Minimum rate of a TCP stream in the family throughput; left out, any rate "
+        "passes. The family runs if families lists it, or with -m throughput.",
     )
 
 
@@ -453,7 +451,7 @@ class Match(Section):
         default=None, description="Operating system of the machine that answers."
     )
     relation: Literal["self", "same-node", "other-node", "outside"] | None = Field(
-        default=None, description="Where the machine that answers stands, seen from the source."
+        default=None, description="Location of the answering machine relative to the source."
     )
     entry: Literal["own", "other"] | None = Field(
         default=None, description="For NodePorts: whether the node asked is the source's own."
@@ -470,7 +468,8 @@ class Match(Section):
         description="For DNS: SERVICE, SERVICE.NAMESPACE, or the fully qualified name.",
     )
     refusal: Refusal | None = Field(
-        default=None, description="Those that Kubernetes itself has fail, and how."
+        default=None,
+        description="Only cells that Kubernetes itself makes fail, in this way.",
     )
 
 
