@@ -112,6 +112,8 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
     lost = frozenset(point.tap.place for point in points if point)
     if conclusion.kind == "answered":
         lost = everywhere
+    elif conclusion.kind == "unsent":
+        lost |= {captured.cell.source.name}
     at, following = lost, frozenset[str]()
     if change is not None:
         at = frozenset(point.tap.place for point in (change.last, change.first) if point)

@@ -76,6 +76,11 @@ def test_a_lost_answer_has_passed_the_whole_way_there() -> None:
     assert ranks(found) == [BEFORE, NEXT, AT, AT]
 
 
+def test_a_probe_of_which_no_packet_is_seen_is_lost_at_its_source() -> None:
+    found = find_bracket(captured("unsent", None, None), lab("overlay")[1])
+    assert found.at == {CELL.source.name}
+
+
 def test_nothing_behind_the_loss_is_its_cause() -> None:
     found = find_bracket(captured("question-lost", THERE[0], THERE[0]), lab("overlay")[1])
     assert ranks(found) == [AT, NEXT, BEYOND, BEYOND]
