@@ -85,7 +85,7 @@ drill-libvirt: ## long tests: labs killed at every step, several at once, two hy
 	@tools/setup develop libvirt
 	@.venv/bin/python -m pytest --timeout 3000 tests/libvirt -m drill
 
-drill-nspawn: ## clusters on system containers, killed at random or short of inotify instances; as root
+drill-nspawn: ## labs and clusters on system containers, killed at random or short of inotify; as root
 	@tools/setup develop nspawn
 	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn -m drill
 

@@ -97,8 +97,9 @@ def clean(labs: ContainerLabs, name: str, how: str) -> None:
         labs.run("down", name)
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", ["small", pytest.param("cluster", marks=pytest.mark.drill)])
+@pytest.mark.parametrize("name", ["small", "cluster"])
 def test_a_kill_at_any_moment_leaves_nothing_that_is_not_cleaned(
     labs: ContainerLabs, seconds: dict[str, float], name: str, seed: int
 ) -> None:
