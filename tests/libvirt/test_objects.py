@@ -208,7 +208,7 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHan
         "<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>"
     )
     try:
-        with pytest.raises(BrokenError, match="not this lab's"):
+        with pytest.raises(BrokenError, match="does not belong to this lab"):
             domains.find(host.connected, lab, "a")
         assert remove_lab(host, lab.token) == ()
         assert f"domain {name}" in objects(host.connected)
