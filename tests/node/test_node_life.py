@@ -168,6 +168,15 @@ def test_killed_in_any_phase_it_can_be_taken_away(lone: NodeLab) -> None:
         assert guest.processes() == [], phase
 
 
+def test_what_a_killed_writer_left_is_taken_away(lone: NodeLab) -> None:
+    guest = lone.guest("worker1")
+    before = guest.shell(WHAT_IS_THERE)
+    lone.up_one("worker1")
+    guest.shell("touch /run/hybridlab/record.json.new /run/hybridlab/look.new")
+    lone.down()
+    assert guest.shell(WHAT_IS_THERE) == before
+
+
 def test_two_at_once_do_not_meet(lone: NodeLab) -> None:
     guest = lone.guest("worker1")
     lone.up_one("worker1")

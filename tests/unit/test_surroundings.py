@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 HERE = Path(__file__).parent
 IGNORING = """
@@ -31,6 +33,13 @@ def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored() -> None:
         check=False,
     )
     assert "2 passed" in done.stdout, done.stdout
+
+
+def test_every_installed_package_takes_the_python_of_debian_12() -> None:
+    needs = {one.name: one.metadata["Requires-Python"] or "" for one in distributions()}
+    assert "pytest" in needs
+    refusing = {name: need for name, need in needs.items() if "3.11.2" not in SpecifierSet(need)}
+    assert refusing == {}
 
 
 def test_what_a_test_starts_hears_ctrl_c() -> None:

@@ -33,9 +33,12 @@ def archive_path(digest: str) -> Path:
     return DIRECTORY / f"node-{digest}{_SUFFIX}"
 
 
+_UNFINISHED_WRITE = ".new"
+
+
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically."""
-    fresh = path.with_name(f"{path.name}.new")
+    fresh = path.with_name(f"{path.name}{_UNFINISHED_WRITE}")
     fresh.write_text(text, encoding="utf-8")
     fresh.rename(path)
 
@@ -199,5 +202,7 @@ def write_record(record: Record) -> None:
 
 
 def remove_record() -> None:
-    """Remove the record, once nothing of the lab is left."""
+    """Remove the record and what killed writers left, once nothing of the lab is left."""
+    for unfinished in DIRECTORY.glob(f"*{_UNFINISHED_WRITE}"):
+        unfinished.unlink(missing_ok=True)
     RECORD.unlink(missing_ok=True)
