@@ -20,10 +20,13 @@ class Deadline:
     ----------
     seconds
         Time from now. Shown in the error.
+    check
+        Called before each pause of a wait; raises when there is nothing to wait for any more.
 
     """
 
     seconds: float
+    check: Callable[[], None] | None = field(default=None, compare=False)
     _ends: float = field(default=0.0)
 
     def __post_init__(self) -> None:
@@ -49,6 +52,8 @@ class Deadline:
         ------
         DeadlineError
             With ``doing`` and the last value seen. ``look`` is called at least once.
+        LabError
+            From ``check``.
 
         """
         for _ in self.tries(every):
@@ -61,5 +66,7 @@ class Deadline:
         """Yield once, and then every ``every`` seconds until the deadline has passed."""
         yield
         while left := self.left():
+            if self.check:
+                self.check()
             time.sleep(min(every, left))
             yield

@@ -45,10 +45,12 @@ class ClusterSite:
     """Factor for all deadlines: 1 on hardware, 8 on emulated processors."""
     api: Callable[[str, Deadline], AbstractContextManager[Api]] = no_api
     """Opens the API of a control plane, by name, as administrator."""
+    check: Callable[[], None] | None = None
+    """Raises if the lab has ended."""
 
     def deadline(self, seconds: float) -> Deadline:
-        """A deadline ``seconds`` from now, multiplied by ``patience``."""
-        return Deadline(seconds * self.patience)
+        """A deadline ``seconds`` from now, multiplied by ``patience``; waits end with the lab."""
+        return Deadline(seconds * self.patience, self.check)
 
 
 QUICK_SECONDS = 60.0

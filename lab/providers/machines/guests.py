@@ -76,6 +76,13 @@ class Guests(ABC):
     def patience(self) -> int:
         """Factor for deadlines: 1 on hardware or KVM, more on emulated processors."""
 
+    def check(self) -> None:  # noqa: B027  not every provider can see it
+        """Raise BrokenError if the lab has ended, as far as that can be seen at once."""
+
+    def deadline(self, seconds: float) -> Deadline:
+        """A deadline ``seconds`` from now, multiplied by ``patience``; waits end with the lab."""
+        return Deadline(seconds * self.patience, self.check)
+
     @abstractmethod
     def address(self, machine: str) -> str:
         """The machine's management address.
@@ -114,7 +121,9 @@ class Guests(ABC):
     @property
     def site(self) -> ClusterSite:
         """The machines, for code that starts programs on them."""
-        return ClusterSite(self.shell, {}, self._lab.directory, say, self.patience)
+        return ClusterSite(
+            self.shell, {}, self._lab.directory, say, self.patience, check=self.check
+        )
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of a cluster's pods, on every machine that answers in time."""
@@ -128,14 +137,14 @@ class Guests(ABC):
         ill = self.ailments(intent)
         if ill:
             fleet = Fleet({name: self._controls[name] for name in ill})
-            fleet.up_all(intent, Deadline(APPLY_SECONDS * self.patience))
+            fleet.up_all(intent, self.deadline(APPLY_SECONDS))
 
     def ailments(self, intent: Intent) -> Mapping[str, str]:
         """What is wrong with the machines' networks, by machine; only machines with a problem.
 
         Windows machines are omitted: Kubernetes, not the lab, creates their network.
         """
-        return self._fleet.ailments(intent, Deadline(LOOK_SECONDS * self.patience))
+        return self._fleet.ailments(intent, self.deadline(LOOK_SECONDS))
 
     def silent(self) -> Mapping[str, str]:
         """Machines without an agent that do not run commands, with the error."""

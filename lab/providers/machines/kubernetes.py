@@ -194,7 +194,7 @@ class MachinesCluster:
 
     def ailments(self, guests: Guests) -> Mapping[str, str]:
         """What is wrong with each node that is not Ready. Never raises."""
-        deadline = Deadline(_LOOK_SECONDS * guests.patience)
+        deadline = guests.deadline(_LOOK_SECONDS)
         return ClusterApi(self.bundled.cluster, self._site(guests)).ailments(deadline)
 
     def foreseen(self) -> Intent:
@@ -211,7 +211,7 @@ class MachinesCluster:
         Raises LabError when they cannot run, or the cluster differs from the Intent.
         """
         with self.opened() as guests:
-            deadline = Deadline(PODS_SECONDS * guests.patience)
+            deadline = guests.deadline(PODS_SECONDS)
             with self._pods_of(guests, deadline) as pods:
                 if ready or not pods.have_addresses(deadline):
                     pods.deploy(deadline, say)
@@ -221,7 +221,7 @@ class MachinesCluster:
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """Run the workload checks, while the probe pods exist. Never raises."""
         with self.opened() as guests:
-            deadline = Deadline(PODS_SECONDS * guests.patience)
+            deadline = guests.deadline(PODS_SECONDS)
             try:
                 with self.api(guests, deadline) as api:
                     made = Workloads(api, self.intent, self._owner(), self._images())
@@ -236,7 +236,7 @@ class MachinesCluster:
         Raises LabError when the cluster does not report them.
         """
         with self.opened() as guests:
-            deadline = Deadline(_API_SECONDS * guests.patience)
+            deadline = guests.deadline(_API_SECONDS)
             with self.api(guests, deadline) as api:
                 return node_versions(api, deadline)
 
@@ -247,7 +247,7 @@ class MachinesCluster:
         Raises LabError when the API server is unreachable.
         """
         with self.opened() as guests:
-            deadline = Deadline(_API_SECONDS * guests.patience)
+            deadline = guests.deadline(_API_SECONDS)
             with self.api(guests, deadline) as api:
                 yield api.client
 
@@ -263,7 +263,7 @@ class MachinesCluster:
             if not self._windows_nodes():
                 found = guests.probe(bound, probes, settings, progress)
             else:
-                with self.api(guests, Deadline(_API_SECONDS * guests.patience)) as api:
+                with self.api(guests, guests.deadline(_API_SECONDS)) as api:
                     others = {one.name: ExecProber(api, one.name) for one in self._windows_nodes()}
                     found = guests.probe(bound, probes, settings, progress, others)
             shown = {name for one in found.values() for name in one.backends}
@@ -280,7 +280,7 @@ class MachinesCluster:
             if holders.keys() >= set(certificates):
                 break
             with suppress(LabError, ValueError):
-                deadline = Deadline(_LOOK_SECONDS * guests.patience)
+                deadline = guests.deadline(_LOOK_SECONDS)
                 written = guests.shell(plane.name).get(_CERTIFICATE, deadline).decode()
                 holders[fingerprint(PEM_cert_to_DER_cert(written))] = plane.name
         return holders
@@ -315,7 +315,7 @@ class MachinesCluster:
 
     def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
         """Evidence from nodes and API server, and the logs of other machines. Never raises."""
-        deadline = Deadline(EVIDENCE_SECONDS * guests.patience)
+        deadline = guests.deadline(EVIDENCE_SECONDS)
         asked = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
         try:
             with self.api(guests, deadline) as api:
@@ -394,6 +394,7 @@ class MachinesCluster:
             directory=self.lab.directory,
             say=say,
             patience=guests.patience,
+            check=guests.check,
             api=lambda plane, deadline: self.api(guests, deadline, plane),
         )
 
@@ -440,7 +441,7 @@ class MachinesCluster:
 
     def _pods(self) -> None:
         with self.opened() as guests:
-            deadline = Deadline(PODS_SECONDS * guests.patience)
+            deadline = guests.deadline(PODS_SECONDS)
             with self._pods_of(guests, deadline) as pods:
                 pods.deploy(deadline, say)
 

@@ -180,5 +180,4 @@ class NspawnBringUp:
             raise containers.failure(name, said) if said.strip() else error from error
 
     def _guests(self) -> ContainerGuests:
-        found = holder.find(self.lab)
-        return ContainerGuests(self.lab, self._layout, found.pid if found else None)
+        return ContainerGuests(self.lab, self._layout, holder.find(self.lab))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lab._errors import BrokenError
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, Guests
+from lab.providers.netns.entry import HolderProcess
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn import holder as holders
 from lab.providers.nspawn.cgroups import OUTSIDE, Hierarchies
@@ -82,12 +83,12 @@ four nodes left 15 of 1,280 unanswered for a second, all of them UDP."""
 class ContainerGuests(Guests):
     """All machines of one lab, entered from the host.
 
-    ``holder``: process id of the lab's holder; None while there is none.
+    ``holder``: the lab's holder; None while there is none.
     """
 
     at_once = PROBES_A_PROCESSOR * (os.cpu_count() or 1)
 
-    def __init__(self, lab: LabHandle, layout: NspawnLayout, holder: int | None) -> None:
+    def __init__(self, lab: LabHandle, layout: NspawnLayout, holder: HolderProcess | None) -> None:
         super().__init__(lab, layout.machines, cluster=bool(layout.bundle))
         self._layout = layout
         self._holder = holder
@@ -100,6 +101,15 @@ class ContainerGuests(Guests):
     def patience(self) -> int:
         """Factor for deadlines: more than 1 if this machine's processors are emulated."""
         return EMULATION if preflight.emulated() else 1
+
+    def check(self) -> None:
+        """Raise BrokenError if the lab's holder has ended, and with it every machine."""
+        if self._holder is not None and self._holder.gone():
+            raise BrokenError(
+                f"going on with lab '{self._lab.name}'",
+                "its machines were ended from outside",
+                "'lab up' starts them again",
+            )
 
     def close(self) -> None:
         """Nothing to close."""
@@ -155,7 +165,7 @@ class ContainerGuests(Guests):
         """
         if self._hierarchies is None:
             assert self._holder is not None, "the machine is on"
-            self._hierarchies = holders.hierarchies(self._holder)
+            self._hierarchies = holders.hierarchies(self._holder.pid)
         if cgroups.is_frozen(self._hierarchies, self._lab.token, machine):
             raise BrokenError(
                 f"entering machine '{machine}'", "it is suspended", "'lab up' resumes it"
@@ -166,6 +176,6 @@ class ContainerGuests(Guests):
         with self._looking:  # concurrent threads scan /proc only once
             known = self._leaders.get(machine)
             if known is None or not known.runs():
-                self._leaders = {} if self._holder is None else leaders(self._holder)
+                self._leaders = {} if self._holder is None else leaders(self._holder.pid)
                 known = self._leaders.get(machine)
             return known.pid if known else None

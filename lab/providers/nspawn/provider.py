@@ -240,8 +240,7 @@ class NspawnProvider(MachinesProvider):
         return decided.bundle if decided else ""
 
     def _guests(self, lab: LabHandle) -> ContainerGuests:
-        found = holder.find(lab)
-        return ContainerGuests(lab, recorded(lab, layout.load(lab)), found.pid if found else None)
+        return ContainerGuests(lab, recorded(lab, layout.load(lab)), holder.find(lab))
 
     def liveness(self, lab: LabHandle, intent: Intent) -> Liveness:
         """Check the holder, its machines, and the software on them."""
@@ -275,7 +274,7 @@ class NspawnProvider(MachinesProvider):
             return Liveness("suspended", f"all {len(on)} machines are frozen", "machines")
         if frozen:
             return Liveness("broken", f"{frozen[0]} is frozen", again_from="machines")
-        with ContainerGuests(lab, decided, entry.pid) as guests:
+        with ContainerGuests(lab, decided, holder.find(lab)) as guests:
             beyond = self._beyond_network(lab, intent)
             ill = look_inside(guests, own_network(intent), beyond)
         return ill or Liveness("running", f"holder process {entry.pid}, {len(on)} machines")

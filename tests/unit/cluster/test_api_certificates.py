@@ -32,7 +32,7 @@ class Machines:
     found: dict[int, Outcome]
     written: dict[str, str | None]
     read: list[str] = field(default_factory=list)
-    patience: float = 1.0
+    deadline = Deadline
 
     def __enter__(self) -> Self:
         return self
