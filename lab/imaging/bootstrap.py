@@ -76,20 +76,10 @@ class ModuleMissingError(Exception):
 def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple[str, ...]:
     """Paths of modules in load order.
 
-    Parameters
-    ----------
-    wanted
-        Names: ``virtio_blk``.
-    dependencies
-        The text of ``modules.dep``.
-    built_in
-        The text of ``modules.builtin``: modules that need no loading.
+    ``wanted``: names: ``virtio_blk``. ``dependencies``: the text of ``modules.dep``. ``built_in``:
+    the text of ``modules.builtin``: modules that need no loading.
 
-    Raises
-    ------
-    ModuleMissingError
-        With the name that is in neither.
-
+    Raises ModuleMissingError with the name that is in neither.
     """
     lines = (line.partition(":") for line in dependencies.splitlines())
     needs = {path: needed.split() for path, _, needed in lines}
@@ -114,17 +104,8 @@ def _name(path: str) -> str:
 def boot_archive(init: bytes, busybox: bytes, modules: Mapping[str, bytes], nodes: bytes) -> bytes:
     """The initramfs of a light image.
 
-    Parameters
-    ----------
-    init
-        The script that the kernel starts.
-    busybox
-        A static busybox.
-    modules
-        Unpacked modules by path, in load order.
-    nodes
-        The text of ``modules.devname``.
-
+    ``init``: the script that the kernel starts. ``busybox``: a static busybox. ``modules``:
+    unpacked modules by path, in load order. ``nodes``: the text of ``modules.devname``.
     """
     names = [f"{_name(path)}.ko" for path in modules]
     return archive(
@@ -166,22 +147,12 @@ def mirror_sources(
 ) -> list[AptSource]:
     """Sources of a release's packages on the mirror that the host itself uses.
 
-    Parameters
-    ----------
-    targets
-        Output of ``apt-get indextargets --format FORMAT``.
-    distribution
-        The distribution that is wanted, ``"debian"``.
-    host
-        The host's distribution and release: ``ID`` and ``VERSION_CODENAME`` of os-release.
-    suite
-        The release that is wanted; it may differ from the host's on the same mirror.
+    ``targets``: output of ``apt-get indextargets --format FORMAT``. ``distribution``: the
+    distribution that is wanted, ``"debian"``. ``host``: the host's distribution and release: ``ID``
+    and ``VERSION_CODENAME`` of os-release. ``suite``: the release that is wanted; it may differ
+    from the host's on the same mirror.
 
-    Returns
-    -------
-    list
-        Empty if the host's mirror does not have the distribution.
-
+    Empty if the host's mirror does not have the distribution.
     """
     own, release = host
     if own != distribution or not release:
@@ -243,13 +214,8 @@ def build_root(job: BuildJob) -> Built:
 
     It has the content of a disk without kernel and modules. Needs root to set file owners.
 
-    Raises
-    ------
-    PreflightError
-        When a program, the mirror or disk space is missing, or the processor does not fit.
-    BrokenError
-        When a program fails, with its last output lines.
-
+    Raises PreflightError when a program, the mirror or disk space is missing, or the processor does
+    not fit. Raises BrokenError when a program fails, with its last output lines.
     """
     parts = _checked(job, "mmdebstrap", "tar")
     packed, tree = job.scratch / "root.tar", job.scratch / ROOT
@@ -272,13 +238,8 @@ def build_root(job: BuildJob) -> Built:
 def build(job: BuildJob) -> Built:
     """Fill the scratch directory with disk, kernel and initramfs.
 
-    Raises
-    ------
-    PreflightError
-        When a program, the mirror or disk space is missing, or the processor does not fit.
-    BrokenError
-        When a program fails, with its last output lines.
-
+    Raises PreflightError when a program, the mirror or disk space is missing, or the processor does
+    not fit. Raises BrokenError when a program fails, with its last output lines.
     """
     parts = _checked(job, *TOOLS, *(() if _is_root() else ("newuidmap", "debugfs")))
     work = job.scratch / "work"

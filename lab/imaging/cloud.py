@@ -20,13 +20,8 @@ _SECONDS = 3600.0
 def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk.
 
-    Raises
-    ------
-    PreflightError
-        When the disk cannot be downloaded, or is not as expected.
-    BrokenError
-        When the connection breaks repeatedly, or a program fails.
-
+    Raises PreflightError when the disk cannot be downloaded, or is not as expected. Raises
+    BrokenError when the connection breaks repeatedly, or a program fails.
     """
     programs.need(job.doing, "qemu-img", "setpriv")
     size = adopt(job, inputs.fetch_file(job))
@@ -37,16 +32,9 @@ def build(job: BuildJob) -> Built:
 def adopt(job: BuildJob, disk: Path) -> int:
     """Make a vendor's disk the image's own: uncompressed qcow2 without a backing file, grown.
 
-    Returns
-    -------
-    int
-        The size in GiB that a guest sees, rounded up.
+    Returns the size in GiB that a guest sees, rounded up.
 
-    Raises
-    ------
-    PreflightError
-        When it is not a disk, or depends on another file.
-
+    Raises PreflightError when it is not a disk, or depends on another file.
     """
     facts = _facts(job, disk)
     size = int(str(facts["virtual-size"]))

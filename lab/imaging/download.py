@@ -72,11 +72,7 @@ class Web:
     def text(self, url: str, doing: str) -> str:
         """Download a small text file.
 
-        Raises
-        ------
-        PreflightError
-            When it cannot be downloaded.
-
+        Raises PreflightError when it cannot be downloaded.
         """
         with programs.unnamed_file() as body:
             options = {"max-time": _CONNECT_SECONDS, "max-filesize": _SMALL}
@@ -116,24 +112,14 @@ def fetch(  # noqa: PLR0913, PLR0917  an address, a target and the expected cont
 ) -> None:
     """Download a file completely and verify it; continues an interrupted attempt.
 
-    Parameters
-    ----------
-    target
-        Path of the file; the partial one lies beside it with the ending ``.part``.
-    digest
-        ``sha256:`` or ``sha512:`` and hex; None if unknown.
-    size
-        Expected bytes; None if only the server knows.
+    ``target``: path of the file; the partial one lies beside it with the ending ``.part``.
+    ``digest``: ``sha256:`` or ``sha512:`` and hex; None if unknown. ``size``: expected bytes; None
+    if only the server knows.
 
-    Raises
-    ------
-    PreflightError
-        When the address does not answer, the disk is full, or the content is larger or different:
-        what was expected and received. The partial file is then removed.
-    BrokenError
-        When the connection breaks repeatedly or is too slow; the partial file stays, and the next
-        attempt continues.
-
+    Raises PreflightError when the address does not answer, the disk is full, or the content is
+    larger or different: what was expected and received. The partial file is then removed. Raises
+    BrokenError when the connection breaks repeatedly or is too slow; the partial file stays, and
+    the next attempt continues.
     """
     if target.exists():
         return

@@ -118,11 +118,7 @@ def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> N
 def read_facts(directory: Path) -> ImageFacts:
     """Read an image's ``image.json``.
 
-    Raises
-    ------
-    OSError, ValueError
-        When there is none, or it is damaged.
-
+    Raises OSError, ValueError when there is none, or it is damaged.
     """
     from pydantic import TypeAdapter  # noqa: PLC0415  most importers read no image
 
@@ -199,18 +195,10 @@ def guarded(doing: str) -> Iterator[None]:
 def require_own(*directories: Path, there: bool = False) -> None:
     """As root, refuse to write where another user could redirect files through links.
 
-    Parameters
-    ----------
-    directories
-        Directories of the cache that will be written, and the cache itself.
-    there
-        Whether they must exist: otherwise another user may still create them.
+    ``directories``: directories of the cache that will be written, and the cache itself. ``there``:
+    whether they must exist: otherwise another user may still create them.
 
-    Raises
-    ------
-    PreflightError
-        With the directory and who may write it.
-
+    Raises PreflightError with the directory and who may write it.
     """
     for path in directories if os.geteuid() == 0 else ():
         if wrong := writer(path, there=there):
@@ -224,13 +212,8 @@ def require_own(*directories: Path, there: bool = False) -> None:
 def make_own(cache: Path, *directories: Path) -> None:
     """Create the cache and directories in it if they do not exist; see :func:`require_own`.
 
-    Raises
-    ------
-    OSError
-        When one cannot be created.
-    PreflightError
-        When another user could redirect the files, or has created one meanwhile.
-
+    Raises OSError when one cannot be created. Raises PreflightError when another user could
+    redirect the files, or has created one meanwhile.
     """
     require_own(cache, *directories)
     for path in (cache, *directories):
@@ -258,11 +241,7 @@ def read_line(path: Path) -> str:
 def entries(directory: Path) -> list[Path]:
     """The sorted entries of a directory; empty if there is no directory.
 
-    Raises
-    ------
-    StateError
-        When it cannot be read.
-
+    Raises StateError when it cannot be read.
     """
     with guarded(f"looking into '{directory}'"):
         try:

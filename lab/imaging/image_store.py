@@ -98,17 +98,9 @@ class ImageStore:
     ) -> None:
         """Use a cache; reads and creates nothing yet.
 
-        Parameters
-        ----------
-        cache
-            The directory; created when first needed.
-        inventory
-            Image sources, mirrors and proxies.
-        installer
-            Runs installers for ``iso`` recipes; None without a hypervisor.
-        folder
-            Directory of the recipes; None for the shipped ones.
-
+        ``cache``: the directory; created when first needed. ``inventory``: image sources, mirrors
+        and proxies. ``installer``: runs installers for ``iso`` recipes; None without a hypervisor.
+        ``folder``: directory of the recipes; None for the shipped ones.
         """
         self._cache = cache
         self._images = cache / "images"
@@ -124,15 +116,9 @@ class ImageStore:
 
         When several processes ask, one builds; the others wait and report that.
 
-        Raises
-        ------
-        UsageError
-            When there is no such recipe, or it is invalid.
-        PreflightError
-            When something that the build needs is missing, and how to get it.
-        BrokenError
-            When a step fails, with its last output lines.
-
+        Raises UsageError when there is no such recipe, or it is invalid. Raises PreflightError when
+        something that the build needs is missing, and how to get it. Raises BrokenError when a step
+        fails, with its last output lines.
         """
         recipe = self.recipe(name)
         inputs.check(recipe, self._inventory)
@@ -149,13 +135,9 @@ class ImageStore:
 
         System containers share it read-only. Waits and raises like :meth:`get`.
 
-        Raises
-        ------
-        PreflightError
-            When the recipe is not made from packages, or something that the build needs is missing.
-        BrokenError
-            When a step of the build fails, with its last output lines.
-
+        Raises PreflightError when the recipe is not made from packages, or something that the build
+        needs is missing. Raises BrokenError when a step of the build fails, with its last output
+        lines.
         """
         recipe = self.recipe(name)
         if recipe.bootstrap is None:
@@ -199,22 +181,14 @@ class ImageStore:
     def require(self, name: str) -> None:
         """Check that the inputs of a recipe's image exist, without reading them.
 
-        Raises
-        ------
-        PreflightError
-            With what to get and where to put it.
-
+        Raises PreflightError with what to get and where to put it.
         """
         inputs.check(self.recipe(name), self._inventory)
 
     def recipe(self, name: str) -> Recipe:
         """The recipe of this name, with the firmware chosen last.
 
-        Raises
-        ------
-        UsageError
-            When there is none, or it is invalid.
-
+        Raises UsageError when there is none, or it is invalid.
         """
         recipe = recipes.load(name, self._folder)
         kept = self._kept(FIRMWARE).get(name)
@@ -224,11 +198,8 @@ class ImageStore:
     def choose(self, name: str, firmware: Firmware) -> None:
         """Make a recipe's image boot with this firmware from now on.
 
-        Raises
-        ------
-        UsageError
-            When the recipe's firmware cannot be changed: its answers are for one firmware.
-
+        Raises UsageError when the recipe's firmware cannot be changed: its answers are for one
+        firmware.
         """
         recipe = recipes.load(name, self._folder)
         if recipe.windows is None:
@@ -247,13 +218,8 @@ class ImageStore:
     def remember(self, name: str, given: Mapping[str, Path]) -> None:
         """Record the paths of the files that a recipe's image is made from, by input name.
 
-        Raises
-        ------
-        PreflightError
-            When the recipe has no such input, or the file does not exist or is the wrong one.
-        UsageError
-            When the inventory has another path.
-
+        Raises PreflightError when the recipe has no such input, or the file does not exist or is
+        the wrong one. Raises UsageError when the inventory has another path.
         """
         recipe, doing = self.recipe(name), f"building image '{name}'"
         needs = {need.name: need for need in inputs.needs(recipe) if need.name != inputs.FILE}
@@ -319,11 +285,7 @@ class ImageStore:
     def digest(self, name: str) -> str:
         """Hex SHA-256 of everything that goes into the image.
 
-        Raises
-        ------
-        PreflightError
-            When an input is missing: what to get and where to put it.
-
+        Raises PreflightError when an input is missing: what to get and where to put it.
         """
         recipe = self.recipe(name)
         return inputs.digest(recipe, self._inventory, self._downloads, _silent)
@@ -335,11 +297,7 @@ class ImageStore:
     def show(self, name: str) -> golden.ImageFacts:
         """The facts of a built image.
 
-        Raises
-        ------
-        UsageError
-            When it is not built.
-
+        Raises UsageError when it is not built.
         """
         found = self.peek(name)
         if found is None:
@@ -354,13 +312,7 @@ class ImageStore:
         Images of older recipes or tools, interrupted builds, and downloads that no image is waiting
         for. Builds in progress are left alone.
 
-        Parameters
-        ----------
-        in_use
-            Digests of images that labs have cloned.
-        yes
-            Remove; False only reports.
-
+        ``in_use``: digests of images that labs have cloned. ``yes``: remove; False only reports.
         """
         found = [*self._old_images(in_use), *self._dead_scratch(), *self._old_downloads()]
         total = sum(size(path) for path in found)

@@ -106,11 +106,7 @@ FORMAT = 1
 def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> str:
     """Hex SHA-256 of everything that goes into the image; looks up unknown inputs.
 
-    Raises
-    ------
-    PreflightError
-        When an input is missing: what it is, and how to get it.
-
+    Raises PreflightError when an input is missing: what it is, and how to get it.
     """
     return digest_of(recipe, digests(recipe, inventory, downloads, say))
 
@@ -137,11 +133,7 @@ def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
 def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
     """Digest of every input by name; looks up unknown ones.
 
-    Raises
-    ------
-    PreflightError
-        When an input is missing, cannot be looked up, or is not as expected.
-
+    Raises PreflightError when an input is missing, cannot be looked up, or is not as expected.
     """
     digests = {need.name: _found(need, recipe, inventory, downloads, say) for need in needs(recipe)}
     return {name: digest for name, digest in digests.items() if digest is not None}
@@ -168,11 +160,7 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
 
     Reads no file completely.
 
-    Raises
-    ------
-    PreflightError
-        With the first that is missing, and how to get it.
-
+    Raises PreflightError with the first that is missing, and how to get it.
     """
     for need in needs(recipe):
         where = locate(need, recipe, inventory)
@@ -190,16 +178,10 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
     Reads the structure of Microsoft's media and the drivers medium, in some 0.1 s; other inputs
     cannot be checked in advance.
 
-    Parameters
-    ----------
-    name
-        Name of the recipe's input.
+    ``name``: name of the recipe's input.
 
-    Raises
-    ------
-    PreflightError
-        When it is something else, or lacks what the recipe asks for: with what it contains.
-
+    Raises PreflightError when it is something else, or lacks what the recipe asks for: with what it
+    contains.
     """
     if recipe.windows is None:
         return
@@ -217,11 +199,7 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
 def fetch_file(job: BuildJob, name: str = FILE) -> Path:
     """An input as a file on this machine; downloads it if necessary.
 
-    Raises
-    ------
-    PreflightError, BrokenError
-        Like :func:`lab.imaging.download.fetch`.
-
+    Raises PreflightError, BrokenError like :func:`lab.imaging.download.fetch`.
     """
     path = find_file(job, name)
     assert path is not None, "found() has checked"

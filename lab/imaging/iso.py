@@ -30,13 +30,9 @@ _CONTENT = 4 << 30
 def build(job: BuildJob) -> Built:
     """Fill the scratch directory with the disk.
 
-    Raises
-    ------
-    PreflightError
-        When the medium, a program, a hypervisor, a mirror or disk space is missing.
-    BrokenError
-        When the installation fails or does not end in time, with the console's last lines.
-
+    Raises PreflightError when the medium, a program, a hypervisor, a mirror or disk space is
+    missing. Raises BrokenError when the installation fails or does not end in time, with the
+    console's last lines.
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
@@ -112,11 +108,7 @@ def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) ->
 def context(job: BuildJob, label: str) -> dict[str, object]:
     """Values for the templates.
 
-    Raises
-    ------
-    PreflightError
-        When the answers need a package mirror and this machine's apt has none.
-
+    Raises PreflightError when the answers need a package mirror and this machine's apt has none.
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"

@@ -66,24 +66,12 @@ class Installer(Protocol):
     ) -> None:
         """Run an installation to its end and save the finished disk as a qcow2 file.
 
-        Parameters
-        ----------
-        disk
-            Path for the finished disk; the file must not exist.
-        tell
-            Called with each phase when it begins.
-        console
-            Called with output of the serial console.
+        ``disk``: path for the finished disk; the file must not exist. ``tell``: called with each
+        phase when it begins. ``console``: called with output of the serial console.
 
-        Raises
-        ------
-        DeadlineError
-            With the current phase and the end of the console.
-        BrokenError
-            When the machine powered off without success, with the same.
-        PreflightError
-            When the hypervisor has another processor, or too little room.
-
+        Raises DeadlineError with the current phase and the end of the console. Raises BrokenError
+        when the machine powered off without success, with the same. Raises PreflightError when the
+        hypervisor has another processor, or too little room.
         """
 
 
@@ -112,11 +100,7 @@ class BuildJob:
     def room(self, bytes_needed: int, why: str) -> None:
         """Check that the cache has enough disk space.
 
-        Raises
-        ------
-        PreflightError
-            With the free and the needed space.
-
+        Raises PreflightError with the free and the needed space.
         """
         status = os.statvfs(self.scratch)
         free = status.f_bavail * status.f_frsize

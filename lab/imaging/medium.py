@@ -75,18 +75,10 @@ class Extent:
 def medium(label: str, files: Mapping[str, bytes]) -> bytes:
     """An ISO 9660 image with Rock Ridge and Joliet names; the same files give the same bytes.
 
-    Parameters
-    ----------
-    label
-        Volume identifier, at most 16 characters, the length that Joliet stores.
-    files
-        Content by path: ``"settings.json"``, ``"drivers/a.inf"``.
+    ``label``: volume identifier, at most 16 characters, the length that Joliet stores. ``files``:
+    content by path: ``"settings.json"``, ``"drivers/a.inf"``.
 
-    Raises
-    ------
-    PreflightError
-        When pycdlib is not installed.
-
+    Raises PreflightError when pycdlib is not installed.
     """
     out = io.BytesIO()
     contents = {name: (io.BytesIO(content), len(content)) for name, content in files.items()}
@@ -102,22 +94,11 @@ def write(
 ) -> None:
     """Write such an image to a file; its files may be larger than memory or 4 GiB.
 
-    Parameters
-    ----------
-    label
-        As for :func:`medium`.
-    files
-        What to read, and how many bytes of it, by path: ``"bin/kubelet"``.
-    out
-        The output: empty, writable and readable.
-    executable
-        Paths with mode 0555 instead of 0444 in their Rock Ridge names.
+    ``label``: as for :func:`medium`. ``files``: what to read, and how many bytes of it, by path:
+    ``"bin/kubelet"``. ``out``: the output: empty, writable and readable. ``executable``: paths with
+    mode 0555 instead of 0444 in their Rock Ridge names.
 
-    Raises
-    ------
-    PreflightError
-        When pycdlib is not installed.
-
+    Raises PreflightError when pycdlib is not installed.
     """
     iso = _pycdlib().PyCdlib()
     iso.new(
@@ -154,19 +135,11 @@ def write(
 def opened(path: Path, doing: str, hint: str) -> Iterator[Medium]:
     """Open a medium for reading.
 
-    Parameters
-    ----------
-    doing
-        For messages: ``"reading the medium 'x.iso'"``.
-    hint
-        What to try if the file is something else.
+    ``doing``: for messages: ``"reading the medium 'x.iso'"``. ``hint``: what to try if the file is
+    something else.
 
-    Raises
-    ------
-    PreflightError
-        When it cannot be read, is truncated, damaged or something else; also for errors inside
-        the block.
-
+    Raises PreflightError when it cannot be read, is truncated, damaged or something else; also for
+    errors inside the block.
     """
     library = _pycdlib()
     logging.getLogger("pycdlib").setLevel(logging.ERROR)  # it logs what it tolerates
@@ -231,12 +204,8 @@ class Medium:
     def extent(self, path: str) -> Extent:
         """The bytes of a file.
 
-        Raises
-        ------
-        PreflightError
-            When there is no such file (with the folder's content), when it ends beyond the
-            medium, or is fragmented, which no vendor's medium is.
-
+        Raises PreflightError when there is no such file (with the folder's content), when it ends
+        beyond the medium, or is fragmented, which no vendor's medium is.
         """
         folder, _, name = path.rpartition("/")
         record = self._children(folder or "/").get(name.lower())
@@ -266,11 +235,7 @@ class Medium:
     def read(self, path: str) -> bytes:
         """Read a file.
 
-        Raises
-        ------
-        PreflightError
-            As `extent`.
-
+        Raises PreflightError: as `extent`.
         """
         return self.piece(self.extent(path))
 

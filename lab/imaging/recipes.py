@@ -47,13 +47,8 @@ def shipped(folder: Path | None = None) -> tuple[str, ...]:
 def load(name: str, folder: Path | None = None) -> Recipe:
     """The recipe of this name.
 
-    Raises
-    ------
-    UsageError
-        When there is none, with the nearest name and the whole list.
-    RecipeError
-        With every finding, in file order.
-
+    Raises UsageError when there is none, with the nearest name and the whole list. Raises
+    RecipeError with every finding, in file order.
     """
     folder = folder or directory()
     known = shipped(folder)

@@ -84,17 +84,11 @@ def make(  # noqa: PLR0913  each has a default
 ) -> Path:
     """Write a medium, and return its path.
 
-    Parameters
-    ----------
-    images
-        Images of ``install.wim``; None for the four of the year's server, with ``of_images``
-        (``build``, ``revision``, ``languages``, ``architecture``, ``files``).
-    boots
-        None for a medium that is not bootable.
-    files
-        Additional or replaced files, by their path in UDF, also of
-        ``/sources/install.wim``; an empty path's content (``b""``) leaves the usual one out.
-
+    ``images``: images of ``install.wim``; None for the four of the year's server, with
+    ``of_images`` (``build``, ``revision``, ``languages``, ``architecture``, ``files``). ``boots``:
+    none for a medium that is not bootable. ``files``: additional or replaced files, by their path
+    in UDF, also of ``/sources/install.wim``; an empty path's content (``b""``) leaves the usual one
+    out.
     """
     chosen = wim_maker.server_images(year, channel, **of_images) if images is None else images
     work = directory / f"{name}.parts"

@@ -117,11 +117,7 @@ def client_images(name: str = "Windows 10", build: int = 19045) -> tuple[Image, 
 def make(directory: Path, images: Sequence[Image], container: Container = "wim") -> list[Path]:
     """Write ``install.wim``, ``install.esd``, or ``install.swm`` with its other parts.
 
-    Returns
-    -------
-    list[Path]
-        The files, the first part first.
-
+    Returns the files, the first part first.
     """
     directory.mkdir(parents=True, exist_ok=True)
     whole = directory / "install.wim"

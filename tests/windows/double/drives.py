@@ -14,11 +14,7 @@ def clean(path: str) -> str:
 def place(root: Path, path: str) -> Path:
     """The local file of a guest's path; case is ignored.
 
-    Raises
-    ------
-    FileNotFoundError
-        When the path is on no drive.
-
+    Raises FileNotFoundError when the path is on no drive.
     """
     parts = [part for part in clean(path).split("/") if part]
     if not parts:

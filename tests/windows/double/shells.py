@@ -91,13 +91,8 @@ class Shells:
     def verb(self, asking: Asking, user: str, gone: Callable[[], bool]) -> str:
         """Execute a verb; return the reply.
 
-        Raises
-        ------
-        FaultError
-            Where Windows gives a fault.
-        ConnectionError
-            When the client closes the connection meanwhile.
-
+        Raises FaultError where Windows gives a fault. Raises ConnectionError when the client closes
+        the connection meanwhile.
         """
         self.verbs.append(asking.action)
         verbs = {"Create": self._create, "Command": self._command, "Send": self._send}

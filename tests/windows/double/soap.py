@@ -80,11 +80,7 @@ class Asking:
 def read(body: bytes) -> Asking:
     """Parse the body of a request.
 
-    Raises
-    ------
-    FaultError
-        When it is not a WS-Management request.
-
+    Raises FaultError when it is not a WS-Management request.
     """
     try:
         root = ET.fromstring(body)

@@ -75,15 +75,8 @@ class Service:
 class WsMan:
     """One listener of the service, that can be stopped and started again on its port.
 
-    Parameters
-    ----------
-    service
-        What it serves.
-    address, port
-        0 for any free port, kept over restarts.
-    certificate, key
-        PEM files for HTTPS; None for HTTP.
-
+    ``service``: what it serves. ``address``, ``port``: 0 for any free port, kept over restarts.
+    ``certificate``, ``key``: PEM files for HTTPS; None for HTTP.
     """
 
     def __init__(

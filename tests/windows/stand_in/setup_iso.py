@@ -32,14 +32,8 @@ def make(
 ) -> Path:
     """A setup ISO in ``folder``.
 
-    Parameters
-    ----------
-    order
-        The golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``, ``clone``
-        and ``steps`` to their lines.
-    others
-        Further arguments of `media_maker.make`.
-
+    ``order``: the golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``,
+    ``clone`` and ``steps`` to their lines. ``others``: further arguments of `media_maker.make`.
     """
     scratch = folder / "loaders"
     scratch.mkdir(parents=True)
