@@ -98,6 +98,11 @@ def up(
         else:
             _settle(work, store, say)
             put_back(store, provider, work.lab, request.intent, say)
+            for one in store.live_faults(request.name, work.lab.token):
+                say(
+                    f"note: fault '{one.name}' is on '{one.node}'; 'lab heal {request.name}' "
+                    "takes it out"
+                )
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
 

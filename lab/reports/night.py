@@ -247,7 +247,7 @@ def headline(night: Night) -> str:
 
 def plain_lines(night: Night) -> list[str]:
     """The summary as lines of text."""
-    rows = [("scenario", "fate", "cells", "time", "")]
+    rows = [("scenario", "result", "cells", "time", "")]
     rows += [
         (
             one.scenario,
@@ -273,7 +273,7 @@ def comparison_lines(night: Night) -> list[str]:
             for line in text_lines(one)
         ]
         names = ", ".join(name for name, other in night.before.items() if other == before)
-        lines += [f"Against night {before} ({names}):", *(changes or ["  no cell differs"])]
+        lines += [f"Compared with '{before}' ({names}):", *(changes or ["  no cell differs"])]
     if night.alone:
         lines.append(
             f"Not compared, as no earlier night has a complete run: {', '.join(night.alone)}."

@@ -40,6 +40,15 @@ def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
     assert desk.said[-1] == ("lab 'overlay' is already up: nothing has changed, nothing was done")
 
 
+def test_up_again_says_which_faults_the_lab_has(desk: Desk) -> None:
+    desk.up()
+    token = desk.row().token
+    desk.store.intend_fault("overlay", token, "wrong-vni", node="worker", peer="")
+    desk.up()
+    note = "note: fault 'wrong-vni' is on 'worker'; 'lab heal overlay' takes it out"
+    assert desk.said[-1] == note
+
+
 def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

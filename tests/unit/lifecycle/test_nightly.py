@@ -385,7 +385,7 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
     changed = json.loads((second / "difference.json").read_text())["scenarios"]["a"]
     assert changed["failing"]
     assert not changed["passing"]
-    assert f"Against night {first.name} (a):" in (second / "difference.txt").read_text()
+    assert f"Compared with '{first.name}' (a):" in (second / "difference.txt").read_text()
     assert (second / "index.html").is_file()
     assert night_report.find_earlier(second, "libvirt", None) == ()
 
@@ -424,7 +424,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
     third = write_night(tmp_path, paper, "third", trouble=True)
     (one,) = json.loads((third / "summary.json").read_text())["scenarios"]
     assert one["before"] == "first"
-    assert "Against night first (a):\na: " in (third / "difference.txt").read_text()
+    assert "Compared with 'first' (a):\na: " in (third / "difference.txt").read_text()
     assert "cells newly failing" in (third / "difference.txt").read_text()
 
 
@@ -446,7 +446,7 @@ def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
         spoiled.touch()
     spoil(spoiled)
     third = write_night(tmp_path, paper, "third", trouble=True)
-    assert "Against night first (a):" in (third / "difference.txt").read_text()
+    assert "Compared with 'first' (a):" in (third / "difference.txt").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -457,7 +457,7 @@ def test_a_night_of_another_user_beside_this_one_is_not_compared(
     theirs = write_night(tmp_path, paper, "theirs", trouble=True)
     os.chown(theirs, 65534, 65534)
     third = write_night(tmp_path, paper, "third", trouble=True)
-    assert "Against night first (a):" in (third / "difference.txt").read_text()
+    assert "Compared with 'first' (a):" in (third / "difference.txt").read_text()
     (named,) = night_report.find_earlier(third, "netns", theirs)
     assert named.directory == theirs
 

@@ -204,7 +204,7 @@ def test_summary_says_each_scenario_and_what_changed() -> None:
     same = {"overlay": difference(TROUBLED, TROUBLED)}
     compared = replace(made, before={"overlay": "2026-11-20"}, differences=same)
     assert plain_lines(compared)[-3:] == [
-        "Against night 2026-11-20 (overlay):",
+        "Compared with '2026-11-20' (overlay):",
         "  no cell differs",
         f"{none}: services.",
     ]
@@ -221,7 +221,7 @@ def test_each_scenario_is_told_against_its_own_night() -> None:
         differences=dict.fromkeys("ab", difference(HEALTHY, TROUBLED)),
     )
     text = "\n".join(plain_lines(made))
-    assert text.index("Against night first (a):\na: ") < text.index(
-        "Against night second (b):\nb: "
+    assert text.index("Compared with 'first' (a):\na: ") < text.index(
+        "Compared with 'second' (b):\nb: "
     )
     assert [one["before"] for one in summary_json(made)["scenarios"]] == ["first", "second"]
