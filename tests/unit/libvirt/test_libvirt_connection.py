@@ -1,4 +1,4 @@
-"""What libvirt is given to connect with, and what it says when it will not."""
+"""What libvirt is given to connect with, its refusals, and a lab's record of hypervisors."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from lab._errors import PreflightError
-from lab.inventory.inventory import STOCK, Hypervisor
-from lab.providers.libvirt import connection
+from lab.inventory.inventory import STOCK, Hypervisor, Inventory
+from lab.providers.libvirt import bring_up, connection
 from lab.providers.libvirt.connection import controller_id, quiet_uri, reason
 from lab.providers.libvirt.placement import LAYOUT_FILE, LibvirtLayout, load_layout, save_layout
 from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.provider import LabHandle
+from lab.state.lock import HeldError
 
 
 def query(uri: str) -> dict[str, list[str]]:
@@ -175,3 +176,101 @@ def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.Mon
         "see that the host is on; hypervisor 'hv2' is no longer in the inventory: add it "
         "to lab.toml again, with its complete URI"
     )
+
+
+FORBIDDEN = "Unable to get system bus connection: Could not connect: No such file or directory"
+OWN = Hypervisor(name="own", uri="qemu:///system", line=3)
+FAR = Hypervisor(name="far", uri="qemu+ssh://root@h.example/system", line=3)
+
+
+@pytest.mark.parametrize(
+    ("said", "hypervisor", "forbidden"),
+    [
+        (FORBIDDEN, OWN, True),
+        ("Failed to connect socket to '/run/libvirt/libvirt-sock': Permission denied", OWN, True),
+        ("authentication unavailable: no polkit agent available", OWN, True),
+        ("Failed to connect socket: No such file or directory", OWN, False),
+        ("root@h.example: Permission denied (publickey)", FAR, False),
+    ],
+)
+def test_refusals_of_this_machines_own_libvirt_are_known(
+    said: str, hypervisor: Hypervisor, forbidden: bool
+) -> None:
+    assert connection.is_forbidden(said, hypervisor) == forbidden
+
+
+@pytest.mark.parametrize(
+    ("said", "hypervisor", "hint"),
+    [
+        ("root@h.example: Permission denied (publickey)", FAR, "'keyfile=' in the URI"),
+        ("Host key verification failed.", FAR, "ssh-keyscan"),
+        ("Failed to connect socket: Permission denied", OWN, "--groups libvirt"),
+        ("nobody knows", FAR, 'virsh -c "qemu+ssh://root@h.example/system" version'),
+    ],
+)
+def test_a_refusal_has_its_own_hint(
+    said: str, hypervisor: Hypervisor, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(said)
+
+    monkeypatch.setattr(connection, "_opened", refuse)
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
+    monkeypatch.setattr(connection, "hear_events", lambda: None)
+    with pytest.raises(PreflightError, match=f"hypervisor '{hypervisor.name}'") as told:
+        connection.connect(hypervisor)
+    assert hint in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("inventory", "said", "notes"),
+    [
+        (STOCK, FORBIDDEN, 0),
+        (STOCK, "Failed to connect socket: Connection refused", 1),
+        (Inventory(hypervisors={"own": OWN}), FORBIDDEN, 1),
+    ],
+)
+def test_only_who_asked_for_it_hears_of_a_libvirt_that_is_forbidden(
+    inventory: Inventory,
+    said: str,
+    notes: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(hypervisor: Hypervisor) -> None:
+        raise PreflightError(f"connecting to hypervisor '{hypervisor.name}'", said)
+
+    monkeypatch.setattr(connection, "connect", refuse)
+    monkeypatch.setattr(connection, "is_here", lambda _: True)
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
+    assert LibvirtProvider(inventory).marks() == ()
+    assert capsys.readouterr().err.count("note: connecting to") == notes
+
+
+WHAT = "0123456789abcdef"
+
+
+def handle(state: Path, name: str) -> LabHandle:
+    return LabHandle(name, state / "labs" / name, f"{name}-token")
+
+
+def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bring_up, "ALL_SECONDS", 0.3)
+    with (
+        bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
+        pytest.raises(HeldError, match="'lab up first'"),
+        bring_up.copy_lock(handle(tmp_path, "second"), "rack1", WHAT),
+    ):
+        pass
+    assert "'lab up first'" in capsys.readouterr().err
+    assert not list((tmp_path / "copying").iterdir())
+
+
+def test_another_hypervisor_s_copy_is_not_waited_for(tmp_path: Path) -> None:
+    with (
+        bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
+        bring_up.copy_lock(handle(tmp_path, "second"), "rack2", WHAT),
+    ):
+        pass

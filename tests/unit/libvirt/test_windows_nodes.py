@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -20,8 +19,7 @@ from lab.imaging.golden import GoldenImage
 from lab.imaging.windows.settings import Region
 from lab.lifecycle.compilation import compile_scenario
 from lab.plan.planner import make_plan
-from lab.providers.libvirt import documents, domains, images, installer, placement, windows
-from lab.providers.libvirt.documents import Card, Disc, VirtualMachine
+from lab.providers.libvirt import domains, images, installer, placement, windows
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.providers.libvirt.host import Host, offered_enlightenments
 from lab.providers.libvirt.images import QemuUser
@@ -314,94 +312,6 @@ def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
     assert b">UTC<" not in medium
 
 
-SPEC = VirtualMachine(
-    kind="windows",
-    name="w",
-    uuid="",
-    title="",
-    accelerated=True,
-    hyperv=("relaxed", "spinlocks", "stimer"),
-    vcpus=4,
-    memory_mib=4096,
-    firmware="bios",
-    nvram="/p/w.fd",
-    storage="virtio",
-    disk="/p/disk",
-    discs=(Disc("/iso", foreign=True, boots=True), Disc("/virtio"), Disc("/answers")),
-    console_log="/p/console",
-    cards=(Card("52:56:00:00:00:01", "net", 1400),),
-)
-
-
-def tree(**changes: Any) -> ET.Element:
-    return ET.fromstring(documents.domain(replace(SPEC, **changes), "<x/>"))
-
-
-def test_the_disk_boots_before_the_medium_and_media_come_in_order() -> None:
-    found = tree()
-    orders = {
-        disk.find("target").get("dev"): disk.find("boot").get("order")
-        for disk in found.iterfind("devices/disk")
-        if disk.find("boot") is not None
-    }
-    assert orders == {"vda": "1", "sda": "2"}
-    discs = found.findall("devices/disk[@device='cdrom']")
-    assert [one.find("source").get("file") for one in discs] == ["/iso", "/virtio", "/answers"]
-    assert [one.find("target").get("bus") for one in discs] == ["sata"] * 3
-    labels = [one.find("source/seclabel") is not None for one in discs]
-    assert labels == [True, False, False]
-    assert found.find("os/boot") is None
-
-
-def test_without_drivers_disk_and_card_are_what_windows_knows_by_itself() -> None:
-    found = tree(storage="sata")
-    (disk,) = found.findall("devices/disk[@device='disk']")
-    assert disk.find("target").get("bus") == "sata"
-    card = found.find("devices/interface")
-    assert card.find("model").get("type") == "e1000e"
-    assert card.find("mtu") is None
-
-
-def test_enlightenments_and_their_clock_are_kvm_s_alone() -> None:
-    found = tree()
-    assert [one.tag for one in found.find("features/hyperv")] == ["relaxed", "spinlocks", "stimer"]
-    assert found.find("features/hyperv/stimer/direct") is not None
-    assert found.find("clock/timer[@name='hypervclock']") is not None
-    found = tree(accelerated=False)
-    assert found.find("features/hyperv") is None
-    assert found.find("clock/timer[@name='hypervclock']") is None
-    assert found.findtext("cpu/model") == "qemu64"
-
-
-def test_one_socket_has_all_cores_and_the_clock_is_utc() -> None:
-    found = tree()
-    topology = found.find("cpu/topology")
-    assert (topology.get("sockets"), topology.get("cores")) == ("1", "4")
-    assert found.find("clock").get("offset") == "utc"
-    assert found.findtext("on_reboot") == "restart"
-    assert found.find("devices/graphics").get("listen") == "127.0.0.1"
-
-
-def test_uefi_is_without_secure_boot_and_has_variables_of_its_own() -> None:
-    found = tree(firmware="uefi")
-    features = {
-        one.get("name"): one.get("enabled") for one in found.iterfind("os/firmware/feature")
-    }
-    assert features == {"enrolled-keys": "no", "secure-boot": "no"}
-    assert found.findtext("os/nvram") == "/p/w.fd"
-
-
-def test_a_layer_over_a_medium_names_it_and_leaves_it_alone() -> None:
-    found = tree(discs=(Disc("/layer", "/iso", foreign=True, boots=True),))
-    disk = found.find("devices/disk[@device='cdrom']")
-    assert disk.find("driver").get("type") == "qcow2"
-    assert disk.find("source").get("file") == "/layer"
-    below = disk.find("backingStore/source")
-    assert below.get("file") == "/iso"
-    assert below.find("seclabel").get("relabel") == "no"
-    assert domains.drives_with(ET.tostring(found, encoding="unicode"), "/layer") == ("sda",)
-
-
 def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
     text = (
         "<domainCapabilities><features><hyperv supported='yes'><enum name='features'>"
@@ -419,7 +329,6 @@ def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
         == mark
     )
     assert installer.read_site("<domain><metadata/></domain>") is None
-    assert installer.read_site(documents.domain(SPEC, "<x/>")) is None
 
 
 @pytest.mark.parametrize(

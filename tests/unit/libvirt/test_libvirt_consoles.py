@@ -1,0 +1,255 @@
+"""Consoles, screens and states of domains, read for people and joined; installers' consoles."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import zlib
+from types import SimpleNamespace
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import PreflightError
+from lab.imaging.job import Installation
+from lab.imaging.recipe import Phase
+from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import connection, documents, domains, provider
+from lab.providers.libvirt.host import Host
+from lab.providers.libvirt.installer import InstallationConsole, LibvirtInstaller
+
+GRUB = "\x1b[2J\x1b[01;01HGRUB loading...\r\nBooting `Debian'\r\n"
+KERNEL = "[    0.000000] Linux version 6.1.0\r\n[    0.5] ACPI: ...\r\n"
+SYSTEMD = KERNEL + "[  OK  ] Reached target network.target\r\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "its console is empty"),
+        ("\x00\x00\r\n", "its console is empty"),
+        ("SeaBIOS (version 1.16)\r\n", "firmware"),
+        (GRUB, "boot loader"),
+        (KERNEL, "kernel was booting"),
+        (KERNEL + "Begin: Mounting root file system ... \r\n", "initial RAM disk was running"),
+        (KERNEL + "(initramfs) ", "found no root file system"),
+        (KERNEL + "Kernel panic - not syncing: VFS", "kernel panicked"),
+        (SYSTEMD, "starting services"),
+        (SYSTEMD + "You are in emergency mode.", "emergency mode"),
+        (
+            SYSTEMD + "Debian GNU/Linux 12 worker1 ttyS0\r\n\r\nworker1 login: ",
+            "SSH or its network",
+        ),
+    ],
+)
+def test_how_far_a_boot_has_come_stands_on_the_console(said: str, words: str) -> None:
+    assert words in domains.boot_phase(said)
+
+
+def test_a_panic_after_a_login_prompt_is_a_panic() -> None:
+    said = "worker1 login: \r\n[ 99.0] Kernel panic - not syncing\r\n"
+    assert "panicked" in domains.boot_phase(said)
+
+
+def test_what_an_earlier_boot_said_does_not_count() -> None:
+    said = KERNEL + "Kernel panic - not syncing\r\n" + SYSTEMD
+    assert "starting services" in domains.boot_phase(said)
+
+
+def test_the_tail_has_no_escape_sequences_and_no_empty_lines() -> None:
+    text = domains.console_tail("one\r\n\r\n\x1b[31mtwo\x1b[0m\r\nthree\r\n", lines=2)
+    assert text == "\n    | two\n    | three"
+
+
+def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
+    pixels = bytes(range(18))
+    png = domains.to_png(b"P6\n# by QEMU\n3 2\n255\n" + pixels)
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack("!2I", png[16:24]) == (3, 2)
+    at = png.index(b"IDAT")
+    (length,) = struct.unpack("!I", png[at - 4 : at])
+    lines = zlib.decompress(png[at + 4 : at + 4 + length])
+    assert lines == b"\0" + pixels[:9] + b"\0" + pixels[9:]
+
+
+def test_a_png_stays_as_it_is() -> None:
+    assert domains.to_png(b"\x89PNG\r\n\x1a\nrest") == b"\x89PNG\r\n\x1a\nrest"
+
+
+@pytest.mark.parametrize("picture", [b"", b"P5\n1 1\n255\n\0", b"P6\n9 9\n255\n\0\0"])
+def test_what_is_no_picture_is_refused(picture: bytes) -> None:
+    with pytest.raises(ValueError, match=r"unknown picture|it ends after"):
+        domains.to_png(picture)
+
+
+RUNNING = {"a": "running", "b": "running"}
+
+
+@pytest.mark.parametrize(
+    ("states", "missing", "state", "again"),
+    [
+        (RUNNING, (), "running", None),
+        ({"a": "saved", "b": "saved"}, (), "suspended", "machines"),
+        ({"a": "saved", "b": "running"}, (), "broken", "machines"),
+        ({"a": "off", "b": "off"}, (), "broken", "machines"),
+        ({"a": "running", "b": "missing"}, (), "broken", "machines"),
+        ({"a": "running", "b": "paused"}, (), "broken", "machines"),
+        ({"a": "missing", "b": "missing"}, ("network 'x'",), "absent", None),
+        ({"a": "missing", "b": "missing"}, (), "broken", "machines"),
+        (RUNNING, ("network 'x'",), "broken", "networks"),
+    ],
+)
+def test_a_lab_is_judged_by_its_domains_and_networks(
+    states: dict[str, str], missing: tuple[str, ...], state: str, again: str | None
+) -> None:
+    found = provider.judge_states(states, missing)
+    assert (found.state, found.again_from) == (state, again)
+
+
+def test_the_first_machine_that_is_not_well_is_named() -> None:
+    assert provider.judge_states({"a": "running", "b": "off", "c": "paused"}, ()).detail == (
+        "b is shut off, and 1 more"
+    )
+
+
+ENOUGH_SECONDS = 20.0
+NOTHING = -2
+
+
+class Stream:
+    """A console that always says the same, and takes as many bytes at a time as it is told to."""
+
+    def __init__(self, says: bytes | int, takes: int) -> None:
+        self.says = says
+        self.takes = takes
+        self.taken = b""
+
+    def recv(self, _count: int) -> bytes | int:
+        return self.says
+
+    def send(self, typed: bytes) -> int:
+        self.taken += typed[: max(0, self.takes)]
+        return self.takes
+
+
+def copied(stream: Stream, *typed: bytes) -> bool:
+    """Whether the terminal is left when all that has been typed."""
+    keyboard, hand = os.pipe()
+    screen = os.open(os.devnull, os.O_WRONLY)
+    copying = threading.Thread(target=domains._copy, args=(stream, keyboard, screen), daemon=True)
+    copying.start()
+    for keys in typed:
+        os.write(hand, keys)
+        copying.join(0.5)
+    copying.join(ENOUGH_SECONDS)
+    for one in (keyboard, hand, screen):
+        os.close(one)
+    return not copying.is_alive()
+
+
+def test_a_machine_that_never_stops_talking_is_left() -> None:
+    assert copied(Stream(b"noise", 1), b"\x1d")
+
+
+def test_a_machine_that_takes_no_input_is_left() -> None:
+    assert copied(Stream(NOTHING, NOTHING), b"help me", b"\x1d")
+
+
+def test_what_is_not_taken_at_once_is_sent_later() -> None:
+    stream = Stream(NOTHING, 1)
+    assert copied(stream, b"id\r", b"\x1d")
+    assert stream.taken == b"id\r"
+
+
+PHASES = (
+    Phase(name="partitioning", sees=r"[Pp]artition"),
+    Phase(name="copying", sees=r"Copying \d+ files"),
+    Phase(name="finishing", sees=r"Finish"),
+)
+
+
+def story() -> InstallationConsole:
+    return InstallationConsole(PHASES, "all done")
+
+
+def test_phases_are_told_once_and_in_their_order():
+    told = story()
+    assert told.hear(b"Starting\r\nPartitioning /dev/vda\r\n") == ["partitioning"]
+    assert told.hear(b"partition 2\r\nCopying 7 files\r\nCopying 8 files\r\n") == ["copying"]
+    assert told.hear(b"Partition table again\r\n") == []
+    assert told.phase == "copying"
+
+
+def test_phase_that_was_never_seen_is_passed_over():
+    told = story()
+    assert told.hear(b"Finishing\n") == ["finishing"]
+
+
+def test_words_may_come_in_pieces_and_in_colours():
+    told = story()
+    assert told.hear(b"\x1b[1mCopy") == []
+    assert told.hear(b"ing 7\x1b[0m fil") == []
+    assert told.hear(b"es\n") == ["copying"]
+    told.hear(b"caf\xc3")
+    told.hear(b"\xa9 all do")
+    assert not told.is_done
+    told.hear(b"ne")
+    assert told.is_done
+    assert "café" in told.tail
+
+
+def test_line_that_is_not_ended_counts_too():
+    assert story().hear(b"Partition disks?") == ["partitioning"]
+
+
+def test_document_has_a_drive_for_each_medium_and_a_network_only_if_asked():
+    spec = documents.VirtualMachine(
+        kind="installer",
+        name="x",
+        title="small",
+        accelerated=False,
+        vcpus=1,
+        memory_mib=512,
+        firmware="bios",
+        kernel="/pool/kernel",
+        initrd="/pool/initrd",
+        arguments="a=1 & b",
+        disk="/pool/disk",
+        console_log="/pool/console",
+        discs=(documents.Disc("/pool/medium0"), documents.Disc("/pool/medium1")),
+    )
+    text = documents.domain(spec)
+    assert text.count('device="cdrom"') == 2
+    assert "<cmdline>a=1 &amp; b" in text
+    assert "<on_reboot>destroy</on_reboot>" in text
+    assert "interface" not in text
+    assert "/pool/medium1" in text
+
+
+def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
+    class Elsewhere:
+        def getInfo(self) -> list[str]:  # noqa: N802  libvirt's own name
+            return ["aarch64"]
+
+    monkeypatch.setattr(connection, "connect", lambda _: Elsewhere())
+    monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
+    host = Host(Hypervisor(name="far", uri="qemu:///system"))
+    one = Installation(
+        name="small",
+        architecture="x86_64",
+        disk_gib=1,
+        media=(),
+        kernel=tmp_path,
+        initrd=tmp_path,
+        arguments="",
+        memory_mib=1,
+        vcpus=1,
+        firmware="bios",
+        network=False,
+        done="",
+        phases=(),
+        deadline=Deadline(1),
+    )
+    with pytest.raises(PreflightError, match="it is for x86_64, but hypervisor 'far' is aarch64"):
+        LibvirtInstaller(host).install(one, tmp_path / "disk", print, print)

@@ -1,0 +1,191 @@
+"""Machines of a lab of system containers: their record, their boot, and their share of the host."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import replace
+from ipaddress import IPv4Network
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.inventory.inventory import STOCK, Inventory
+from lab.lifecycle.compilation import compile_scenario
+from lab.plan.planner import make_plan
+from lab.providers.netns.entry import HolderProcess, start_time
+from lab.providers.nspawn import bring_up, containers, holder, layout, networks, preflight
+from lab.providers.nspawn.containers import require_own_disks
+from lab.providers.nspawn.guests import PROBES_A_PROCESSOR, ContainerGuests
+from lab.providers.nspawn.layout import NspawnLayout
+from lab.providers.nspawn.preflight import need
+from lab.providers.nspawn.provider import NspawnProvider
+from lab.providers.provider import LabHandle, ProbeSettings
+from lab.scenario.loader import find, load
+from lab.topology import registry
+from lab.topology.intent import Intent
+
+SMALL = Path(__file__).parents[2] / "small.yaml"
+
+
+def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    intent = compile_scenario(str(SMALL), None, None, "namespaces", real=True).intent
+    lab = LabHandle("x", tmp_path, "abc")
+    names = (*(one.name for one in intent.machines), "third")
+    layout.save(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), names))
+    monkeypatch.setattr(holder, "find", lambda _: SimpleNamespace(pid=1))
+    monkeypatch.setattr(holder, "entry", lambda _: SimpleNamespace(pid=1))
+    monkeypatch.setattr(networks, "missing", lambda *_: "")
+    found = NspawnProvider(STOCK).liveness(lab, intent)
+    assert (found.state, found.again_from) == ("broken", "images")
+    assert "'third'" in found.detail
+
+
+def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path: Path) -> None:
+    lab = LabHandle("x", tmp_path, "abc")
+    guests = ContainerGuests(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
+    with pytest.raises(BrokenError, match="address of machine 'master': the lab's record has none"):
+        guests.address("master")
+
+
+def test_a_wait_ends_with_the_holder(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        started = start_time(process.pid)
+        assert started is not None
+        found = HolderProcess(process.pid, started, 0, "x", "abc", tmp_path)
+        addresses = IPv4Network("10.219.0.0/24")
+        guests = ContainerGuests(
+            LabHandle("x", tmp_path, "abc"), NspawnLayout({}, addresses, ("worker",)), found
+        )
+        looks: list[int] = []
+
+        def look() -> bool:
+            looks.append(1)
+            if len(looks) == 2:
+                process.kill()
+                process.wait()
+            return False
+
+        with pytest.raises(BrokenError, match="lab 'x': its machines were ended from outside"):
+            guests.site.deadline(60).wait("waiting for an API server", look)
+    assert len(looks) == 2
+
+
+def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) -> None:
+    lab = LabHandle("x", tmp_path, "abc")
+    for prefix, machines, there in ((32, 1, False), (28, 6, False), (28, 5, True), (24, 244, True)):
+        names = tuple(f"m{number}" for number in range(machines))
+        made = NspawnLayout({}, IPv4Network(f"10.219.0.0/{prefix}"), names)
+        layout.save(lab, made)
+        assert layout.load(lab) == (made if there else None)
+        assert not there or made.address(names[-1])
+
+
+def test_a_question_that_is_never_answered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def run(words: object, deadline: Deadline) -> Any:
+        asked.append(words)
+        if len(asked) == 1:
+            time.sleep(deadline.left())
+            raise DeadlineError("asking", "no answer")
+        return SimpleNamespace(stdout="running\n")
+
+    monkeypatch.setattr(bring_up, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(containers, "log", lambda *_: "switched on\n")
+    guests: Any = SimpleNamespace(patience=1, shell=lambda _: SimpleNamespace(run=run))
+    made = bring_up.NspawnBringUp
+    made._wait(SimpleNamespace(), guests, None, "worker", Deadline(2))  # type: ignore[arg-type]
+    assert len(asked) == 2
+
+
+def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "switched on\nExecutable format error\nsystemd-nspawn ended with 1\n"
+
+    def shell(_: str) -> Any:
+        raise BrokenError("entering machine 'worker'", "it is switched off")
+
+    monkeypatch.setattr(containers, "log", lambda *_: said)
+    guests: Any = SimpleNamespace(patience=1, shell=shell)
+    made = bring_up.NspawnBringUp
+    with pytest.raises(BrokenError, match="Executable format error") as failed:
+        made._wait(SimpleNamespace(), guests, None, "worker", Deadline(60))  # type: ignore[arg-type]
+    assert not isinstance(failed.value, DeadlineError)
+
+
+def test_a_machine_that_was_switched_on_again_is_waited_for() -> None:
+    assert not containers.has_ended("systemd-nspawn ended with 1\nswitched on\n")
+
+
+def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path: Path) -> None:
+    lab = LabHandle("small", tmp_path, "0" * 16)
+    require_own_disks(lab)
+    (tmp_path / "machines").symlink_to(tmp_path)
+    with pytest.raises(BrokenError, match="is a link"):
+        require_own_disks(lab)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "asked", "at_once"),
+    [
+        (True, 10_000, PROBES_A_PROCESSOR * (os.cpu_count() or 1)),
+        (True, 3, 3),
+        (False, 10_000, 10_000),
+    ],
+)
+def test_a_cluster_s_probes_are_shared_among_this_machine_s_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cluster: bool, asked: int, at_once: int
+) -> None:
+    monkeypatch.setattr("lab.providers.nspawn.preflight.emulated", lambda: False)
+    layout = NspawnLayout(
+        {}, IPv4Network("10.219.0.0/24"), ("master",), "x" if cluster else "", None
+    )
+    guests = ContainerGuests(LabHandle("lab", tmp_path, "token"), layout, None)
+    asked_for = ProbeSettings(timeout=1.0, in_flight=asked)
+    assert guests._slower(asked_for, cluster=cluster) == ProbeSettings(1.0, at_once)
+
+
+def linux_intent(name: str) -> Intent:
+    scenario = load(find(name))
+    linux = tuple(group for group in scenario.nodes if group.os == "linux")
+    return registry.intent(make_plan(scenario.replace(nodes=linux)))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "instances"),
+    [
+        ("overlay", 27 + 2 * 13 + 2 * 4),
+        ("upstream-vrrp", 3 * 27 + 13 + 2 * 4),
+        ("kubeinit", 3 * 27 + 13 + 3 * 4),
+    ],
+)
+def test_every_node_counts_by_what_runs_on_it(scenario: str, instances: int) -> None:
+    assert need(linux_intent(scenario)).inotify == instances
+
+
+def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two() -> None:
+    assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 4
+
+
+def test_without_a_cluster_every_machine_is_a_plain_one() -> None:
+    intent = replace(linux_intent("overlay"), kubernetes=None)
+    assert need(intent).inotify == 5 * 4
+
+
+def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there is no bundle
+    wanted = compile_scenario("overlay", "linux", None, "kubernetes", real=True)
+    with pytest.raises(PreflightError, match="system containers need root") as refused:
+        NspawnProvider(Inventory()).steps(LabHandle("overlay", tmp_path, "0123"), wanted.intent)
+    assert "--provider netns" in refused.value.hint
+    assert [one.check for one in preflight.examine(tmp_path)] == ["root"]

@@ -1,0 +1,211 @@
+"""Shells on this machine and on hypervisors, and sessions on a connection that breaks."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import paramiko
+import pytest
+from shell_contract import ShellContract
+
+from lab._deadline import Deadline
+from lab._errors import BrokenError, UsageError
+from lab.inventory.inventory import Hypervisor
+from lab.inventory.uri import parse
+from lab.providers.libvirt.host import jump_of, jump_to, shell_of
+from lab.remote.local import LocalShell
+from lab.remote.shell import Jump, Shell
+from lab.remote.ssh import SshShell
+from lab.remote.transport import SESSIONS, SSHServer, SSHTransport, jump_server, own_keys
+
+SHELL = LocalShell(become=False)
+
+
+class TestLocalShell(ShellContract):
+    """With each of the shells that a distribution may have as /bin/sh."""
+
+    @pytest.fixture(params=["dash", "bash"])
+    def shell(
+        self,
+        request: pytest.FixtureRequest,
+        tmp_path_factory: pytest.TempPathFactory,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> Shell:
+        program = shutil.which(request.param)
+        if program is None:
+            pytest.skip(f"{request.param} is not installed")
+        programs = tmp_path_factory.mktemp("bin")
+        (programs / "sh").symlink_to(program)
+        monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        return SHELL
+
+
+def test_it_becomes_root_by_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    shell = LocalShell(become=True)
+    if shutil.which("sudo") is None:
+        with pytest.raises(BrokenError, match="'sudo': no such file"):
+            shell.run(["true"], Deadline(20))
+    sudo = tmp_path / "sudo"
+    sudo.write_text('#!/bin/sh\n[ "$1 $2" = "-n --" ] || exit 9\nshift 2\nAS=root exec "$@"\n')
+    sudo.chmod(0o755)
+    assert shell.run(["sh", "-c", "echo $AS"], Deadline(20)).stdout == "root\n"
+    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    with pytest.raises(BrokenError, match="becoming root on this machine: sudo: a password"):
+        shell.wait(Deadline(20))
+
+
+def test_it_leaves_no_descriptor_and_no_child() -> None:
+    def traces() -> tuple[int, set[str]]:
+        children = Path("/proc/self/task").glob("*/children")
+        return (
+            len(list(Path("/proc/self/fd").iterdir())),
+            {child for path in children for child in path.read_text().split()},
+        )
+
+    before = traces()
+    SHELL.run(["true"], Deadline(20))
+    assert traces() == before
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The account's own, which is not where ``HOME`` points to."""
+    account = SimpleNamespace(pw_dir=str(tmp_path))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    monkeypatch.setenv("HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("LOGNAME", "me")
+    (tmp_path / ".ssh").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("uri", "configured", "jump"),
+    [
+        ("qemu+ssh://hv1/system", {}, Jump("hv1", 22, "me")),
+        ("qemu+ssh://ann@hv1:2222/system", {}, Jump("hv1", 2222, "ann")),
+        (
+            "qemu+ssh://[2001:db8::1]/system?keyfile=/k%20ey",
+            {},
+            Jump("2001:db8::1", 22, "me", Path("/k ey")),
+        ),
+        ("qemu+ssh://hv1/system?no_verify=1&no_tty=1", {}, Jump("hv1", 22, "me", no_verify=True)),
+        ("qemu+ssh://hv1/system?no_verify=0", {}, Jump("hv1", 22, "me")),
+        (
+            "qemu+ssh://hv1/system",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 2200, "bob", Path("/id")),
+        ),
+        (
+            "qemu+ssh://ann@hv1:22/system?keyfile=/k",
+            {"hostname": "10.0.0.1", "port": "2200", "user": "bob", "identityfile": "/id"},
+            Jump("10.0.0.1", 22, "ann", Path("/k")),
+        ),
+    ],
+)
+def test_a_uri_says_more_than_the_ssh_configuration(
+    uri: str, configured: dict[str, str], jump: Jump
+) -> None:
+    assert jump_of(parse(uri), configured) == jump
+
+
+def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
+    (home / ".ssh" / "config").write_text(
+        "Host hv1\n  HostName 192.0.2.7\n  User bob\n  IdentityFile ~/.ssh/lab\n"
+        "  UserKnownHostsFile ~/.ssh/racks\n"
+    )
+    jump = jump_to(Hypervisor(name="one", uri="qemu+ssh://hv1/system"))
+    ssh = home / ".ssh"
+    assert jump == Jump("192.0.2.7", 22, "bob", ssh / "lab", ssh / "racks")
+
+
+def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home: Path) -> None:
+    (home / ".ssh" / "known_hosts").write_text("hv1 ssh-ed25519 AAAA\n")
+    assert jump_server(Jump("hv1", 22, "me")).host_keys == ("ssh-ed25519 AAAA",)
+
+
+def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    key = home / ".ssh" / "id_ed25519"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    with own_keys("logging in", jump_server(Jump("hv1", 22, "me"))) as shown:
+        assert [said for said, _ in shown] == [f"'{key}'"]
+
+
+def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump gate\n")
+    with pytest.raises(UsageError, match="has 'proxyjump' for host 'hv1'"):
+        shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system"))
+    (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump none\n")
+    assert isinstance(shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system")), SshShell)
+
+
+def test_this_machine_is_asked_directly() -> None:
+    assert isinstance(shell_of(Hypervisor(name="one", uri="qemu:///system")), LocalShell)
+    assert jump_to(Hypervisor(name="one", uri="qemu:///system")) is None
+
+
+def test_tls_carries_no_shell_and_says_what_does() -> None:
+    with pytest.raises(UsageError, match="provides no shell") as caught:
+        shell_of(Hypervisor(name="one", uri="qemu+tls://hv1/system"))
+    assert "qemu+ssh://root@hv1/system" in caught.value.hint
+
+
+class Broken:
+    """A channel whose transport is gone, as paramiko's tells when it writes its good-bye."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    def close(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+class Transport:
+    """One that opens every channel."""
+
+    def __init__(self, channel: Broken) -> None:
+        self.channel = channel
+
+    def open_channel(self, *_: object, timeout: float) -> Broken:
+        assert timeout > 0
+        return self.channel
+
+
+@pytest.mark.parametrize(
+    "error", [None, EOFError(), OSError("gone"), paramiko.SSHException("gone")], ids=repr
+)
+def test_a_session_gives_its_room_back_however_its_connection_ended(
+    error: BaseException | None,
+) -> None:
+    transport = Transport(Broken(error))
+    link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
+    for _ in range(SESSIONS + 1):
+        link.done(link.open("running a command", Deadline(5.0)))
+
+
+@pytest.mark.parametrize("error", [EOFError(), OSError("gone"), paramiko.SSHException("gone")])
+def test_a_channel_to_another_machine_closes_however_its_connection_ended(
+    error: BaseException,
+) -> None:
+    transport = Transport(Broken(error))
+    link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
+    link.channel("connecting", "direct-tcpip", ("192.0.2.1", 22), Deadline(5.0)).close()
+
+
+def test_what_is_no_end_of_a_connection_is_told_and_gives_the_room_back_too() -> None:
+    transport = Transport(Broken(KeyboardInterrupt()))
+    link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
+    for _ in range(SESSIONS + 1):
+        channel = link.open("running a command", Deadline(5.0))
+        with pytest.raises(KeyboardInterrupt):
+            link.done(channel)
