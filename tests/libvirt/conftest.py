@@ -26,6 +26,18 @@ def two_hypervisors() -> Iterator[tuple[hypervisors.Hypervisor, ...]]:
         )
 
 
+@pytest.fixture(scope="module")
+def connected() -> Iterator[Any]:
+    """This machine's own libvirtd, as long as a module is tested."""
+    libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    try:
+        found = libvirt.open("qemu:///system")
+    except libvirt.libvirtError as error:
+        pytest.skip(f"no libvirtd: {error}")
+    yield found
+    found.close()
+
+
 @pytest.fixture
 def lab(connected: Any, tmp_path: Path) -> Iterator[Any]:
     from drill import drill  # noqa: PLC0415  it needs libvirt-python

@@ -3,75 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hypervisors import Hypervisor
+from real_lab import RealLab
 
 SCENARIO = Path(__file__).with_name("two-nodes.yaml")
 NAME = "two"
-ENOUGH_SECONDS = 900
-"""For any command: an emulated bring-up takes a minute on an idle machine."""
 IMAGES_POOL = "hybridlab-images"
 STORAGE = "/var/lib/libvirt/images/hybridlab"
 
 
 @dataclass(frozen=True)
-class Lab:
-    """Runs the command line on one state directory and one inventory."""
+class Lab(RealLab):
+    """One lab on an inventory of hypervisors."""
 
-    directory: Path
-    inventory: Path
     scenario: str = str(SCENARIO)
     name: str = NAME
 
-    def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "lab", *words]
+    def up_words(self) -> tuple[str, ...]:
+        return ("up", self.scenario, "--pods", "namespaces")
 
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "HYBRIDLAB_STATE": str(self.directory / "state"),
-            "HYBRIDLAB_INVENTORY": str(self.inventory),
-            "COLUMNS": "100",
-        }
-
-    def up(self) -> list[str]:
-        return ["up", self.scenario, "--pods", "namespaces"]
-
-    def run(self, *words: str, code: int = 0) -> str:
-        """Run the command; return its messages and its result."""
-        done = subprocess.run(
-            self.command(*words),
-            env=self.environment(),
-            cwd=self.directory,
-            capture_output=True,
-            text=True,
-            timeout=ENOUGH_SECONDS,
-            check=False,
-        )
-        said = done.stderr + done.stdout
-        assert done.returncode == code, f"{words}: exit {done.returncode}\n{said}"
-        assert "Traceback" not in said
-        return said
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            self.command(*words),
-            env=self.environment(),
-            cwd=self.directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def said(self, *words: str, code: int = 0) -> str:
+        """The messages and the result of a command."""
+        done = self.run(*words, code=code)
+        return done.stderr + done.stdout
 
     def placed(self) -> dict[str, str]:
         """Machine to hypervisor."""
-        layout = self.directory / "state" / "labs" / self.name / "layout.json"
+        layout = self.state / "labs" / self.name / "layout.json"
         return dict(json.loads(layout.read_text())["machines"])
 
 

@@ -37,7 +37,7 @@ def test_a_daemon_that_says_nothing_is_given_up(
         silent.bind(str(tmp_path / "sock"))
         silent.listen()
         error = refusal(f"qemu+unix:///system?socket={tmp_path}/sock")
-    assert "said nothing for 0.5 s" in error.happened
+    assert "did not respond within 0.5 s" in error.happened
 
 
 def test_no_daemon_is_told_with_how_to_start_it(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(
         assert up.returncode == 3, said
         assert "on hypervisor 'host1'" in said
         down = lab.run("down", lab.name, code=3).stderr
-        assert "(node, router, client) that may be on hypervisor 'host1' is left" in down
+        assert "(node, router, client)) that may be on hypervisor 'host1' remain there" in down
         assert f"lab down {lab.name}" in down
     finally:
         machine.plug()

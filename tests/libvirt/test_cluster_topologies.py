@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-
-from bundle.made_bundle import made_bundle  # noqa: E402
-from real_lab import RealLab, objects  # noqa: E402
+from bundle.made_bundle import made_bundle
+from real_lab import RealLab, objects
 
 pytestmark = pytest.mark.topologies
 
@@ -22,11 +20,9 @@ cidr = "10.124.0.0/16"
 
 
 @pytest.mark.parametrize("topology", NAMES)
-def test_a_cluster_of_this_topology_comes_up_green_and_goes(topology: str, tmp_path: Path) -> None:
-    try:
-        connected = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
+def test_a_cluster_of_this_topology_comes_up_green_and_goes(
+    connected: Any, topology: str, tmp_path: Path
+) -> None:
     made_bundle()
     name = NAMES[topology]
     before = objects(connected, f"{name}-")
@@ -41,4 +37,3 @@ def test_a_cluster_of_this_topology_comes_up_green_and_goes(topology: str, tmp_p
     assert "cells" in said
     assert "Not as expected" not in said
     assert objects(connected, f"{name}-") == before
-    connected.close()

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_lab import SMALL, RealLab, objects
 
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-
-from real_lab import SMALL, RealLab, objects  # noqa: E402
-
-from lab._deadline import Deadline  # noqa: E402
+from lab._deadline import Deadline
 
 INVENTORY = """
 [hypervisors.local]
@@ -25,16 +22,6 @@ memory = "900GiB"
 """
 """Limits are for all labs of a hypervisor together; others may be up on this machine."""
 MACHINES = ("master", "worker", "router", "client")
-
-
-@pytest.fixture(scope="module")
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import shutil
-import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,20 +41,20 @@ pytestmark = [
 @pytest.fixture
 def lab(tmp_path: Path, two_hypervisors: Two) -> Iterator[Lab]:
     """Nothing is up; whatever the test has done, nothing is left on either."""
-    made = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors))
+    made = Lab(tmp_path / "state", inventory(tmp_path / "lab.toml", two_hypervisors))
     yield made
-    if (tmp_path / "state" / "labs" / NAME).exists():
-        made.run("down", NAME)
+    if (made.state / "labs" / NAME).exists():
+        made.said("down", NAME)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
 @pytest.fixture(scope="class")
 def standing(tmp_path_factory: pytest.TempPathFactory, two_hypervisors: Two) -> Iterator[Lab]:
     directory = tmp_path_factory.mktemp("two")
-    made = Lab(directory, inventory(directory / "lab.toml", two_hypervisors))
-    made.run(*made.up())
+    made = Lab(directory / "state", inventory(directory / "lab.toml", two_hypervisors))
+    made.said(*made.up_words())
     yield made
-    made.run("down", NAME)
+    made.said("down", NAME)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
@@ -67,7 +67,7 @@ class TestOneLab:
         assert placed["router"] == placed["client"]
 
     def test_the_matrix_is_green_across(self, standing: Lab) -> None:
-        said = standing.run("test", NAME)
+        said = standing.said("test", NAME)
         assert re.search(r"176 cells: 176 pass", said), said
 
     def test_guests_have_the_mtu_that_fits_between_hypervisors(
@@ -75,26 +75,26 @@ class TestOneLab:
     ) -> None:
         mtu = two_hypervisors[0].mtu - 50
         for node in ("master", "worker"):
-            assert f" mtu {mtu} " in standing.run(
+            assert f" mtu {mtu} " in standing.said(
                 "exec", NAME, node, "--", "ip", "link", "show", "eth0"
             )
 
     def test_each_hypervisor_has_the_image_once(self, standing: Lab, two_hypervisors: Two) -> None:
         assert [len(images(one)) for one in two_hypervisors] == [1, 1]
-        assert "copying" not in standing.run(*standing.up())
+        assert "copying" not in standing.said(*standing.up_words())
 
     def test_a_lost_tunnel_is_told_and_mended_without_a_boot(
         self, standing: Lab, two_hypervisors: Two
     ) -> None:
         (device,) = (name for name in found(two_hypervisors[1]) if name.startswith("hx"))
         two_hypervisors[1].run("ip", "link", "delete", device)
-        assert f"tunnel end '{device}' on hypervisor 'host2' is gone" in standing.run(
+        assert f"tunnel end '{device}' on hypervisor 'host2' is gone" in standing.said(
             "status", NAME, code=3
         )
-        said = standing.run(*standing.up())
+        said = standing.said(*standing.up_words())
         assert f"tunnel end '{device}' on 'host2' created" in said
         assert "booted" not in said
-        assert "176 pass" in standing.run("test", NAME)
+        assert "176 pass" in standing.said("test", NAME)
 
     def test_a_hypervisor_out_of_reach_is_said_and_the_rest_taken_down(
         self, standing: Lab, two_hypervisors: Two
@@ -102,15 +102,15 @@ class TestOneLab:
         near, far = two_hypervisors
         far.unplug()
         try:
-            assert "hypervisor 'host2'" in standing.run("status", NAME, code=3)
-            said = standing.run("down", NAME, code=3)
+            assert "hypervisor 'host2'" in standing.said("status", NAME, code=3)
+            said = standing.said("down", NAME, code=3)
             assert "connecting to hypervisor 'host2'" in said
             assert f"lab down {NAME}" in said
             assert found(near) == set()
         finally:
             far.plug()
         assert found(far) != set()
-        standing.run("down", NAME)
+        standing.said("down", NAME)
         assert found(far) == set()
 
 
@@ -118,27 +118,28 @@ def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(
     tmp_path: Path, two_hypervisors: Two
 ) -> None:
     spec = ",".join((KUBEINIT, "compute.os=linux", *(f"{one}.memory=512MiB" for one in SMALL)))
-    lab = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors), spec, KUBEINIT)
-    lab.run(*lab.up())
+    file = inventory(tmp_path / "lab.toml", two_hypervisors)
+    lab = Lab(tmp_path / "state", file, scenario=spec, name=KUBEINIT)
+    lab.said(*lab.up_words())
     placed = lab.placed()
     assert placed["compute-01"] == "host2"
     assert {placed[one] for one in ("controller-01", "compute-02", "services")} == {"host1"}
-    said = lab.run("test", KUBEINIT)
+    said = lab.said("test", KUBEINIT)
     assert re.search(r"^node-names +90 +90$", said, re.MULTILINE), said
 
-    lab.run("fault", KUBEINIT, "dns-unreachable", "--node", "services")
-    said = lab.run("test", KUBEINIT, "-m", "node-names", code=1)
+    lab.said("fault", KUBEINIT, "dns-unreachable", "--node", "services")
+    said = lab.said("test", KUBEINIT, "-m", "node-names", code=1)
     assert "Not as expected: 90 cells" in said, said
-    said = lab.run(
+    said = lab.said(
         "explain",
         KUBEINIT,
         "node-names/compute-01-p1/compute-02.k8scluster.kubeinit.local./udp-small",
         code=1,
     )
     assert "dns-unreachable" in said
-    lab.run("heal", KUBEINIT)
-    lab.run("test", KUBEINIT, "-m", "node-names")
-    lab.run("down", KUBEINIT)
+    lab.said("heal", KUBEINIT)
+    lab.said("test", KUBEINIT, "-m", "node-names")
+    lab.said("down", KUBEINIT)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
@@ -147,7 +148,7 @@ def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(
 ) -> None:
     two_hypervisors[1].unplug()
     try:
-        said = lab.run(*lab.up(), code=4)
+        said = lab.said(*lab.up_words(), code=4)
     finally:
         two_hypervisors[1].plug()
     assert "connecting to hypervisor 'host2'" in said
@@ -158,67 +159,58 @@ def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(
     tmp_path: Path, two_hypervisors: Two
 ) -> None:
     management = "10.222.7.0/24"
-    lab = Lab(tmp_path, inventory(tmp_path / "lab.toml", two_hypervisors, management))
+    file = inventory(tmp_path / "lab.toml", two_hypervisors, management)
+    lab = Lab(tmp_path / "state", file)
     second = two_hypervisors[1]
     second.run("ip", "link", "add", "office0", "type", "bridge")
     second.run("ip", "address", "add", "10.222.7.5/24", "dev", "office0")
     second.run("ip", "link", "set", "office0", "up")
     try:
-        said = lab.run(*lab.up(), code=3)
+        said = lab.said(*lab.up_words(), code=3)
         assert f"every /24 of {management} is in use on host 'host2'" in said
-        lab.run("down", NAME)
+        lab.said("down", NAME)
     finally:
         second.run("ip", "link", "delete", "office0")
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
-def killed_when(lab: Lab, story: str) -> None:
-    """Kill ``lab up`` once it says that it has come so far."""
-    running = lab.start(*lab.up())
-    assert running.stderr is not None
-    heard = []
-    for line in running.stderr:
-        heard.append(line)
-        if line.startswith(story):
-            break
-    else:
-        raise AssertionError("".join(heard))
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
+NETWORKS, MACHINES = "  step 3 of 5: networks", "  step 4 of 5: machines"
 
 
-@pytest.mark.parametrize("story", ["networks", "tunnel end", "machines"])
+@pytest.mark.parametrize("story", [NETWORKS, "tunnel end", MACHINES])
 def test_up_that_was_killed_leaves_nothing_after_down(
     lab: Lab, two_hypervisors: Two, story: str
 ) -> None:
-    killed_when(lab, story)
-    lab.run("down", NAME)
+    assert lab.killed_after(lab.up_words(), story)[-1].startswith(story)
+    lab.said("down", NAME)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
 def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(
     lab: Lab, two_hypervisors: Two
 ) -> None:
-    running = lab.start(*lab.up())
+    running = subprocess.Popen(
+        lab.command(*lab.up_words()), env=lab.environment(), stderr=subprocess.DEVNULL
+    )
     Deadline(120).wait(
         "waiting for guests on both",
         lambda: [virsh(one, "list", "--name") for one in two_hypervisors],
         until=all,
         every=0.2,
     )
-    running.send_signal(signal.SIGKILL)
-    running.communicate()
-    lab.run("down", NAME)
+    running.kill()
+    running.wait()
+    lab.said("down", NAME)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
 def test_what_a_lost_state_directory_knew_of_is_collected_from_both(
     lab: Lab, two_hypervisors: Two
 ) -> None:
-    killed_when(lab, "machines")
+    lab.killed_after(lab.up_words(), MACHINES)
     assert all(found(one) for one in two_hypervisors)
-    shutil.rmtree(lab.directory / "state")
-    said = lab.run("gc", "--yes")
+    shutil.rmtree(lab.state)
+    said = lab.said("gc", "--yes")
     assert "removing lab 'two': " in said
     assert "is in no journal" in said
     assert [found(one) for one in two_hypervisors] == [set(), set()]

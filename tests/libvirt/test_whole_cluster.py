@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-
-from bundle.made_bundle import made_bundle  # noqa: E402
-from real_lab import RealLab, objects  # noqa: E402
-from whole_cluster import (  # noqa: E402, F401  collected here
+from bundle.made_bundle import made_bundle
+from real_lab import RealLab, objects
+from whole_cluster import (  # noqa: F401  collected here
     test_a_node_that_is_rebooted_comes_back_with_its_pods,
     test_a_node_that_was_deleted_joins_again,
     test_a_suspended_cluster_goes_on_where_it_was,
@@ -29,16 +26,6 @@ INVENTORY = """
 [management]
 cidr = "10.123.0.0/16"
 """
-
-
-@pytest.fixture(scope="module")
-def connected() -> Iterator[Any]:
-    try:
-        found = libvirt.open("qemu:///system")
-    except libvirt.libvirtError as error:
-        pytest.skip(f"no libvirtd: {error}")
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")

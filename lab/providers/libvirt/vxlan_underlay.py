@@ -116,10 +116,6 @@ class VxlanDevices:
         """Every VXLAN device, of any owner."""
         return tuple(_read_vxlans(self._asked("ip", "-details", "link", "show", "type", "vxlan")))
 
-    def owned(self) -> tuple[tuple[str, Owner], ...]:
-        """Device name and owner of every tunnel end with an ownership mark."""
-        return tuple((one.device, one.owner) for one in self.vxlans() if one.owner)
-
     def used_vnis(self, token: str) -> frozenset[int]:
         """The VNIs used on our port there by anything but the lab."""
         return frozenset(

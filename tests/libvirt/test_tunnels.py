@@ -1,4 +1,4 @@
-"""A network carried between hosts by real VXLAN devices, in namespaces."""
+"""Networks of a lab carried between hosts by real VXLAN devices, in namespaces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, im
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
+from lab.providers.libvirt import vxlan_underlay
+from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
-from lab.providers.libvirt.vxlan_underlay import TunnelEnd, VxlanDevices
+from lab.providers.libvirt.vxlan_underlay import TunnelEnd, VxlanDevices, VxlanUnderlay
+from lab.providers.provider import LabHandle
+from lab.topology.intent import Intent, Interface, MachineIntent, Segment
 
 UPLINK, MTU = 1400, 1350
 TOKEN = "3fa9c2d1b0e84f6a9d7c5b3a19283746"
+Hosts = tuple[BridgedHost, ...]
 DEVICE = "hx3fa9c2d1-clus"
 OWNER = Owner("overlay", TOKEN, Path("/home/ann/labs/overlay"), "c0ffee", "ann@desk", 1.7e9, 1.8e9)
 STRANGER = replace(OWNER, lab="other", token="ff" * 16)
@@ -31,7 +36,7 @@ def soon() -> Deadline:
     return Deadline(10.0)
 
 
-def ends(hosts: tuple[BridgedHost, ...]) -> tuple[TunnelEnd, ...]:
+def ends(hosts: Hosts) -> tuple[TunnelEnd, ...]:
     return tuple(
         TunnelEnd(
             host=host.name,
@@ -47,58 +52,50 @@ def ends(hosts: tuple[BridgedHost, ...]) -> tuple[TunnelEnd, ...]:
     )
 
 
-def carry(hosts: tuple[BridgedHost, ...]) -> None:
+def carry(hosts: Hosts) -> None:
     for host, end in zip(hosts, ends(hosts), strict=True):
         assert VxlanDevices(host.shell(), soon()).ensure(end, OWNER)
 
 
 @pytest.fixture
-def two() -> Iterator[tuple[BridgedHost, ...]]:
+def two() -> Iterator[Hosts]:
     with bridged_hosts(2, UPLINK, MTU) as hosts:
         yield hosts
 
 
-def test_guests_reach_each_other_with_packets_of_the_mtu_and_not_one_byte_more(
-    two: tuple[BridgedHost, ...],
+@pytest.fixture
+def three() -> Iterator[Hosts]:
+    with bridged_hosts(3, UPLINK, MTU) as hosts:
+        yield hosts
+
+
+def test_guests_reach_each_other_with_whole_packets_of_the_mtu_and_not_one_byte_more(
+    two: Hosts,
 ) -> None:
     first, second = two
     assert first.guest.ping(second.guest_address, 100) == 1
     carry(two)
     assert first.guest.ping(second.guest_address, MTU) == 0
+    for host in two:
+        said = host.space.do("nstat --zeros --noupdate IpFragCreates")
+        assert said.split()[-2:] == ["0", "0.0"]
     assert first.guest.ping(second.guest_address, MTU + 1) == 1
 
 
-def test_no_packet_of_the_mtu_is_cut_to_pieces_on_the_way(two: tuple[BridgedHost, ...]) -> None:
-    carry(two)
-    assert two[0].guest.ping(two[1].guest_address, MTU) == 0
-    for host in two:
-        assert "FragCreates" in host.space.do("cat /proc/net/snmp")
-        said = host.space.do("nstat --zeros --noupdate IpFragCreates")
-        assert said.split()[-2:] == ["0", "0.0"]
+def test_three_hosts_are_one_network_without_a_loop(three: Hosts) -> None:
+    carry(three)
+    for one in three:
+        for other in three:
+            assert one is other or one.guest.ping(other.guest_address, MTU) == 0
+    # A broadcast arrives once: were there a loop, each would come back without end.
+    before = _sent(three[0])
+    assert three[0].guest.ping("198.18.201.99", 100) == 1
+    assert _sent(three[0]) - before < 20
 
 
-def test_three_hosts_are_one_network_without_a_loop() -> None:
-    with bridged_hosts(3, UPLINK, MTU) as hosts:
-        carry(hosts)
-        for one in hosts:
-            for other in hosts:
-                assert one is other or one.guest.ping(other.guest_address, MTU) == 0
-        # A broadcast arrives once: were there a loop, each would come back without end.
-        before = int(_sent(hosts[0]))
-        assert hosts[0].guest.ping("198.18.201.99", 100) == 1
-        assert int(_sent(hosts[0])) - before < 20
-
-
-def _sent(host: BridgedHost) -> str:
+def _sent(host: BridgedHost) -> int:
     said = host.space.do(f"ip -json -stats link show {DEVICE}")
-    return str(json.loads(said)[0]["stats64"]["tx"]["packets"])
-
-
-def test_doing_it_again_changes_nothing(two: tuple[BridgedHost, ...]) -> None:
-    carry(two)
-    shell = two[0].shell()
-    assert not VxlanDevices(shell, soon()).ensure(ends(two)[0], OWNER)
-    assert shell.changes() == 0
+    return int(json.loads(said)[0]["stats64"]["tx"]["packets"])
 
 
 @pytest.mark.parametrize(
@@ -122,9 +119,7 @@ def test_doing_it_again_changes_nothing(two: tuple[BridgedHost, ...]) -> None:
         ),
     ],
 )
-def test_what_was_damaged_is_told_and_mended(
-    two: tuple[BridgedHost, ...], damage: str, says: str
-) -> None:
+def test_what_was_damaged_is_told_and_mended(two: Hosts, damage: str, says: str) -> None:
     carry(two)
     first, second = two
     first.space.do(damage)
@@ -144,7 +139,7 @@ def test_what_was_damaged_is_told_and_mended(
         "id 777 local 198.18.200.1 dstport 14789 nolearning",
     ],
 )
-def test_one_made_differently_is_made_anew(two: tuple[BridgedHost, ...], wrong: str) -> None:
+def test_one_made_differently_is_made_anew(two: Hosts, wrong: str) -> None:
     carry(two)
     first, second = two
     alias = first.space.do(f"ip -details link show {DEVICE}").partition("alias ")[2].strip()
@@ -157,14 +152,14 @@ def test_one_made_differently_is_made_anew(two: tuple[BridgedHost, ...], wrong: 
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
-def test_one_cut_off_before_it_was_marked_is_taken_over(two: tuple[BridgedHost, ...]) -> None:
+def test_one_cut_off_before_it_was_marked_is_taken_over(two: Hosts) -> None:
     tunnel = "id 777 local 198.18.200.1 dstport 14789 ttl 64 learning"
     two[0].space.do(f"ip link add {DEVICE} type vxlan {tunnel}")
     carry(two)
     assert two[0].guest.ping(two[1].guest_address, MTU) == 0
 
 
-def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> None:
+def test_strangers_devices_are_never_touched(two: Hosts) -> None:
     host, end = two[0], ends(two)[0]
     host.space.do(
         f"ip link add {DEVICE} type vxlan id 5 dstport 4789",
@@ -184,7 +179,7 @@ def test_strangers_devices_are_never_touched(two: tuple[BridgedHost, ...]) -> No
 
 
 def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
-    two: tuple[BridgedHost, ...],
+    two: Hosts,
 ) -> None:
     before = two[0].links()
     carry(two)
@@ -193,14 +188,8 @@ def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
     assert VxlanDevices(two[0].shell(), soon()).remove(TOKEN) == ()
 
 
-def test_whose_it_is_stands_on_the_device_itself(two: tuple[BridgedHost, ...]) -> None:
-    carry(two)
-    two[0].space.do("ip link add flannel.1 type vxlan id 1 dstport 8472")
-    assert VxlanDevices(two[0].shell(), soon()).owned() == ((DEVICE, OWNER),)
-
-
 def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
-    two: tuple[BridgedHost, ...],
+    two: Hosts,
 ) -> None:
     carry(two)
     two[0].space.do(
@@ -211,14 +200,14 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
     assert VxlanDevices(two[0].shell(), soon()).used_vnis(STRANGER.token) == {777, 900}
 
 
-def test_a_bridge_that_is_not_there_is_said(two: tuple[BridgedHost, ...]) -> None:
+def test_a_bridge_that_is_not_there_is_said(two: Hosts) -> None:
     end = replace(ends(two)[0], bridge="nobr0")
     with pytest.raises(BrokenError, match=r"extending network 'cluster' to hypervisor 'h1'.*nobr0"):
         VxlanDevices(two[0].shell(), soon()).ensure(end, OWNER)
     VxlanDevices(two[0].shell(), soon()).remove(TOKEN)
 
 
-def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) -> None:
+def test_a_hypervisor_that_can_be_an_end_passes(two: Hosts) -> None:
     before = two[0].links()
     VxlanDevices(two[0].shell(), soon()).require(hypervisor())
     assert two[0].links() == before
@@ -232,7 +221,7 @@ def test_a_hypervisor_that_can_be_an_end_passes(two: tuple[BridgedHost, ...]) ->
     ],
 )
 def test_an_uplink_other_than_the_inventory_says_is_refused(
-    two: tuple[BridgedHost, ...], change: dict[str, object], says: str
+    two: Hosts, change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(PreflightError, match=says):
         VxlanDevices(two[0].shell(), soon()).require(hypervisor().replace(**change))
@@ -250,3 +239,88 @@ def test_a_user_without_the_right_is_refused_and_told_what_would_help() -> None:
         with pytest.raises(PreflightError) as told:
             VxlanDevices(NamespaceShell(space, *nobody), soon()).require(hypervisor())
     assert "sudo" in str(told.value)
+
+
+LAB = LabHandle("overlay", OWNER.directory, TOKEN)
+
+
+def machine(name: str) -> MachineIntent:
+    card = Interface("eth0", "cluster", "52:54:00:00:00:01", (), MTU)
+    return MachineIntent(
+        name, "node", "linux", (card,), None, None, (), (), (), (), (), None, (), forwards=False
+    )
+
+
+INTENT = Intent(
+    scenario="overlay",
+    topology="overlay",
+    domain="cluster.local",
+    segments=(Segment("cluster", "10.0.0.0/24", MTU),),
+    machines=(machine("one"), machine("two"), machine("three")),
+    pod_mtu=1300,
+    node_mtu=MTU,
+)
+APART = {"one": "h1", "two": "h2", "three": "h3"}
+
+
+def carriage(hosts: Hosts, machines: dict[str, str] = APART, mtu: int = UPLINK) -> VxlanUnderlay:
+    made = {}
+    for one in hosts:
+        uri = f"qemu+ssh://{one.address}/system"
+        host = Host(Hypervisor(name=one.name, uri=uri, mtu=mtu))
+        host.__dict__["shell"] = one.shell()
+        made[one.name] = host
+    return VxlanUnderlay(LAB, INTENT, machines, made)
+
+
+def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(
+    three: Hosts,
+) -> None:
+    whole = carriage(three)
+    whole.check()
+    assert len(whole.differences()) == 3
+    assert len(whole.make(OWNER)) == 3
+    assert whole.differences() == ()
+    before = sum(host.shell.changes() for host in whole.hosts.values())
+    assert whole.make(OWNER) == ()
+    assert sum(host.shell.changes() for host in whole.hosts.values()) == before
+    assert three[0].guest.ping(three[2].guest_address, MTU) == 0
+
+
+def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three: Hosts) -> None:
+    alone = carriage(three, dict.fromkeys(APART, "h1"))
+    alone.check()
+    assert alone.make(OWNER) == ()
+    assert alone.differences() == ()
+    shells = [host.shell for host in alone.hosts.values()]
+    assert [shell.asked for shell in shells if isinstance(shell, NamespaceShell)] == [[], [], []]
+
+
+def test_when_a_host_reboots_the_others_are_left_alone(three: Hosts) -> None:
+    whole = carriage(three)
+    whole.make(OWNER)
+    (device,) = VxlanDevices(three[1].shell(), whole.deadline).remove(LAB.token)
+    assert whole.differences() == (f"tunnel end '{device}' on hypervisor 'h2' is gone",)
+    assert whole.make(OWNER) == (f"tunnel end '{device}' on 'h2' created",)
+    assert three[0].guest.ping(three[1].guest_address, MTU) == 0
+
+
+def test_a_number_that_a_stranger_took_on_one_host_is_used_on_none(
+    three: Hosts,
+) -> None:
+    first = vxlan_underlay.choose_vni(LAB.token, "cluster", ())
+    three[2].space.do(f"ip link add other0 type vxlan id {first} dstport {vxlan_underlay.PORT}")
+    carriage(three).make(OWNER)
+    assert three[0].guest.ping(three[2].guest_address, MTU) == 0
+    for host in three:
+        assert f"vxlan id {first} " not in host.space.do(
+            f"ip -details link show master {BRIDGE} type vxlan"
+        )
+
+
+def test_an_uplink_of_another_mtu_is_refused_by_the_hypervisors_name(
+    three: Hosts,
+) -> None:
+    with pytest.raises(PreflightError, match="hypervisor 'h2': its device 'uplink'"):
+        carriage(three, mtu=9000).check()
+    assert carriage(three).differences() != ()
