@@ -34,11 +34,7 @@ class JumpHosts:
     def borrow(self, server: SSHServer, deadline: Deadline) -> SSHTransport:
         """An active transport to that host; call ``give_back`` afterwards.
 
-        Raises
-        ------
-        BrokenError
-            As :func:`~lab.remote.transport.connect`.
-
+        Raises BrokenError as :func:`~lab.remote.transport.connect`.
         """
         with self._lock:
             shared = self._shared.setdefault(server, Connection((server,)))
@@ -69,11 +65,7 @@ then the peer is not reading."""
 class Connection:
     """A connection that is opened on first use, and reopened if it has died.
 
-    Parameters
-    ----------
-    way
-        The servers to go through; the machine's own is last.
-
+    ``way``: the servers to go through; the machine's own is last.
     """
 
     def __init__(self, way: tuple[SSHServer, ...]) -> None:
@@ -96,22 +88,15 @@ class Connection:
     def open_session(self, doing: str, deadline: Deadline) -> tuple[SSHTransport, paramiko.Channel]:
         """A new session channel; pass it to ``done`` of its transport afterwards.
 
-        Raises
-        ------
-        BrokenError
-            As :func:`~lab.remote.transport.connect`.
-
+        Raises BrokenError as :func:`~lab.remote.transport.connect`.
         """
         return self._with_link(doing, deadline, lambda link: (link, link.open(doing, deadline)))
 
     def dial(self, doing: str, address: tuple[str, int], deadline: Deadline) -> paramiko.Channel:
         """A channel to an address that the machine can reach; the caller closes it.
 
-        Raises
-        ------
-        BrokenError
-            As :meth:`~lab.remote.transport.SSHTransport.channel`, and as for a session.
-
+        Raises BrokenError as :meth:`~lab.remote.transport.SSHTransport.channel`, and as for a
+        session.
         """
         return self._with_link(
             doing, deadline, lambda link: link.channel(doing, "direct-tcpip", address, deadline)
@@ -132,11 +117,7 @@ class Connection:
     def transport(self, doing: str, deadline: Deadline) -> SSHTransport:
         """An active transport, opened if necessary.
 
-        Raises
-        ------
-        BrokenError
-            As :func:`~lab.remote.transport.connect`.
-
+        Raises BrokenError as :func:`~lab.remote.transport.connect`.
         """
         if not self._lock.acquire(timeout=timeout_of(deadline)):
             words = f"another thread was still connecting after {deadline.seconds:g} s"
@@ -234,15 +215,8 @@ def request(
 ) -> None:
     """Have the server start a command or a subsystem.
 
-    Raises
-    ------
-    DeadlineError
-        When it does not answer in time.
-    ConnectionLostError
-        When the connection broke.
-    BrokenError
-        When the server refused.
-
+    Raises DeadlineError when it does not answer in time. Raises ConnectionLostError when the
+    connection broke. Raises BrokenError when the server refused.
     """
     from paramiko import SSHException  # noqa: PLC0415  slow to import
 
@@ -258,8 +232,6 @@ def request(
         raise BrokenError(doing, f"'{link.server.name}' refused to start it ({error})") from error
 
 
-_HERE = "127.0.0.1"
-_PIECE = 65_536
 _END_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 """Poll interval of a forwarded port for its shutdown."""
@@ -324,7 +296,7 @@ def forward_port(dial: Callable[[], paramiko.Channel]) -> Iterator[int]:
             relay.close()
             relays.discard(relay)
 
-    with _PortServer((_HERE, 0), Forward) as server:
+    with _PortServer(("127.0.0.1", 0), Forward) as server:
         threading.Thread(target=server.serve_forever, args=(_LOOK_SECONDS,), daemon=True).start()
         try:
             yield int(server.server_address[1])

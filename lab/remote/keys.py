@@ -29,11 +29,8 @@ class KeyPair:
 def make_key_pair(comment: str) -> KeyPair:
     """Generate a key pair.
 
-    Parameters
-    ----------
-    comment
-        The comment in the public key, one line: ``"lab overlay"``. No user or host name is added.
-
+    ``comment``: the comment in the public key, one line: ``"lab overlay"``. No user or host name is
+    added.
     """
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415  slow to import
     from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  the same
@@ -130,15 +127,8 @@ def known_hosts(lab: str, reaches: Iterable[Reach]) -> str:
 def ssh_config(lab: str, reaches: Iterable[Reach], known: Path) -> str:
     """An ssh configuration with a ``Host`` for every machine and every jump host.
 
-    Parameters
-    ----------
-    lab
-        The lab's name, the prefix of every alias.
-    reaches
-        The machines.
-    known
-        The path of the :func:`known_hosts` file.
-
+    ``lab``: the lab's name, the prefix of every alias. ``reaches``: the machines. ``known``: the
+    path of the :func:`known_hosts` file.
     """
     listed = tuple(reaches)
     jumps = {jump: number for number, jump in enumerate(_distinct(listed), 1)}

@@ -21,15 +21,9 @@ _PUT = 'umask 077; cat >"$1" && chmod "$2" "$1" && mv -fT "$1" "$3" || { rm -f "
 class LocalShell(CommandShell):
     """A :class:`~lab.remote.shell.Shell` on this machine, with child processes.
 
-    Parameters
-    ----------
-    become
-        True to become root with ``sudo -n``; None: unless this process is root.
-    inside
-        Returns the prefix that runs a command in a container; called for each command.
-    machine
-        The machine's name for messages.
-
+    ``become``: True to become root with ``sudo -n``; None: unless this process is root. ``inside``:
+    returns the prefix that runs a command in a container; called for each command. ``machine``: the
+    machine's name for messages.
     """
 
     def __init__(
@@ -88,12 +82,6 @@ class LocalShell(CommandShell):
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
         doing = f"running '{shortened(shlex.join(command))}' on {self._machine}"
-        err = bytearray()
-
-        def hear(said: bytes, complained: bytes) -> None:
-            out(said)
-            err.extend(complained)
-
         try:
             streams = ProcessStreams(
                 killable((*self._inside(), *command), len(stdin), become=self._become)
@@ -102,10 +90,9 @@ class LocalShell(CommandShell):
             words = f"'{error.filename}': {os_words(error)}"
             raise BrokenError(doing, words, "run as root, or install sudo") from error
         try:
-            code = communicate(doing, streams, stdin, deadline, hear)
+            return communicate(doing, streams, stdin, deadline, out)
         finally:
             streams.close()
-        return code, err.decode(errors="replace")
 
 
 class ProcessStreams:

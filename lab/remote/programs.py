@@ -58,11 +58,7 @@ class FileLimitError(BrokenError):
 def need(doing: str, *names: str) -> None:
     """Check that every program is installed.
 
-    Raises
-    ------
-    PreflightError
-        Names all missing programs and the command that installs them.
-
+    Raises PreflightError with all missing programs and the command that installs them.
     """
     missing = [name for name in names if _find(name) is None]
     if missing:
@@ -105,26 +101,13 @@ def run(  # noqa: PLR0913  each is an option of the process
 ) -> None:
     """Run a program; it is terminated if this process dies.
 
-    Parameters
-    ----------
-    on_line
-        Called with every line that it prints, on either stream.
-    output
-        A file for its standard output, which is then not passed to ``on_line``.
-    file_limit
-        Most bytes that it may write to one file.
+    ``on_line``: called with every line that it prints, on either stream. ``output``: a file for its
+    standard output, which is then not passed to ``on_line``. ``file_limit``: most bytes that it may
+    write to one file.
 
-    Raises
-    ------
-    DeadlineError
-        When it does not finish in time; shows its last lines.
-    PreflightError
-        When the disk is full.
-    FileLimitError
-        When it exceeds ``file_limit``.
-    BrokenError
-        When it fails; shows its last lines.
-
+    Raises DeadlineError when it does not finish in time; shows its last lines. Raises
+    PreflightError when the disk is full. Raises FileLimitError when it exceeds ``file_limit``.
+    Raises BrokenError when it fails; shows its last lines.
     """
     tail: deque[str] = deque(maxlen=_TAIL)
     path = _find(command[0])

@@ -82,14 +82,9 @@ class Shell(Protocol):
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
         """Run a command and wait for it.
 
-        Raises
-        ------
-        DeadlineError
-            When it does not finish in time.
-        BrokenError
-            When the machine is unreachable; shows the last attempt. A host key other than the
-            pinned one raises HostKeyError and is never retried.
-
+        Raises DeadlineError when it does not finish in time. Raises BrokenError when the machine is
+        unreachable; shows the last attempt. A host key other than the pinned one raises
+        HostKeyError and is never retried.
         """
 
     def stream(
@@ -107,21 +102,14 @@ class Shell(Protocol):
     def get(self, path: str, deadline: Deadline) -> bytes:
         """Read a file on the machine.
 
-        Raises
-        ------
-        BrokenError
-            When it does not exist or cannot be read.
-
+        Raises BrokenError when it does not exist or cannot be read.
         """
 
     def wait(self, deadline: Deadline) -> None:
         """Wait until the machine runs a command.
 
-        Raises
-        ------
-        DeadlineError
-            With the outcome of the last attempt (``"connection refused"``, ``"no banner"``).
-
+        Raises DeadlineError with the outcome of the last attempt (``"connection refused"``, ``"no
+        banner"``).
         """
 
     def attach(self, command: Sequence[str]) -> int:
@@ -172,11 +160,7 @@ class CommandStreams(Protocol):
     def code(self) -> int | None:
         """Its exit code; None while it runs.
 
-        Raises
-        ------
-        BrokenError
-            When the exit code will never be known.
-
+        Raises BrokenError when the exit code will never be known.
         """
 
     def wait(self, seconds: float) -> None:
@@ -251,22 +235,17 @@ def communicate(
     streams: CommandStreams,
     stdin: bytes,
     deadline: Deadline,
-    heard: Callable[[bytes, bytes], object],
-) -> int:
-    """Feed a command's input and read its output until it exits; returns the exit code.
+    out: Callable[[bytes], object],
+) -> tuple[int, str]:
+    """Feed a command's input and read its output until it exits.
 
-    ``heard`` gets each piece of standard output and of standard error; either may be empty.
+    Returns exit code and standard error; standard output goes to ``out`` in pieces.
 
-    Raises
-    ------
-    DeadlineError
-        When it does not exit in time; shows its last output.
-    BrokenError
-        As ``streams`` raises it.
-
+    Raises DeadlineError when it does not exit in time; shows its last output. Raises BrokenError as
+    ``streams`` raises it.
     """
     left = memoryview(stdin)
-    last = b""
+    last, err = b"", bytearray()
     quiet = Deadline(GRACE_SECONDS)
     for _ in deadline.tries():
         code, closed = streams.code(), streams.closed()  # before the last read of the streams
@@ -276,9 +255,10 @@ def communicate(
         if said or complained:
             last = (said or complained)[-200:]
             quiet = Deadline(GRACE_SECONDS)
-            heard(said, complained)
+            out(said)
+            err += complained
         elif code is not None and (closed or quiet.left() == 0.0):
-            return code
+            return code, err.decode(errors="replace")
         if not said and not complained:
             streams.wait(min(deadline.left(), GIVE_SECONDS if left else LOOK_SECONDS))
     raise timeout_error(doing, deadline, last)
@@ -289,15 +269,8 @@ def timeout_error(
 ) -> DeadlineError:
     """The error for a command that did not finish in time.
 
-    Parameters
-    ----------
-    doing, deadline
-        The operation and its deadline.
-    last
-        The command's last output.
-    ended
-        True if it is known to have been killed.
-
+    ``doing``, ``deadline``: the operation and its deadline. ``last``: the command's last output.
+    ``ended``: True if it is known to have been killed.
     """
     lines = last.decode(errors="replace").strip().splitlines()
     said = f"last output: '{lines[-1]}'" if lines else "no output"
@@ -333,14 +306,7 @@ def killable(command: Sequence[str], stdin_bytes: int, *, become: bool) -> tuple
     Its exit code is the command's own, 128 + N if signal N killed it, 127 if the program does not
     exist.
 
-    Parameters
-    ----------
-    command
-        Program and arguments.
-    stdin_bytes
-        Number of input bytes. Do not send end-of-file after them.
-    become
-        True if the user is not root.
-
+    ``command``: program and arguments. ``stdin_bytes``: number of input bytes. Do not send
+    end-of-file after them. ``become``: True if the user is not root.
     """
     return as_root(("sh", "-c", _HOLDER, "lab", str(stdin_bytes), *command), become=become)

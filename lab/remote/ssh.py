@@ -62,13 +62,8 @@ class SftpFiles:
     def put(self, content: bytes, path: str, mode: int | None) -> None:
         """Write a temporary file beside ``path``, set its mode unless None, and rename it.
 
-        Raises
-        ------
-        BrokenError
-            With the machine's error; an existing file is unchanged.
-        DeadlineError
-            When it takes too long; an existing file is unchanged.
-
+        Raises BrokenError with the machine's error; an existing file is unchanged. Raises
+        DeadlineError when it takes too long; an existing file is unchanged.
         """
         directory, name = posixpath.split(path)
         draft = posixpath.join(directory, f".{name}.{secrets.token_hex(4)}")
@@ -92,13 +87,7 @@ class SftpFiles:
     def get(self, path: str) -> bytes:
         """Read the file.
 
-        Raises
-        ------
-        BrokenError
-            With the machine's error.
-        DeadlineError
-            When it takes too long.
-
+        Raises BrokenError with the machine's error. Raises DeadlineError when it takes too long.
         """
         content = bytearray()
         with self._client() as client, client.open(path, "rb") as file:
@@ -177,11 +166,7 @@ class SshShell(CommandShell):
     reopened if it has died; a command that was running is never repeated. When the connection
     breaks, the command's process group on the machine is killed.
 
-    Parameters
-    ----------
-    reach
-        The machine, or the SSH servers on the path to it; the machine's own is last.
-
+    ``reach``: the machine, or the SSH servers on the path to it; the machine's own is last.
     """
 
     def __init__(self, reach: Reach | tuple[SSHServer, ...]) -> None:
@@ -204,13 +189,8 @@ class SshShell(CommandShell):
     def wait(self, deadline: Deadline) -> None:
         """Wait until the machine runs a command.
 
-        Raises
-        ------
-        DeadlineError
-            With the outcome of the last attempt.
-        HostKeyError, KeyFileError
-            At once.
-
+        Raises DeadlineError with the outcome of the last attempt. Raises HostKeyError or
+        KeyFileError at once.
         """
         doing = f"waiting for '{self._server.name}' ({self._server.address}) to accept commands"
         wait_until_ready(doing, self._attempt, deadline, AGAIN_SECONDS)
@@ -229,13 +209,8 @@ class SshShell(CommandShell):
     def forward(self, address: tuple[str, int], seconds: float) -> AbstractContextManager[int]:
         """Forward a local port to an address as seen from the machine.
 
-        Parameters
-        ----------
-        address
-            Host and port; ``("127.0.0.1", 6443)`` is on the machine itself.
-        seconds
-            Time limit for opening each connection.
-
+        ``address``: host and port; ``("127.0.0.1", 6443)`` is on the machine itself. ``seconds``:
+        time limit for opening each connection.
         """
         doing = f"reaching {address[0]} port {address[1]} through '{self._server.name}'"
         return forward_port(lambda: self._connection.dial(doing, address, Deadline(seconds)))
@@ -256,17 +231,10 @@ class SshShell(CommandShell):
     ) -> tuple[int, str]:
         doing = f"running '{shortened(shlex.join(command))}' on '{self._server.name}'"
         line = shlex.join(killable(command, len(stdin), become=self._become))
-        err = bytearray()
-
-        def hear(said: bytes, complained: bytes) -> None:
-            out(said)
-            err.extend(complained)
-
         with self._connection.session(doing, deadline) as (link, channel):
             request(doing, link, channel, lambda one: one.exec_command(line), deadline)
             streams = SessionStreams(doing, link, channel)
-            code = communicate(doing, streams, stdin, deadline, hear)
-        text = err.decode(errors="replace")
+            code, text = communicate(doing, streams, stdin, deadline, out)
         if self._become and code and _SUDO.search(text):
             raise BrokenError(
                 doing,
@@ -292,22 +260,11 @@ def wait_until_ready(
 ) -> None:
     """Repeat an attempt until it succeeds.
 
-    Parameters
-    ----------
-    doing
-        The operation, for messages.
-    attempt
-        Makes one attempt within the given deadline; returns why it failed, or an empty string.
-    deadline
-        For all attempts.
-    every
-        Seconds between two attempts.
+    ``doing``: the operation, for messages. ``attempt``: makes one attempt within the given
+    deadline; returns why it failed, or an empty string. ``deadline``: for all attempts. ``every``:
+    seconds between two attempts.
 
-    Raises
-    ------
-    DeadlineError
-        With the outcome of the last attempt that had enough time.
-
+    Raises DeadlineError with the outcome of the last attempt that had enough time.
     """
     last = ""
 
@@ -328,11 +285,7 @@ def attach(
 ) -> int:
     """Run a command line or a login shell on this terminal with OpenSSH's client; the exit code.
 
-    Raises
-    ------
-    BrokenError
-        When the machine is unreachable, or the connection is lost.
-
+    Raises BrokenError when the machine is unreachable, or the connection is lost.
     """
     name = servers[-1].name
     doing = f"running '{shortened(shown) or 'a shell'}' on '{name}'"

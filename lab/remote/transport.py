@@ -43,11 +43,8 @@ DEAD_SECONDS = 45
 def connect_tcp(doing: str, host: str, port: int, deadline: Deadline, hint: str) -> socket.socket:
     """Connect to a TCP port.
 
-    Raises
-    ------
-    UnreachableError
-        With the outcome: ``"connection refused"``, ``"no answer to the connection"``.
-
+    Raises UnreachableError with the outcome: ``"connection refused"``, ``"no answer to the
+    connection"``.
     """
     try:
         sock = socket.create_connection(
@@ -81,13 +78,8 @@ class TimedConnection:
     Sending and receiving raise TimeoutError after the deadline, and OSError like sockets. As a
     context manager, it resets the connection if the block raises.
 
-    Parameters
-    ----------
-    tls
-        The context with the certificates; None for plain TCP.
-    name
-        The name that the server's certificate must have; None for ``host``.
-
+    ``tls``: the context with the certificates; None for plain TCP. ``name``: the name that the
+    server's certificate must have; None for ``host``.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  all of them define a connection
@@ -261,13 +253,8 @@ class SSHTransport:
     def open(self, doing: str, deadline: Deadline) -> paramiko.Channel:
         """A session channel; pass it to :meth:`done` afterwards. Waits if too many are open.
 
-        Raises
-        ------
-        ConnectionLostError
-            When the connection turns out to be dead. Nothing has been run.
-        DeadlineError
-            When no session was available in time.
-
+        Raises ConnectionLostError when the connection turns out to be dead. Nothing has been run.
+        Raises DeadlineError when no session was available in time.
         """
         if not self._room.acquire(timeout=timeout_of(deadline)):
             raise DeadlineError(
@@ -303,13 +290,8 @@ class SSHTransport:
 
         Closing it never raises, even if the connection has just broken.
 
-        Raises
-        ------
-        ConnectionLostError, DeadlineError
-            As :meth:`open`.
-        UnreachableError
-            When the server refuses it.
-
+        Raises ConnectionLostError or DeadlineError as :meth:`open`. Raises UnreachableError when
+        the server refuses it.
         """
         from paramiko import ChannelException, SSHException  # noqa: PLC0415  slow to import
 
@@ -389,26 +371,13 @@ def _quietly(abort: Callable[[], None]) -> None:
 def connect(server: SSHServer, through: SSHTransport | None, deadline: Deadline) -> SSHTransport:
     """Connect to a server, check its key and log in; one attempt.
 
-    Parameters
-    ----------
-    server
-        The server.
-    through
-        The transport to its jump host; None to connect directly.
-    deadline
-        For the whole connection.
+    ``server``: the server. ``through``: the transport to its jump host; None to connect directly.
+    ``deadline``: for the whole connection.
 
-    Raises
-    ------
-    UnreachableError
-        With the point of failure: ``"connection refused"``, ``"authentication failed: key ..."``.
-    HostKeyError
-        When the server's key is not one of ``host_keys``.
-    DeadlineError
-        When it takes too long.
-    PreflightError
-        When paramiko is not installed.
-
+    Raises UnreachableError with the point of failure: ``"connection refused"``, ``"authentication
+    failed: key ..."``. Raises HostKeyError when the server's key is not one of ``host_keys``.
+    Raises DeadlineError when it takes too long. Raises PreflightError when paramiko is not
+    installed.
     """
     doing = f"connecting to '{server.name}' ({server.user}@{server.address})"
     try:
@@ -549,11 +518,7 @@ class _Login:
 def own_keys(doing: str, server: SSHServer) -> Iterator[Iterator[tuple[str, paramiko.PKey]]]:
     """The keys to offer a server, each with its name for messages.
 
-    Raises
-    ------
-    KeyFileError
-        When the server's key file cannot be used.
-
+    Raises KeyFileError when the server's key file cannot be used.
     """
     if server.keyfile is not None:
         yield iter((_read_key(doing, server.keyfile),))

@@ -410,21 +410,11 @@ class WindowsShell(CommandShell):
         deadline: Deadline,
         out: Callable[[bytes], object],
     ) -> tuple[int, str]:
-        err = bytearray()
-
-        def hear(said: bytes, complained: bytes) -> None:
-            out(said)
-            err.extend(complained)
-
         start = command_line(command)
-        self._pool.enter(doing, deadline)
-        try:
-            code = WinrmCommand(self._pool, doing, deadline, hear).run(
-                start.program, start.arguments
-            )
-        finally:
-            self._pool.leave()
-        return code, decode_clixml(err.decode(errors="replace"))
+        with self._pool.slot(doing, deadline):
+            running = WinrmCommand(self._pool, doing, deadline, out)
+            code = running.run(start.program, start.arguments)
+        return code, decode_clixml(running.err.decode(errors="replace"))
 
 
 class LimitedAttempts:

@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
@@ -362,18 +362,19 @@ class WinrmPool:
         self._idle: list[WinrmConnection] = []
         self._commands = threading.BoundedSemaphore(SESSIONS)
 
-    def enter(self, doing: str, deadline: Deadline) -> None:
-        """Wait for one of ``SESSIONS`` slots for commands; ``leave`` releases it.
+    @contextmanager
+    def slot(self, doing: str, deadline: Deadline) -> Iterator[None]:
+        """One of ``SESSIONS`` slots for commands, for the block.
 
         Raises DeadlineError when none becomes free in time.
         """
         if not self._commands.acquire(timeout=timeout_of(deadline)):
             words = f"{SESSIONS} other commands ran there for {deadline.seconds:g} s"
             raise DeadlineError(doing, words)
-
-    def leave(self) -> None:
-        """Release the slot."""
-        self._commands.release()
+        try:
+            yield
+        finally:
+            self._commands.release()
 
     def take(self) -> WinrmConnection:
         """The idle connection, which may have died, or a new one."""
@@ -455,8 +456,7 @@ class WinrmCommand:
     """A command on a Windows machine; run it once.
 
     ``pool``: the connections to the machine. ``doing``: for messages. ``deadline``: for everything
-    except the final clean-up. ``heard``: gets each piece of standard output and of standard error;
-    either may be empty.
+    except the final clean-up. ``out``: gets standard output in pieces.
     """
 
     def __init__(
@@ -464,9 +464,11 @@ class WinrmCommand:
         pool: WinrmPool,
         doing: str,
         deadline: Deadline,
-        heard: Callable[[bytes, bytes], object],
+        out: Callable[[bytes], object],
     ) -> None:
-        self._pool, self._doing, self._deadline, self._heard = pool, doing, deadline, heard
+        self._pool, self._doing, self._deadline, self._out = pool, doing, deadline, out
+        self.err = bytearray()
+        """Its standard error so far."""
         self._connection = pool.take()
         self._shell = self._command = ""
         self._last = b""
@@ -482,7 +484,8 @@ class WinrmCommand:
         """
         cleaned = False
         try:
-            with abort_after(Deadline(self._deadline.left() + _STUCK_SECONDS), self._cut):
+            late = Deadline(self._deadline.left() + _STUCK_SECONDS)
+            with abort_after(late, lambda: self._connection.abort()):  # noqa: PLW0108  it is replaced
                 self._begin(program, arguments)
                 return self._receive_all()
         except DeadlineError as error:
@@ -540,23 +543,25 @@ class WinrmCommand:
         away: Deadline | None = None
         code = None
         while code is None:
-            self._check()
+            if self._deadline.left() == 0.0:
+                seconds = self._deadline.seconds
+                raise DeadlineError(self._doing, f"not done within {seconds:g} s")
             try:
                 code = self._receive()
+                away = None
             except OperationTimeoutError:
                 away = None
-            except UnreachableError as error:  # nothing was sent
+            except (UnreachableError, ReplyLostError) as error:
+                self._gap |= isinstance(error, ReplyLostError) and not error.clean
                 away = self._retry_within(away, error)
-            except ReplyLostError as error:
-                self._gap = self._gap or not error.clean
-                away = self._retry_within(away, error)
-            else:
-                away = None
-        return self._ended(code)
-
-    def _check(self) -> None:
-        if self._deadline.left() == 0.0:
-            raise DeadlineError(self._doing, f"not done within {self._deadline.seconds:g} s")
+        if self._gap:
+            raise ConnectionLostError(
+                self._doing,
+                f"it has ended with exit code {code}, but the connection broke in the meantime "
+                "and part of its output may be lost",
+                "check what it has done, then repeat",
+            )
+        return code
 
     def _receive(self) -> int | None:
         """One Receive: pass on its output; returns the exit code if the command has ended."""
@@ -575,35 +580,22 @@ class WinrmCommand:
             ) from error
         if out or err:
             self._last = (out or err)[-200:]
-            self._heard(out, err)
+            self._out(out)
+            self.err += err
         return int(code) if done else None
 
     def _retry_within(
         self, away: Deadline | None, error: ConnectionLostError | UnreachableError
     ) -> Deadline:
         """Reconnect after a short pause, unless it has already taken too long."""
-        stale = isinstance(error, StaleError)
         away = away or Deadline(AWAY_SECONDS)
         if away.left() == 0.0:
             words = f"{error.happened}, and not back within {AWAY_SECONDS:g} s"
             raise ConnectionLostError(self._doing, words, error.hint) from error
         self._reconnect()
-        if not stale:
+        if not isinstance(error, StaleError):
             time.sleep(min(AGAIN_SECONDS, self._deadline.left()))
         return away
-
-    def _ended(self, code: int) -> int:
-        if self._gap:
-            raise ConnectionLostError(
-                self._doing,
-                f"it has ended with exit code {code}, but the connection broke in the meantime "
-                "and part of its output may be lost",
-                "check what it has done, then repeat",
-            )
-        return code
-
-    def _cut(self) -> None:
-        self._connection.abort()
 
     def _clean(self) -> bool:
         """End the command and delete its shell; returns True if the service confirmed it."""
