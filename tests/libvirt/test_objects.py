@@ -148,7 +148,7 @@ def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) 
     path = storage.write(pool, "seed", content)
     assert oct(Path(path).stat().st_mode & 0o777) == "0o600"
     assert storage.read(pool, "seed") == content
-    assert storage.read(pool, "seed", 100) == content[-100:]
+    assert storage.read(pool, "seed", -100) == content[-100:]
     assert storage.read(pool, "not there") is None
     storage.write(pool, "seed", b"new")
     assert storage.read(pool, "seed") == b"new"

@@ -15,8 +15,8 @@ from lab._errors import BrokenError, PreflightError
 from lab.imaging.golden import GoldenImage
 from lab.imaging.windows.machine import VendorMedium
 from lab.inventory import uri
-from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import connection, ownership, storage
+from lab.providers.libvirt.documents import Disc
 from lab.providers.libvirt.host import Host
 
 if TYPE_CHECKING:
@@ -239,15 +239,6 @@ _DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedMedium:
-    """A medium on the hypervisor."""
-
-    path: str
-    foreign: bool
-    """True if it is the user's own file."""
-
-
-@dataclass(frozen=True, slots=True)
 class QemuUser:
     """The user that QEMU runs as."""
 
@@ -255,25 +246,18 @@ class QemuUser:
     groups: frozenset[int]
 
 
-def is_local(hypervisor: Hypervisor) -> bool:
-    """True if the hypervisor is this machine and sees its files."""
-    return uri.parse(hypervisor.uri).host is None
-
-
-def place_medium(
-    host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]
-) -> PlacedMedium:
-    """Make a medium readable for the hypervisor, copying it to a remote one.
+def place_medium(host: Host, disc: VendorMedium, what: str, say: Callable[[str], None]) -> Disc:
+    """Make a medium readable for the hypervisor, copying it to a remote one; returns its drive.
 
     Raises PreflightError when QEMU may not read a local file. Raises BrokenError when there is too
     little space. Raises libvirt.libvirtError.
     """
-    if is_local(host.hypervisor):
+    if uri.parse(host.hypervisor.uri).host is None:  # this machine, which sees its own files
         path = disc.path.resolve()
         require_readable(path, qemu_user(host.connected), what)
-        return PlacedMedium(str(path), foreign=True)
+        return Disc(str(path), foreign=True)
     shared = images_pool(host.connected, host.hypervisor.storage)
-    return PlacedMedium(ensure_copy(shared, medium_name(disc), disc.path, what, say), foreign=False)
+    return Disc(ensure_copy(shared, medium_name(disc), disc.path, what, say))
 
 
 def medium_name(disc: VendorMedium) -> str:

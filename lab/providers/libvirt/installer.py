@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -280,15 +280,14 @@ class WindowsInstaller:
     ) -> tuple[Disc, ...]:
         """Setup first, then the answers and drivers: drive letters follow this order."""
         placed = images.place_medium(self._host, machine.setup, "installation medium", say)
-        if machine.overlay is None:
-            discs = [Disc(placed.path, foreign=placed.foreign, boots=True)]
-        else:
+        if machine.overlay is not None:
+            assert placed.path is not None, "a medium has a path"
             there = self._overlay(pool, machine.overlay, placed.path)
-            discs = [Disc(there, placed.path, foreign=placed.foreign, boots=True)]
+            placed = replace(placed, path=there, below=placed.path)
+        discs = [replace(placed, boots=True)]
         discs.append(Disc(storage.write(pool, _ANSWERS, machine.answers)))
         if machine.virtio is not None:
-            found = images.place_medium(self._host, machine.virtio, "virtio-win medium", say)
-            discs.append(Disc(found.path, foreign=found.foreign))
+            discs.append(images.place_medium(self._host, machine.virtio, "virtio-win medium", say))
         return tuple(discs)
 
     @staticmethod
@@ -363,7 +362,7 @@ class WindowsInstallation:
         """Its state, with the console output after ``heard`` bytes."""
         with self._explain_errors("looking at"):
             runs = bool(self._domain.isActive())  # first, so that its last output is read below
-            said = storage.read_from(self._pool, _CONSOLE, heard)
+            said = storage.read(self._pool, _CONSOLE, heard) or b""
             disk = storage.find(self._pool, _DISK)
             return InstallationState(
                 said, 0 if disk is None else int(disk.info()[2]), self._resets, runs
@@ -567,7 +566,7 @@ def _follow(
     def look() -> bool:
         nonlocal read
         gone = not _is_running(domain)  # first, so that its last output is read below
-        said = storage.read_from(pool, _CONSOLE, read)
+        said = storage.read(pool, _CONSOLE, read) or b""
         read += len(said)
         if said:
             hear(said)

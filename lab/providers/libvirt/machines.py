@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from ipaddress import IPv4Interface
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -187,26 +187,39 @@ def linux_machine(
     """Write its seed; returns the machine."""
     from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
 
-    lab, machine, image = recipe.lab, recipe.machine, recipe.image
-    golden = images.image_paths(host.hypervisor.storage, image)
+    golden = images.image_paths(host.hypervisor.storage, recipe.image)
     content = seed_image(seed_files(recipe.identity()))
-    seed = storage.write(pool, f"{machine.name}.seed", content)
-    return VirtualMachine(
+    seed = storage.write(pool, f"{recipe.machine.name}.seed", content)
+    return virtual_machine(
+        recipe,
+        pool,
+        disk,
+        seed,
         kind="linux",
+        kernel=golden.kernel,
+        initrd=golden.initrd,
+        arguments=recipe.image.arguments,
+    )
+
+
+def virtual_machine(
+    recipe: MachineRecipe, pool: libvirt.virStoragePool, disk: str, seed: str, **system: Any
+) -> VirtualMachine:
+    """The machine of a recipe; ``system``: the fields that depend on its operating system."""
+    lab, machine = recipe.lab, recipe.machine
+    return VirtualMachine(
         name=ownership.domain_name(lab, machine.name),
         uuid=ownership.object_uuid(lab, "domain", machine.name),
         title=f"machine {machine.name} of lab {lab.name}",
         accelerated=recipe.accelerated,
         vcpus=machine.hardware.vcpus,
         memory_mib=machine.hardware.memory_mib,
-        firmware=image.firmware,
-        kernel=golden.kernel,
-        initrd=golden.initrd,
-        arguments=image.arguments,
+        firmware=recipe.image.firmware,
         disk=disk,
         discs=(Disc(seed), *((Disc(recipe.bundle),) if recipe.bundle else ())),
         console_log=f"{storage.directory_of(pool)}/{recipe.console_volume}",
         cards=recipe.cards(),
+        **system,
     )
 
 
@@ -263,7 +276,7 @@ def console_text(host: Host, lab: LabHandle, machine: str, last: int = LOG_BYTES
     """The last bytes of the machine's console output; empty if there is none."""
     with host.explain_errors(f"reading the console of '{machine}'"):
         pool = host.lab_pool(lab.token)
-        content = storage.read(pool, _console_volume(machine), last) if pool else None
+        content = storage.read(pool, _console_volume(machine), -last) if pool else None
     return (content or b"").decode(errors="replace")
 
 

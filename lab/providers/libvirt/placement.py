@@ -15,8 +15,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from pydantic import TypeAdapter
 
 from lab._errors import PreflightError, UsageError
 from lab._log import quantity
@@ -64,18 +65,20 @@ class LibvirtLayout:
         return tuple(name for name, where in self.machines.items() if where == hypervisor)
 
 
+_READER = TypeAdapter(LibvirtLayout)
+
+
 def load_layout(lab: LabHandle) -> LibvirtLayout | None:
     """The lab's layout; None if it is not decided yet or cannot be read."""
     try:
-        found = json.loads(read_private(lab.directory / LAYOUT_FILE))
-        homes = {name: _read_hypervisor(fields) for name, fields in found["homes"].items()}
-        windows = tuple(found.get("windows", ()))
-        bundle = str(found.get("bundle", ""))
-        return LibvirtLayout(
-            found["machines"], found["accelerated"], homes, found["users"], windows, bundle
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = _READER.validate_json(read_private(lab.directory / LAYOUT_FILE))
+        homes = {
+            name: one.replace(uri=check(_without_local_parameters(one.uri)))
+            for name, one in found.homes.items()
+        }
+    except (OSError, ValueError):  # pydantic's errors are ValueErrors
         return None
+    return replace(found, homes=homes)
 
 
 def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
@@ -86,12 +89,6 @@ def save_layout(lab: LabHandle, layout: LibvirtLayout) -> None:
     }
     content = json.dumps(plain(replace(layout, homes=homes)), indent=1)
     write_private(lab.directory / LAYOUT_FILE, content + "\n")
-
-
-def _read_hypervisor(fields: dict[str, Any]) -> Hypervisor:
-    """A hypervisor from the file; its URI must pass the inventory's check."""
-    safe = check(_without_local_parameters(fields["uri"]))
-    return Hypervisor(**{**fields, "uri": safe, "tags": frozenset(fields["tags"])})
 
 
 def _without_local_parameters(uri: str) -> str:

@@ -190,23 +190,21 @@ def modified_at(volume: libvirt.virStorageVol) -> str:
     return document.findtext("target/timestamps/mtime") or ""
 
 
-def read(pool: libvirt.virStoragePool, name: str, last: int | None = None) -> bytes | None:
-    """The content of a volume, or its ``last`` bytes; None if it does not exist."""
+def read(pool: libvirt.virStoragePool, name: str, offset: int = 0) -> bytes | None:
+    """The content of a volume from ``offset`` on, or if that is negative, its last bytes.
+
+    None if the volume does not exist; empty if it is shorter.
+    """
     refresh(pool)
     volume = find(pool, name)
     if volume is None:
         return None
-    size = int(volume.info()[1])
-    return _downloaded(pool, volume, 0 if last is None else max(0, size - last))
-
-
-def read_from(pool: libvirt.virStoragePool, name: str, offset: int) -> bytes:
-    """The content of a volume from ``offset`` on; empty if it does not exist or is shorter."""
-    refresh(pool)
-    volume = find(pool, name)
-    if volume is None or int(volume.info()[1]) <= offset:
-        return b""
-    return _downloaded(pool, volume, offset)
+    size, out = int(volume.info()[1]), BytesIO()
+    if offset < 0:
+        offset = max(0, size + offset)
+    if offset < size:
+        _download(pool, volume, offset, out)
+    return out.getvalue()
 
 
 def copy_out(pool: libvirt.virStoragePool, name: str, file: Path) -> None:
@@ -214,12 +212,6 @@ def copy_out(pool: libvirt.virStoragePool, name: str, file: Path) -> None:
     refresh(pool)
     with file.open("xb") as out:
         _download(pool, pool.storageVolLookupByName(name), 0, out)
-
-
-def _downloaded(pool: libvirt.virStoragePool, volume: libvirt.virStorageVol, offset: int) -> bytes:
-    out = BytesIO()
-    _download(pool, volume, offset, out)
-    return out.getvalue()
 
 
 def _download(

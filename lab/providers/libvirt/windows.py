@@ -24,10 +24,10 @@ from lab.imaging.recipe import WindowsPhase
 from lab.imaging.windows import monitor, offline
 from lab.imaging.windows.monitor import Observation, Progress
 from lab.imaging.windows.settings import MASK, CloneCard, CloneSettings, Region, mask
-from lab.providers.libvirt import domains, ownership, storage
-from lab.providers.libvirt.documents import Disc, VirtualMachine
+from lab.providers.libvirt import domains, storage
+from lab.providers.libvirt.documents import VirtualMachine
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.machines import MachineRecipe
+from lab.providers.libvirt.machines import MachineRecipe, virtual_machine
 from lab.providers.machines import keyring, management
 from lab.providers.machines.keyring import Pins
 from lab.providers.provider import Outcome, Probe
@@ -112,23 +112,15 @@ def clone_machine(
     keyring.unpin(lab, machine.name)
     medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.files)
     seed = storage.write(pool, seed_volume(machine.name), medium)
-    directory = storage.directory_of(pool)
-    return VirtualMachine(
+    return virtual_machine(
+        recipe,
+        pool,
+        disk,
+        seed,
         kind="windows",
-        name=ownership.domain_name(lab, machine.name),
-        uuid=ownership.object_uuid(lab, "domain", machine.name),
-        title=f"machine {machine.name} of lab {lab.name}",
-        accelerated=recipe.accelerated,
         hyperv=host.hyperv if recipe.accelerated else (),
-        vcpus=machine.hardware.vcpus,
-        memory_mib=machine.hardware.memory_mib,
-        firmware=image.firmware,
-        nvram=f"{directory}/{machine.name}.firmware",
+        nvram=f"{storage.directory_of(pool)}/{machine.name}.firmware",
         storage=image.storage,
-        disk=disk,
-        discs=(Disc(seed), *((Disc(recipe.bundle),) if recipe.bundle else ())),
-        console_log=f"{directory}/{recipe.console_volume}",
-        cards=recipe.cards(),
     )
 
 
