@@ -17,7 +17,7 @@ from lab.providers.libvirt.documents import Card, Disc, VirtualMachine
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.machines import keyring
-from lab.providers.machines.management import DEVICE, management_mac
+from lab.providers.machines.management import management_mac
 from lab.providers.provider import LabHandle
 from lab.remote.shell import Shell
 from lab.topology.intent import MachineIntent
@@ -75,24 +75,16 @@ class MachineRecipe:
 
     def identity(self) -> Identity:
         """The contents of a Linux machine's seed."""
-        from lab.imaging.seed import Identity, SeedCard  # noqa: PLC0415  an extra
+        from lab.imaging.seed import SeedCard  # noqa: PLC0415  an extra
 
-        key = keyring.host_key(self.lab, self.machine.name)
-        management = SeedCard(
-            name=DEVICE,
-            mac=management_mac(self.lab, self.machine.name),
-            address=IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
-            mtu=self.management_mtu,
-        )
-        cards = (SeedCard(one.name, one.mac, mtu=one.mtu) for one in self.machine.interfaces)
-        return Identity(
-            instance=f"{self.lab.token}-{self.digest()[:16]}",
-            hostname=self.machine.name,
+        return keyring.seed_identity(
+            self.lab,
+            self.machine.name,
+            f"{self.lab.token}-{self.digest()[:16]}",
+            IPv4Interface(f"{self.management_address}/{self.management_prefix}"),
             user=self.image.user,
-            authorized_key=keyring.client_public(self.lab),
-            host_key=key.private,
-            host_key_public=key.public,
-            nics=(management, *cards),
+            mtu=self.management_mtu,
+            cards=(SeedCard(one.name, one.mac, mtu=one.mtu) for one in self.machine.interfaces),
         )
 
     def cards(self) -> tuple[Card, ...]:

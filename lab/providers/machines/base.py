@@ -26,7 +26,7 @@ from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
-from lab.providers.machines.guests import Guests
+from lab.providers.machines.guests import Guests, Opened
 from lab.providers.node.record import OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
@@ -55,8 +55,6 @@ NODES = "nodes"
 """The first step of the cluster."""
 
 _Layout = TypeVar("_Layout")
-Opened = Callable[[], Guests]
-"""Opens connections to the machines; the caller closes them."""
 Ailments = Callable[[Guests], Mapping[str, str]]
 """Returns what is wrong, by machine; only machines with a problem."""
 
@@ -319,7 +317,7 @@ class MachinesProvider(Provider):
     ) -> tuple[Taken, ...]:
         """Capture all packets at the taps while ``during`` runs, by the machines' agents."""
         with self._guests(lab) as guests:
-            return guests.capture(intent, taps, limit, during, deadline)
+            return guests.fleet.capture(intent, taps, limit, during, deadline)
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline

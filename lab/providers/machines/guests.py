@@ -13,10 +13,8 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import say
 from lab.cluster.linux.operations import ClusterSite
-from lab.cluster.observed import PodLink
 from lab.facts.evidence import LinuxNode, logs
 from lab.facts.node import NodeFacts
-from lab.providers.capture import Taken, Tap
 from lab.providers.node.campaign import Prober
 from lab.providers.node.control import NodeControl
 from lab.providers.node.fleet import Fleet
@@ -115,7 +113,8 @@ class Guests(ABC):
         }
 
     @cached_property
-    def _fleet(self) -> Fleet:
+    def fleet(self) -> Fleet:
+        """The agents on its Linux machines."""
         return Fleet(self._controls, cluster=bool(self._pods_token))
 
     @property
@@ -124,10 +123,6 @@ class Guests(ABC):
         return ClusterSite(
             self.shell, {}, self._lab.directory, say, self.patience, check=self.check
         )
-
-    def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
-        """The network links of a cluster's pods, on every machine that answers in time."""
-        return self._fleet.links(deadline)
 
     def apply(self, intent: Intent) -> None:
         """Create the intent's network on every machine that does not have it yet.
@@ -144,7 +139,7 @@ class Guests(ABC):
 
         Windows machines are omitted: Kubernetes, not the lab, creates their network.
         """
-        return self._fleet.ailments(intent, self.deadline(LOOK_SECONDS))
+        return self.fleet.ailments(intent, self.deadline(LOOK_SECONDS))
 
     def silent(self) -> Mapping[str, str]:
         """Machines without an agent that do not run commands, with the error."""
@@ -165,24 +160,13 @@ class Guests(ABC):
 
     def machine(self, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name; UsageError if there is none."""
-        return self._fleet.machine(intent, name)
+        return self.fleet.machine(intent, name)
 
     def observe(
         self, intent: Intent, asked: Mapping[str, Collection[str]], deadline: Deadline
     ) -> dict[str, NodeFacts | LabError]:
         """Observe the machines in ``asked``, and the pods named for each."""
-        return dict(self._fleet.observe(intent, asked, deadline))
-
-    def capture(
-        self,
-        intent: Intent,
-        taps: Sequence[Tap],
-        limit: int,
-        during: Callable[[], None],
-        deadline: Deadline,
-    ) -> tuple[Taken, ...]:
-        """Capture packets on Linux machines; see :class:`~lab.providers.capture.Capturing`."""
-        return self._fleet.capture(intent, taps, limit, during, deadline)
+        return dict(self.fleet.observe(intent, asked, deadline))
 
     def logs(
         self, asked: Collection[str], deadline: Deadline, since: str = ""
@@ -195,7 +179,7 @@ class Guests(ABC):
     def evidence(self) -> Iterator[Evidence]:
         """Evidence of every machine's network. Never raises."""
         seconds = min(LOOK_SECONDS * self.patience, SLOW_EVIDENCE_SECONDS)
-        return self._fleet.evidence(Deadline(seconds))
+        return self.fleet.evidence(Deadline(seconds))
 
     def _slower(self, settings: ProbeSettings, *, cluster: bool) -> ProbeSettings:
         """Emulated processors need more time per exchange and handle fewer at once.
@@ -208,3 +192,7 @@ class Guests(ABC):
         if cluster and self.at_once is not None:
             at_once = min(at_once, self.at_once)
         return ProbeSettings(timeout=settings.timeout * patience, in_flight=at_once)
+
+
+Opened = Callable[[], Guests]
+"""Opens connections to the machines; the caller closes them."""

@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Interface
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab._errors import BrokenError
+from lab.providers.machines.management import DEVICE, management_mac
 from lab.providers.provider import LabHandle
+from lab.remote.keys import KeyPair, make_key_pair
 from lab.state.directory import make_private
 from lab.state.files import read_private, write_private
+
+if TYPE_CHECKING:
+    from lab.imaging.seed import Identity, SeedCard
 
 _DIRECTORY = "secrets"
 _CLIENT = "client"
 _PINS = "pins"
 """Directory of the pins, which are not secret."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostKey:
-    """A machine's host key in OpenSSH format."""
-
-    private: str
-    public: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +47,6 @@ def ensure(lab: LabHandle, machines: Iterable[str]) -> None:
 
     Raises StateError when they cannot be written.
     """
-    from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow to import, and an extra
-
     directory = lab.directory / _DIRECTORY
     make_private(directory)
     for name in (_CLIENT, *(f"host-{machine}" for machine in machines)):
@@ -65,9 +62,35 @@ def client_public(lab: LabHandle) -> str:
     return _read(lab, f"{_CLIENT}.pub").strip()
 
 
-def host_key(lab: LabHandle, machine: str) -> HostKey:
+def host_key(lab: LabHandle, machine: str) -> KeyPair:
     """The machine's SSH host key."""
-    return HostKey(_read(lab, f"host-{machine}"), _read(lab, f"host-{machine}.pub").strip())
+    return KeyPair(_read(lab, f"host-{machine}"), _read(lab, f"host-{machine}.pub").strip())
+
+
+def seed_identity(  # noqa: PLR0913  all of them define a seed
+    lab: LabHandle,
+    machine: str,
+    instance: str,
+    management: IPv4Interface,
+    *,
+    user: str = "root",
+    mtu: int | None = None,
+    cards: Iterable[SeedCard] = (),
+) -> Identity:
+    """The contents of a Linux machine's seed; ``management``: its address on that network."""
+    from lab.imaging.seed import Identity, SeedCard  # noqa: PLC0415  an extra
+
+    key = host_key(lab, machine)
+    first = SeedCard(DEVICE, management_mac(lab, machine), management, mtu=mtu)
+    return Identity(
+        instance=instance,
+        hostname=machine,
+        user=user,
+        authorized_key=client_public(lab),
+        host_key=key.private,
+        host_key_public=key.public,
+        nics=(first, *cards),
+    )
 
 
 def ensure_passwords(lab: LabHandle, machines: Iterable[str]) -> None:

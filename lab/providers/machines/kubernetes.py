@@ -47,7 +47,7 @@ from lab.facts.windows import observe as observe_windows
 from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.plan.step import Step
-from lab.providers.machines.guests import Guests
+from lab.providers.machines.guests import Guests, Opened
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import with_names
@@ -166,9 +166,6 @@ EVIDENCE_SECONDS = 30.0
 _API_SECONDS = 60.0
 _LOOK_SECONDS = 10.0
 
-Opened = Callable[[], Guests]
-"""Opens connections to the machines; the caller closes them."""
-
 
 @dataclass(frozen=True)
 class MachinesCluster:
@@ -215,7 +212,7 @@ class MachinesCluster:
             with self._pods_of(guests, deadline) as pods:
                 if ready or not pods.have_addresses(deadline):
                     pods.deploy(deadline, say)
-                bound = pods.bound(deadline, guests.links(deadline))
+                bound = pods.bound(deadline, guests.fleet.links(deadline))
         yield bound
 
     def workloads(self) -> tuple[WorkloadResult, ...]:

@@ -21,6 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.topology.intent import Hardware
+
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "hybridlab-"
 _GROUP = re.compile(rf"{_PREFIX}[0-9a-z]+")
@@ -40,14 +42,6 @@ DEVICES = (
 )
 """A machine's device access: create any node; open null, zero, full, random, urandom, terminals
 and tun, as Kubernetes containers do; and read ``/dev/kmsg``, as the kubelet does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Resource limits of one machine."""
-
-    memory_mib: int
-    vcpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ def hierarchies() -> Hierarchies:
     return Hierarchies(False, tuple(one for one in found if not one.is_symlink()))
 
 
-def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[Path, ...]:
+def make(there: Hierarchies, token: str, machine: str, limits: Hardware) -> tuple[Path, ...]:
     """Create a machine's group in each hierarchy, with limits and subgroups; returns the groups.
 
     Raises OSError when the kernel refuses one.
@@ -106,7 +100,7 @@ def make(there: Hierarchies, token: str, machine: str, limits: Limits) -> tuple[
     return tuple(made)
 
 
-def _weigh(group: Path, own: Path, limits: Limits) -> None:
+def _weigh(group: Path, own: Path, limits: Hardware) -> None:
     """Give a machine the CPU weight of one process per processor.
 
     By default a group has the weight of one process, whatever it contains, and so would a whole
@@ -144,7 +138,7 @@ def _inherit_cpuset(parent: Path, *below: Path) -> None:
             _write(one / "cgroup.clone_children", "1")
 
 
-def _limit(own: Path, limits: Limits) -> None:
+def _limit(own: Path, limits: Hardware) -> None:
     memory = str(limits.memory_mib << 20)
     quota = str(limits.vcpus * _CPU_PERIOD)
     for name, value in (

@@ -21,13 +21,13 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.imaging.seed import Identity, SeedCard, light_tree
+from lab.imaging.seed import Identity, light_tree
 from lab.providers.machines import keyring
 from lab.providers.machines.management import DEVICE, management_mac
 from lab.providers.netns import isolation
 from lab.providers.netns.entry import HolderEntry, start_time
 from lab.providers.nspawn import cgroups, prepared, start_script
-from lab.providers.nspawn.cgroups import Hierarchies, Limits
+from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk
 from lab.providers.nspawn.start_script import NetworkCard, Start
 from lab.providers.provider import LabHandle
@@ -94,21 +94,9 @@ class Container:
 
     def identity(self) -> Identity:
         """Its host name, keys and management card, for its root file system."""
-        key = keyring.host_key(self.lab, self.name)
-        card = SeedCard(
-            name=DEVICE,
-            mac=management_mac(self.lab, self.name),
-            address=IPv4Interface(self._management()),
-        )
-        return Identity(
-            instance=f"{self.lab.token}-{self.name}",
-            hostname=self.name,
-            user="root",
-            authorized_key=keyring.client_public(self.lab),
-            host_key=key.private,
-            host_key_public=key.public,
-            nics=(card,),
-        )
+        instance = f"{self.lab.token}-{self.name}"
+        address = IPv4Interface(self._management())
+        return keyring.seed_identity(self.lab, self.name, instance, address)
 
     def start(self, groups: tuple[Path, ...], bridges: Mapping[str, str]) -> Start:
         """The input of its start script.
@@ -144,10 +132,6 @@ class Container:
             binds={own / at: place for at, place in _BOUND.items()} if self.is_node else {},
             read_only={ready / prepared.BUNDLE: _BUNDLE_PLACE} if ready and self.is_node else {},
         )
-
-    def limits(self) -> Limits:
-        """The scenario's limits."""
-        return Limits(self.machine.hardware.memory_mib, self.machine.hardware.vcpus)
 
     def _management(self) -> str:
         return f"{self.layout.address(self.name)}/{self.layout.management.prefixlen}"
@@ -193,7 +177,7 @@ def write_disk(one: Container) -> None:
         # not the argument 'filter', which Debian 12's Python 3.11.2 lacks
         tree.extraction_filter = lambda member, _: member
         tree.extractall(upper)  # noqa: S202  written here, owned by root
-    limits = one.limits()
+    limits = one.machine.hardware
     files = start_script.first_process(
         limits.memory_mib, min(limits.vcpus, os.cpu_count() or limits.vcpus)
     )
@@ -232,7 +216,7 @@ def switch_on(
     exit.
     """
     switch_off(hierarchies, one.lab, one.name)
-    groups = cgroups.make(hierarchies, one.lab.token, one.name, one.limits())
+    groups = cgroups.make(hierarchies, one.lab.token, one.name, one.machine.hardware)
     start = one.start(groups, bridges)
     own, root = disk(one.lab, one.name), one.layout.roots[one.machine.hardware.image]
     text = start_script.script(start)

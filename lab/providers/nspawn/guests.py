@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -52,27 +52,6 @@ def enter(leader: int, groups: Sequence[Path]) -> tuple[str, ...]:
         "TERM=xterm-256color",
         *("setpriv", f"--bounding-set={lost}", "--"),
     )
-
-
-def container_shell(
-    name: str, leader: Callable[[], int | None], groups: Callable[[], Sequence[Path]]
-) -> LocalShell:
-    """A shell on the container.
-
-    ``name``: the machine's name, for messages. ``leader``: returns the process id of its systemd,
-    which changes with a reboot; None while it is off. ``groups``: returns its control group in each
-    hierarchy.
-    """
-
-    def inside() -> tuple[str, ...]:
-        process = leader()
-        if process is None:
-            raise BrokenError(
-                f"entering machine '{name}'", "it is switched off", "'lab up' starts it"
-            )
-        return enter(process, groups())
-
-    return LocalShell(become=False, inside=inside, machine=f"machine '{name}'")
 
 
 PROBES_A_PROCESSOR = 16
@@ -141,10 +120,19 @@ class ContainerGuests(Guests):
     def shell(self, machine: str) -> LocalShell:
         """A shell on the machine; always the same one."""
         if machine not in self._shells:
-            self._shells[machine] = container_shell(
-                machine, lambda: self._leader(machine), lambda: self._groups(machine)
+            self._shells[machine] = LocalShell(
+                become=False, inside=lambda: self._inside(machine), machine=f"machine '{machine}'"
             )
         return self._shells[machine]
+
+    def _inside(self, machine: str) -> tuple[str, ...]:
+        """The prefix that runs a command in the machine, whose systemd changes with a reboot."""
+        leader = self._leader(machine)
+        if leader is None:
+            raise BrokenError(
+                f"entering machine '{machine}'", "it is switched off", "'lab up' starts it"
+            )
+        return enter(leader, self._groups(machine))
 
     def windows_shell(self, machine: str) -> WindowsShell:
         """Refuse: system containers cannot run Windows."""

@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab.inventory.inventory import Inventory
 from lab.providers.nspawn import cgroups, guests, start_script
-from lab.providers.nspawn.cgroups import Hierarchies, Limits
+from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.provider import NspawnProvider
 from lab.providers.nspawn.start_script import Start
 from lab.providers.provider import LabHandle
+from lab.topology.intent import Hardware
 
 TOKEN = "0123"
-LIMITS = Limits(memory_mib=512, vcpus=1)
+LIMITS = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
 
 
 class Written:
@@ -145,7 +147,7 @@ def test_a_lab_weighs_as_much_as_a_process_for_each_of_its_processors(
     unified = name == "cpu.weight"
     there = Hierarchies(unified, (parent(tmp_path, {"cgroup.controllers": "cpu"}),))
     for machine, vcpus in (("master", 2), ("worker", 4), ("master", 2)):  # switched on again
-        cgroups.make(there, TOKEN, machine, Limits(512, vcpus))
+        cgroups.make(there, TOKEN, machine, replace(LIMITS, vcpus=vcpus))
     found = dict(written.lines)
     groups = ("master", "worker", f"hybridlab-{TOKEN}")
     assert tuple(found[f"{one}/{name}"] for one in groups) == weights
