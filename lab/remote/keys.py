@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
+from lab.remote import programs
 from lab.remote.shell import Jump, Reach
 
 
@@ -64,54 +63,27 @@ def fingerprint(public: str) -> str:
 SSH_PORT = 22
 
 
-def host_keys(text: str, host: str, port: int = SSH_PORT) -> tuple[str, ...]:
+def host_keys(file: Path, host: str, port: int = SSH_PORT) -> tuple[str, ...]:
     """The host's keys in a known_hosts file, ``"ssh-ed25519 AAAA..."``, in the file's order.
 
-    Names may be plain, patterns (``*``, ``?``, negated with ``!``), hashed, or ``[host]:port``.
-    Keys that the file revokes for the host are left out. Certificate authorities are ignored.
+    ``ssh-keygen`` finds the lines, whatever form their names have. Keys that the file revokes for
+    the host are left out; certificate authorities are ignored. Empty if the file cannot be
+    read.
     """
     name = host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"
-    known: list[str] = []
+    known: dict[str, None] = {}
     revoked: set[str] = set()
-    for line in text.splitlines():
+    for line in programs.read_output(("ssh-keygen", "-F", name, "-f", str(file))).splitlines():
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) < 3 or words[0].startswith("#"):  # noqa: PLR2004  names, type, base64
             continue
-        if not _matches_any(words[0].split(","), name):
-            continue
         key = f"{words[1]} {words[2]}"
         if marker == "@revoked":
             revoked.add(key)
-        elif not marker and key not in known:
-            known.append(key)
+        elif not marker:
+            known[key] = None
     return tuple(key for key in known if key not in revoked)
-
-
-def _matches_any(patterns: Iterable[str], name: str) -> bool:
-    found = False
-    for pattern in patterns:
-        if pattern.startswith("|1|"):
-            found = found or _hashed(pattern, name)
-        elif pattern.startswith("!"):
-            if _matches(pattern[1:], name):
-                return False
-        else:
-            found = found or _matches(pattern, name)
-    return found
-
-
-def _matches(pattern: str, name: str) -> bool:
-    # Brackets are part of a name with a port, not a character class.
-    return fnmatchcase(name, pattern.lower().replace("[", "[[]"))
-
-
-def _hashed(pattern: str, name: str) -> bool:
-    try:
-        salt, digest = (base64.b64decode(part) for part in pattern.split("|")[2:4])
-    except ValueError:
-        return False
-    return hmac.compare_digest(hmac.digest(salt, name.encode(), hashlib.sha1), digest)
 
 
 def alias(lab: str, machine: str) -> str:

@@ -32,6 +32,7 @@ PACKAGES = {
     "prlimit": "util-linux",
     "setpriv": "util-linux",
     "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
     "ntfscat": "ntfs-3g",
     "ntfsls": "ntfs-3g",
     "tar": "tar",

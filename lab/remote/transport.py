@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError, PreflightError, os_words
+from lab.remote import programs
 from lab.remote.keys import SSH_PORT, bare_key, fingerprint, host_keys
 from lab.remote.shell import (
     ConnectionLostError,
@@ -202,7 +203,7 @@ def servers_to(reach: Reach) -> tuple[SSHServer, ...]:
 def jump_server(jump: Jump) -> SSHServer:
     """The server of a jump host, with its keys from the known hosts files."""
     files = (jump.known_hosts,) if jump.known_hosts else own_known_hosts()
-    keys = None if jump.no_verify else _known(files, jump.host, jump.port)
+    keys = None if jump.no_verify else _known(files, jump)
     source = " and ".join(f"'{file}'" for file in files)
     return SSHServer(jump.host, jump.host, jump.port, jump.user, jump.keyfile, keys, source)
 
@@ -220,15 +221,10 @@ def ssh_path(written: str) -> Path:
     return Path(os.path.expanduser(written))  # noqa: PTH111  without a home, the text is unchanged
 
 
-def _known(files: Iterable[Path], host: str, port: int) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for file in files:
-        try:
-            text = file.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        found.update(dict.fromkeys(host_keys(text, host, port)))
-    return tuple(found)
+def _known(files: Iterable[Path], jump: Jump) -> tuple[str, ...]:
+    programs.need(f"looking for the host key of '{jump.host}'", "ssh-keygen")
+    found = (key for file in files for key in host_keys(file, jump.host, jump.port))
+    return tuple(dict.fromkeys(found))
 
 
 @dataclass
