@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
+import subprocess
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_lab import RealLab
+import pytest
+from bundle.made_bundle import missing_bundle
+from real_lab import SMALL, RealLab
+from whole_cluster import SCENARIO
 
 from lab.providers.netns.entry import list_holders
 from lab.providers.nspawn import cgroups, preflight
@@ -18,6 +23,8 @@ from lab.providers.nspawn.holder import KIND as CONTAINERS
 from lab.state.store import FILE
 
 LINKS = Path("/sys/class/net")
+UP = ("up", str(SMALL), "--provider", "nspawn", "--pods", "namespaces")
+CLUSTER_UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
 
 
 @dataclass(frozen=True)
@@ -26,11 +33,40 @@ class ContainerLabs(RealLab):
 
     provider: str = "nspawn"
 
+    def holders(self) -> list[int]:
+        """The process ids of the holders of these labs."""
+        found = list_holders(CONTAINERS)
+        return [one.pid for one in found if self.state in one.directory.parents]
+
     def holder(self) -> int:
-        """The process id of the only holder of these labs."""
-        own = [one for one in list_holders(CONTAINERS) if self.state in one.directory.parents]
-        assert len(own) == 1
-        return own[0].pid
+        """The process id of the only one."""
+        (own,) = self.holders()
+        return own
+
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command whose messages can be read; it is killed if it still runs after the block."""
+        process = subprocess.Popen(
+            self.command(*words),
+            env=self.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            if process.stderr:
+                process.stderr.close()
+
+    def forget(self) -> None:
+        """Delete the journal."""
+        for path in self.state.glob(f"{FILE}*"):
+            path.unlink()
 
     def left(self) -> set[str]:
         """Everything of these labs on the machine, regardless of the journal."""
@@ -81,3 +117,9 @@ def why_not() -> str:
     if not found and shutil.which("mmdebstrap") is None:
         return "no 'mmdebstrap' to make root file systems with"
     return "; ".join(one.seen for one in found)
+
+
+def need_bundle() -> None:
+    """Skip the test if no bundle for a cluster was made."""
+    if why := missing_bundle():
+        pytest.skip(why)

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from bundle.made_bundle import made_bundle
-from container_labs import ContainerLabs
+from container_labs import CLUSTER_UP, ContainerLabs
 from whole_cluster import (  # noqa: F401  collected here
-    SCENARIO,
     test_a_node_that_is_rebooted_comes_back_with_its_pods,
     test_a_node_that_was_deleted_joins_again,
     test_a_suspended_cluster_goes_on_where_it_was,
@@ -28,7 +27,6 @@ from lab._deadline import Deadline
 pytestmark = pytest.mark.clusters
 
 
-UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
 MOMENTS = (
     "  step 5 of 10: nodes",
     "master: prepared",
@@ -47,7 +45,7 @@ MOMENTS = (
 def killed(labs: ContainerLabs) -> list[str]:
     """The last lines of the stories of ``lab up``, killed at each of the moments."""
     made_bundle()
-    return [labs.killed_after(UP, moment)[-1] for moment in MOMENTS]
+    return [labs.killed_after(CLUSTER_UP, moment)[-1] for moment in MOMENTS]
 
 
 @pytest.fixture(scope="module")

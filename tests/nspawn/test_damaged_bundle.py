@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from bundle.made_bundle import missing_bundle
-from container_labs import ContainerLabs, why_not
-from whole_cluster import SCENARIO
+from container_labs import CLUSTER_UP, ContainerLabs, why_not
 
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -17,7 +16,6 @@ from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import STOCK
 from lab.providers.nspawn import prepared
 
-UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
 KUBERNETES = "1.36"
 
 
@@ -77,7 +75,7 @@ def cut(path: Path, aside: dict[Path, Path]) -> int:
 
 
 def refused(labs: ContainerLabs) -> str:
-    said = labs.run(*UP, code=4).stderr
+    said = labs.run(*CLUSTER_UP, code=4).stderr
     assert not (labs.state / "labs/cluster/layout.json").exists()
     assert labs.left() == set()
     return said

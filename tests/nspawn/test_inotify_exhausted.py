@@ -5,18 +5,13 @@ The limit is the user's, for the whole machine: a child takes them, and never be
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from bundle.made_bundle import missing_bundle
-from container_labs import ContainerLabs
-from real_lab import SMALL
-from whole_cluster import SCENARIO
+from container_labs import CLUSTER_UP, UP, ContainerLabs, need_bundle
 
 from lab.providers.nspawn import preflight
 
@@ -67,16 +62,8 @@ def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs: ContainerL
 
 def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> str:
     """What is said by a ``lab up`` that fails as nobody gets an instance after that line."""
-    process = subprocess.Popen(
-        labs.command(*words),
-        env=labs.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    try:
+    with labs.started(*words) as process:
+        assert process.stderr is not None
         story = ""
         for said in process.stderr:
             story += said
@@ -85,18 +72,12 @@ def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> st
         with taken():
             story += process.stderr.read()
             code = process.wait(timeout=60)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        process.stderr.close()
     assert code == 3, story
     return story
 
 
 def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> None:
-    words = ("up", str(SMALL), "--provider", "nspawn", "--pods", "namespaces")
-    said = up_while_taken(labs, words, "  step 3 of 4: machines")
+    said = up_while_taken(labs, UP, "  step 3 of 4: machines")
     assert "inotify instances are in use" in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
     labs.up()
@@ -110,11 +91,8 @@ def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> No
 def test_a_cluster_that_finds_none_while_it_comes_up_says_so(
     labs: ContainerLabs, step: str
 ) -> None:
-    why = missing_bundle()
-    if why:
-        pytest.skip(why)
-    words = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
-    said = up_while_taken(labs, words, f"  step {step}")
+    need_bundle()
+    said = up_while_taken(labs, CLUSTER_UP, f"  step {step}")
     assert "inotify" in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
     labs.run("down", "cluster")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from bundle.made_bundle import missing_bundle
-from container_labs import ContainerLabs
+from container_labs import ContainerLabs, need_bundle
 
 from lab._deadline import Deadline
 from lab.cluster.addons.calico import IMAGES
@@ -211,9 +211,7 @@ def without_calico() -> str:
 def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
     labs: ContainerLabs, scenario: str
 ) -> None:
-    why = missing_bundle()
-    if why:
-        pytest.skip(why)
+    need_bundle()
     with brought_up(labs, scenario, "kubernetes") as lab:
         checked(judge(labs, lab, CLUSTERS[scenario]))
         if scenario == "kubeinit":
@@ -237,9 +235,7 @@ def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
 def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_is_named(
     labs: ContainerLabs, tmp_path: Path
 ) -> None:
-    why = missing_bundle()
-    if why:
-        pytest.skip(why)
+    need_bundle()
     scenario = tmp_path / "iptables.yaml"
     text = (SCENARIOS / "overlay.yaml").read_text(encoding="utf-8")
     text = text.replace("name: overlay", "name: iptables", 1)
@@ -296,9 +292,8 @@ def test_a_lab_of_namespaces_on_machines_is_green_and_a_fault_is_named(
 def test_a_gateway_fails_over_when_its_control_plane_is_lost(
     labs: ContainerLabs, pods: str
 ) -> None:
-    why = missing_bundle() if pods == "kubernetes" else ""
-    if why:
-        pytest.skip(why)
+    if pods == "kubernetes":
+        need_bundle()
     with brought_up(labs, str(FAILOVER), pods, name="failover") as lab:
         said = labs.run("test", lab, "--failover", "-k", "pod-pod or node-pod").stdout
         assert "gateway of worker: held by master1, then by master" in said
