@@ -15,7 +15,7 @@ from lab._errors import PreflightError
 from lab.imaging.job import Installation
 from lab.imaging.recipe import Phase
 from lab.inventory.inventory import Hypervisor
-from lab.providers.libvirt import connection, documents, domains, provider
+from lab.providers.libvirt import connection, domains, provider
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.installer import InstallationConsole, LibvirtInstaller
 
@@ -41,20 +41,13 @@ SYSTEMD = KERNEL + "[  OK  ] Reached target network.target\r\n"
             SYSTEMD + "Debian GNU/Linux 12 worker1 ttyS0\r\n\r\nworker1 login: ",
             "SSH or its network",
         ),
+        ("worker1 login: \r\n[ 99.0] Kernel panic - not syncing\r\n", "panicked"),
+        # an earlier boot does not count
+        (KERNEL + "Kernel panic - not syncing\r\n" + SYSTEMD, "starting services"),
     ],
 )
 def test_how_far_a_boot_has_come_stands_on_the_console(said: str, words: str) -> None:
     assert words in domains.boot_phase(said)
-
-
-def test_a_panic_after_a_login_prompt_is_a_panic() -> None:
-    said = "worker1 login: \r\n[ 99.0] Kernel panic - not syncing\r\n"
-    assert "panicked" in domains.boot_phase(said)
-
-
-def test_what_an_earlier_boot_said_does_not_count() -> None:
-    said = KERNEL + "Kernel panic - not syncing\r\n" + SYSTEMD
-    assert "starting services" in domains.boot_phase(said)
 
 
 def test_the_tail_has_no_escape_sequences_and_no_empty_lines() -> None:
@@ -71,10 +64,7 @@ def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
     (length,) = struct.unpack("!I", png[at - 4 : at])
     lines = zlib.decompress(png[at + 4 : at + 4 + length])
     assert lines == b"\0" + pixels[:9] + b"\0" + pixels[9:]
-
-
-def test_a_png_stays_as_it_is() -> None:
-    assert domains.to_png(b"\x89PNG\r\n\x1a\nrest") == b"\x89PNG\r\n\x1a\nrest"
+    assert domains.to_png(png) == png
 
 
 @pytest.mark.parametrize("picture", [b"", b"P5\n1 1\n255\n\0", b"P6\n9 9\n255\n\0\0"])
@@ -133,8 +123,18 @@ class Stream:
         return self.takes
 
 
-def copied(stream: Stream, *typed: bytes) -> bool:
-    """Whether the terminal is left when all that has been typed."""
+@pytest.mark.parametrize(
+    ("says", "takes", "typed", "taken"),
+    [
+        pytest.param(b"noise", 1, (b"\x1d",), b"", id="never stops talking"),
+        pytest.param(NOTHING, NOTHING, (b"help me", b"\x1d"), b"", id="takes no input"),
+        pytest.param(NOTHING, 1, (b"id\r", b"\x1d"), b"id\r", id="takes a byte at a time"),
+    ],
+)
+def test_no_machine_keeps_its_user_on_its_console(
+    says: bytes | int, takes: int, typed: tuple[bytes, ...], taken: bytes
+) -> None:
+    stream = Stream(says, takes)
     keyboard, hand = os.pipe()
     screen = os.open(os.devnull, os.O_WRONLY)
     copying = threading.Thread(target=domains._copy, args=(stream, keyboard, screen), daemon=True)
@@ -145,21 +145,8 @@ def copied(stream: Stream, *typed: bytes) -> bool:
     copying.join(ENOUGH_SECONDS)
     for one in (keyboard, hand, screen):
         os.close(one)
-    return not copying.is_alive()
-
-
-def test_a_machine_that_never_stops_talking_is_left() -> None:
-    assert copied(Stream(b"noise", 1), b"\x1d")
-
-
-def test_a_machine_that_takes_no_input_is_left() -> None:
-    assert copied(Stream(NOTHING, NOTHING), b"help me", b"\x1d")
-
-
-def test_what_is_not_taken_at_once_is_sent_later() -> None:
-    stream = Stream(NOTHING, 1)
-    assert copied(stream, b"id\r", b"\x1d")
-    assert stream.taken == b"id\r"
+    assert not copying.is_alive()
+    assert stream.taken == taken
 
 
 PHASES = (
@@ -169,62 +156,41 @@ PHASES = (
 )
 
 
-def story() -> InstallationConsole:
-    return InstallationConsole(PHASES, "all done")
+@pytest.mark.parametrize(
+    ("heard", "phases"),
+    [
+        pytest.param(
+            (
+                b"Starting\r\nPartitioning /dev/vda\r\n",
+                b"partition 2\r\nCopying 7 files\r\nCopying 8 files\r\n",
+                b"Partition table again\r\n",
+            ),
+            [["partitioning"], ["copying"], []],
+            id="once and in their order",
+        ),
+        pytest.param((b"Finishing\n",), [["finishing"]], id="one that was never seen"),
+        pytest.param((b"Partition disks?",), [["partitioning"]], id="a line that is not ended"),
+        pytest.param(
+            (b"\x1b[1mCopy", b"ing 7\x1b[0m fil", b"es\n"), [[], [], ["copying"]], id="in pieces"
+        ),
+    ],
+)
+def test_phases_are_told_as_the_console_shows_them(
+    heard: tuple[bytes, ...], phases: list[list[str]]
+) -> None:
+    told = InstallationConsole(PHASES, "all done")
+    assert [told.hear(piece) for piece in heard] == phases
+    assert told.phase == next(of_piece[0] for of_piece in reversed(phases) if of_piece)
 
 
-def test_phases_are_told_once_and_in_their_order():
-    told = story()
-    assert told.hear(b"Starting\r\nPartitioning /dev/vda\r\n") == ["partitioning"]
-    assert told.hear(b"partition 2\r\nCopying 7 files\r\nCopying 8 files\r\n") == ["copying"]
-    assert told.hear(b"Partition table again\r\n") == []
-    assert told.phase == "copying"
-
-
-def test_phase_that_was_never_seen_is_passed_over():
-    told = story()
-    assert told.hear(b"Finishing\n") == ["finishing"]
-
-
-def test_words_may_come_in_pieces_and_in_colours():
-    told = story()
-    assert told.hear(b"\x1b[1mCopy") == []
-    assert told.hear(b"ing 7\x1b[0m fil") == []
-    assert told.hear(b"es\n") == ["copying"]
+def test_the_end_is_seen_in_pieces_and_the_tail_is_text() -> None:
+    told = InstallationConsole(PHASES, "all done")
     told.hear(b"caf\xc3")
     told.hear(b"\xa9 all do")
     assert not told.is_done
     told.hear(b"ne")
     assert told.is_done
     assert "café" in told.tail
-
-
-def test_line_that_is_not_ended_counts_too():
-    assert story().hear(b"Partition disks?") == ["partitioning"]
-
-
-def test_document_has_a_drive_for_each_medium_and_a_network_only_if_asked():
-    spec = documents.VirtualMachine(
-        kind="installer",
-        name="x",
-        title="small",
-        accelerated=False,
-        vcpus=1,
-        memory_mib=512,
-        firmware="bios",
-        kernel="/pool/kernel",
-        initrd="/pool/initrd",
-        arguments="a=1 & b",
-        disk="/pool/disk",
-        console_log="/pool/console",
-        discs=(documents.Disc("/pool/medium0"), documents.Disc("/pool/medium1")),
-    )
-    text = documents.domain(spec)
-    assert text.count('device="cdrom"') == 2
-    assert "<cmdline>a=1 &amp; b" in text
-    assert "<on_reboot>destroy</on_reboot>" in text
-    assert "interface" not in text
-    assert "/pool/medium1" in text
 
 
 def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):

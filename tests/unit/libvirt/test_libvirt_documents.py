@@ -64,6 +64,21 @@ WINDOWS = VirtualMachine(
     console_log="/p/console",
     cards=(Card("52:56:00:00:00:01", "net", 1400),),
 )
+INSTALLER = VirtualMachine(
+    kind="installer",
+    name="x",
+    title="small",
+    accelerated=False,
+    vcpus=1,
+    memory_mib=512,
+    firmware="bios",
+    kernel="/pool/kernel",
+    initrd="/pool/initrd",
+    arguments="a=1 & b",
+    disk="/pool/disk",
+    console_log="/pool/console",
+    discs=(Disc("/pool/medium0"), Disc("/pool/medium1")),
+)
 CLUSTER = {"discs": (*SPEC.discs, Disc("/images/bundle.iso"))}
 KVM = {"accelerated": True}
 DISK = {"kernel": None, "initrd": None, "arguments": ""}
@@ -135,6 +150,9 @@ ON, OFF = [None], []  # elements without that attribute, and no element
         (WINDOWS, LAYER, f"{CD}/source", "file", ["/layer"]),
         (WINDOWS, LAYER, f"{CD}/backingStore/source", "file", ["/iso"]),
         (WINDOWS, LAYER, f"{CD}/backingStore/source/seclabel", "relabel", ["no"]),
+        (INSTALLER, {}, f"{CD}/source", "file", ["/pool/medium0", "/pool/medium1"]),
+        (INSTALLER, {}, "on_reboot", "", ["destroy"]),
+        (INSTALLER, {}, "devices/interface", "", OFF),
     ],
 )
 def test_a_domain_has_what_its_machine_needs(
@@ -143,6 +161,10 @@ def test_a_domain_has_what_its_machine_needs(
     found = ET.fromstring(documents.domain(replace(spec, **changes), ownership.owner_xml(OWNER)))
     there = found.findall(path)
     assert [one.get(attribute) if attribute else one.text for one in there] == values
+
+
+def test_arguments_of_a_kernel_are_escaped() -> None:
+    assert "<cmdline>a=1 &amp; b" in documents.domain(INSTALLER)
 
 
 def test_the_drive_of_a_layer_is_found_by_its_file() -> None:

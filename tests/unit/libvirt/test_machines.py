@@ -105,33 +105,18 @@ ONE = (Hypervisor(name="one", uri="qemu:///system", parallel_boots=1),)
 TWO = (*ONE, Hypervisor(name="two", uri="qemu+ssh://two/system", parallel_boots=1))
 
 
-def test_memory_and_disks_are_what_the_machines_are_given() -> None:
-    found = predict_cost(INTENT, ONE, {"debian-12": True})
-    assert found.memory_mib == 3 * 2048 + 2 * 512
-    assert found.disk_gib == 3 * 20 + 2 * 8
-    assert found.counts["machine"] == 5
-
-
-def test_an_image_that_is_not_built_takes_time_and_is_counted() -> None:
+def test_a_cost_is_that_of_its_machines_images_nodes_and_hypervisors() -> None:
     built, unbuilt = (predict_cost(INTENT, ONE, {"debian-12": done}) for done in (True, False))
-    assert unbuilt.seconds > built.seconds
+    assert built.memory_mib == 3 * 2048 + 2 * 512
+    assert built.disk_gib == 3 * 20 + 2 * 8
+    assert built.counts["machine"] == 5
     assert (built.counts["unbuilt image"], unbuilt.counts["unbuilt image"]) == (0, 1)
-
-
-def test_a_cluster_takes_longer_and_more_with_more_nodes() -> None:
+    assert unbuilt.seconds > built.seconds
     image = {"debian-12": True}
+    assert predict_cost(INTENT, TWO, image).seconds < built.seconds
     cluster = compile_scenario("overlay", only="linux", pods="kubernetes").intent
-    without = predict_cost(INTENT, ONE, image).seconds
-    assert (
-        predict_cost(cluster, ONE, image).seconds
-        > predict_cost(cluster, TWO, image).seconds
-        > without
-    )
-
-
-def test_two_hypervisors_boot_sooner_than_one() -> None:
-    image = {"debian-12": True}
-    assert predict_cost(INTENT, TWO, image).seconds < predict_cost(INTENT, ONE, image).seconds
+    one, two = (predict_cost(cluster, hosts, image).seconds for hosts in (ONE, TWO))
+    assert one > two > built.seconds
 
 
 def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,32 +159,15 @@ def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) 
         guests.windows_shell("win1")
 
 
-class Domain:
-    """A domain that runs or not, with one CD."""
-
-    def __init__(self) -> None:
-        self.states = ["running"]
-
-    def state(self) -> str:
-        return self.states[0]
-
-
 @pytest.fixture
 def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
-    domain = Domain()
+    domain = SimpleNamespace(state="running")
 
-    class There:
-        connected = None
-
-        @contextmanager
-        def explain_errors(self, _: str) -> Iterator[None]:
-            yield
-
-        def lab_pool(self, _: str) -> object:
-            return object()
-
+    there = SimpleNamespace(
+        connected=None, explain_errors=lambda _: nullcontext(), lab_pool=lambda _: object()
+    )
     monkeypatch.setattr(windows.domains, "find", lambda *_: (domain, None))
-    monkeypatch.setattr(windows.domains, "state", lambda one: one.state())
+    monkeypatch.setattr(windows.domains, "state", lambda one: one.state)
     monkeypatch.setattr(windows.storage, "find", lambda *_: None)
     monkeypatch.setattr(windows, "_LOOK_SECONDS", 0.0)
     discarded: list[str] = []
@@ -193,7 +176,7 @@ def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
         lab, replace(WINDOWS, name="win1"), cast("Any", None), True, 1400, "192.0.2.10", 24
     )
     return SimpleNamespace(
-        host=cast("Host", There()), recipe=recipe, domain=domain, discarded=discarded, lab=lab
+        host=cast("Host", there), recipe=recipe, domain=domain, discarded=discarded, lab=lab
     )
 
 
@@ -224,7 +207,7 @@ def test_a_clone_that_is_pinned_is_not_listened_to_again(clone: Any) -> None:
 def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
     said: str, state: str, words: str, clone: Any
 ) -> None:
-    clone.domain.states = [state]
+    clone.domain.state = state
     with pytest.raises(BrokenError, match=words) as broken:
         windows.pin_keys(clone.host, clone.recipe, lambda: said)
     assert "| hybridlab:" in broken.value.happened
