@@ -17,12 +17,11 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
 from lab.facts.node import NodeFacts
 from lab.plan.planner import make_plan
-from lab.providers.capture import Capturing
-from lab.providers.failover import FailoverProvider
-from lab.providers.kernel import KernelTracing
+from lab.providers.capture import Capturing, KernelTracing
 from lab.providers.provider import (
     Ability,
     ClusterProvider,
+    FailoverProvider,
     LabHandle,
     Mark,
     Outcome,

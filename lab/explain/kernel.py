@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from lab.matrix.finding import Finding
-from lab.providers.kernel import KernelSaid, RouteQuestion
+from lab.providers.capture import KernelSaid, RouteQuestion
 from lab.topology.path import Station
 
 TABLE = "hybridlab-trace"

@@ -17,8 +17,7 @@ from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.finding import Finding
-from lab.providers.failover import resolve_gateways
-from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster
+from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster, resolve_gateways
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

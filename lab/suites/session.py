@@ -30,16 +30,18 @@ from lab.matrix.run import PACE, Send, run
 from lab.matrix.sampling import LIMIT, Choice, Strategy, coverage, sample
 from lab.matrix.verdict import GREEN, CellResult, RunResult
 from lab.plan.plan import Plan
-from lab.providers.failover import BeatPace, FailoverProvider, resolve_gateways
 from lab.providers.provider import (
     FAILOVER,
     MACHINES,
+    BeatPace,
+    FailoverProvider,
     LabHandle,
     Outcome,
     Probe,
     ProbeSettings,
     Provider,
     find_cluster,
+    resolve_gateways,
 )
 from lab.scenario.scenario import Limit
 from lab.state.capacity import available, check_room

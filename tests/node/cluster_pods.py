@@ -16,7 +16,7 @@ from lab.providers.netns.responder_config import configuration
 from lab.providers.node.control import NodeControl, build_archive
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import Fleet
-from lab.providers.node.record import STATUS_SCRIPT, archive_path
+from lab.providers.node.protocol import STATUS_SCRIPT, archive_path
 
 TOKEN = "7f3a"
 _CONFIGURATION = "/run/nodes-only.json"

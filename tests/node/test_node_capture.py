@@ -15,8 +15,8 @@ from lab.explain.capture.plan import listening
 from lab.explain.capture.trace import Conclusion, conclude, trace
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.campaign import capture
 from lab.providers.node.control import NodeControl
+from lab.providers.node.fleet import capture
 from lab.providers.provider import ProbeSettings
 
 

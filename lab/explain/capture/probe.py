@@ -16,8 +16,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
-from lab.providers.capture import Capturing, Taken
-from lab.providers.kernel import KernelSaid, KernelTracing
+from lab.providers.capture import Capturing, KernelSaid, KernelTracing, Taken
 from lab.providers.provider import (
     CAPTURE,
     KERNEL_TRACE,

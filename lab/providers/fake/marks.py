@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lab.providers.provider import Mark
-from lab.providers.setup import ProviderSetup
+from lab.providers.provider import Mark, ProviderSetup
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:

@@ -17,7 +17,7 @@ from lab.providers.libvirt.windows import WindowsMachine
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, LOOK_SECONDS, Guests
 from lab.providers.machines.keyring import Pins
-from lab.providers.node.campaign import Prober
+from lab.providers.node.fleet import Prober
 from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.remote.shell import Reach, Shell
 from lab.topology.intent import Intent

@@ -15,9 +15,8 @@ from lab._log import say
 from lab.cluster.linux.operations import ClusterSite
 from lab.facts.evidence import LinuxNode, logs
 from lab.facts.node import NodeFacts
-from lab.providers.node.campaign import Prober
 from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import Fleet
+from lab.providers.node.fleet import Fleet, Prober
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,

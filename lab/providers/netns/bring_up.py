@@ -1,14 +1,21 @@
-"""The steps that bring a lab of namespaces up."""
+"""The steps that bring a lab of namespaces up, and its comparison with freshly created ones.
+
+For the comparison the intent is created a second time in temporary namespaces. Kernel defaults and
+everything that depends on the kernel version are then the same on both sides, and bring-up need not
+record any state for this. Daemons are not started there, so a rule excludes the state that they
+create.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -16,18 +23,24 @@ from lab.plan.step import Step
 from lab.providers.netns import (
     daemons,
     holders,
+    isolation,
     namespaces,
     netlink,
     preflight,
     responder_config,
 )
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.entry import Tell, list_holders
+from lab.providers.netns.entry import call_isolated, list_holders
+from lab.providers.netns.machine import NetnsMachine, run_captured
 from lab.providers.netns.netlink import Socket, attributes
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad, attribute
 from lab.providers.provider import LabHandle
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent, MachineIntent, Translation
 from lab.topology.routing import own_addresses
+
+if TYPE_CHECKING:
+    from lab.facts.difference import StateDifference
 
 # Numbers of linux/netfilter/nfnetlink_conntrack.h.
 _NETFILTER = 12
@@ -150,20 +163,58 @@ class NetnsBringUp:
         ``daemons`` is omitted if the intent has none.
         """
         token = self.lab.token
+        placed = daemons.list_daemons(self.intent)
+        rules = (f"{name}\n{text}" for name, text in self._rules)
+        start = self._step(
+            "daemons", "starting the daemons", map(repr, (token, *placed)), self._start
+        )
         return (
             Step("holder", _digest((token, str(self.lab.directory))), self._holder),
-            Step("network", _digest(self._network_inputs()), self._network),
-            Step("services", _digest(f"{name}\n{text}" for name, text in self._rules), self._load),
-            Step("responder", _digest((token, self._answers)), self._responder),
-            *self._daemons(),
+            self._step("network", "making the network", self._network_inputs(), self._make),
+            self._step("services", "programming the Services", rules, self._load),
+            self._step(
+                "responder", "starting the responder", (token, self._answers), self._respond
+            ),
+            *((start,) if placed else ()),
             Step("ready", _digest((token,)), self._ready),
         )
 
-    def _daemons(self) -> tuple[Step, ...]:
-        placed = daemons.list_daemons(self.intent)
-        if not placed:
-            return ()
-        return (Step("daemons", _digest(map(repr, (self.lab.token, *placed))), self._start),)
+    def deviations(
+        self, places: Sequence[str], deadline: Deadline
+    ) -> Mapping[str, tuple[StateDifference, ...]]:
+        """The differences of the lab's namespaces from a fresh copy, by namespace.
+
+        Raises
+        ------
+        LabError
+            When the lab is not up, or the copy cannot be created in time.
+        OSError
+            When the kernel refuses the copy's namespaces.
+
+        """
+        from lab.facts.state import (  # noqa: PLC0415  not for bring-up
+            STATE_COMMAND,
+            compare_states,
+            read_state,
+        )
+
+        pods = {pod.name for machine in self.intent.machines for pod in machine.pods}
+        with_daemons = {one.name for one in self.intent.everything() if one.daemons}
+
+        def copy() -> dict[str, Completed]:
+            for step in (self._make, self._load, self._respond, self._await_links):
+                step(deadline)
+            return {name: _output(STATE_COMMAND, name, pod=name in pods) for name in places}
+
+        made = call_isolated("making the lab's namespaces a second time", copy, deadline)
+        entry = holders.enter_holder(self.lab)
+        found = {}
+        for name in places:
+            now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
+            before = read_state(made[name].stdout, made[name].stderr)
+            after = read_state(now.stdout, now.stderr)
+            found[name] = compare_states(before, after, daemons=name in with_daemons)
+        return found
 
     @cached_property
     def _operations(self) -> tuple[NamespaceOperations, ...]:
@@ -182,24 +233,23 @@ class NetnsBringUp:
     def _answers(self) -> str:
         return responder_config.configuration(self.intent)
 
-    def _network_inputs(self) -> Iterable[str]:
+    def _network_inputs(self) -> Iterable[object]:
         for one in self._operations:
             yield one.namespace
-            for operation in one.operations:
-                if not isinstance(operation, RulesetLoad):
-                    yield repr(operation)
+            yield from (each for each in one.operations if not isinstance(each, RulesetLoad))
         for machine in self.intent.machines:
-            for pod in machine.pods:
-                yield repr(pod.resolver)
+            yield from (repr(pod.resolver) for pod in machine.pods)
             yield repr(machine.resolver)
+
+    def _step(
+        self, name: str, doing: str, inputs: Iterable[object], run: Callable[[Deadline], None]
+    ) -> Step:
+        return Step(name, _digest(inputs), lambda: self._inside(doing, run))
 
     def _inside(self, doing: str, function: Callable[[Deadline], None]) -> None:
         deadline = Deadline(_SECONDS + _SECONDS_EACH * len(self._operations))
-
-        def run(_: Tell) -> None:
-            function(deadline)
-
-        holders.enter_holder(self.lab).call(f"{doing} of lab '{self.lab.name}'", run, deadline)
+        entry = holders.enter_holder(self.lab)
+        entry.call(f"{doing} of lab '{self.lab.name}'", lambda _: function(deadline), deadline)
 
     def _holder(self) -> None:
         holders.end_all_holders(
@@ -212,59 +262,56 @@ class NetnsBringUp:
         )
         holders.start_holder(self.lab, self.python)
 
-    def _network(self) -> None:
-        def make(_: Deadline) -> None:
-            namespaces.create([one.namespace for one in self._operations])
-            netlink.apply_operations(self._operations)
-            for machine in self.intent.machines:
-                namespaces.write_resolvers((machine, *machine.pods))
-            preflight.note_need(preflight.lab_need(self.intent))
+    def _make(self, _: Deadline) -> None:
+        namespaces.create([one.namespace for one in self._operations])
+        netlink.apply_operations(self._operations)
+        for machine in self.intent.machines:
+            namespaces.write_resolvers((machine, *machine.pods))
+        preflight.note_need(preflight.lab_need(self.intent))
 
-        self._inside("making the network", make)
+    def _load(self, _: Deadline) -> None:
+        namespaces.load_rulesets(self._rules)
+        forget_stale(self.intent.machines)
 
-    def _load(self) -> None:
-        def load(_: Deadline) -> None:
-            namespaces.load_rulesets(self._rules)
-            forget_stale(self.intent.machines)
+    def _respond(self, deadline: Deadline) -> None:
+        responder_config.start_responder(self.python, self._answers, deadline)
 
-        self._inside("programming the Services", load)
+    def _start(self, deadline: Deadline) -> None:
+        daemons.start_daemons(self.intent, deadline)
 
-    def _responder(self) -> None:
-        self._inside(
-            "starting the responder",
-            lambda deadline: responder_config.start_responder(self.python, self._answers, deadline),
-        )
+    def _await_links(self, deadline: Deadline) -> None:
+        netlink.wait_for_carrier(self._operations, deadline)
 
-    def _start(self) -> None:
-        self._inside(
-            "starting the daemons", lambda deadline: daemons.start_daemons(self.intent, deadline)
-        )
+    def _await_logical_network(self, deadline: Deadline) -> None:
+        doing = f"bringing up lab '{self.lab.name}'"
+        if self.intent.logical:
+            daemons.wait_for_logical_network(
+                self.intent.logical, deadline, lambda: daemons.require_daemons(self.intent, doing)
+            )
 
     def _ready(self) -> None:
-        logical = self.intent.logical
-        if logical:
-            self._inside(
-                "waiting for the logical network",
-                lambda deadline: daemons.wait_for_logical_network(
-                    logical,
-                    deadline,
-                    lambda: daemons.require_daemons(
-                        self.intent, f"bringing up lab '{self.lab.name}'"
-                    ),
-                ),
-            )
-        self._inside(
-            "waiting for the links",
-            lambda deadline: netlink.wait_for_carrier(self._operations, deadline),
-        )
+        if self.intent.logical:
+            self._inside("waiting for the logical network", self._await_logical_network)
+        self._inside("waiting for the links", self._await_links)
         wrong = daemons.find_ailment(holders.enter_holder(self.lab).pid, self.intent)
         if wrong:
             raise BrokenError(f"bringing up lab '{self.lab.name}'", wrong, "run 'lab up' again")
 
 
-def _digest(parts: Iterable[str]) -> str:
+def _output(command: Sequence[str], name: str, *, pod: bool) -> Completed:
+    """A command's output in a machine or pod of the copy."""
+    isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
+    namespaces.enter_machine(name, pod=pod)
+    try:
+        return run_captured(command)
+    finally:
+        with suppress(OSError):  # a machine without its own resolver file has none mounted
+            isolation.unmount(isolation.RESOLVER_FILE)
+
+
+def _digest(parts: Iterable[object]) -> str:
     made = hashlib.sha256(_FORM.encode())
     for part in parts:
-        made.update(part.encode())
+        made.update((part if isinstance(part, str) else repr(part)).encode())
         made.update(b"\0")
     return made.hexdigest()

@@ -22,9 +22,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.plan.step import Step
-from lab.providers.capture import Taken, Tap
-from lab.providers.failover import Beat, BeatPace, Silence
-from lab.providers.kernel import KernelSaid, RouteQuestion
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.entry import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
@@ -34,6 +32,8 @@ from lab.providers.provider import (
     CAPTURE,
     FAILOVER,
     KERNEL_TRACE,
+    Beat,
+    BeatPace,
     Diagnosis,
     Evidence,
     LabHandle,
@@ -43,14 +43,16 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    ProviderSetup,
+    Silence,
 )
-from lab.providers.setup import ProviderSetup
 from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts  # large, and few commands observe
+    from lab.providers.netns.bring_up import NetnsBringUp
 
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {
     ("udp", "small"): (32, 2),
@@ -181,9 +183,12 @@ class NetnsProvider(Provider):
 
     def steps(self, lab: LabHandle, intent: Intent) -> tuple[Step, ...]:
         """The steps that bring the lab up, in order."""
+        return self._bring_up(lab, intent).steps()
+
+    def _bring_up(self, lab: LabHandle, intent: Intent) -> NetnsBringUp:
         from lab.providers.netns.bring_up import NetnsBringUp  # noqa: PLC0415  imported only when used
 
-        return NetnsBringUp(lab, self.realised(intent), self._python).steps()
+        return NetnsBringUp(lab, self.realised(intent), self._python)
 
     def realised(self, intent: Intent) -> Intent:
         """The intent with the Windows rules applied to its emulated Windows nodes. Pure."""
@@ -304,12 +309,8 @@ class NetnsProvider(Provider):
         self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
     ) -> Mapping[str, tuple[StateDifference, ...]]:
         """Create the namespaces a second time, separately, and compare the lab's with them."""
-        from lab.providers.netns import replica  # noqa: PLC0415  imported only when used
-
         try:
-            return replica.find_deviations(
-                lab, self.realised(intent), self._python, places, deadline
-            )
+            return self._bring_up(lab, intent).deviations(places, deadline)
         except OSError as error:
             raise BrokenError(
                 f"making the namespaces of lab '{lab.name}' again",
@@ -366,13 +367,13 @@ class NetnsProvider(Provider):
             When the trace does not finish in time.
 
         """
-        from lab.providers.netns import capture, kernel_trace  # noqa: PLC0415  imported only when used
+        from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
 
         del intent
         with capture.Stop() as stop:
             found = holders.enter_holder(lab).call(
                 f"tracing packets in lab '{lab.name}'",
-                lambda tell: kernel_trace.trace_kernel(
+                lambda tell: capture.trace_kernel(
                     namespaces.enter, places, table, tell, stop.reader
                 ),
                 deadline,

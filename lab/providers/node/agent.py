@@ -25,7 +25,7 @@ from lab.providers.capture import Taken
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.entry import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
-from lab.providers.node import network, pod_namespaces, protocol, record
+from lab.providers.node import network, pod_namespaces, protocol
 from lab.providers.node.protocol import Order
 from lab.providers.provider import THROUGHPUT_PORT, Outcome
 from lab.remote.shell import Completed
@@ -39,7 +39,7 @@ Piece = Callable[[tuple[str, str]], None]
 
 def gather(heard: Piece, deadline: Deadline) -> None:
     """Pass every piece of evidence to ``heard``: path and text, or the reason of a failure."""
-    for path in (record.RECORD, record.STATUS_SCRIPT, record.ENTER):
+    for path in (protocol.RECORD, protocol.STATUS_SCRIPT, protocol.ENTER):
         with suppress(FileNotFoundError):
             heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
     for file, command in LOOKS:
@@ -51,7 +51,7 @@ def gather(heard: Piece, deadline: Deadline) -> None:
 
 
 def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None:
-    there = record.read_record()
+    there = protocol.read_record()
     own = there.machine if there else ""
 
     def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:

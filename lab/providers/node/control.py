@@ -24,8 +24,15 @@ from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
 from lab.providers.capture import Direction, Frame, Taken, Tap
 from lab.providers.node import protocol
-from lab.providers.node.protocol import ClusterPods, Order, machine_work
-from lab.providers.node.record import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
+from lab.providers.node.protocol import (
+    DIRECTORY,
+    ENTER,
+    STATUS_COMMAND,
+    ClusterPods,
+    Order,
+    archive_path,
+    machine_work,
+)
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent

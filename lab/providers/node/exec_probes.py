@@ -28,7 +28,7 @@ from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
 from lab.providers.netns.protocol import IP_UDP_BYTES
-from lab.providers.node.campaign import News, start_thread
+from lab.providers.node.fleet import News, start_thread
 from lab.providers.provider import (
     LARGE_TCP_BYTES,
     PROBE_PORT,

@@ -49,9 +49,15 @@ from lab.providers.netns.operations import (
     SysctlSet,
 )
 from lab.providers.netns.services import replacing_table
-from lab.providers.node import record
-from lab.providers.node.protocol import MANAGEMENT, Work
-from lab.providers.node.record import DIRECTORY, MANAGEMENT_TABLE, Demoted, Record
+from lab.providers.node import protocol
+from lab.providers.node.protocol import (
+    DIRECTORY,
+    MANAGEMENT,
+    MANAGEMENT_TABLE,
+    Demoted,
+    Record,
+    Work,
+)
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Interface, MachineIntent
 
@@ -315,27 +321,26 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         found = find_cards(list_links(channel), machine)
         check_connection(channel, found)
         check_apart(_management(channel), work.ranges)
-        planned = record.plan_record(machine).joined(record.read_record())
-        record.write_record(planned)
-        record.STATUS_SCRIPT.unlink(missing_ok=True)
+        planned = protocol.plan_record(machine).joined(protocol.read_record())
+        protocol.write_record(planned)
+        protocol.STATUS_SCRIPT.unlink(missing_ok=True)
         phase("clearing")
         holders.end_all_holders(_holders)
-        record.remove_old_archives()
+        protocol.remove_old_archives()
         _clear(channel, planned, deadline)
         phase("cards")
         rename_cards(channel, found)
         operations = _compiled(channel, machine)
         _ensure_bridge_filter(machine)
         planned = _with_prior_state(channel, machine, planned, operations[0])
-        record.write_record(planned)
+        protocol.write_record(planned)
         demote_routes(channel, planned.demoted)
         _ensure_resolver_file()
         phase("holder")
         entry = _hold(machine.name, deadline)
         _build(entry, work, operations, deadline, phase)
-        record.write_record(
-            replace(record.plan_record(machine), settings=planned.settings, demoted=planned.demoted)
-        )
+        done = protocol.plan_record(machine)
+        protocol.write_record(replace(done, settings=planned.settings, demoted=planned.demoted))
         _write_status_script(entry, work)
 
 
@@ -343,16 +348,16 @@ def remove_network(deadline: Deadline, phase: Phase) -> None:
     """Remove everything that was created, and restore the settings."""
     with _network_lock(deadline):
         phase("clearing")
-        record.STATUS_SCRIPT.unlink(missing_ok=True)
+        protocol.STATUS_SCRIPT.unlink(missing_ok=True)
         holders.end_all_holders(_holders)
-        there = record.read_record()
+        there = protocol.read_record()
         if there is not None:
             with Socket(_HERE) as channel:
                 _clear(channel, there, deadline)
                 restore_routes(channel, there.demoted)
             restore_settings(there.settings)
-        record.remove_record()
-        record.ENTER.unlink(missing_ok=True)
+        protocol.remove_record()
+        protocol.ENTER.unlink(missing_ok=True)
 
 
 def enter_holder() -> HolderEntry:
@@ -404,12 +409,12 @@ def _write_status_script(entry: HolderEntry, work: Work) -> None:
     responder = responder_config.running_responder(entry.pid)
     if responder is None:
         raise BrokenError(
-            "bringing the machine's network up", record.NO_RESPONDER, "run 'lab up' again"
+            "bringing the machine's network up", protocol.NO_RESPONDER, "run 'lab up' again"
         )
     holder = (entry.pid, entry.started)
-    record.write_file(
-        record.STATUS_SCRIPT,
-        record.status_script(work.digest(), holder, responder, work.namespaces()),
+    protocol.write_file(
+        protocol.STATUS_SCRIPT,
+        protocol.status_script(work.digest(), holder, responder, work.namespaces()),
     )
 
 

@@ -19,7 +19,6 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.cluster import HostTraits
 from lab.plan.step import Step
-from lab.providers.failover import Beat, BeatPace, Silence
 from lab.providers.machines.base import (
     MachinesProvider,
     look_inside,
@@ -45,14 +44,17 @@ from lab.providers.provider import (
     CLUSTER,
     FAILOVER,
     MACHINES,
+    Beat,
+    BeatPace,
     Diagnosis,
     Evidence,
     LabHandle,
     Liveness,
     Mark,
     Provider,
+    ProviderSetup,
+    Silence,
 )
-from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 

@@ -13,8 +13,7 @@ from lab.explain.capture.trace import Change, Point
 from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
 from lab.explain.question import order
 from lab.matrix.finding import DEVIATION, Finding
-from lab.providers.capture import Tap
-from lab.providers.kernel import KernelSaid, RouteQuestion
+from lab.providers.capture import KernelSaid, RouteQuestion, Tap
 from lab.topology.path import Flow
 from lab.topology.walk import walk
 

@@ -10,7 +10,7 @@ import pytest
 from lab._errors import UsageError
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
 from lab.plan.planner import make_plan
-from lab.providers.failover import Silence
+from lab.providers.provider import Silence
 from lab.scenario.loader import find, load
 from lab.topology import gateways, registry
 from lab.topology.intent import Intent

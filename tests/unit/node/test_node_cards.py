@@ -11,7 +11,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.netlink import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
-from lab.providers.node import network, record
+from lab.providers.node import network, protocol
 from lab.topology.intent import Interface
 
 INTENT = compile_scenario("overlay", only="linux").intent
@@ -82,7 +82,7 @@ def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
 
 
 def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
-    older = replace(record.plan_record(WORKER), devices=("cbr0",), settings={"a": "1"})
-    joined = record.plan_record(WORKER).joined(older)
+    older = replace(protocol.plan_record(WORKER), devices=("cbr0",), settings={"a": "1"})
+    joined = protocol.plan_record(WORKER).joined(older)
     assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)
     assert joined.settings == {"a": "1"}

@@ -15,9 +15,8 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
-from lab.providers.node.campaign import Campaign, divide_in_flight
 from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import Fleet
+from lab.providers.node.fleet import Campaign, Fleet, divide_in_flight
 from lab.providers.provider import THROUGHPUT_PORT, Evidence, Outcome, Probe, ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry

@@ -11,8 +11,7 @@ from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
 from lab.matrix.failover import Failover, Turn
 from lab.matrix.sampling import Coverage, Part
 from lab.matrix.verdict import CellResult, RunResult, Verdict
-from lab.providers.failover import Silence
-from lab.providers.provider import Outcome
+from lab.providers.provider import Outcome, Silence
 from lab.scenario.terms import Family, Os
 from lab.topology.intent import (
     Bridge,
