@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import lab.providers
 from lab._errors import StateError, UsageError
-from lab.providers.provider import MACHINES, Diagnosis, Mark, Provider, ProviderSetup
+from lab.providers.provider import (
+    MACHINES,
+    Diagnosis,
+    Mark,
+    Provider,
+)
+from lab.providers.setup import ProviderSetup
 from lab.state.capacity import check_room
 from lab.state.directory import state_directory
 from lab.state.failure import ELSEWHERE

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lab.cluster.workload_checks import WorkloadResult
     from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts
-    from lab.inventory.inventory import Inventory
     from lab.plan.step import Step
     from lab.scenario.terms import Protocol as Transport
     from lab.scenario.terms import Size
@@ -554,22 +553,3 @@ def resolve_gateways(provider: Provider, lab: LabHandle, intent: Intent) -> Inte
     from lab.topology import gateways  # noqa: PLC0415  few labs have any
 
     return gateways.settled(intent, cast(FailoverProvider, provider).gateway_holders(lab, intent))
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderSetup:
-    """Settings for a provider: each provider module has a ``make(setup) -> Provider``."""
-
-    inventory: Callable[[], Inventory | None] = lambda: None
-    """Reads the user's inventory when first needed; None if there is none."""
-    windows_rules_off: frozenset[str] = frozenset()
-    """Ids of Windows rules that emulated Windows nodes do not obey."""
-
-    def machines(self) -> Inventory:
-        """The inventory for real machines; defaults to the local libvirt."""
-        from lab.inventory.inventory import STOCK  # noqa: PLC0415  namespaces need no inventory
-
-        found = self.inventory()
-        if found is None or found.hypervisors:
-            return found or STOCK
-        return found.replace(hypervisors=STOCK.hypervisors)

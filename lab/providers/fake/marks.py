@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lab.providers.provider import Mark, ProviderSetup
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:

@@ -40,8 +40,8 @@ from lab.providers.provider import (
     ProbeSettings,
     ProbeStatus,
     Provider,
-    ProviderSetup,
 )
+from lab.providers.setup import ProviderSetup
 from lab.remote.shell import Completed, Jump, Reach
 from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.kernel_walk import REFUSES

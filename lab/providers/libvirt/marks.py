@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from lab.providers.provider import Mark, ProviderSetup
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
 
 SOCKET = "/run/libvirt/libvirt-sock"
 """The local libvirtd's socket."""

@@ -55,8 +55,8 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    ProviderSetup,
 )
+from lab.providers.setup import ProviderSetup
 from lab.remote.parallel import run_jobs
 from lab.remote.windows_steps import collect_facts
 from lab.topology.cost import Cost

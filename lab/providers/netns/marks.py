@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lab.providers.netns.holders import list_marks
-from lab.providers.provider import Mark, ProviderSetup
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
 
 BANNER = "netns: network namespaces on this machine"
 

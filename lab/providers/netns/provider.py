@@ -43,9 +43,9 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
-    ProviderSetup,
     Silence,
 )
+from lab.providers.setup import ProviderSetup
 from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
 

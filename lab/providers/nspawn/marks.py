@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lab.providers.netns.holders import list_marks
 from lab.providers.nspawn.holder import KIND
-from lab.providers.provider import Mark, ProviderSetup
+from lab.providers.provider import Mark
+from lab.providers.setup import ProviderSetup
 
 
 def find(setup: ProviderSetup, *, all_users: bool) -> tuple[Mark, ...]:

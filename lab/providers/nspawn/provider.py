@@ -52,9 +52,9 @@ from lab.providers.provider import (
     Liveness,
     Mark,
     Provider,
-    ProviderSetup,
     Silence,
 )
+from lab.providers.setup import ProviderSetup
 from lab.topology.cost import Cost
 from lab.topology.intent import Intent
 

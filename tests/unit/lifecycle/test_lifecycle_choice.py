@@ -6,7 +6,8 @@ import pytest
 
 from lab.inventory.inventory import STOCK, Hypervisor, Inventory
 from lab.lifecycle.providers import chosen, weighed
-from lab.providers.provider import Diagnosis, ProviderSetup
+from lab.providers.provider import Diagnosis
+from lab.providers.setup import ProviderSetup
 
 EMPTY = Inventory(owner="me")
 ONE = Inventory(hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system")})

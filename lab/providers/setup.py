@@ -1,0 +1,29 @@
+"""The settings that a provider is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lab.inventory.inventory import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSetup:
+    """Settings for a provider: each provider module has a ``make(setup) -> Provider``."""
+
+    inventory: Callable[[], Inventory | None] = lambda: None
+    """Reads the user's inventory when first needed; None if there is none."""
+    windows_rules_off: frozenset[str] = frozenset()
+    """Ids of Windows rules that emulated Windows nodes do not obey."""
+
+    def machines(self) -> Inventory:
+        """The inventory for real machines; defaults to the local libvirt."""
+        from lab.inventory.inventory import STOCK  # noqa: PLC0415  namespaces need no inventory
+
+        found = self.inventory()
+        if found is None or found.hypervisors:
+            return found or STOCK
+        return found.replace(hypervisors=STOCK.hypervisors)
