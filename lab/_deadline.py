@@ -48,13 +48,8 @@ class Deadline:
     ) -> T:
         """Call ``look`` until ``until`` is true for its value, and return that value.
 
-        Raises
-        ------
-        DeadlineError
-            With ``doing`` and the last value seen. ``look`` is called at least once.
-        LabError
-            From ``check``.
-
+        Raises DeadlineError with ``doing`` and the last value seen. ``look`` is called at least
+        once. Raises LabError: from ``check``.
         """
         for _ in self.tries(every):
             seen = look()

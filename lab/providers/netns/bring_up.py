@@ -119,11 +119,7 @@ def _flows(channel: Socket) -> Iterator[UdpConnection]:
 def read_connection(body: bytes) -> UdpConnection | None:
     """Parse a conntrack entry; None if it is not UDP. Pure.
 
-    Raises
-    ------
-    KeyError
-        If it has no IPv4 addresses or ports.
-
+    Raises KeyError if it has no IPv4 addresses or ports.
     """
     parts = attributes(body)
     original, reply = _tuple(parts[_ORIGINAL]), _tuple(parts[_REPLY])
@@ -184,13 +180,8 @@ class NetnsBringUp:
     ) -> Mapping[str, tuple[StateDifference, ...]]:
         """The differences of the lab's namespaces from a fresh copy, by namespace.
 
-        Raises
-        ------
-        LabError
-            When the lab is not up, or the copy cannot be created in time.
-        OSError
-            When the kernel refuses the copy's namespaces.
-
+        Raises LabError when the lab is not up, or the copy cannot be created in time. Raises
+        OSError when the kernel refuses the copy's namespaces.
         """
         from lab.facts.state import (  # noqa: PLC0415  not for bring-up
             STATE_COMMAND,

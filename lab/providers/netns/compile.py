@@ -156,12 +156,8 @@ Documentation/networking/ip-sysctl.rst: icmp_msgs_per_sec); the mask is checked 
 def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
     """Every namespace with its operations, in the order in which to apply them.
 
-    Raises
-    ------
-    UsageError
-        If two namespaces or two devices of one namespace would have the same name, or a device
-        name is too long for Linux.
-
+    Raises UsageError if two namespaces or two devices of one namespace would have the same name, or
+    a device name is too long for Linux.
     """
     names = namespace_names(intent)
     indexes = count(LOOPBACK_INDEX + 1)
@@ -193,11 +189,7 @@ def compile_machine(
     first_index
         The first index for new interfaces; it and all above it must be free.
 
-    Raises
-    ------
-    UsageError
-        As :func:`compile_intent`.
-
+    Raises UsageError as :func:`compile_intent`.
     """
     drafts = {name: Draft(name) for name in (machine.name, *(pod.name for pod in machine.pods))}
     draft = drafts[machine.name]

@@ -83,13 +83,8 @@ def list_daemons(intent: Intent) -> tuple[_Placed, ...]:
 def start_daemons(intent: Intent, deadline: Deadline) -> None:
     """Inside the holder: kill the old daemons, start every daemon and wait until it is ready.
 
-    Raises
-    ------
-    DeadlineError
-        When a daemon is not ready in time; shows its last state.
-    BrokenError
-        When a daemon exited or one of its commands failed; shows the end of its output.
-
+    Raises DeadlineError when a daemon is not ready in time; shows its last state. Raises
+    BrokenError when a daemon exited or one of its commands failed; shows the end of its output.
     """
     _end_older()
     alive = _Alive()
@@ -312,11 +307,7 @@ def _is_hidden(holder: int) -> bool:
 def require_daemons(intent: Intent, doing: str) -> None:
     """Inside the holder: check that every daemon runs.
 
-    Raises
-    ------
-    BrokenError
-        If a daemon has exited; names it and shows the end of its log.
-
+    Raises BrokenError if a daemon has exited; names it and shows the end of its log.
     """
     ended = _ended("", intent)
     if ended:
@@ -390,13 +381,8 @@ def wait_for_logical_network(
     require
         Called while waiting; raises if a daemon has exited.
 
-    Raises
-    ------
-    DeadlineError
-        Lists the missing chassis and ports.
-    BrokenError
-        When a database does not answer, or whatever ``require`` raises.
-
+    Raises DeadlineError: lists the missing chassis and ports. Raises BrokenError when a database
+    does not answer, or whatever ``require`` raises.
     """
     ask = _OvnQuery(network, require)
     deadline.wait(

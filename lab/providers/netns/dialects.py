@@ -125,11 +125,7 @@ class LabDatagrams:
 def whole_and_fragmented(mtu: int) -> tuple[int, int]:
     """Payload bytes of a datagram that fills the path MTU, and of one twice as long.
 
-    Raises
-    ------
-    CannotProbeError
-        If a datagram with the lab's header cannot have that length.
-
+    Raises CannotProbeError if a datagram with the lab's header cannot have that length.
     """
     whole = mtu - protocol.IP_UDP_BYTES
     if not protocol.QUESTION_BYTES <= whole <= protocol.DATAGRAM_LIMIT:
@@ -302,11 +298,7 @@ class HealthWeb:
 def health_backends(reply: Reply) -> str:
     """Read the number of local backends.
 
-    Raises
-    ------
-    WireError
-        If the reply has no number, or its status contradicts it.
-
+    Raises WireError if the reply has no number, or its status contradicts it.
     """
     try:
         number = int(json.loads(reply.body)["localEndpoints"])
@@ -339,11 +331,7 @@ class Handshake:
     def read(self, received: bytes) -> tuple[str | None, bytes]:
         """Process received bytes: the certificate's fingerprint once done, and the bytes to send.
 
-        Raises
-        ------
-        WireError
-            If the handshake fails.
-
+        Raises WireError if the handshake fails.
         """
         import ssl  # noqa: PLC0415  few probes need it
 

@@ -35,11 +35,7 @@ Labels = tuple[bytes, ...]
 def make_question(name: str, number: int) -> bytes:
     """A query for the IPv4 address of ``name``; ``number`` is its 16-bit id.
 
-    Raises
-    ------
-    WireError
-        If ``name`` is not a domain name.
-
+    Raises WireError if ``name`` is not a domain name.
     """
     head = _HEADER.pack(number, _DESIRED, 1, 0, 0, 0)
     return head + _encoded(name) + _QUESTION_TAIL.pack(_A, _INTERNET)
@@ -50,11 +46,7 @@ def read_answer(wire: bytes, name: str, number: int) -> str | None:
 
     None if the name has none (NXDOMAIN, or no A record).
 
-    Raises
-    ------
-    WireError
-        If it answers another query, or the server returned an error.
-
+    Raises WireError if it answers another query, or the server returned an error.
     """
     try:
         given, flags, asked, answers, _, _ = _HEADER.unpack_from(wire)

@@ -226,15 +226,9 @@ class HolderEntry:
         the function runs as process 1 of new pid, mount and UTS namespaces: all processes
         it starts end with it.
 
-        Raises
-        ------
-        DeadlineError
-            When the function does not return in time; it is killed.
-        BrokenError
-            When the holder does not exist, or the child died.
-        Exception
-            Whatever the function raises.
-
+        Raises DeadlineError when the function does not return in time; it is killed. Raises
+        BrokenError when the holder does not exist, or the child died. Raises whatever the function
+        raises.
         """
         stages = (self._go_in, _go_apart) if apart else (self._go_in,)
         return _call(doing, stages, function, deadline, heard)
@@ -268,15 +262,9 @@ class HolderEntry:
 def call_isolated(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
     """Run ``function`` as process 1 of new namespaces, like a holder's, which end with it.
 
-    Raises
-    ------
-    OSError
-        When the kernel refuses the namespaces; the file name is the refused call.
-    DeadlineError
-        When the function does not return in time; it is killed.
-    Exception
-        Whatever the function raises.
-
+    Raises OSError when the kernel refuses the namespaces; the file name is the refused call. Raises
+    DeadlineError when the function does not return in time; it is killed. Raises whatever the
+    function raises.
     """
 
     def furnished(_: Tell) -> T:

@@ -98,11 +98,7 @@ def measure_silences(
 
     Leaves the calling thread in the last source's namespace.
 
-    Raises
-    ------
-    BrokenError
-        If some pair is not answered before the failover.
-
+    Raises BrokenError if some pair is not answered before the failover.
     """
     pairs = [_open(enter, beat) for beat in beats]
     try:
@@ -157,11 +153,7 @@ _SECONDS = 10.0
 def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
     """Plug in or unplug every cable of the machine.
 
-    Raises
-    ------
-    BrokenError
-        When the lab is not running.
-
+    Raises BrokenError when the lab is not running.
     """
     wanted = cable_operations(intent, machine, plugged=plugged)
     what = "plugging in" if plugged else "unplugging"

@@ -42,15 +42,9 @@ def start_holder(
 
     ``before`` is a command prefix to run the holder with.
 
-    Raises
-    ------
-    DeadlineError
-        When it prints nothing within ``seconds``; it is killed.
-    PreflightError
-        When the kernel refuses its namespaces; includes the fix.
-    BrokenError
-        When it exits without output.
-
+    Raises DeadlineError when it prints nothing within ``seconds``; it is killed. Raises
+    PreflightError when the kernel refuses its namespaces; includes the fix. Raises BrokenError when
+    it exits without output.
     """
     doing = f"starting the holder of lab '{lab.name}'"
     with subprocess.Popen(  # noqa: S603  our own program
@@ -108,11 +102,7 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
 def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
     """Find the lab's holder and return its entry.
 
-    Raises
-    ------
-    BrokenError
-        If the lab has none.
-
+    Raises BrokenError if the lab has none.
     """
     holder = find_holder(lab, kind)
     if holder is None:
@@ -129,11 +119,7 @@ def destroy_holders(
 ) -> tuple[HolderProcess, ...]:
     """End the owner's holders with the lab's token; an empty ``owner`` is the caller.
 
-    Raises
-    ------
-    DeadlineError
-        When a holder does not exit in time.
-
+    Raises DeadlineError when a holder does not exit in time.
     """
     return end_all_holders(
         lambda: (
@@ -165,11 +151,7 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
     ``look`` is called twice: a holder that is just forking process 1 can be missed by one scan of
     /proc, too late for the parent and too early for the child.
 
-    Raises
-    ------
-    DeadlineError
-        When a holder does not exit in time.
-
+    Raises DeadlineError when a holder does not exit in time.
     """
     ended: list[HolderProcess] = []
     for _ in range(2):
@@ -182,11 +164,7 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
 def end_holders(found: tuple[HolderProcess, ...]) -> None:
     """Kill the holders and wait until each has exited with everything in it.
 
-    Raises
-    ------
-    DeadlineError
-        When a holder does not exit in time.
-
+    Raises DeadlineError when a holder does not exit in time.
     """
     for holder in found:
         _kill(holder)

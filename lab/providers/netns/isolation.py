@@ -96,11 +96,7 @@ def isolate(*, network: bool = True) -> None:
 
     Without ``network`` it stays in its network namespace.
 
-    Raises
-    ------
-    OSError
-        When a call is refused; the file name is the call.
-
+    Raises OSError when a call is refused; the file name is the call.
     """
     flags = CLONE_NEWNS | CLONE_NEWPID
     flags |= CLONE_NEWNET if network else 0
@@ -119,11 +115,7 @@ def furnish(kept: str = "") -> None:
 
     ``kept`` is a directory below /run that stays visible.
 
-    Raises
-    ------
-    OSError
-        When a mount is refused; the file name is the mount.
-
+    Raises OSError when a mount is refused; the file name is the mount.
     """
     resolver = os.path.realpath(RESOLVER_FILE)
     mount("none", "/", "", MS_REC | MS_PRIVATE)

@@ -44,11 +44,8 @@ class NetnsMachine:
         The exit code is the command's own; 128 + N if signal N killed it, 127 if the program does
         not exist, 126 if it cannot be run. Processes it leaves behind are killed.
 
-        Raises
-        ------
-        DeadlineError
-            When it does not finish in time; it is killed with all processes it started.
-
+        Raises DeadlineError when it does not finish in time; it is killed with all processes it
+        started.
         """
         doing = f"running '{shlex.join(command)}' in '{self.name}'"
         where = _here()
@@ -64,11 +61,8 @@ class NetnsMachine:
     ) -> None:
         """Like :meth:`run` for several commands, entering once; ``heard`` gets each result.
 
-        Raises
-        ------
-        DeadlineError
-            When not all finish in time; ``heard`` has received the results of those that did.
-
+        Raises DeadlineError when not all finish in time; ``heard`` has received the results of
+        those that did.
         """
         where = _here()
 

@@ -62,11 +62,7 @@ def _name(name: str) -> None:
 def namespace_names(intent: Intent) -> tuple[str, ...]:
     """Names of all namespaces, in order.
 
-    Raises
-    ------
-    UsageError
-        If two namespaces would have the same name.
-
+    Raises UsageError if two namespaces would have the same name.
     """
     names = [FABRIC]
     for machine in intent.everything():
@@ -105,11 +101,7 @@ def list_from_outside(holder: int) -> frozenset[str]:
 def inside(name: str) -> Iterator[None]:
     """Run the block in the named namespace, on this thread only, then return to the old one.
 
-    Raises
-    ------
-    BrokenError
-        If the namespace does not exist.
-
+    Raises BrokenError if the namespace does not exist.
     """
     back = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -125,11 +117,7 @@ def inside(name: str) -> Iterator[None]:
 def enter(name: str) -> None:
     """Enter the named namespace, on this thread only, without returning.
 
-    Raises
-    ------
-    BrokenError
-        If the namespace does not exist.
-
+    Raises BrokenError if the namespace does not exist.
     """
     try:
         there = os.open(path_of(name), os.O_RDONLY | os.O_CLOEXEC)
@@ -152,11 +140,7 @@ _THREADS = 2
 def libnftables() -> ctypes.CDLL:
     """The library, with the signatures of the functions used.
 
-    Raises
-    ------
-    PreflightError
-        If it is not installed.
-
+    Raises PreflightError if it is not installed.
     """
     try:
         found = ctypes.CDLL(LIBRARY)
@@ -177,13 +161,8 @@ def libnftables() -> ctypes.CDLL:
 def load_ruleset(text: str, namespace: str) -> None:
     """Run a script in the thread's network namespace, atomically.
 
-    Raises
-    ------
-    BrokenError
-        With the library's message: line, column and the line's text.
-    PreflightError
-        If libnftables is not installed.
-
+    Raises BrokenError with the library's message: line, column and the line's text. Raises
+    PreflightError if libnftables is not installed.
     """
     nft = libnftables()
     # From a file: only then do the library's messages give the line.
@@ -257,11 +236,8 @@ def enter_machine(name: str, *, pod: bool) -> None:
 
     The caller must be inside the holder, in its own mount and UTS namespaces.
 
-    Raises
-    ------
-    BrokenError
-        If the namespace does not exist, or its resolver file cannot be mounted over the system's.
-
+    Raises BrokenError if the namespace does not exist, or its resolver file cannot be mounted over
+    the system's.
     """
     enter(name)
     if pod or os.path.isfile(f"{RESOLV_DIRECTORY}/{name}"):  # noqa: PTH113  no Path needed

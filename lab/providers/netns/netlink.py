@@ -62,12 +62,8 @@ class Socket:
     def apply(self, operations: Iterable[Message], names: Names) -> None:
         """Apply the operations in order.
 
-        Raises
-        ------
-        BrokenError
-            Names the first operation that the kernel refused, its namespace and the reason. The
-            kernel has still tried the later operations of its batch.
-
+        Raises BrokenError: names the first operation that the kernel refused, its namespace and the
+        reason. The kernel has still tried the later operations of its batch.
         """
         sent: list[Message] = []
         batch: list[Encoded] = []
@@ -267,11 +263,7 @@ def apply_operations(namespaces: Sequence[NamespaceOperations]) -> None:
 
     Leaves the calling thread in the last namespace.
 
-    Raises
-    ------
-    BrokenError
-        Names the refused operation, its namespace and the reason.
-
+    Raises BrokenError: names the refused operation, its namespace and the reason.
     """
     for one in namespaces:
         enter(one.namespace)
@@ -315,11 +307,7 @@ def _apply_here(one: NamespaceOperations, channel: Socket, names: Names) -> None
 def set_sysctl(setting: SysctlSet, namespace: str) -> None:
     """Write one kernel setting in the thread's namespace.
 
-    Raises
-    ------
-    BrokenError
-        If the kernel refuses the value, or lacks the setting and it is not optional.
-
+    Raises BrokenError if the kernel refuses the value, or lacks the setting and it is not optional.
     """
     doing = f"{setting.describe()} in namespace '{namespace}'"
     try:
@@ -341,11 +329,7 @@ def set_sysctl(setting: SysctlSet, namespace: str) -> None:
 def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) -> None:
     """Wait until every veth has a carrier; checking one end is enough.
 
-    Raises
-    ------
-    DeadlineError
-        Names the links without a carrier.
-
+    Raises DeadlineError: names the links without a carrier.
     """
     for one in wanted:
         veths = {op.name for op in one.operations if isinstance(op, VethAdd)}
@@ -356,11 +340,7 @@ def wait_for_carrier(wanted: Sequence[NamespaceOperations], deadline: Deadline) 
 def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None:
     """Wait until the ``wanted`` links of the namespace have a carrier.
 
-    Raises
-    ------
-    DeadlineError
-        Names the links without a carrier.
-
+    Raises DeadlineError: names the links without a carrier.
     """
     with inside(namespace), Socket(namespace) as channel:
         deadline.wait(

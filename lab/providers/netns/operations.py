@@ -104,11 +104,7 @@ class Request(Operation, ABC):
     def perform(self, namespace: str) -> None:
         """Perform the operation in the thread's network namespace.
 
-        Raises
-        ------
-        BrokenError
-            Names the refused operation, its namespace and the reason.
-
+        Raises BrokenError: names the refused operation, its namespace and the reason.
         """
         try:
             self._do()

@@ -43,11 +43,8 @@ from lab.topology.intent import Intent, Neighbour, Route
 def require_programs(intent: Intent) -> None:
     """Check that the programs of every daemon are installed.
 
-    Raises
-    ------
-    PreflightError
-        Names each missing program, the first daemon that needs it, and its package.
-
+    Raises PreflightError: names each missing program, the first daemon that needs it, and its
+    package.
     """
     missing: dict[str, tuple[str, str]] = {}
     known: set[str] = set()
@@ -151,11 +148,7 @@ def machine_room() -> NetnsRoom:
 def check_capacity(need: NetnsNeed, room: NetnsRoom) -> None:
     """Refuse a lab that does not fit.
 
-    Raises
-    ------
-    PreflightError
-        Names the limit that is too low, and the command that raises it.
-
+    Raises PreflightError: names the limit that is too low, and the command that raises it.
     """
     neighbours = need.neighbours + room.neighbours_used
     checks = (

@@ -112,11 +112,7 @@ def stream_request(address: str, port: int) -> bytes:
 def read_request(data: bytes | bytearray) -> HttpRequest | None:
     """Read the head of a request; None while it is incomplete.
 
-    Raises
-    ------
-    RequestError
-        If it cannot become a request that is served.
-
+    Raises RequestError if it cannot become a request that is served.
     """
     end = data.find(_END)
     if end < 0 and len(data) <= HEAD_LIMIT:
@@ -219,11 +215,7 @@ def stream_answer(throughput: float, endpoint: bytes, client: bytes) -> bytes:
 def read_throughput(reply: Reply) -> float:
     """Read the throughput from a receiver's answer, in bits per second.
 
-    Raises
-    ------
-    WireError
-        If the answer has none.
-
+    Raises WireError if the answer has none.
     """
     try:
         found = float(json.loads(reply.body)["throughput"])
@@ -251,11 +243,7 @@ def _reply(status: int, kind: bytes, body: bytes, endpoint: bytes, client: bytes
 def read_answers(data: bytes, wanted: int) -> list[HttpAnswer] | None:
     """``wanted`` HTTP answers; None while they are incomplete.
 
-    Raises
-    ------
-    WireError
-        If ``data`` cannot become that many answers.
-
+    Raises WireError if ``data`` cannot become that many answers.
     """
     found: list[HttpAnswer] = []
     while len(found) < wanted:
@@ -321,11 +309,7 @@ def _chunks(data: bytes) -> tuple[bytes, bytes] | None:
 def read_reply(data: bytes | bytearray) -> Reply | None:
     """Read a whole answer; None while it is incomplete.
 
-    Raises
-    ------
-    WireError
-        If it is not a responder's answer.
-
+    Raises WireError if it is not a responder's answer.
     """
     answers = read_answers(bytes(data), 1)
     if answers is None:
@@ -368,11 +352,7 @@ def nonce_of(reply: bytes) -> int | None:
 def read_echo(sent: bytes, reply: bytes) -> tuple[str, str]:
     """Endpoint and client (address and port) of an answer with the right nonce.
 
-    Raises
-    ------
-    WireError
-        If the answer does not repeat the whole datagram, byte for byte.
-
+    Raises WireError if the answer does not repeat the whole datagram, byte for byte.
     """
     head, feed, rest = reply.partition(b"\n")
     words = head.decode("latin-1").split(" ")
@@ -394,11 +374,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 def check_body(sent: bytes, body: bytes) -> None:
     """Compare an echoed body with the body sent.
 
-    Raises
-    ------
-    WireError
-        If they differ; gives the offset of the first difference.
-
+    Raises WireError if they differ; gives the offset of the first difference.
     """
     if body != sent:
         at = _first_difference(body, sent)

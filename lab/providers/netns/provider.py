@@ -103,11 +103,7 @@ class NetnsProvider(Provider):
     python
         The interpreter that runs the holder and the responder.
 
-    Raises
-    ------
-    UsageError
-        If an id is unknown.
-
+    Raises UsageError if an id is unknown.
     """
 
     name = "netns"
@@ -157,11 +153,8 @@ class NetnsProvider(Provider):
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Try what the intent needs of the kernel in scratch namespaces, and check the capacity.
 
-        Raises
-        ------
-        PreflightError
-            Names everything that is missing and its fix. Nothing has been created.
-
+        Raises PreflightError: names everything that is missing and its fix. Nothing has been
+        created.
         """
         from lab.providers.netns import preflight  # noqa: PLC0415  imported only when used
 
@@ -208,11 +201,7 @@ class NetnsProvider(Provider):
     def destroy(self, lab: LabHandle, *, owner: str = "") -> tuple[str, ...]:
         """Kill the owner's holders with the lab's token, and wait until all have exited.
 
-        Raises
-        ------
-        DeadlineError
-            When a holder does not exit in time.
-
+        Raises DeadlineError when a holder does not exit in time.
         """
         found = holders.destroy_holders(lab, owner)
         return tuple(f"process {one.pid} (holder) with its namespaces" for one in found)
@@ -224,13 +213,8 @@ class NetnsProvider(Provider):
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> NetnsMachine:
         """The pod or machine of that name.
 
-        Raises
-        ------
-        UsageError
-            If there is none; suggests the closest name.
-        BrokenError
-            If the lab is not up.
-
+        Raises UsageError if there is none; suggests the closest name. Raises BrokenError if the lab
+        is not up.
         """
         pods = {pod.name for machine in intent.machines for pod in machine.pods}
         known = [*(machine.name for machine in intent.everything()), *pods]
@@ -252,11 +236,7 @@ class NetnsProvider(Provider):
     ) -> Mapping[int, Outcome]:
         """Run every probe; ``progress`` gets the number that have finished.
 
-        Raises
-        ------
-        BrokenError
-            When the lab's holder is not running.
-
+        Raises BrokenError when the lab's holder is not running.
         """
         from lab.providers.netns import prober  # noqa: PLC0415  not needed by 'lab up'
 
@@ -289,11 +269,7 @@ class NetnsProvider(Provider):
     ) -> Mapping[str, NodeFacts | LabError]:
         """Observe the machines in ``asked``, and the pods named for each.
 
-        Raises
-        ------
-        BrokenError
-            If the lab is not up.
-
+        Raises BrokenError if the lab is not up.
         """
         from lab.providers.observe import observe_machine  # noqa: PLC0415  imported only when used
 
@@ -328,13 +304,8 @@ class NetnsProvider(Provider):
     ) -> tuple[Taken, ...]:
         """Capture all packets at the taps while ``during`` runs.
 
-        Raises
-        ------
-        BrokenError
-            If the lab is not up.
-        DeadlineError
-            When the capture does not finish in time.
-
+        Raises BrokenError if the lab is not up. Raises DeadlineError when the capture does not
+        finish in time.
         """
         from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
 
@@ -359,13 +330,8 @@ class NetnsProvider(Provider):
     ) -> tuple[KernelSaid, ...]:
         """Trace packets in each of ``places`` while ``during`` runs, then query routes.
 
-        Raises
-        ------
-        BrokenError
-            If the lab is not up.
-        DeadlineError
-            When the trace does not finish in time.
-
+        Raises BrokenError if the lab is not up. Raises DeadlineError when the trace does not finish
+        in time.
         """
         from lab.providers.netns import capture  # noqa: PLC0415  imported only when used
 

@@ -498,11 +498,7 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
 def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> None:
     """Open every socket in its namespace, then return the thread to its original namespace.
 
-    Raises
-    ------
-    OSError
-        Names the namespace, and the socket if that failed.
-
+    Raises OSError: names the namespace, and the socket if that failed.
     """
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -107,13 +107,8 @@ def start_responder(python: str, configured: str, deadline: Deadline) -> None:
     ``configured`` is the text of the configuration. It is written to the holder's /run, because
     the holder's /run may hide the lab's directory.
 
-    Raises
-    ------
-    DeadlineError
-        When it does not report ready in time.
-    BrokenError
-        When it exits instead; shows the end of its output.
-
+    Raises DeadlineError when it does not report ready in time. Raises BrokenError when it exits
+    instead; shows the end of its output.
     """
     _end_older()
     isolation.raise_descriptors()

@@ -85,11 +85,7 @@ def script(
 
     Windows machines obey the Windows rules except those in ``windows_rules_off``.
 
-    Raises
-    ------
-    UsageError
-        If there is no machine of that name.
-
+    Raises UsageError if there is no machine of that name.
     """
     real = realise(intent, windows_rules_off)
     wanted = compile_intent(real)

@@ -278,13 +278,8 @@ class NodeControl:
     ) -> None:
         """Create the machine's network and its pods, replacing any earlier ones.
 
-        Raises
-        ------
-        BrokenError
-            When they cannot be created, or the machine is unreachable; names the machine.
-        DeadlineError
-            When it takes too long.
-
+        Raises BrokenError when they cannot be created, or the machine is unreachable; names the
+        machine. Raises DeadlineError when it takes too long.
         """
         order = Order(_share(deadline), work=machine_work(machine, intent))
         self._send_order("up", order, deadline, phase=phase)
@@ -317,13 +312,8 @@ class NodeControl:
     ) -> dict[int, Outcome]:
         """Run probes whose sources are the machine and its pods.
 
-        Raises
-        ------
-        BrokenError
-            When the machine is unreachable, or its network does not exist.
-        DeadlineError
-            When it takes too long.
-
+        Raises BrokenError when the machine is unreachable, or its network does not exist. Raises
+        DeadlineError when it takes too long.
         """
         order = Order(_share(deadline), self._cluster, probes=tuple(probes), settings=settings)
         answer = self._send_order("probe", order, deadline, progress=progress)
@@ -453,13 +443,8 @@ class NodeMachine:
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command and wait for it.
 
-        Raises
-        ------
-        DeadlineError
-            When it does not finish in time; it is killed.
-        BrokenError
-            When the machine is unreachable, or has no such pod.
-
+        Raises DeadlineError when it does not finish in time; it is killed. Raises BrokenError when
+        the machine is unreachable, or has no such pod.
         """
         if self._is_pod:
             return self.control.run_in_pod(self.name, command, deadline)

@@ -210,11 +210,7 @@ def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
     ``place`` maps each pod and machine to its machine; ``limit`` is bytes kept per tap. If a
     machine cannot capture, only its own taps have trouble.
 
-    Raises
-    ------
-    DeadlineError
-        When a machine does not finish in time; its agent ends at its own deadline.
-
+    Raises DeadlineError when a machine does not finish in time; its agent ends at its own deadline.
     """
     shares: dict[str, list[Tap]] = {}
     for tap in taps:
@@ -237,11 +233,7 @@ def receive(
 ) -> None:
     """Receive streams in ``pods``, listed by machine, while ``during`` runs.
 
-    Raises
-    ------
-    LabError
-        When a machine fails, or does not finish in time.
-
+    Raises LabError when a machine fails, or does not finish in time.
     """
     works = {
         name: lambda ready, name=name, own=own: controls[name].receive(own, ready, deadline)
@@ -385,11 +377,7 @@ class Fleet:
     ) -> None:
         """Create every machine's network in parallel; ``phase`` is called on any thread.
 
-        Raises
-        ------
-        LabError
-            As :func:`~lab.remote.parallel.on_each`.
-
+        Raises LabError as :func:`~lab.remote.parallel.on_each`.
         """
 
         def up(name: str) -> None:
@@ -520,11 +508,7 @@ class Fleet:
     def machine(self, intent: Intent, name: str) -> NodeMachine:
         """The machine or pod of that name.
 
-        Raises
-        ------
-        UsageError
-            If there is none that this fleet has.
-
+        Raises UsageError if there is none that this fleet has.
         """
         for machine in intent.machines:
             names = (machine.name, *(pod.name for pod in machine.pods))

@@ -89,11 +89,7 @@ def containment(ranges: Sequence[str]) -> str:
 def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
     """Refuse a management address (with prefix length) whose network overlaps the lab's ranges.
 
-    Raises
-    ------
-    BrokenError
-        Names both.
-
+    Raises BrokenError: names both.
     """
     for text in addresses:
         own = IPv4Interface(text).network
@@ -182,11 +178,8 @@ _FIRST_INDEX = 1000
 def find_cards(there: Sequence[Link], machine: MachineIntent) -> dict[str, Link]:
     """Each interface's card, by interface name. Pure.
 
-    Raises
-    ------
-    BrokenError
-        If no card has an interface's MAC; lists the cards. If another device has its name.
-
+    Raises BrokenError if no card has an interface's MAC; lists the cards. If another device has its
+    name.
     """
     cards = [link for link in there if link.kind in _CARD_KINDS and link.mac]
     found = {one.name: _card(one, cards) for one in machine.interfaces}
@@ -221,11 +214,7 @@ def first_index(there: Sequence[Link]) -> int:
 def check_connection(channel: Socket, found: Mapping[str, Link]) -> None:
     """Refuse to touch the card that carries the SSH connection to this agent.
 
-    Raises
-    ------
-    BrokenError
-        Names the card.
-
+    Raises BrokenError: names the card.
     """
     words = os.environ.get("SSH_CONNECTION", "").split()
     if len(words) != 4:  # noqa: PLR2004  client address and port, own address and port
@@ -276,11 +265,7 @@ def remove_devices(channel: Socket, names: Iterable[str], deadline: Deadline) ->
 
     A veth also disappears when its far end's namespace ends, at any moment.
 
-    Raises
-    ------
-    DeadlineError
-        With the kernel's error for each remaining device.
-
+    Raises DeadlineError with the kernel's error for each remaining device.
     """
     deadline.wait(
         "removing network devices",
@@ -310,11 +295,7 @@ _HERE = "this machine"
 def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
     """Create the network, replacing any remains of an earlier one.
 
-    Raises
-    ------
-    LabError
-        Names what could not be created.
-
+    Raises LabError: names what could not be created.
     """
     machine = work.machine
     with _network_lock(deadline), Socket(_HERE) as channel:
@@ -363,11 +344,7 @@ def remove_network(deadline: Deadline, phase: Phase) -> None:
 def enter_holder() -> HolderEntry:
     """The entry into the holder.
 
-    Raises
-    ------
-    BrokenError
-        If there is none.
-
+    Raises BrokenError if there is none.
     """
     found = list_holders(NODE_HOLDER)
     if not found:

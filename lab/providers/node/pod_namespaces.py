@@ -100,11 +100,7 @@ class PodNamespaces:
     def enter(self, name: str) -> None:
         """Enter the network namespace of a pod or of the machine.
 
-        Raises
-        ------
-        BrokenError
-            If this machine runs no such pod.
-
+        Raises BrokenError if this machine runs no such pod.
         """
         isolation.setns(self._space(name), isolation.CLONE_NEWNET)
 
@@ -165,11 +161,7 @@ class PodMachine:
     def run(self, command: Sequence[str], deadline: Deadline) -> Completed:
         """Run a command with empty standard input.
 
-        Raises
-        ------
-        DeadlineError
-            When it does not finish in time; it is killed.
-
+        Raises DeadlineError when it does not finish in time; it is killed.
         """
         try:
             done = subprocess.run(  # noqa: S603  the user's own command

@@ -301,11 +301,7 @@ def plan_record(machine: MachineIntent) -> Record:
 def read_record() -> Record | None:
     """The record, if there is one.
 
-    Raises
-    ------
-    BrokenError
-        If this version did not write it.
-
+    Raises BrokenError if this version did not write it.
     """
     try:
         text = RECORD.read_text(encoding="utf-8")
