@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lab.providers.netns.entry import list_holders
+from lab.providers.netns.holders import list_holders
 from lab.providers.nspawn import cgroups
 from lab.providers.nspawn.holder import KIND
 

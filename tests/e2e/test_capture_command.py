@@ -10,7 +10,7 @@ import pytest
 from lab_command import ENOUGH_SECONDS, Lab
 
 from lab._deadline import Deadline
-from lab.providers.netns.entry import list_holders
+from lab.providers.netns.holders import list_holders
 
 pytestmark = pytest.mark.slow
 

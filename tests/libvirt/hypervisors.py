@@ -27,7 +27,7 @@ if __name__ == "__main__":
 import known_hosts
 
 from lab._deadline import Deadline
-from lab.providers.netns.entry import start_time
+from lab.providers.netns.holders import start_time
 
 PROGRAM = Path(__file__).with_name("programs") / "hypervisor.sh"
 NEEDED = ("libvirtd", "virtlogd", "sshd", "tini", "unshare", "setpriv", "nsenter", "ssh-keygen")

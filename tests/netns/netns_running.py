@@ -11,8 +11,7 @@ from typing import Any
 from lab._deadline import Deadline
 from lab.plan.planner import make_plan
 from lab.providers.netns import namespaces, protocol
-from lab.providers.netns.entry import HolderEntry
-from lab.providers.netns.holders import enter_holder
+from lab.providers.netns.holders import HolderEntry, enter_holder
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.scenario.loader import find, load

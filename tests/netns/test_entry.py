@@ -17,7 +17,7 @@ from netns_running import NewLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.providers.netns import holders
-from lab.providers.netns.entry import HolderEntry, Tell, start_time
+from lab.providers.netns.holders import HolderEntry, Tell, start_time
 
 LONG = f"60.{os.getpid()}"
 """Seconds to sleep, as nothing else on this machine has them in its command line."""
@@ -29,7 +29,7 @@ def entry(new_lab: NewLab) -> Iterator[HolderEntry]:
     yield holders.start_holder(lab, sys.executable)
     found = holders.find_holder(lab)
     assert found
-    holders.end_holders((found,))
+    holders.end_all_holders(lambda: (found,))
 
 
 def test_what_a_function_returns_comes_back(entry: HolderEntry) -> None:
@@ -126,7 +126,7 @@ def test_a_child_told_to_stop_as_it_is_forked_does_not_go_on_as_its_caller(numbe
 import os, signal, sys
 from lab._deadline import Deadline
 from lab.lifecycle.interruption import terminable
-from lab.providers.netns import entry
+from lab.providers.netns import holders
 fork = os.fork
 def forked():
     child = fork()
@@ -136,7 +136,7 @@ def forked():
 os.fork = forked
 with terminable():
     try:
-        entry._call("x", (), lambda _: None, Deadline(10), lambda _: None)
+        holders._call("x", (), lambda _: None, Deadline(10), lambda _: None)
     except BaseException as error:
         print(type(error).__name__, os.getpid() == int(sys.argv[1]))
 """
@@ -164,13 +164,13 @@ def test_a_signal_that_came_before_the_wait_ends_the_child() -> None:
     """Who has forked the next is told to end before it has begun to wait for it."""
     code = (
         "import os, signal\n"
-        "from lab.providers.netns import entry\n"
+        "from lab.providers.netns import holders\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})\n"
         "child = os.fork()\n"
         "if not child:\n"
         "    signal.alarm(60)\n"
         "    signal.pause()\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n"
-        "entry._reap(child)\n"
+        "holders._reap(child)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=20, check=False).returncode == 0

@@ -18,7 +18,7 @@ from netns_running import NewLab
 from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab.providers.netns import holders, preflight
-from lab.providers.netns.entry import LAB_HOLDER, list_holders, start_time
+from lab.providers.netns.holders import LAB_HOLDER, list_holders, start_time
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 

@@ -19,7 +19,7 @@ from netns_running import PROGRAMS, BringUp, NewLab
 from lab._deadline import Deadline
 from lab.providers.netns import isolation
 from lab.providers.netns.daemons import find_ailment
-from lab.providers.netns.entry import list_holders
+from lab.providers.netns.holders import list_holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent

@@ -11,7 +11,7 @@ from netns_running import BringUp
 
 from lab._errors import PreflightError
 from lab.providers.netns import namespaces, operations, preflight
-from lab.providers.netns.entry import list_holders
+from lab.providers.netns.holders import list_holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import LabHandle
 

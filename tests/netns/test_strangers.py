@@ -20,7 +20,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.lifecycle.gc import GcRequest, GcResult, gc
 from lab.providers.netns import holders
-from lab.providers.netns.entry import (
+from lab.providers.netns.holders import (
     LAB_HOLDER,
     NODE_HOLDER,
     TOKEN_VARIABLE,

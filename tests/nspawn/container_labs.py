@@ -17,7 +17,7 @@ from bundle.made_bundle import missing_bundle
 from real_lab import SMALL, RealLab
 from whole_cluster import SCENARIO
 
-from lab.providers.netns.entry import list_holders
+from lab.providers.netns.holders import list_holders
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn.holder import KIND as CONTAINERS
 from lab.state.store import FILE

@@ -30,7 +30,7 @@ from lab.providers.netns import (
     responder_config,
 )
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.entry import call_isolated, list_holders
+from lab.providers.netns.holders import call_isolated, list_holders
 from lab.providers.netns.machine import NetnsMachine, run_captured
 from lab.providers.netns.netlink import Socket, attributes
 from lab.providers.netns.operations import NamespaceOperations, RulesetLoad, attribute

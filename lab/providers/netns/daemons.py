@@ -23,7 +23,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import quantity
 from lab.providers.netns import isolation, namespaces, responder_config
-from lab.providers.netns.entry import is_stopped, start_time
+from lab.providers.netns.holders import is_stopped, start_time
 from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent

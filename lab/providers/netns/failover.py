@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns import dialects, namespaces, netlink
 from lab.providers.netns.compile import compile_intent
-from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.netlink import Socket, list_addresses, list_links
 from lab.providers.netns.operations import LinkDown, LinkUp, NamespaceOperations, VethAdd
 from lab.providers.netns.protocol import datagram, nonce_of

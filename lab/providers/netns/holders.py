@@ -1,30 +1,412 @@
-"""Start, find and end holders from outside."""
+"""Holder processes: find them in /proc, start and end them, and run Python functions inside.
+
+A function runs in a forked child, so it may be a closure; only what it returns, raises or sends
+is pickled and sent back over a pipe. The child dies with its caller, and at the deadline.
+
+A process's command line and environment prove nothing: anybody can start one with any arguments.
+A process counts as a holder only if /proc also confirms it; see :func:`list_holders`.
+"""
 
 from __future__ import annotations
 
-import errno
 import json
+import math
 import os
+import pickle
 import select
 import signal
+import struct
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
-from lab.providers.netns.entry import (
-    LAB_HOLDER,
-    TOKEN_VARIABLE,
-    HolderEntry,
-    HolderKind,
-    HolderProcess,
-    list_holders,
-    start_time,
-)
-from lab.providers.netns.isolation import privileged
+from lab.providers.netns import isolation
+from lab.providers.netns.holder import MARKER, NODE_MARKER
 from lab.providers.provider import LabHandle, Mark
+
+T = TypeVar("T")
+Tell = Callable[[Any], None]
+"""Sends a value to the caller's ``heard`` while the function is still running."""
+
+TOKEN_VARIABLE = "HYBRIDLAB_TOKEN"  # noqa: S105  the name of a variable
+"""Holds the lab's token in a holder's environment, which no other user can read."""
+
+_STATE, _STARTED = 0, 19
+"""Fields of /proc/PID/stat, counted from after the name in brackets (proc(5): 3 and 22)."""
+_PROGRAM = Path(__file__).with_name("holder.py")
+_INTERPRETERS = ("python", "pypy")
+
+
+@dataclass(frozen=True, slots=True)
+class HolderKind:
+    """One kind of holder: the command that starts it, and the namespaces it must have."""
+
+    marker: str
+    namespaces: tuple[str, ...]
+    """Names in /proc/PID/ns of its own namespaces, besides the pid namespace."""
+    program: Path = _PROGRAM
+
+    def command(self, python: str, lab: str, directory: Path) -> list[str]:
+        """The command that starts a holder; the token goes into its environment."""
+        return [python, "-I", "-S", str(self.program), self.marker, lab, str(directory)]
+
+    def claim(self, words: list[bytes]) -> tuple[str, str, Path] | None:
+        """Lab, token and directory from a holder's command line; None for any other command.
+
+        The token is empty except for a holder of an earlier version, which has it as an argument.
+        """
+        if len(words) - len(self.command("", "", Path())) not in {0, 1}:
+            return None
+        program, marker, lab, *token, directory = (os.fsdecode(word) for word in words[3:])
+        options, path = words[1:3], Path(program)
+        if (options, path.name, marker) != ([b"-I", b"-S"], self.program.name, self.marker):
+            return None
+        return lab, "".join(token), Path(directory)
+
+
+LAB_HOLDER = HolderKind(MARKER, ("mnt", "net"))
+NODE_HOLDER = HolderKind(NODE_MARKER, ("mnt",))
+
+
+@dataclass(frozen=True, slots=True)
+class HolderEntry:
+    """Entry into one holder, identified by process id (as seen here) and start time."""
+
+    pid: int
+    started: int
+    """In clock ticks since boot; distinguishes it from a later process with the same id."""
+
+    def call(
+        self,
+        doing: str,
+        function: Callable[[Tell], T],
+        deadline: Deadline,
+        *,
+        heard: Tell = lambda _: None,
+        apart: bool = False,
+    ) -> T:
+        """Run ``function`` inside the holder's namespaces and return what it returns.
+
+        ``heard`` is called in the caller with every value that the function sends. With ``apart``
+        the function runs as process 1 of new pid, mount and UTS namespaces: all processes
+        it starts end with it.
+
+        Raises DeadlineError when the function does not return in time; it is killed. Raises
+        BrokenError when the holder does not exist, or the child died. Raises whatever the function
+        raises.
+        """
+        stages = (self._go_in, _go_apart) if apart else (self._go_in,)
+        return _call(doing, stages, function, deadline, heard)
+
+    def _go_in(self) -> None:
+        try:
+            process = os.pidfd_open(self.pid)
+            root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)
+            user = os.stat(f"/proc/{self.pid}/ns/user").st_ino  # noqa: PTH116  no Path needed
+            there = start_time(self.pid) == self.started
+        except (ProcessLookupError, FileNotFoundError):
+            there = False
+        if not there:
+            raise BrokenError(
+                f"entering the lab's holder, process {self.pid}",
+                "it no longer exists",
+                "run 'lab up' again",
+            )
+        flags = isolation.CLONE_NEWNS | isolation.CLONE_NEWNET | isolation.CLONE_NEWPID
+        foreign = user != os.stat("/proc/self/ns/user").st_ino  # noqa: PTH116  as above
+        isolation.setns(process, flags | (isolation.CLONE_NEWUSER if foreign else 0))
+        os.close(process)
+        if foreign:
+            os.setresgid(0, 0, 0)
+            os.setresuid(0, 0, 0)
+        os.fchdir(root)  # setns alone does not enter a chroot that the holder was started in
+        os.chroot(".")
+        os.close(root)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderProcess(HolderEntry):
+    """One running holder. Lab, token and directory come from its command line and environment."""
+
+    user: int
+    lab: str
+    token: str
+    """Empty for a hidden holder."""
+    directory: Path
+
+    def gone(self) -> bool:
+        """True if it has exited; by then its whole pid namespace has."""
+        return start_time(self.pid) != self.started
+
+    def age(self) -> float:
+        """Age in seconds."""
+        uptime = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+        return max(0.0, uptime - self.started / os.sysconf("SC_CLK_TCK"))
+
+
+def start_time(pid: int, proc: str = "/proc") -> int | None:
+    """The process's start time in clock ticks since boot; None if it is not running."""
+    fields = _fields(pid, proc)
+    return None if fields is None or fields[_STATE] in "ZX" else int(fields[_STARTED])
+
+
+def is_stopped(pid: int, proc: str = "/proc") -> bool:
+    """True if the process is stopped by a signal or a debugger."""
+    fields = _fields(pid, proc)
+    return fields is not None and fields[_STATE] in "Tt"
+
+
+def _fields(pid: int, proc: str) -> list[str] | None:
+    try:
+        stat = Path(f"{proc}/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat.rpartition(")")[2].split()
+
+
+def list_holders(
+    kind: HolderKind = LAB_HOLDER,
+    *,
+    starting: bool = False,
+    hidden: bool = False,
+    all_users: bool = False,
+) -> tuple[HolderProcess, ...]:
+    """The caller's holders, oldest first.
+
+    A holder runs the holder program in a Python interpreter, has a token in its environment, is
+    process 1 of a pid namespace, and has its own namespaces.
+
+    Parameters
+    ----------
+    starting
+        Include holders that are still entering their namespaces.
+    hidden
+        Include holders that cannot be inspected because the caller is in another user namespace.
+        They are recognised by their command line alone, and have no token.
+    all_users
+        Include other users' holders; only root sees them.
+
+    """
+    found = _holders(kind, starting=starting, all_users=all_users)
+    wanted = (one for one in found if one.token or hidden)
+    return tuple(sorted(wanted, key=lambda holder: (holder.started, holder.pid)))
+
+
+def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[HolderProcess]:
+    caller = os.geteuid()
+    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+        if not name.isdigit():
+            continue
+        process = f"/proc/{name}"
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has exited meanwhile
+            if not all_users and os.stat(process).st_uid != caller:  # noqa: PTH116  quick
+                continue  # do not even read another user's command line
+            claim = kind.claim(Path(process, "cmdline").read_bytes().split(b"\0")[:-1])
+            if claim is None:
+                continue
+            lab, earlier, directory = claim
+            since, status = start_time(int(name)), _status(process)
+            user, *others = (int(word) for word in status["Uid"].split())
+            if {user} != {user, *others} or not (all_users or user == caller):
+                continue
+            token = ""
+            with suppress(PermissionError):
+                if not (_runs_python(process) and (starting or _is_settled(kind, process, status))):
+                    continue
+                token = _token(process) or earlier
+            if since is not None and start_time(int(name)) == since:
+                yield HolderProcess(int(name), since, user, lab, token, directory)
+
+
+def _status(process: str) -> Mapping[str, str]:
+    lines = Path(process, "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+
+
+def _runs_python(process: str) -> bool:
+    """True if its executable is a Python interpreter, even one deleted by an upgrade."""
+    return Path(process, "exe").readlink().name.startswith(_INTERPRETERS)
+
+
+def _is_settled(kind: HolderKind, process: str, status: Mapping[str, str]) -> bool:
+    numbers = status["NSpid"].split()
+    return (
+        len(numbers) > 1
+        and numbers[-1] == "1"
+        and all(
+            not Path(process, "ns", name).samefile(f"/proc/self/ns/{name}")
+            for name in kind.namespaces
+        )
+    )
+
+
+def _token(process: str) -> str:
+    prefix = f"{TOKEN_VARIABLE}=".encode()
+    words = Path(process, "environ").read_bytes().split(b"\0")
+    found = (word for word in words if word.startswith(prefix))
+    return next((os.fsdecode(word.removeprefix(prefix)) for word in found), "")
+
+
+_LENGTH = struct.Struct("=I")
+_STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
+_AWAITED = frozenset({signal.SIGTERM, signal.SIGCHLD})
+"""Signals an intermediate process waits for; blocked before it forks, so that none is lost."""
+
+
+def call_isolated(doing: str, function: Callable[[], T], deadline: Deadline) -> T:
+    """Run ``function`` as process 1 of new namespaces, like a holder's, which end with it.
+
+    Raises OSError when the kernel refuses the namespaces; the file name is the refused call. Raises
+    DeadlineError when the function does not return in time; it is killed. Raises whatever the
+    function raises.
+    """
+
+    def furnished(_: Tell) -> T:
+        isolation.furnish()
+        return function()
+
+    return _call(doing, (isolation.isolate,), furnished, deadline, lambda _: None)
+
+
+def _go_apart() -> None:
+    isolation.unshare(isolation.CLONE_NEWPID | isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)
+
+
+def _call(
+    doing: str,
+    stages: tuple[Callable[[], None], ...],
+    function: Callable[[Tell], T],
+    deadline: Deadline,
+    heard: Tell,
+) -> T:
+    reader, writer = os.pipe()
+    caller = os.getpid()
+    # A signal between fork and _descend would make the child continue as a second caller.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _descend(stages, function, writer, caller)
+    os.close(writer)
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return cast(T, _listen(doing, reader, deadline, heard))
+    except BaseException:
+        os.kill(child, signal.SIGTERM)
+        raise
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def _descend(
+    stages: tuple[Callable[[], None], ...],
+    function: Callable[[Tell], Any],
+    writer: int,
+    caller: int,
+) -> NoReturn:
+    """In the child: run each stage followed by a fork, then the function."""
+
+    def send(kind: str, value: Any) -> None:
+        data = pickle.dumps((kind, value))
+        _write_all(writer, _LENGTH.pack(len(data)) + data)
+
+    try:
+        # Ctrl-C reaches the whole process group; the caller decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+        for stage in stages:
+            stage()
+            isolation.die_with_parent(signal.SIGTERM)
+            if os.getppid() not in (caller, 0):
+                os._exit(1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+            child = os.fork()
+            if child:
+                os.close(writer)
+                _reap(child)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
+            caller = 0  # a parent outside this pid namespace is seen as process 0
+        isolation.die_with_parent(signal.SIGKILL)
+        if os.getppid():
+            os._exit(1)
+        send("done", function(lambda value: send("told", value)))
+    except BaseException as error:  # noqa: BLE001  sent to the caller
+        error.add_note("".join(traceback.format_exception(error)))
+        with suppress(OSError):  # the caller may be gone
+            send("failed", _portable(error))
+    finally:
+        os._exit(0)  # never return into the caller's code
+
+
+def _reap(child: int) -> NoReturn:
+    """Wait for the child and exit; on SIGTERM, kill the child first.
+
+    Never leave the child for the machine's process 1 to reap: as a zombie in the lab's pid
+    namespace it would delay the holder's exit until that process reaps it.
+    """
+    if signal.sigwait(_AWAITED) == signal.SIGTERM:
+        os.kill(child, signal.SIGKILL)  # if it has already exited, it is still our zombie
+    os.waitpid(child, 0)
+    os._exit(0)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error itself if it survives pickling, else one that holds its text."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  our own bytes
+    except Exception:  # noqa: BLE001  whatever an odd exception class raises
+        return BrokenError("running inside the lab", "".join(traceback.format_exception(error)))
+    return error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _listen(doing: str, reader: int, deadline: Deadline, heard: Tell) -> Any:
+    last: Any = "nothing yet"
+    data = bytearray()
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    for _ in deadline.tries():
+        left = deadline.left()
+        if not poll.poll(None if math.isinf(left) else math.ceil(left * 1000)):
+            break
+        chunk = os.read(reader, 1 << 20)
+        if not chunk:
+            raise BrokenError(doing, "the process inside the lab was killed")
+        data += chunk
+        for kind, value in _frames(data):
+            if kind == "done":
+                return value
+            if kind == "failed":
+                raise value
+            last = value
+            heard(value)
+    raise DeadlineError(doing, f"not done within {deadline.seconds:g} s; last heard: {last}")
+
+
+def _frames(data: bytearray) -> list[tuple[str, Any]]:
+    frames: list[tuple[str, Any]] = []
+    while len(data) >= _LENGTH.size:
+        end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+        if len(data) < end:
+            break
+        frames.append(pickle.loads(bytes(data[_LENGTH.size : end])))  # noqa: S301  our own child's bytes
+        del data[:end]
+    return frames
+
 
 _START_SECONDS = 60.0
 """Starting takes 0.1 s, and more than 10 s on a machine under fivefold load."""
@@ -64,7 +446,7 @@ def start_holder(
         raise PreflightError(
             doing,
             f"the kernel refused '{call}': {os.strerror(number)}",
-            namespaces_hint(call, number),
+            isolation.namespaces_hint(call, number),
         )
     since = start_time(pid)
     if since is None:
@@ -99,7 +481,7 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
     return next(filter(is_it, list_holders(kind, hidden=True)), None)
 
 
-def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
+def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess:
     """Find the lab's holder and return its entry.
 
     Raises BrokenError if the lab has none.
@@ -111,7 +493,7 @@ def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderEntry:
             "its holder is not running",
             f"'lab status {lab.name}' says how to bring it up again",
         )
-    return HolderEntry(holder.pid, holder.started)
+    return holder
 
 
 def destroy_holders(
@@ -153,29 +535,21 @@ def end_all_holders(look: Callable[[], Iterable[HolderProcess]]) -> tuple[Holder
 
     Raises DeadlineError when a holder does not exit in time.
     """
-    ended: list[HolderProcess] = []
+    ended: dict[HolderProcess, None] = {}
     for _ in range(2):
         found = tuple(look())
-        end_holders(found)
-        ended += found
-    return tuple(dict.fromkeys(ended))
-
-
-def end_holders(found: tuple[HolderProcess, ...]) -> None:
-    """Kill the holders and wait until each has exited with everything in it.
-
-    Raises DeadlineError when a holder does not exit in time.
-    """
-    for holder in found:
-        _kill(holder)
-    deadline = Deadline(_END_SECONDS)
-    for holder in found:
-        deadline.wait(
-            f"ending the holder of lab '{holder.lab}', process {holder.pid}",
-            holder.gone,
-            every=0.001,
-            hint=f"see what it waits for: cat /proc/{holder.pid}/stack",
-        )
+        for holder in found:
+            _kill(holder)
+        deadline = Deadline(_END_SECONDS)
+        for holder in found:
+            deadline.wait(
+                f"ending the holder of lab '{holder.lab}', process {holder.pid}",
+                holder.gone,
+                every=0.001,
+                hint=f"see what it waits for: cat /proc/{holder.pid}/stack",
+            )
+        ended |= dict.fromkeys(found)
+    return tuple(ended)
 
 
 def _kill(holder: HolderProcess) -> None:
@@ -199,35 +573,3 @@ def _owner(holder: HolderProcess) -> str:
         return pwd.getpwuid(holder.user).pw_name
     except KeyError:
         return str(holder.user)
-
-
-_USED_UP = {
-    errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
-    errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
-}
-"""Commands that raise an exhausted limit of namespaces or processes, by errno."""
-
-
-def namespaces_hint(call: str, number: int) -> str:
-    """The hint for refused namespaces: a command or a sentence.
-
-    ``call`` is the refused call and ``number`` its errno.
-    """
-    if number in _USED_UP:
-        return _USED_UP[number]
-    if call.startswith("mount on /proc"):
-        return "run on the host itself, or in a container whose /proc is not masked"
-    if privileged():
-        return "run on the host itself, or in a container that may unshare and mount"
-    if _reading("/proc/sys/kernel/unprivileged_userns_clone") == 0:
-        return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
-    if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
-        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
-    return f"run as root, or allow user namespaces ({os.strerror(number)})"
-
-
-def _reading(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None

@@ -1,4 +1,4 @@
-"""Linux system calls that Python lacks, and new namespaces made with them.
+"""Linux system calls that Python lacks, new namespaces made with them, and what allows those.
 
 Used by the holder and by the preflight's ability probe. Standard library only.
 """
@@ -6,6 +6,7 @@ Used by the holder and by the preflight's ability probe. Standard library only.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 CLONE_NEWNS = 0x00020000
@@ -157,3 +158,36 @@ def raise_descriptors(wanted: int = 0) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted or hard, max(hard, wanted)))
     except (ValueError, OSError):  # only root may go beyond the hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+_USED_UP = {
+    errno.ENOSPC: "sudo sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000",
+    errno.EAGAIN: "end some processes, or allow more: ulimit -u 4096",
+}
+"""Commands that raise an exhausted limit of namespaces or processes, by errno."""
+
+
+def namespaces_hint(call: str, number: int) -> str:
+    """The hint for refused namespaces: a command or a sentence.
+
+    ``call`` is the refused call and ``number`` its errno.
+    """
+    if number in _USED_UP:
+        return _USED_UP[number]
+    if call.startswith("mount on /proc"):
+        return "run on the host itself, or in a container whose /proc is not masked"
+    if privileged():
+        return "run on the host itself, or in a container that may unshare and mount"
+    if _reading("/proc/sys/kernel/unprivileged_userns_clone") == 0:
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    if _reading("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1:
+        return "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    return f"run as root, or allow user namespaces ({os.strerror(number)})"
+
+
+def _reading(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:  # noqa: PTH123  as above
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

@@ -16,7 +16,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity
 from lab.providers.netns import daemons, holders, isolation, namespaces, responder_config
-from lab.providers.netns.entry import HolderEntry, HolderProcess, Tell
+from lab.providers.netns.holders import HolderEntry, HolderProcess, Tell
 from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
     RESOLVER_FILE,

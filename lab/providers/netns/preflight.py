@@ -18,8 +18,8 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
-from lab.providers.netns import holders, isolation, namespaces, netlink, operations
-from lab.providers.netns.entry import call_isolated, list_holders
+from lab.providers.netns import isolation, namespaces, netlink, operations
+from lab.providers.netns.holders import call_isolated, list_holders
 from lab.providers.netns.netlink import GET_NEIGHBOUR, GET_NEIGHBOUR_TABLE, Socket, attributes
 from lab.providers.netns.operations import (
     BridgeAdd,
@@ -372,7 +372,7 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
         kernel = call_isolated("probing the kernel's abilities", try_all, Deadline(_SECONDS))
     except OSError as error:
         detail = f"{error.filename or 'fork'}: {error.strerror}"
-        hint = holders.namespaces_hint(str(error.filename), error.errno or 0)
+        hint = isolation.namespaces_hint(str(error.filename), error.errno or 0)
         return (Ability(name, needs, False, detail, hint), library)
     return (Ability(name, needs, True, "", ""), library, *kernel)
 

@@ -24,7 +24,7 @@ from lab._log import quantity
 from lab.plan.step import Step
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.netns import daemons, holders, isolation, namespaces
-from lab.providers.netns.entry import Tell
+from lab.providers.netns.holders import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
 from lab.providers.netns.marks import BANNER
 from lab.providers.netns.windows import RULES, realise

@@ -18,7 +18,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.providers.netns import isolation
-from lab.providers.netns.entry import is_stopped, start_time
+from lab.providers.netns.holders import is_stopped, start_time
 from lab.providers.provider import PROBE_PORT
 from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
 from lab.topology import proxying

@@ -23,7 +23,7 @@ from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
 from lab.providers.capture import Taken
 from lab.providers.netns import isolation, namespaces
-from lab.providers.netns.entry import HolderEntry, Tell
+from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
 from lab.providers.node import network, pod_namespaces, protocol
 from lab.providers.node.protocol import Order

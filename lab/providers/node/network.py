@@ -25,7 +25,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.providers.netns import holders, namespaces, netlink, responder_config
 from lab.providers.netns.compile import compile_machine
-from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
+from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import RESOLVER_FILE
 from lab.providers.netns.netlink import (
     DefaultRoute,
@@ -341,7 +341,7 @@ def remove_network(deadline: Deadline, phase: Phase) -> None:
         protocol.ENTER.unlink(missing_ok=True)
 
 
-def enter_holder() -> HolderEntry:
+def enter_holder() -> HolderProcess:
     """The entry into the holder.
 
     Raises BrokenError if there is none.
@@ -351,7 +351,7 @@ def enter_holder() -> HolderEntry:
         raise BrokenError(
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
         )
-    return HolderEntry(found[0].pid, found[0].started)
+    return found[0]
 
 
 def _holders() -> tuple[HolderProcess, ...]:

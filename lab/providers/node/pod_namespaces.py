@@ -19,7 +19,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE, PodLink
 from lab.providers.netns import isolation
-from lab.providers.netns.entry import start_time
+from lab.providers.netns.holders import start_time
 from lab.providers.netns.netlink import Link, Socket, list_default_routes, list_links
 from lab.providers.node.protocol import ClusterPods
 from lab.remote.shell import Completed

@@ -19,7 +19,7 @@ from lab.plan.step import Step
 from lab.providers.machines import keyring
 from lab.providers.machines.base import on_machines, recorded
 from lab.providers.machines.kubernetes import Bundled
-from lab.providers.netns.entry import HolderEntry
+from lab.providers.netns.holders import HolderEntry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight
 from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.containers import Container

@@ -25,7 +25,7 @@ from lab.imaging.seed import Identity, light_tree
 from lab.providers.machines import keyring
 from lab.providers.machines.management import DEVICE, management_mac
 from lab.providers.netns import isolation
-from lab.providers.netns.entry import HolderEntry, start_time
+from lab.providers.netns.holders import HolderEntry, start_time
 from lab.providers.nspawn import cgroups, prepared, start_script
 from lab.providers.nspawn.cgroups import Hierarchies
 from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lab._errors import BrokenError
 from lab.providers.machines import keyring
 from lab.providers.machines.guests import EMULATION, Guests
-from lab.providers.netns.entry import HolderProcess
+from lab.providers.netns.holders import HolderProcess
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn import holder as holders
 from lab.providers.nspawn.cgroups import OUTSIDE, Hierarchies

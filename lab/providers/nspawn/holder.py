@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.providers.netns import holders
-from lab.providers.netns.entry import HolderEntry, HolderKind, HolderProcess
+from lab.providers.netns.holders import HolderEntry, HolderKind, HolderProcess
 from lab.providers.nspawn import cgroups
 from lab.providers.nspawn.cgroups import HOLDER, ROOT, Hierarchies
 from lab.providers.provider import LabHandle

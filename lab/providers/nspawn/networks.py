@@ -12,7 +12,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.providers.machines.management import ranges
-from lab.providers.netns.entry import HolderEntry
+from lab.providers.netns.holders import HolderEntry
 from lab.providers.nspawn.containers import MANAGEMENT_BRIDGE
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle

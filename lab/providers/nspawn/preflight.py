@@ -19,7 +19,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.cluster.cluster import HostTraits
-from lab.providers.netns import entry, isolation
+from lab.providers.netns import holders, isolation
 from lab.providers.nspawn import cgroups
 from lab.providers.provider import Diagnosis
 from lab.state.capacity import available
@@ -192,7 +192,7 @@ def _overlay(directory: Path) -> Diagnosis:
             isolation.unmount(parts["merged"])
 
     try:
-        entry.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
+        holders.call_isolated("trying an overlay", mount, Deadline(_SECONDS))
     except (OSError, LabError) as error:
         why = error.strerror if isinstance(error, OSError) else error.happened
         return _fail(

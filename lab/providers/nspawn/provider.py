@@ -30,7 +30,7 @@ from lab.providers.machines.base import (
 )
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
-from lab.providers.netns.entry import NODE_HOLDER, HolderEntry, Tell, list_holders
+from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, Tell, list_holders
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.node.pod_namespaces import pod_processes
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared

@@ -9,7 +9,7 @@ import pytest
 from netns_intents import cluster
 
 from lab._errors import PreflightError
-from lab.providers.netns import holders
+from lab.providers.netns import isolation
 from lab.providers.netns.preflight import NetnsNeed, NetnsRoom, check_capacity, lab_need
 
 ROOM = NetnsRoom(1024, 10, 20_000, 15_000, 4_096, 2_000)
@@ -98,8 +98,8 @@ def test_namespaces_are_those_of_the_plan() -> None:
 def test_a_refused_namespace_names_the_knob(
     knobs: dict[str, int], number: int, call: str, hint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holders, "privileged", lambda: False)
+    monkeypatch.setattr(isolation, "privileged", lambda: False)
     monkeypatch.setattr(
-        holders, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
+        isolation, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))
     )
-    assert holders.namespaces_hint(call, number).startswith(hint)
+    assert isolation.namespaces_hint(call, number).startswith(hint)

@@ -18,7 +18,7 @@ from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.compilation import compile_scenario
 from lab.plan.planner import make_plan
-from lab.providers.netns.entry import HolderProcess, start_time
+from lab.providers.netns.holders import HolderProcess, start_time
 from lab.providers.nspawn import bring_up, containers, holder, layout, networks, preflight
 from lab.providers.nspawn.containers import require_own_disks
 from lab.providers.nspawn.guests import PROBES_A_PROCESSOR, ContainerGuests
