@@ -33,7 +33,8 @@ from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.finding import IN_POD, Finding, by_hand
-from lab.providers.netns import holders, responder_config
+from lab.providers.netns import daemons, holders
+from lab.providers.netns.compile import configuration
 from lab.providers.netns.provider import NetnsProvider
 from lab.scenario.loader import shipped
 
@@ -45,11 +46,11 @@ Judged = Literal["named", "right machine", "wrongly accused", "nothing"]
 def run_in(opened: OpenLab, place: str, command: str) -> bool:
     if command == RESTART:
         provider = cast(NetnsProvider, opened.provider)
-        configured = responder_config.configuration(provider.realised(opened.intent))
+        configured = configuration(provider.realised(opened.intent))
         deadline = Deadline(30)
         holders.enter_holder(opened.handle).call(
             "starting what answers again",
-            lambda _: responder_config.start_responder(sys.executable, configured, deadline),
+            lambda _: daemons.start_responder(sys.executable, configured, deadline),
             deadline,
         )
         return True

@@ -12,7 +12,7 @@ from lab._deadline import Deadline
 from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.pod_exec import ExecResult
 from lab.cluster.probe_manifests import host_pod_name
-from lab.providers.netns.responder_config import configuration
+from lab.providers.netns.compile import configuration
 from lab.providers.node.control import NodeControl, build_archive
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import Fleet

@@ -22,8 +22,8 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
+from lab.providers.netns.compile import names
 from lab.providers.netns.dns import ResolverFile, candidates
-from lab.providers.netns.responder_config import names
 from lab.providers.provider import (
     DNS_PORT,
     MACHINES,

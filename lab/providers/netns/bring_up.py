@@ -27,9 +27,8 @@ from lab.providers.netns import (
     namespaces,
     netlink,
     preflight,
-    responder_config,
 )
-from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.compile import compile_intent, configuration
 from lab.providers.netns.holders import call_isolated, list_holders
 from lab.providers.netns.machine import NetnsMachine, run_captured
 from lab.providers.netns.netlink import Socket, attributes
@@ -222,7 +221,7 @@ class NetnsBringUp:
 
     @cached_property
     def _answers(self) -> str:
-        return responder_config.configuration(self.intent)
+        return configuration(self.intent)
 
     def _network_inputs(self) -> Iterable[object]:
         for one in self._operations:
@@ -265,7 +264,7 @@ class NetnsBringUp:
         forget_stale(self.intent.machines)
 
     def _respond(self, deadline: Deadline) -> None:
-        responder_config.start_responder(self.python, self._answers, deadline)
+        daemons.start_responder(self.python, self._answers, deadline)
 
     def _start(self, deadline: Deadline) -> None:
         daemons.start_daemons(self.intent, deadline)

@@ -1,8 +1,9 @@
-"""Intent to netlink operations, one list per namespace. Pure."""
+"""Intent to netlink operations, one list per namespace, and to the responder's answers. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
@@ -32,7 +33,18 @@ from lab.providers.netns.operations import (
     VxlanAdd,
 )
 from lab.providers.netns.services import ruleset, ruleset_beside
-from lab.topology.intent import Bridge, Intent, Interface, MachineIntent, Neighbour, Pod
+from lab.providers.provider import PROBE_PORT
+from lab.scenario.reserved import DNS_SERVICE, SECOND_POD_PORT
+from lab.topology import proxying
+from lab.topology.intent import (
+    Bridge,
+    Intent,
+    Interface,
+    MachineIntent,
+    Neighbour,
+    Pod,
+    ProxiedService,
+)
 from lab.topology.machines import ROUTED_MAC
 
 LOOPBACK = "lo"
@@ -362,3 +374,74 @@ def _pod(pod: Pod, draft: Draft) -> None:
         RouteSet("default", "eth0", pod.gateway, onlink),
         *_permanent(pod.neighbours),
     ]
+
+
+def configuration(intent: Intent, only: frozenset[str] | None = None) -> str:
+    """The responder's configuration as JSON, limited to the namespaces in ``only``. Pure.
+
+    :mod:`lab.providers.netns.responder` describes the format. Pods, nodes and the client answer;
+    router and hypervisors do not. A machine with an API server also answers on the API port, which
+    emulates the server, unless the real one runs there. Service names are
+    ``NAME.default.svc.DOMAIN`` and ``kube-dns.kube-system.svc.DOMAIN``; behind a headless Service
+    each pod also has ``POD.NAME.default.svc.DOMAIN``.
+    """
+    entries = [one for one in _entries(intent) if only is None or one["namespace"] in only]
+    return json.dumps(entries)
+
+
+def _entry(
+    namespace: str, name: str = "", tcp: Sequence[int] = (), udp: Sequence[int] = (), **more: object
+) -> dict[str, object]:
+    usual = {"namespace": namespace, "name": name or namespace, "tcp": tcp, "udp": udp}
+    return {**usual, "dns": None, "health": None, "forward": None, **more}
+
+
+def _entries(intent: Intent) -> Iterator[dict[str, object]]:
+    front = intent.services_node
+    domain = f"{intent.domain}.".lower()
+    forward = {"to": front.address, "but": domain} if front else None
+    services = _services(intent)
+    twice = proxying.asked_on(services, SECOND_POD_PORT)
+    for machine in intent.machines:
+        if machine.kind != "router":
+            is_api = front and not front.tls and machine.name in front.api_servers
+            tcp = (PROBE_PORT, front.api_port) if front and is_api else (PROBE_PORT,)
+            yield _entry(machine.name, tcp=tcp, udp=(PROBE_PORT,), health=_health(machine))
+        for pod in machine.pods:
+            if pod.role == "dns":
+                yield _entry(pod.name, dns=names(intent), forward=forward)
+            else:
+                yield _entry(pod.name, tcp=(PROBE_PORT,), udp=(PROBE_PORT,))
+            if pod.name in twice:
+                yield _entry(pod.name, f"{pod.name}:{SECOND_POD_PORT}", tcp=(SECOND_POD_PORT,))
+
+
+def _services(intent: Intent) -> Sequence[ProxiedService]:
+    """Every Service that some machine translates, without duplicates."""
+    found: dict[str, ProxiedService] = {}
+    for machine in intent.machines:
+        for service in machine.translation.services if machine.translation else ():
+            found.setdefault(service.name, service)
+    return tuple(found.values())
+
+
+def _health(machine: MachineIntent) -> dict[int, tuple[str, int]] | None:
+    found = {
+        service.health_port: (service.name, len(proxying.local(service, machine.name)))
+        for service in (machine.translation.services if machine.translation else ())
+        if service.health_port is not None
+    }
+    return found or None
+
+
+def names(intent: Intent) -> dict[str, tuple[str, ...]]:
+    """Addresses by name in the cluster's domain, in lower case with a final dot."""
+    found: dict[str, tuple[str, ...]] = {}
+    for service in _services(intent):
+        space = "kube-system" if service.name == DNS_SERVICE else "default"
+        found[f"{service.name}.{space}.svc.{intent.domain}.".lower()] = (service.address,)
+    for headless in intent.headless:
+        name = f"{headless.name}.default.svc.{intent.domain}.".lower()
+        found[name] = tuple(one.address for one in headless.backends)
+        found |= {f"{one.pod}.{name}": (one.address,) for one in headless.backends}
+    return found

@@ -1,7 +1,8 @@
-"""A lab's daemons: start them inside the holder, wait until they are ready, check that they run.
+"""A lab's processes, the responder and its daemons: start them, wait until ready, check them.
 
-A file in the holder's /run lists their process ids; commands outside read it through /proc.
-Nothing supervises the daemons: the next check finds one that has exited.
+They run inside the holder's pid namespace; files in the holder's /run list their process ids, which
+commands outside read through /proc. Nothing supervises them: the next check finds one that has
+exited.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -22,13 +24,17 @@ from typing import Any
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab._log import quantity
-from lab.providers.netns import isolation, namespaces, responder_config
+from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import is_stopped, start_time
 from lab.providers.netns.isolation import MACHINES_DIRECTORY, search_path
 from lab.topology.daemon import LOG, Daemon
 from lab.topology.intent import Intent
 from lab.topology.logical import LogicalNetwork
 
+PROGRAM = Path(__file__).with_name("responder.py")
+_RESPONDER = "/run/responder.json"
+_CONFIGURATION = "/run/responder-configuration.json"
+_RESPONDER_LOG = "/run/responder.log"
 _RECORD = "/run/daemons.jsonl"
 _LAST_LINES = 5
 _TAIL_BYTES = 4096
@@ -229,18 +235,18 @@ def _await_ready(one: _Placed, alive: _Alive, deadline: Deadline) -> None:
     own.wait(doing, look, until=lambda seen: seen.ready, every=_LOOK_SECONDS)
 
 
-def tail(log: Path) -> str:
+def tail(log: Path, most: int = _LAST_LINES) -> str:
     """The last lines of a log, or a phrase saying that it is empty or unreadable."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            return _last(file.read().decode(errors="replace")) or "it wrote nothing"
+            return _last(file.read().decode(errors="replace"), most) or "it wrote nothing"
     except OSError as error:
         return f"its log cannot be read: {error.strerror}"
 
 
-def _last(text: str) -> str:
-    lines = text.strip().splitlines()[-_LAST_LINES:]
+def _last(text: str, most: int = _LAST_LINES) -> str:
+    lines = text.strip().splitlines()[-most:]
     return lines[0] if len(lines) == 1 else "".join(f"{_BELOW}{line}" for line in lines)
 
 
@@ -277,6 +283,82 @@ def _recorded(root: str) -> Iterator[RunningDaemon]:
         yield RunningDaemon(**json.loads(line))
 
 
+def start_responder(python: str, configured: str, deadline: Deadline) -> None:
+    """Inside the holder: kill an old responder, start a new one, and wait until it listens.
+
+    ``configured`` is the text of the configuration. It is written to the holder's /run, because
+    the holder's /run may hide the lab's directory.
+
+    Raises DeadlineError when it does not report ready in time. Raises BrokenError when it exits
+    instead; shows the end of its output.
+    """
+    _end_older_responder()
+    isolation.raise_descriptors()
+    Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
+    command = [python, "-I", str(PROGRAM), _CONFIGURATION]
+    with open(_RESPONDER_LOG, "wb") as log:  # noqa: PTH123  a plain file for a child's standard error
+        process = subprocess.Popen(  # noqa: S603  our own program
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    since = start_time(process.pid)
+    Path(_RESPONDER).write_text(
+        json.dumps({"pid": process.pid, "started": since}), encoding="ascii"
+    )
+    _await_responder(process, deadline)
+
+
+def _end_older_responder() -> None:
+    older = _running_responder("")
+    if older:
+        os.kill(older[0], signal.SIGKILL)
+        Deadline(_END_SECONDS).wait(
+            "ending the lab's older responder", lambda: _running_responder("") is None
+        )
+
+
+def _await_responder(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
+    doing, log = "starting the lab's responder", Path(_RESPONDER_LOG)
+    assert process.stdout is not None
+    poll = select.poll()
+    poll.register(process.stdout, select.POLLIN)
+    in_time = poll.poll(deadline.left() * 1000)
+    if in_time and process.stdout.readline().strip() == b"ready":
+        return
+    process.kill()
+    if in_time:
+        raise BrokenError(doing, f"it ended before it was listening: {tail(log, 1)}")
+    late = f"not ready within {deadline.seconds:g} s; last seen: {tail(log, 1)}"
+    raise DeadlineError(doing, late)
+
+
+def responder_is_alive(holder: int) -> bool:
+    """Outside the holder: whether its responder runs and is not stopped."""
+    found = running_responder(holder)
+    return found is not None and not is_stopped(found[0], f"/proc/{holder}/root/proc")
+
+
+def running_responder(holder: int) -> tuple[int, int] | None:
+    """Outside the holder: the responder's process id inside it, and its start time.
+
+    The start time is in clock ticks since boot. None if it is not running.
+    """
+    return _running_responder(f"/proc/{holder}/root")
+
+
+def _running_responder(root: str) -> tuple[int, int] | None:
+    try:
+        record = json.loads(Path(f"{root}{_RESPONDER}").read_text(encoding="ascii"))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    pid: int = record["pid"]
+    since: int = record["started"]
+    return (pid, since) if start_time(pid, f"{root}/proc") == since else None
+
+
 def find_ailment(holder: int, intent: Intent) -> str:
     """Describe what is wrong with the lab whose holder is process ``holder``; empty if healthy."""
     if _is_hidden(holder):
@@ -288,7 +370,7 @@ def find_ailment(holder: int, intent: Intent) -> str:
     missing = [name for name in namespaces.namespace_names(intent) if name not in there]
     if missing:
         return f"{len(missing)} of its namespaces are missing, the first is '{missing[0]}'"
-    if not responder_config.responder_is_alive(holder):
+    if not responder_is_alive(holder):
         return "its responder is not running"
     return _ended(f"/proc/{holder}/root", intent)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab._log import quantity
-from lab.providers.netns import daemons, holders, isolation, namespaces, responder_config
+from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, HolderProcess, Tell
 from lab.providers.netns.isolation import (
     RESOLV_DIRECTORY,
@@ -278,7 +278,7 @@ def _holder(holder: HolderProcess, intent: Intent) -> str:
     lines = [
         f"process: {holder.pid}, running for {holder.age():.1f} s",
         f"namespaces: {len(there)}; missing: {', '.join(missing) or 'none'}",
-        f"responder: {'' if responder_config.responder_is_alive(holder.pid) else 'not '}running",
+        f"responder: {'' if daemons.responder_is_alive(holder.pid) else 'not '}running",
     ]
     for file in ("status", "mounts"):
         lines += ["", f"$ cat /proc/{holder.pid}/{file}", _text(Path(f"/proc/{holder.pid}/{file}"))]

@@ -353,8 +353,8 @@ class HairpinOn(Message):
         return _SET_LINK, 0, _link(names.indexes[self.device], port, family=_AF_BRIDGE)
 
 
+@dataclass(frozen=True, slots=True)
 class _AddressChange(Message):
-    __slots__ = ()
     device: str
     address: str
 
@@ -369,9 +369,6 @@ class _AddressChange(Message):
 class AddressAdd(_AddressChange):
     """Add an address, with prefix length, to a device."""
 
-    device: str
-    address: str
-
     words = "adding address '{0.address}' to '{0.device}'"
     shell = "ip -n {ns} address add {0.address} dev {0.device}"
 
@@ -383,9 +380,6 @@ class AddressAdd(_AddressChange):
 class AddressRemove(_AddressChange):
     """Delete an address, with prefix length, from a device."""
 
-    device: str
-    address: str
-
     words = "removing address '{0.address}' from '{0.device}'"
     shell = "ip -n {ns} address delete {0.address} dev {0.device}"
 
@@ -393,10 +387,12 @@ class AddressRemove(_AddressChange):
         return _REMOVE_ADDRESS, 0, self._body(names)
 
 
+@dataclass(frozen=True, slots=True)
 class _RouteChange(Message):
-    __slots__ = ()
     destination: str
+    """May be ``"default"``."""
     device: str
+    """``BLACKHOLE`` for a route that drops packets."""
     via: str | None
     onlink: bool
 
@@ -428,13 +424,8 @@ class _RouteChange(Message):
 
 @dataclass(frozen=True, slots=True)
 class RouteSet(_RouteChange):
-    """Set a route of the main table; ``destination`` may be ``"default"``."""
+    """Set a route of the main table."""
 
-    destination: str
-    device: str
-    """``BLACKHOLE`` for a route that drops packets."""
-    via: str | None
-    onlink: bool
     source: str | None = None
 
     words = "setting route '{0.destination}'{0.next_hop} by device '{0.device}'"
@@ -448,10 +439,6 @@ class RouteSet(_RouteChange):
 class RouteAdd(_RouteChange):
     """Add a route to the main table, keeping foreign routes to the same destination."""
 
-    destination: str
-    device: str
-    via: str | None
-    onlink: bool
     source: str | None = None
     metric: int = 0
     """The kernel uses the route with the lowest metric."""
@@ -467,10 +454,6 @@ class RouteAdd(_RouteChange):
 class RouteRemove(_RouteChange):
     """Delete a route from the main table."""
 
-    destination: str
-    device: str
-    via: str | None
-    onlink: bool
     metric: int
 
     words = "removing route '{0.destination}' by device '{0.device}'"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.providers.netns import holders, namespaces, netlink, responder_config
+from lab.providers.netns import daemons, holders, namespaces, netlink
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import RESOLVER_FILE
@@ -383,7 +383,7 @@ def _locked(lock: int) -> bool:
 
 
 def _write_status_script(entry: HolderEntry, work: Work) -> None:
-    responder = responder_config.running_responder(entry.pid)
+    responder = daemons.running_responder(entry.pid)
     if responder is None:
         raise BrokenError(
             "bringing the machine's network up", protocol.NO_RESPONDER, "run 'lab up' again"
@@ -490,7 +490,7 @@ def _build(
         (
             "responder",
             "starting the responder",
-            lambda: responder_config.start_responder(sys.executable, work.answers, deadline),
+            lambda: daemons.start_responder(sys.executable, work.answers, deadline),
         ),
         ("ready", "waiting for the links", ready),
     )

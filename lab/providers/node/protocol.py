@@ -39,8 +39,8 @@ from typing import Any
 
 from lab._errors import BrokenError, LabError
 from lab.providers.capture import Taken, Tap
+from lab.providers.netns.compile import configuration
 from lab.providers.netns.isolation import NETNS_DIRECTORY
-from lab.providers.netns.responder_config import configuration
 from lab.providers.netns.services import LIMIT_TABLE, SERVICE_TABLE
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import SMALL, Intent, MachineIntent

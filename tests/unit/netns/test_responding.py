@@ -8,8 +8,8 @@ from dataclasses import replace
 from netns_intents import cluster
 
 from lab.lifecycle.compilation import compile_scenario
+from lab.providers.netns.compile import configuration
 from lab.providers.netns.namespaces import resolver_text
-from lab.providers.netns.responder_config import configuration
 from lab.scenario.terms import ServicePort
 from lab.topology.intent import Backend, HeadlessService, MachineIntent, ProxiedService, Resolver
 
