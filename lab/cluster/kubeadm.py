@@ -50,11 +50,6 @@ _TIMEOUTS = {
 """kubeadm's default timeouts, in seconds."""
 
 
-def kubeadm_timeouts(patience: int) -> dict[str, str]:
-    """Timeouts of kubeadm, multiplied by ``patience``."""
-    return {name: f"{seconds * patience}s" for name, seconds in _TIMEOUTS.items()}
-
-
 def etcd_arguments(patience: int) -> dict[str, str]:
     """Intervals of etcd (defaults 100 ms and 1000 ms); it does not log each slow request."""
     if patience == 1:
@@ -66,37 +61,14 @@ def etcd_arguments(patience: int) -> dict[str, str]:
     }
 
 
-def slow_api_server(patience: int) -> dict[str, str]:
-    """A longer etcd health check; priority and fairness are off to save processor time."""
-    if patience == 1:
-        return {}
-    return {
-        "enable-priority-and-fairness": "false",
-        "etcd-healthcheck-timeout": f"{_ETCD_CHECK_SECONDS * patience}s",
-        "etcd-readycheck-timeout": f"{_ETCD_CHECK_SECONDS * patience}s",
-    }
-
-
-def slow_controller_manager(patience: int) -> dict[str, str]:
-    """When a silent node is considered dead."""
-    slow = min(patience, _SLOWEST)
-    return {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
-
-
 def health_check_seconds(patience: int) -> int:
     """Seconds between HAProxy's health checks of an API server, and the timeout of each."""
     return _LOOK_SECONDS * min(patience, _SLOWEST)
 
 
-def slow_kubelet(patience: int) -> dict[str, int]:
-    """How often a node reports that it is alive."""
-    slow = min(patience, _SLOWEST)
-    return {"nodeLeaseDurationSeconds": _LEASE_SECONDS * slow} if slow > 1 else {}
-
-
-def leader_election(planes: int, patience: int) -> dict[str, str]:
+def leader_election(cluster: Cluster, patience: int) -> dict[str, str]:
     """A single control plane needs no election; slow ones must not lose it for being slow."""
-    if planes == 1:
+    if len(cluster.control_planes()) == 1:
         return {"leader-elect": "false"}
     if patience == 1:
         return {}
@@ -220,6 +192,7 @@ def init_documents(
 ) -> tuple[Document, ...]:
     """The documents for ``kubeadm init`` on the first control plane."""
     first = cluster.control_planes()[0]
+    proxy = () if addons()[cluster.topology].kube_proxy else ("addon/kube-proxy",)
     return (
         {
             "apiVersion": KUBEADM,
@@ -228,9 +201,9 @@ def init_documents(
             "bootstrapTokens": [{"ttl": "15m0s", "usages": ["signing", "authentication"]}],
             "nodeRegistration": _registration(cluster, first),
             "localAPIEndpoint": {"advertiseAddress": first.address, "bindPort": API_PORT},
-            "skipPhases": _skipped(cluster),
-            **_patched(around.patience),
-            "timeouts": kubeadm_timeouts(around.patience),
+            # the lab has its own CoreDNS with its own address; OVN implements Services
+            "skipPhases": ["addon/coredns", *proxy],
+            **_at_pace(around.patience),
         },
         _cluster_config(cluster, intent, manifest, around),
         kubelet_config(cluster, around.patience),
@@ -253,8 +226,7 @@ def join_documents(
             }
         },
         "nodeRegistration": _registration(cluster, node),
-        **_patched(around.patience),
-        "timeouts": kubeadm_timeouts(around.patience),
+        **_at_pace(around.patience),
     }
     if node.role == "control-plane":
         document["controlPlane"] = {
@@ -270,11 +242,13 @@ def kubelet_config(cluster: Cluster, patience: int) -> Document:
     Images are never garbage-collected: none could be pulled again. Emulated nodes report less often
     and are considered dead later. The swap of a host that shares its kernel stays on.
     """
-    host: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if cluster.host.shared_kernel:
-        host["failSwapOn"] = False
+        more["failSwapOn"] = False
     if cluster.host.cgroup_v1:
-        host["failCgroupV1"] = False
+        more["failCgroupV1"] = False
+    if patience > 1:
+        more["nodeLeaseDurationSeconds"] = _LEASE_SECONDS * min(patience, _SLOWEST)
     return {
         "apiVersion": KUBELET,
         "kind": "KubeletConfiguration",
@@ -291,32 +265,33 @@ def kubelet_config(cluster: Cluster, patience: int) -> Document:
             "nodefs.inodesFree": "2%",
             "imagefs.available": "2%",
         },
-        **host,
-        **slow_kubelet(patience),
+        **more,
     }
 
 
 def controller_manager_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
-    """Arguments besides kubeadm's own: the plan assigns the nodes' pod CIDRs."""
+    """Arguments besides kubeadm's own: the plan assigns the nodes' pod CIDRs.
+
+    Only a CIDR that the scenario sets may have another prefix length than the others.
+    """
+    cidrs = [ip_network(node.pod_cidr) for node in cluster.nodes if node.pod_cidr]
+    slow = min(patience, _SLOWEST)
+    grace = {"node-monitor-grace-period": f"{_GRACE_SECONDS * slow}s"} if slow > 1 else {}
     return {
         "allocate-node-cidrs": "false",
-        "node-cidr-mask-size": str(_node_prefix(cluster)),
-        **slow_controller_manager(patience),
-        **leader_election(len(cluster.control_planes()), patience),
+        "node-cidr-mask-size": str(max((one.prefixlen for one in cidrs), default=24)),
+        **grace,
+        **leader_election(cluster, patience),
     }
 
 
-def scheduler_arguments(cluster: Cluster, patience: int) -> dict[str, str]:
-    """Arguments besides kubeadm's own."""
-    return leader_election(len(cluster.control_planes()), patience)
-
-
 def api_server_arguments(intent: Intent, patience: int) -> dict[str, str]:
-    """Arguments besides kubeadm's own: a NodePort range that contains the plan's ports."""
-    return {**_node_port_range(intent), **slow_api_server(patience)}
+    """Arguments besides kubeadm's own: a NodePort range that contains the plan's ports.
 
-
-def _node_port_range(intent: Intent) -> dict[str, str]:
+    On slow machines etcd's health check is longer, and priority and fairness are off to save
+    processor time.
+    """
+    found = {}
     first, last = NODE_PORTS
     ports = [
         port
@@ -325,9 +300,13 @@ def _node_port_range(intent: Intent) -> dict[str, str]:
         for service in machine.translation.services
         for port in service.node_ports()
     ]
-    if all(first <= port <= last for port in ports):
-        return {}
-    return {"service-node-port-range": f"{min(ports)}-{max(ports)}"}
+    if not all(first <= port <= last for port in ports):
+        found["service-node-port-range"] = f"{min(ports)}-{max(ports)}"
+    if patience > 1:
+        seconds = f"{_ETCD_CHECK_SECONDS * patience}s"
+        found["enable-priority-and-fairness"] = "false"
+        found |= {"etcd-healthcheck-timeout": seconds, "etcd-readycheck-timeout": seconds}
+    return found
 
 
 def _cluster_config(
@@ -348,7 +327,7 @@ def _cluster_config(
         },
         "apiServer": {"certSANs": list(api_names(cluster, intent, around))},
         "controllerManager": {"extraArgs": _args(controller_manager_arguments(cluster, slow))},
-        "scheduler": {"extraArgs": _args(scheduler_arguments(cluster, slow))},
+        "scheduler": {"extraArgs": _args(leader_election(cluster, slow))},
         "etcd": {"local": {"imageTag": manifest.image(ETCD).name.rpartition(":")[2]}},
     }
     if extra := api_server_arguments(intent, slow):
@@ -356,12 +335,6 @@ def _cluster_config(
     if extra := etcd_arguments(slow):
         document["etcd"]["local"]["extraArgs"] = _args(extra)
     return document
-
-
-def _skipped(cluster: Cluster) -> list[str]:
-    """Skipped phases: the lab has its own CoreDNS with its own address; OVN implements Services."""
-    without = [] if addons()[cluster.topology].kube_proxy else ["addon/kube-proxy"]
-    return ["addon/coredns", *without]
 
 
 def _registration(cluster: Cluster, node: ClusterNode) -> Document:
@@ -377,16 +350,11 @@ def _registration(cluster: Cluster, node: ClusterNode) -> Document:
     }
 
 
-def _node_prefix(cluster: Cluster) -> int:
-    """Prefix length of the nodes' pod CIDRs; only a CIDR that the scenario sets may differ."""
-    return max(
-        (ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr),
-        default=24,
-    )
-
-
-def _patched(patience: int) -> dict[str, Any]:
-    return {"patches": {"directory": PATCHES}} if patience > 1 else {}
+def _at_pace(patience: int) -> dict[str, Any]:
+    """Timeouts of kubeadm, and the patches of the static pods if machines are slow."""
+    timeouts = {name: f"{seconds * patience}s" for name, seconds in _TIMEOUTS.items()}
+    patches = {"patches": {"directory": PATCHES}} if patience > 1 else {}
+    return {"timeouts": timeouts, **patches}
 
 
 def _args(values: Mapping[str, str]) -> list[dict[str, str]]:

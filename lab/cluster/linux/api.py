@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from lab._deadline import Deadline
@@ -34,10 +34,8 @@ class ClusterApi:
         self._site = site
         self._plane = cluster.control_planes()[0].name
 
-    @contextmanager
-    def _open(self, deadline: Deadline) -> Iterator[Api]:
-        with self._site.api(self._plane, deadline) as api:
-            yield api
+    def _open(self, deadline: Deadline) -> AbstractContextManager[Api]:
+        return self._site.api(self._plane, deadline)
 
     def wait_until_ready(self, deadline: Deadline, node: ClusterNode | None = None) -> None:
         """Wait until the API of ``node`` (default: the first control plane) and its etcd are ready.
@@ -70,8 +68,9 @@ class ClusterApi:
     def nodes(self, deadline: Deadline) -> Mapping[str, Object]:
         """Every Node by name."""
         with self._open(deadline) as api:
-            doing = "listing the nodes"
-            return api.patiently(doing, lambda: api.listing(NODES, deadline).objects, deadline)
+            return api.patiently(
+                "listing the nodes", lambda: api.listing(NODES, deadline).objects, deadline
+            )
 
     def registered(self, name: str, deadline: Deadline) -> bool:
         """Whether the cluster has a Node of this name."""
@@ -82,13 +81,8 @@ class ClusterApi:
         doing = f"removing node '{name}'"
         with self._open(deadline) as api:
             api.patiently(doing, lambda: api.remove(f"{NODES}/{name}", deadline), deadline)
-            wait_for(
-                api,
-                NODES,
-                lambda there: "it is still there" if name in there else "",
-                doing,
-                deadline,
-            )
+            left = "it is still there"
+            wait_for(api, NODES, lambda there: left if name in there else "", doing, deadline)
 
     def set_pod_cidr(self, node: ClusterNode, deadline: Deadline) -> None:
         """Wait for the node to register, and set its pod CIDR.
@@ -216,7 +210,7 @@ class ClusterApi:
     def _kubelet_log(self, name: str) -> str:
         command = ("journalctl", "--no-pager", "-o", "cat", "-u", "kubelet", "-n", str(_LOG_LINES))
         try:
-            return self._site.shell(name).run(command, self._site.deadline(LOG_SECONDS)).stdout
+            return self._site.query(name, command, LOG_SECONDS).stdout
         except LabError as error:
             return f"its log is not available: {error.happened}"
 

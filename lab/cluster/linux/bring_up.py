@@ -13,8 +13,7 @@ from lab.cluster.documents import Document
 from lab.cluster.kubeadm import Surroundings, Ticket, init_documents, join_documents
 from lab.cluster.linux.api import DNS_SECONDS, READY_SECONDS, ClusterApi
 from lab.cluster.linux.hard_way import (
-    BLANK_PLANE,
-    BLANK_WORKER,
+    BLANK,
     HardWay,
     controller_subjects,
     kubelet_rbac,
@@ -23,7 +22,7 @@ from lab.cluster.linux.hard_way import (
 )
 from lab.cluster.linux.joining import API_SECONDS, Joining
 from lab.cluster.linux.node import prepare_balancer, prepare_node
-from lab.cluster.linux.operations import ClusterSite, OperationRunner, Operations, without_secrets
+from lab.cluster.linux.operations import ClusterSite, Operations, without_secrets
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.remote.parallel import on_each
@@ -120,13 +119,12 @@ class _BringUp:
         planes, workers = cluster.control_planes(), self._linux_workers()
         if cluster.how == "by-hand":
             made = [
-                without_secrets(run_controller(cluster, self.intent, node, BLANK_PLANE, around))
+                without_secrets(run_controller(cluster, self.intent, node, BLANK, around))
                 for node in planes
             ]
             asked = [controller_subjects(cluster, self.intent, node, around) for node in planes]
-            blank = BLANK_WORKER
             joined = [
-                without_secrets(run_worker(cluster, node, blank, around.patience))
+                without_secrets(run_worker(cluster, node, BLANK, around.patience))
                 for node in workers
             ]
             return (made, asked), joined
@@ -146,16 +144,14 @@ class _BringUp:
         nodes = {node.name: node for node in self._linux()}
 
         def prepare(name: str) -> None:
-            OperationRunner(name, self.site).run(self._prepared(nodes[name]))
+            self.site.run(name, self._prepared(nodes[name]))
             self.site.say(f"{name}: prepared for Kubernetes {self.cluster.version}")
 
         on_each(nodes, prepare)
 
     def _planes(self) -> None:
-        balanced = self._balanced()
-        if balanced:
-            name, operations = balanced
-            OperationRunner(name, self.site).run(operations)
+        if balanced := self._balanced():
+            self.site.run(*balanced)
         self._way().planes()
 
     def _workers(self) -> None:

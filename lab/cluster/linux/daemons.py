@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError
 from lab.cluster.addons.addon import addons
 from lab.cluster.linux.operations import (
     ClusterSite,
-    OperationRunner,
     Operations,
     Run,
     SystemdUnit,
@@ -144,24 +143,18 @@ def daemon_ailments(intent: Intent, site: ClusterSite) -> Mapping[str, str]:
 
     Raises LabError when a machine cannot be reached.
     """
-    wanted, found = wanted_daemons(intent), dict[str, str]()
-
-    def look(name: str) -> None:
-        what = _ailment(wanted[name], OperationRunner(name, site))
-        if what:
-            found[name] = what
-
-    on_each(wanted, look)
-    return {name: found[name] for name in wanted if name in found}
+    wanted = wanted_daemons(intent)
+    found = on_each(wanted, lambda name: _ailment(name, wanted[name], site))
+    return {name: found[name] for name in wanted if found[name]}
 
 
-def _ailment(some: tuple[Daemon, ...], runner: OperationRunner) -> str:
+def _ailment(name: str, some: tuple[Daemon, ...], site: ClusterSite) -> str:
     """The problem of the first daemon that does not run; empty if all do."""
-    states = runner.query(("systemctl", "is-active", *map(unit_name, some))).stdout.split()
+    states = site.query(name, ("systemctl", "is-active", *map(unit_name, some))).stdout.split()
     for daemon, state in zip_longest(some, states[: len(some)], fillvalue="unknown"):
         assert isinstance(daemon, Daemon)
         if state != _RUNS:
-            log = runner.query(("cat", f"{daemon.directory}/{LOG}")).stdout
+            log = site.query(name, ("cat", f"{daemon.directory}/{LOG}")).stdout
             return f"{daemon.name} is {state}: {_last_lines(log) or 'its log is empty'}"
     return ""
 
@@ -174,17 +167,6 @@ def _last_lines(log: str) -> str:
 _LOOK_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Sight:
-    """What was last seen of a daemon."""
-
-    ready: bool
-    words: str
-
-    def __repr__(self) -> str:
-        return self.words
-
-
 def start_daemons(intent: Intent, site: ClusterSite) -> None:
     """Start every daemon that the lab runs itself; those that run properly are left alone.
 
@@ -192,44 +174,40 @@ def start_daemons(intent: Intent, site: ClusterSite) -> None:
     DeadlineError with its last state when one is not ready in time.
     """
     wanted = wanted_daemons(intent)
-    for stage in sorted({one.stage for some in wanted.values() for one in some}):
-        now = {
-            name: tuple(one for one in some if one.stage == stage) for name, some in wanted.items()
-        }
-        _start_stage({name: some for name, some in now.items() if some}, site)
 
-
-def _start_stage(wanted: Mapping[str, tuple[Daemon, ...]], site: ClusterSite) -> None:
     def begin(name: str) -> None:
-        for one in wanted[name]:
-            OperationRunner(name, site).run(daemon_operations(one))
+        for one in now[name]:
+            site.run(name, daemon_operations(one))
 
     def wait(name: str) -> None:
-        for one in wanted[name]:
+        for one in now[name]:
             _await_ready(name, one, site)
 
-    on_each(wanted, begin)
-    on_each(wanted, wait)
-    for name, some in wanted.items():
-        site.say(f"{name}: {', '.join(one.name for one in some)} ready")
+    for stage in sorted({one.stage for some in wanted.values() for one in some}):
+        now = {
+            name: chosen
+            for name, some in wanted.items()
+            if (chosen := tuple(one for one in some if one.stage == stage))
+        }
+        on_each(now, begin)
+        on_each(now, wait)
+        for name, some in now.items():
+            site.say(f"{name}: {', '.join(one.name for one in some)} ready")
 
 
 def _await_ready(name: str, daemon: Daemon, site: ClusterSite) -> None:
-    ready, runner = daemon.ready, OperationRunner(name, site)
+    ready, log = daemon.ready, ("cat", f"{daemon.directory}/{LOG}")
     doing = f"waiting for {daemon.name} on '{name}' to be ready ('{ready.pattern}')"
-    log = ("cat", f"{daemon.directory}/{LOG}")
-
-    def look() -> _Sight:
-        if runner.query(("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
-            raise BrokenError(doing, f"it has ended: {_last_lines(runner.query(log).stdout)}")
-        seen = runner.query(ready.command or log)
-        good = seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE)
-        return _Sight(bool(good), _last_lines(seen.stdout) or seen.stderr.strip() or "no output")
-
-    site.deadline(ready.seconds).wait(
+    deadline = site.deadline(ready.seconds)
+    for _ in deadline.tries(_LOOK_SECONDS):
+        if site.query(name, ("systemctl", "is-failed", "--quiet", unit_name(daemon))).code == 0:
+            raise BrokenError(doing, f"it has ended: {_last_lines(site.query(name, log).stdout)}")
+        seen = site.query(name, ready.command or log)
+        if seen.code == 0 and re.search(ready.pattern, seen.stdout, re.MULTILINE):
+            return
+        last = _last_lines(seen.stdout) or seen.stderr.strip() or "no output"
+    raise DeadlineError(
         doing,
-        look,
-        until=lambda seen: seen.ready,
-        every=_LOOK_SECONDS,
-        hint=f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
+        f"not done within {deadline.seconds:g} s; last seen: {last}",
+        f"'lab exec {name} cat {daemon.directory}/{LOG}' shows its log",
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import secrets
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode
@@ -37,7 +37,7 @@ from lab.cluster.kubeadm import (
     first_service,
     kube_proxy_config,
     kubelet_config,
-    scheduler_arguments,
+    leader_election,
 )
 from lab.cluster.linux.api import ClusterApi
 from lab.cluster.linux.joining import API_SECONDS, REGISTER_SECONDS
@@ -52,7 +52,6 @@ from lab.cluster.linux.node import (
 from lab.cluster.linux.operations import (
     ClusterSite,
     Operation,
-    OperationRunner,
     Operations,
     Run,
     SystemdUnit,
@@ -82,24 +81,21 @@ class Keys:
         """The cluster's certificate authority."""
         return self._kept("ca", "", lambda: make_authority("hybridlab"))
 
-    def service_accounts(self) -> Pair:
-        """The key that signs service account tokens; the certificate is its public key."""
-        return self._kept("service-accounts", "", make_signing_key)
-
     def issued(self, file: str, subject: CertificateSubject) -> Pair:
         """A certificate for the subject; a new one if the subject or the authority has changed."""
         ca = self.authority()
         about = digest(subject, ca.certificate)
         return self._kept(file, about, lambda: issue(ca, subject))
 
-    def encryption_key(self) -> str:
-        """The key that encrypts Secrets in etcd, base64."""
-        made = self._kept(
-            "encryption",
-            "",
-            lambda: Pair("", b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()),
-        )
-        return made.key
+    def plane(self) -> dict[str, Pair]:
+        """What all controllers share: authority, service accounts, and encryption of Secrets."""
+        key = b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+        return {
+            "ca": self.authority(),
+            # signs service account tokens; the certificate is the public key
+            "service-accounts": self._kept("service-accounts", "", make_signing_key),
+            "encryption": self._kept("encryption", "", lambda: Pair("", key)),
+        }
 
     def _kept(self, file: str, about: str, make: Callable[[], Pair]) -> Pair:
         path = self._directory / f"{file}.json"
@@ -127,18 +123,11 @@ KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 _START_SECONDS = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class PlaneKeys:
-    """The keys of one controller."""
-
-    ca: Pair
-    service_accounts: Pair
-    encryption: str
-    issued: Mapping[str, Pair]
-
-
-BLANK_PLANE = PlaneKeys(Pair("", ""), Pair("", ""), "", {})
-"""Empty keys, for a digest that must not depend on keys."""
+Pairs = Mapping[str, Pair]
+"""A machine's certificates and keys by name. Besides those of its subjects: ``ca`` (on a worker
+without the key), ``service-accounts`` and ``encryption``, which has a key only."""
+BLANK: Pairs = defaultdict(lambda: Pair("", ""))
+"""For a digest that must not depend on keys."""
 
 
 def controller_subjects(
@@ -166,11 +155,11 @@ def controller_subjects(
 
 
 def run_controller(
-    cluster: Cluster, intent: Intent, node: ClusterNode, keys: PlaneKeys, around: Surroundings
+    cluster: Cluster, intent: Intent, node: ClusterNode, pairs: Pairs, around: Surroundings
 ) -> Operations:
     """Start one controller's programs; the API is ready once a majority of controllers is."""
     links = tuple(link_programs(PLANE_PROGRAMS))
-    files = _files(cluster, keys)
+    files = _files(cluster, pairs)
     slow = around.patience
     (given,) = render(
         "linux/control_plane.yaml",
@@ -183,7 +172,7 @@ def run_controller(
         "etcd": etcd_arguments(slow),
         "kube-apiserver": api_server_arguments(intent, slow),
         "kube-controller-manager": controller_manager_arguments(cluster, slow),
-        "kube-scheduler": scheduler_arguments(cluster, slow),
+        "kube-scheduler": leader_election(cluster, slow),
     }
     commands = {name: given[name] | arguments for name, arguments in more.items()}
     units = {
@@ -212,51 +201,33 @@ def kubelet_rbac() -> tuple[Document, ...]:
     return render("linux/kubelet_rbac.yaml", user=KUBELET_CLIENT)
 
 
-def encryption_config(key: str) -> Document:
-    """Encrypt Secrets in etcd; those written before stay readable."""
-    return {
+def _files(cluster: Cluster, pairs: Pairs) -> Operations:
+    found: list[Operation] = []
+    for name in ("ca", "apiserver", "apiserver-kubelet-client", "etcd"):
+        found += pair_files(f"{PKI}/{name}", pairs[name])
+    accounts = pairs["service-accounts"]
+    found += [
+        WriteFile(f"{PKI}/sa.pub", accounts.certificate, secret=True),
+        WriteFile(f"{PKI}/sa.key", accounts.key, 0o600, secret=True),
+    ]
+    for name in ("admin", "controller-manager", "scheduler"):
+        # to the API server on the same machine: HAProxy has none until one is ready
+        server = api_endpoint(cluster) if name == "admin" else f"127.0.0.1:{API_PORT}"
+        path = f"/etc/kubernetes/{name}.conf"
+        found.append(kubeconfig_file(cluster, path, server, pairs["ca"], pairs[name]))
+    key = {"name": "key1", "secret": pairs["encryption"].key}
+    encryption = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "EncryptionConfiguration",
         "resources": [
             {
                 "resources": ["secrets"],
-                "providers": [
-                    {"aescbc": {"keys": [{"name": "key1", "secret": key}]}},
-                    {"identity": {}},
-                ],
+                # those written before encryption stay readable
+                "providers": [{"aescbc": {"keys": [key]}}, {"identity": {}}],
             }
         ],
     }
-
-
-def _files(cluster: Cluster, keys: PlaneKeys) -> Operations:
-    nothing = Pair("", "")
-    pairs = {"ca": keys.ca} | {
-        name: keys.issued.get(name, nothing)
-        for name in ("apiserver", "apiserver-kubelet-client", "etcd")
-    }
-    found: list[Operation] = []
-    for name, pair in pairs.items():
-        found += pair_files(f"{PKI}/{name}", pair)
-    accounts = keys.service_accounts
-    found += [
-        WriteFile(f"{PKI}/sa.pub", accounts.certificate, secret=True),
-        WriteFile(f"{PKI}/sa.key", accounts.key, 0o600, secret=True),
-    ]
-    files = {"admin": "admin", "controller-manager": "controller-manager", "scheduler": "scheduler"}
-    for file, name in files.items():
-        # to the API server on the same machine: HAProxy has none until one is ready
-        server = api_endpoint(cluster) if name == "admin" else f"127.0.0.1:{API_PORT}"
-        found.append(
-            kubeconfig_file(
-                cluster,
-                f"/etc/kubernetes/{file}.conf",
-                server,
-                keys.ca.certificate,
-                keys.issued.get(name, nothing),
-            )
-        )
-    text = to_yaml((encryption_config(keys.encryption),))
+    text = to_yaml((encryption,))
     found.append(WriteFile("/etc/kubernetes/encryption.yaml", text, 0o600, secret=True))
     return tuple(found)
 
@@ -269,10 +240,9 @@ def pair_files(path: str, pair: Pair) -> Operations:
     )
 
 
-def kubeconfig_file(cluster: Cluster, path: str, server: str, ca: str, client: Pair) -> WriteFile:
+def kubeconfig_file(cluster: Cluster, path: str, server: str, ca: Pair, client: Pair) -> WriteFile:
     """A kubeconfig on the machine."""
-    name = context_name(cluster.name)
-    access = Access(name, f"https://{server}", ca, client)
+    access = Access(context_name(cluster.name), f"https://{server}", ca.certificate, client)
     return WriteFile(path, kubeconfig_text(access), 0o600, secret=True)
 
 
@@ -303,18 +273,6 @@ _WORKER_CA = "/etc/kubernetes/pki/ca.crt"
 _KUBELET_PAIR = "/var/lib/kubelet/pki/kubelet-by-hand"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerKeys:
-    """The keys of one worker, without the authority's key."""
-
-    ca: str
-    kubelet: Pair
-    proxy: Pair
-
-
-BLANK_WORKER = WorkerKeys("", Pair("", ""), Pair("", ""))
-
-
 def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
     """The worker's certificates; its kubelet uses one as client and server."""
     own = (node.name, node.address)
@@ -324,23 +282,21 @@ def worker_subjects(node: ClusterNode) -> dict[str, CertificateSubject]:
     }
 
 
-def run_worker(
-    cluster: Cluster, node: ClusterNode, keys: WorkerKeys, patience: int = 1
-) -> Operations:
+def run_worker(cluster: Cluster, node: ClusterNode, pairs: Pairs, patience: int = 1) -> Operations:
     """Start the worker's programs; it registers by itself."""
-    server = api_endpoint(cluster)
+    server, ca = api_endpoint(cluster), pairs["ca"]
     common: tuple[Operation, ...] = (
         *link_programs(WORKER_PROGRAMS),
-        WriteFile(_WORKER_CA, keys.ca, secret=True),
+        WriteFile(_WORKER_CA, ca.certificate, secret=True),
     )
     own: tuple[Operation, ...] = (
-        *pair_files(_KUBELET_PAIR, keys.kubelet),
-        kubeconfig_file(cluster, "/etc/kubernetes/kubelet.conf", server, keys.ca, keys.kubelet),
+        *pair_files(_KUBELET_PAIR, pairs["kubelet"]),
+        kubeconfig_file(cluster, "/etc/kubernetes/kubelet.conf", server, ca, pairs["kubelet"]),
         WriteFile(KUBELET_CONFIG, to_yaml((worker_kubelet_config(cluster, patience),))),
         plain_kubelet(node.name, node.address),
     )
     proxies: tuple[Operation, ...] = (
-        kubeconfig_file(cluster, PROXY_KUBECONFIG, server, keys.ca, keys.proxy),
+        kubeconfig_file(cluster, PROXY_KUBECONFIG, server, ca, pairs["proxy"]),
         WriteFile(_PROXY_CONFIG, to_yaml((kube_proxy_config(cluster),))),
         _program_unit("kube-proxy", f"--config={_PROXY_CONFIG} --hostname-override={node.name}"),
     )
@@ -378,61 +334,40 @@ class HardWay:
         self._site = site
         self._around = Surroundings(site.management, site.patience)
         self._api = ClusterApi(cluster, site)
+        self._keys = Keys(site.directory)
 
     def planes(self) -> None:
         """Start all controllers in parallel: etcd needs a majority of them."""
-        nodes = {node.name: node for node in self._cluster.control_planes()}
-        keys = {name: self._plane_keys(node) for name, node in nodes.items()}
-        on_each(
-            nodes,
-            lambda name: self._do(
-                name,
-                run_controller(self._cluster, self._intent, nodes[name], keys[name], self._around),
-            ),
-        )
+        made = {}
+        for node in self._cluster.control_planes():
+            subjects = controller_subjects(self._cluster, self._intent, node, self._around)
+            pairs = self._keys.plane() | self._issued(node, subjects)
+            made[node.name] = run_controller(self._cluster, self._intent, node, pairs, self._around)
+        on_each(made, lambda name: self._site.run(name, made[name]))
         self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._api.apply(kubelet_rbac(), self._site.deadline(API_SECONDS))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
         """Start all workers in parallel; one whose Node was deleted registers again."""
-        wanted = {node.name: node for node in nodes}
-        keys = {name: self._worker_keys(node) for name, node in wanted.items()}
-        on_each(
-            wanted,
-            lambda name: self._do(
-                name,
-                run_worker(self._cluster, wanted[name], keys[name], self._site.patience),
-            ),
-        )
+        wanted = tuple(nodes)
+        made = {}
+        for node in wanted:
+            pairs = {"ca": self._keys.authority()} | self._issued(node, worker_subjects(node))
+            made[node.name] = run_worker(self._cluster, node, pairs, self._site.patience)
+        on_each(made, lambda name: self._site.run(name, made[name]))
         there = self._api.nodes(self._site.deadline(API_SECONDS))
-        for node in wanted.values():
+        for node in wanted:
             if node.name not in there:
                 self.register(node)
             self._api.set_pod_cidr(node, self._site.deadline(REGISTER_SECONDS))
 
     def register(self, node: ClusterNode) -> None:
         """Restart the kubelet, which registers when it starts."""
-        OperationRunner(node.name, self._site).run(
-            (Run(("systemctl", "restart", "kubelet.service")),)
-        )
+        self._site.run(node.name, (Run(("systemctl", "restart", "kubelet.service")),))
 
-    def _plane_keys(self, node: ClusterNode) -> PlaneKeys:
-        kept = Keys(self._site.directory)
-        wanted = controller_subjects(self._cluster, self._intent, node, self._around)
-        return PlaneKeys(
-            kept.authority(),
-            kept.service_accounts(),
-            kept.encryption_key(),
-            {name: kept.issued(f"{node.name}-{name}", one) for name, one in wanted.items()},
-        )
-
-    def _worker_keys(self, node: ClusterNode) -> WorkerKeys:
-        kept = Keys(self._site.directory)
-        pairs = {
-            name: kept.issued(f"{node.name}-{name}", subject)
-            for name, subject in worker_subjects(node).items()
+    def _issued(
+        self, node: ClusterNode, subjects: Mapping[str, CertificateSubject]
+    ) -> dict[str, Pair]:
+        return {
+            name: self._keys.issued(f"{node.name}-{name}", one) for name, one in subjects.items()
         }
-        return WorkerKeys(kept.authority().certificate, pairs["kubelet"], pairs["proxy"])
-
-    def _do(self, name: str, operations: Operations) -> None:
-        OperationRunner(name, self._site).run(operations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 
 from lab._deadline import Deadline
 from lab.cluster.addons.addon import addons
@@ -35,7 +36,6 @@ from lab.cluster.linux.api import ADMIN, ClusterApi
 from lab.cluster.linux.node import MARK
 from lab.cluster.linux.operations import (
     ClusterSite,
-    OperationRunner,
     Operations,
     Remove,
     Run,
@@ -52,6 +52,7 @@ INIT_SECONDS = 600.0
 JOIN_SECONDS = 400.0
 RESET_SECONDS = 240.0
 UPLOAD_SECONDS = 120.0
+_AGAIN = "run 'lab up' again: it first removes what is half done"
 _STARTING = ("preflight", "certs", "kubeconfig", "etcd", "control-plane", "kubelet-start")
 """Phases of ``kubeadm init`` up to the start of the static pods."""
 _FINISHING = (
@@ -83,17 +84,13 @@ def start_control_plane(
     return (
         *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600),
-        _kubeadm("init", INIT_SECONDS, (*_FINISHING, *_left_out(documents))),
+        _init(documents, _FINISHING),
     )
 
 
 def finish_control_plane(documents: tuple[Document, ...], mark: str) -> Operations:
     """Run the remaining phases on a first control plane that is started and answers."""
-    return (
-        _kubeadm("init", INIT_SECONDS, (*_STARTING, *_left_out(documents))),
-        Remove((_CONFIG,)),
-        WriteFile(MARK, f"{mark}\n"),
-    )
+    return (_init(documents, _STARTING), *_joined(mark))
 
 
 def join_node(
@@ -103,9 +100,8 @@ def join_node(
     return (
         *_patches(cluster, patience),
         WriteFile(_CONFIG, to_yaml(documents), 0o600, secret=True),
-        _kubeadm("join", JOIN_SECONDS),
-        Remove((_CONFIG,)),
-        WriteFile(MARK, f"{mark}\n"),
+        Run(("kubeadm", "join", "--config", _CONFIG), seconds=JOIN_SECONDS, hint=_AGAIN),
+        *_joined(mark),
     )
 
 
@@ -128,10 +124,11 @@ def leave_cluster(cluster: Cluster) -> Operations:
     of_proxy = PROXY_TABLES[cluster.proxy_mode]
     tables = [f"{family}:{name}" for family in ("ip", "ip6") for name in of_proxy]
     named = "|".join((*tables, *(f"*:{name}" for name in beside.tables)))
-    lines = [f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do"]
-    lines += ['  if [ -e "$one" ]; then ip link delete "$one"; fi', "done"]
-    lines += ["nft list tables | while read -r _ family name; do"]
-    lines += [
+    lines = [
+        f"cd /sys/class/net; for one in {' '.join(beside.devices)}; do",
+        '  if [ -e "$one" ]; then ip link delete "$one"; fi',
+        "done",
+        "nft list tables | while read -r _ family name; do",
         f'  case "$family:$name" in {named}) nft delete table "$family" "$name";; esac',
         "done",
     ]
@@ -140,15 +137,7 @@ def leave_cluster(cluster: Cluster) -> Operations:
     return (
         Run(("kubeadm", "reset", "--force", "--cri-socket", SOCKET), seconds=RESET_SECONDS),
         Run(("sh", "-c", "\n".join(lines))),
-        Remove(
-            (
-                "/etc/kubernetes",
-                "/var/lib/etcd",
-                "/var/lib/cni",
-                *beside.paths,
-                MARK,
-            )
-        ),
+        Remove(("/etc/kubernetes", "/var/lib/etcd", "/var/lib/cni", *beside.paths, MARK)),
     )
 
 
@@ -159,18 +148,15 @@ def _patches(cluster: Cluster, patience: int) -> Operations:
     )
 
 
-def _left_out(documents: tuple[Document, ...]) -> tuple[str, ...]:
-    """The phases that the configuration skips, since the command line option overrides them."""
-    return tuple(documents[0]["skipPhases"])
+def _init(documents: tuple[Document, ...], skipped: tuple[str, ...]) -> Run:
+    """``kubeadm init`` without some phases; the option overrides those of the configuration."""
+    phases = ",".join((*skipped, *documents[0]["skipPhases"]))
+    command = ("kubeadm", "init", "--config", _CONFIG, f"--skip-phases={phases}")
+    return Run(command, seconds=INIT_SECONDS, hint=_AGAIN)
 
 
-def _kubeadm(verb: str, seconds: float, skipped: tuple[str, ...] = ()) -> Run:
-    skip = (f"--skip-phases={','.join(skipped)}",) if skipped else ()
-    return Run(
-        ("kubeadm", verb, "--config", _CONFIG, *skip),
-        seconds=seconds,
-        hint="run 'lab up' again: it first removes what is half done",
-    )
+def _joined(mark: str) -> Operations:
+    return (Remove((_CONFIG,)), WriteFile(MARK, f"{mark}\n"))
 
 
 TOKEN_MINUTES = 30
@@ -198,7 +184,7 @@ class JoinCredentials:
 
     def ca(self, deadline: Deadline) -> str:
         """The certificate authority's certificate, PEM."""
-        return self._read(CA, deadline)
+        return self._site.shell(self._plane).get(CA, deadline).decode()
 
     def ca_hash(self, deadline: Deadline) -> str:
         """The hash that a joining node pins: ``sha256:...``."""
@@ -206,7 +192,8 @@ class JoinCredentials:
 
     def access(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> Access:
         """Access to the API as this user, with a new client certificate."""
-        ca = Pair(self.ca(deadline), self._read(CA_KEY, deadline))
+        key = self._site.shell(self._plane).get(CA_KEY, deadline).decode()
+        ca = Pair(self.ca(deadline), key)
         client = issue(ca, CertificateSubject(user, groups))
         server = f"https://{api_endpoint(self._cluster)}"
         return Access(context_name(self._cluster.name), server, ca.certificate, client)
@@ -214,9 +201,6 @@ class JoinCredentials:
     def kubeconfig(self, user: str, groups: tuple[str, ...], deadline: Deadline) -> bytes:
         """The same as a kubeconfig file."""
         return kubeconfig_text(self.access(user, groups, deadline)).encode()
-
-    def _read(self, path: str, deadline: Deadline) -> str:
-        return self._site.shell(self._plane).get(path, deadline).decode()
 
 
 API_SECONDS = 180.0
@@ -248,13 +232,23 @@ class Joining:
             self._leave(first)
             self._site.say(f"{first.name}: kubeadm init")
             documents = self._documents
-            self._do(first, start_control_plane(self._cluster, documents, self._site.patience))
+            self._site.run(
+                first.name, start_control_plane(self._cluster, documents, self._site.patience)
+            )
             self._api.wait_until_ready(self._site.deadline(INIT_SECONDS))
-            self._do(first, finish_control_plane(documents, mark))
+            self._site.run(first.name, finish_control_plane(documents, mark))
         self._api.wait_until_ready(self._site.deadline(API_SECONDS))
         self._settle((first,))
-        if others:
-            self._others(others)
+        if not others:
+            return
+        mark = self._member_mark()
+        there = self._api.nodes(self._site.deadline(API_SECONDS))
+        for node in others:
+            if self._is_new(node, mark, there):
+                self._join(node, self._plane_ticket(), mark)
+                # The next kubeadm gives etcd only two seconds to answer.
+                self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
+            self._settle((node,))
 
     def nodes(self, nodes: Iterable[ClusterNode]) -> None:
         """Join the nodes that are not control planes, all in parallel."""
@@ -270,30 +264,18 @@ class Joining:
             )
         self._settle(wanted.values())
 
-    def _others(self, others: Iterable[ClusterNode]) -> None:
-        mark = self._member_mark()
-        there = self._api.nodes(self._site.deadline(API_SECONDS))
-        for node in others:
-            if self._is_new(node, mark, there):
-                self._join(node, self._plane_ticket(), mark)
-                # The next kubeadm gives etcd only two seconds to answer.
-                self._api.wait_until_ready(self._site.deadline(API_SECONDS), node)
-            self._settle((node,))
-
     def _join(self, node: ClusterNode, ticket: Ticket, mark: str) -> None:
         self._leave(node)
         self._site.say(f"{node.name}: kubeadm join")
         documents = join_documents(self._cluster, node, ticket, self._around)
-        self._do(node, join_node(self._cluster, documents, mark, self._site.patience))
+        self._site.run(node.name, join_node(self._cluster, documents, mark, self._site.patience))
 
     def _leave(self, node: ClusterNode) -> None:
         """Remove what an earlier membership has left, including the Node object."""
-        first = self._cluster.control_planes()[0]
-        runner = OperationRunner(node.name, self._site)
-        if runner.query(("sh", "-c", HAS_JOINED)).code == 0:
+        if self._site.query(node.name, ("sh", "-c", HAS_JOINED)).code == 0:
             self._site.say(f"{node.name}: removing an earlier membership")
-            runner.run(leave_cluster(self._cluster))
-        if node.name != first.name:
+            self._site.run(node.name, leave_cluster(self._cluster))
+        if node != self._cluster.control_planes()[0]:
             self._api.delete_node(node.name, self._site.deadline(API_SECONDS))
 
     def _settle(self, nodes: Iterable[ClusterNode]) -> None:
@@ -316,9 +298,8 @@ class Joining:
             {**one, "certificateKey": key} if one["kind"] == "InitConfiguration" else one
             for one in self._documents
         )
-        self._do(self._cluster.control_planes()[0], upload_keys(documents))
-        plain = self._ticket()
-        return Ticket(plain.token, plain.ca_hash, key)
+        self._site.run(self._cluster.control_planes()[0].name, upload_keys(documents))
+        return replace(self._ticket(), certificate_key=key)
 
     def _is_new(self, node: ClusterNode, mark: str, there: Iterable[str]) -> bool:
         return node.name not in set(there) or self._mark(node) != mark
@@ -331,7 +312,4 @@ class Joining:
         )
 
     def _mark(self, node: ClusterNode) -> str:
-        return OperationRunner(node.name, self._site).query(("cat", MARK)).stdout.strip()
-
-    def _do(self, node: ClusterNode, operations: Operations) -> None:
-        OperationRunner(node.name, self._site).run(operations)
+        return self._site.query(node.name, ("cat", MARK)).stdout.strip()

@@ -10,7 +10,7 @@ from ipaddress import ip_interface
 from lab.cluster import dns
 from lab.cluster.addons.addon import addons
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
-from lab.cluster.bundle.medium import image_path
+from lab.cluster.bundle.medium import LABEL, image_path
 from lab.cluster.cluster import API_PORT, Cluster, ClusterNode, HostTraits, underlay
 from lab.cluster.documents import render_text
 from lab.cluster.kubeadm import RESOLVER, SOCKET, health_check_seconds
@@ -50,8 +50,10 @@ _NETWORK_UNIT = "hybridlab-network.service"
 
 def prepare_machine(cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
     """Names of all machines, kernel modules and settings, swap off, network interfaces."""
+    hosts = ["127.0.0.1 localhost\n", "::1 localhost ip6-localhost ip6-loopback\n"]
+    hosts += [f"{o.address()} {o.name} {o.name}.{cluster.name}\n" for o in intent.machines]
     return (
-        WriteFile("/etc/hosts", "".join(_hosts(cluster, intent))),
+        WriteFile("/etc/hosts", "".join(hosts)),
         *(_with_kernel_of_host() if cluster.host.shared_kernel else _with_own_kernel()),
         *_resolver(machine),
         *_network(intent, machine.name),
@@ -61,18 +63,14 @@ def prepare_machine(cluster: Cluster, intent: Intent, machine: MachineIntent) ->
 def _with_own_kernel() -> Operations:
     modules = WriteFile("/etc/modules-load.d/hybridlab.conf", "".join(f"{m}\n" for m in _MODULES))
     settings, applied = _settings(_SETTINGS | _KERNEL_SETTINGS)
+    loaded = " && ".join(shlex.join(there) for there in _MODULES.values())
+    mask, masked = ("systemctl", "mask", "--now", "swap.target"), f"[ -L {UNITS}/swap.target ]"
     return (
         modules,
         settings,
-        Run(
-            ("modprobe", "-a", *_MODULES),
-            unless=" && ".join(shlex.join(there) for there in _MODULES.values()),
-        ),
+        Run(("modprobe", "-a", *_MODULES), unless=loaded),
         applied,
-        Run(
-            ("systemctl", "mask", "--now", "swap.target"),
-            unless="[ -L /etc/systemd/system/swap.target ]",
-        ),
+        Run(mask, unless=masked),
         Run(("swapoff", "-a"), unless='[ "$(wc -l </proc/swaps)" -le 1 ]'),
     )
 
@@ -92,13 +90,6 @@ def _settings(values: Mapping[str, int]) -> tuple[WriteFile, Run]:
     file = WriteFile("/etc/sysctl.d/90-hybridlab.conf", lines)
     as_set = " && ".join(f'[ "$(sysctl -n {key})" = {value} ]' for key, value in values.items())
     return file, Run(("sysctl", "-q", "-p", file.path), unless=as_set)
-
-
-def _hosts(cluster: Cluster, intent: Intent) -> Iterator[str]:
-    yield "127.0.0.1 localhost\n"
-    yield "::1 localhost ip6-localhost ip6-loopback\n"
-    for machine in intent.machines:
-        yield f"{machine.address()} {machine.name} {machine.name}.{cluster.name}\n"
 
 
 def _resolver(machine: MachineIntent) -> Operations:
@@ -160,7 +151,6 @@ def _network(intent: Intent, name: str) -> Operations:
 
 
 MEDIUM = "/run/hybridlab/bundle"
-MEDIUM_LABEL = "HYBRIDBUNDLE"
 MEDIUM_UNIT = "run-hybridlab-bundle.mount"
 """systemd requires the name of a mount unit to match its mount point."""
 BIN = "/usr/local/bin"
@@ -171,18 +161,10 @@ IMPORT_SECONDS = 180.0
 
 def mount_medium() -> Operations:
     """Mount the medium now and at every start."""
-    unit = unit_file(
-        MEDIUM_UNIT,
-        "The lab's bundle: programs and images of Kubernetes",
-        (),
-        (
-            f"What=/dev/disk/by-label/{MEDIUM_LABEL}",
-            f"Where={MEDIUM}",
-            "Type=iso9660",
-            "Options=ro",
-        ),
-        section="Mount",
-    )
+    about = "The lab's bundle: programs and images of Kubernetes"
+    device = f"What=/dev/disk/by-label/{LABEL}"
+    lines = (device, f"Where={MEDIUM}", "Type=iso9660", "Options=ro")
+    unit = unit_file(MEDIUM_UNIT, about, (), lines, section="Mount")
     # never remounted, because programs run from it
     there = (
         f"systemctl is-active --quiet {MEDIUM_UNIT} && systemctl is-enabled --quiet {MEDIUM_UNIT}"
@@ -211,20 +193,10 @@ def import_image(image: ContainerImage) -> Run:
     longer (26.7 s instead of 16.2 s for kube-scheduler's 49 MB in an emulated guest).
     """
     there = f"ctr -n k8s.io images ls name=={image.name} | grep -q sha256:{image.manifest.sha256}"
-    return Run(
-        (
-            "ctr",
-            "-n",
-            "k8s.io",
-            "images",
-            "import",
-            "--local",
-            f"{MEDIUM}/{image_path(image.name)}",
-        ),
-        unless=there,
-        seconds=IMPORT_SECONDS,
-        hint="check the bundle: 'lab bundle verify'",
-    )
+    head = ("ctr", "-n", "k8s.io", "images", "import", "--local")
+    command = (*head, f"{MEDIUM}/{image_path(image.name)}")
+    hint = "check the bundle: 'lab bundle verify'"
+    return Run(command, unless=there, seconds=IMPORT_SECONDS, hint=hint)
 
 
 PAUSE = "registry.k8s.io/pause"
@@ -241,10 +213,7 @@ def run_containerd(manifest: Manifest, host: HostTraits) -> Operations:
     unit = unit_file(
         CONTAINERD_UNIT,
         "containerd",
-        (
-            "After=network.target local-fs.target dbus.service",
-            f"RequiresMountsFor={MEDIUM}",
-        ),
+        ("After=network.target local-fs.target dbus.service", f"RequiresMountsFor={MEDIUM}"),
         (
             f"ExecStart={BIN}/containerd",
             "Type=notify",
@@ -284,14 +253,6 @@ def containerd_config(sandbox: str, host: HostTraits) -> str:
 
 KUBELET_UNIT = "kubelet.service"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
-
-
-def kubeadm_kubelet() -> Operations:
-    """Unit and drop-in as in Kubernetes' own packages; kubeadm starts the unit."""
-    return (
-        _kubelet_unit(f"{BIN}/kubelet"),
-        WriteFile(f"{UNITS}/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
-    )
 
 
 def plain_kubelet(name: str, address: str) -> WriteFile:
@@ -353,15 +314,14 @@ def haproxy_config(cluster: Cluster, intent: Intent, patience: int = 1) -> str:
     """
     front = balancer_machine(cluster, intent)
     assert front is not None, "only called if there is a balancer"
-    near = next((card.segment for card in front.interfaces if card.segment == NODE_SEGMENT), None)
-    segment = near or front.interfaces[0].segment
+    segments = [card.segment for card in front.interfaces]
+    segment = NODE_SEGMENT if NODE_SEGMENT in segments else segments[0]
     return render_text(
         "linux/haproxy.cfg",
         port=API_PORT,
         seconds=health_check_seconds(patience),
         servers=[
-            (node.name, intent.machine(node.name).address(segment))
-            for node in cluster.control_planes()
+            (o.name, intent.machine(o.name).address(segment)) for o in cluster.control_planes()
         ],
     )
 
@@ -402,9 +362,11 @@ def prepare_node(
     kubelet: Operations = ()
     started: Operations = ()
     if cluster.how == "kubeadm":
+        # unit and drop-in as in Kubernetes' own packages; kubeadm starts the unit
         kubelet = (
             *link_programs(KUBEADM_PROGRAMS),
-            *kubeadm_kubelet(),
+            _kubelet_unit(f"{BIN}/kubelet"),
+            WriteFile(f"{UNITS}/{KUBELET_UNIT}.d/10-kubeadm.conf", _KUBEADM_DROP_IN),
             Enabled(KUBELET_UNIT),
         )
         # restarts the kubelet of a node that has joined; on others kubeadm starts it

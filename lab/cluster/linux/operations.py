@@ -52,6 +52,14 @@ class ClusterSite:
         """A deadline ``seconds`` from now, multiplied by ``patience``; waits end with the lab."""
         return Deadline(seconds * self.patience, self.check)
 
+    def run(self, name: str, operations: Iterable[Operation]) -> tuple[str, ...]:
+        """Run operations on a machine. Returns and raises as :meth:`OperationRunner.run`."""
+        return OperationRunner(name, self).run(operations)
+
+    def query(self, name: str, command: Sequence[str], seconds: float = 60.0) -> Completed:
+        """Run a command on a machine that changes nothing; any exit code is allowed."""
+        return self.shell(name).run(command, self.deadline(seconds))
+
 
 QUICK_SECONDS = 60.0
 """Limit for starting a program that has little to do."""
@@ -208,10 +216,6 @@ class OperationRunner:
             for one in group:
                 changed += self._one(one)
         return tuple(changed)
-
-    def query(self, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
-        """Run a command that changes nothing; any exit code is allowed."""
-        return self._site.shell(self._name).run(command, self._site.deadline(seconds))
 
     def _files(self, files: Sequence[WriteFile | Symlink]) -> Iterator[str]:
         look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))

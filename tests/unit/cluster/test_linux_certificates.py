@@ -65,8 +65,7 @@ def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
     first = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
     again = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
     assert first == again
-    assert Keys(tmp_path).encryption_key() == Keys(tmp_path).encryption_key()
-    assert Keys(tmp_path).service_accounts() == Keys(tmp_path).service_accounts()
+    assert Keys(tmp_path).plane() == Keys(tmp_path).plane()
     for path in (tmp_path / KEYS_DIRECTORY).iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
 

@@ -20,8 +20,7 @@ from lab.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_docum
 from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.daemons import daemon_operations, wanted_daemons
 from lab.cluster.linux.hard_way import (
-    BLANK_PLANE,
-    BLANK_WORKER,
+    BLANK,
     controller_subjects,
     run_controller,
     run_worker,
@@ -31,7 +30,7 @@ from lab.cluster.linux.node import haproxy_config, prepare_node
 
 CASES = Path(__file__).parents[2] / "cases" / "cluster"
 TICKET = Ticket("abcdef.0123456789abcdef", f"sha256:{'0' * 64}", "1" * 64)
-BLANK = Pair("CERTIFICATE\n", "KEY\n")
+CLIENT = Pair("CERTIFICATE\n", "KEY\n")
 
 
 def init(one: Case) -> str:
@@ -62,7 +61,7 @@ def added_in(name: str) -> str:
 
 def plane(one: Case, name: str) -> str:
     node = one.node(name)
-    made = run_controller(one.cluster, one.intent, node, BLANK_PLANE, one.around)
+    made = run_controller(one.cluster, one.intent, node, BLANK, one.around)
     return render(made)
 
 
@@ -85,12 +84,12 @@ def subjects(one: Case, name: str) -> str:
 
 
 def worker(one: Case, name: str) -> str:
-    return render(run_worker(one.cluster, one.node(name), BLANK_WORKER))
+    return render(run_worker(one.cluster, one.node(name), BLANK))
 
 
 def exported(one: Case) -> str:
     server = f"https://{api_endpoint(one.cluster)}"
-    return kubeconfig_text(Access("hybridlab-drill", server, "CA\n", BLANK))
+    return kubeconfig_text(Access("hybridlab-drill", server, "CA\n", CLIENT))
 
 
 FILES: dict[str, Callable[[], str]] = {
