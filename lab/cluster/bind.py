@@ -17,16 +17,17 @@ from lab.cluster.probe_manifests import services
 from lab.topology.intent import (
     Backend,
     ForwardingEntry,
+    HeadlessService,
     Intent,
     MachineIntent,
     Neighbour,
     Pod,
     ProxiedService,
     ProxyNeighbour,
-    Resolver,
     Route,
 )
 from lab.topology.machines import route_to
+from lab.topology.routing import bare
 
 
 def foreseen(intent: Intent) -> Intent:
@@ -34,19 +35,18 @@ def foreseen(intent: Intent) -> Intent:
 
     It is enough to name every cell, but not to probe any.
     """
+    domain = intent.domain
+    search = (f"{NAMESPACE}.svc.{domain}", f"svc.{domain}", domain)
+
+    def without_neighbours(pod: Pod) -> Pod:
+        return replace(pod, neighbours=(), resolver=replace(pod.resolver, search=search))
+
     return replace(
         intent,
         machines=tuple(
-            replace(machine, pods=tuple(_foreseen(pod, intent.domain) for pod in machine.pods))
+            replace(machine, pods=tuple(map(without_neighbours, machine.pods)))
             for machine in intent.machines
         ),
-    )
-
-
-def _foreseen(pod: Pod, domain: str) -> Pod:
-    search = (f"{NAMESPACE}.svc.{domain}", f"svc.{domain}", domain)
-    return replace(
-        pod, neighbours=(), resolver=Resolver(pod.resolver.server, search, pod.resolver.ndots)
     )
 
 
@@ -82,20 +82,23 @@ def bound_as(intent: Intent, observed: ClusterObserved) -> Intent:
 
 def observed_in(intent: Intent, bound: Intent) -> ClusterObserved:
     """The inverse of :func:`bound_as`: the observation that leads to ``bound``."""
-    planned = [pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"]
-    pods = [(one.name, pod) for one in bound.machines for pod in one.pods]
-    renewed = [(node, pod) for node, pod in pods if pod not in planned]
-    found = [
-        ObservedPod(pod.name, node, _bare(pod.address), "Running", ready=True, trouble="")
-        for node, pod in renewed
-    ]
+    planned = {pod for one in foreseen(intent).machines for pod in one.pods if pod.role == "dns"}
+    renewed = [(one.name, pod) for one in bound.machines for pod in one.pods if pod not in planned]
+    pods, dns = (
+        tuple(
+            ObservedPod(pod.name, node, bare(pod.address), "Running", ready=True, trouble="")
+            for node, pod in renewed
+            if (pod.role == "dns") == is_dns
+        )
+        for is_dns in (False, True)
+    )
     ends = {one.name: one.tunnel for one in bound.machines if one.tunnel}
     return ClusterObserved(
-        pods=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role != "dns"),
-        dns=tuple(one for one, (_, pod) in zip(found, renewed, strict=True) if pod.role == "dns"),
+        pods=pods,
+        dns=dns,
         services=(),
         nodes=tuple(
-            ObservedNode(name, None, one.mac, _bare(one.addresses[0]) if one.addresses else None)
+            ObservedNode(name, None, one.mac, bare(one.addresses[0]) if one.addresses else None)
             for name, one in ends.items()
         ),
         links=tuple(
@@ -115,7 +118,6 @@ def _disagreements(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
             if pod.role == "probe":
                 yield from _about_pod(machine, pods.get(pod.name), pod.name, holders)
     yield from _about_services(intent, observed)
-    yield from _about_headless(intent, observed)
 
 
 def _about_node(machine: MachineIntent, node: ObservedNode | None) -> Iterable[str]:
@@ -154,26 +156,19 @@ def _about_pod(
 
 def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     found = {service.name: service for service in observed.services}
-    for service in services(intent):
+    for service in (*services(intent), *intent.headless):
         there = found.get(service.name)
         if there is None:
             yield f"there is no Service '{service.name}'"
-            continue
-        if there.address != service.address:
-            yield f"Service '{service.name}' has address {there.address}, not {service.address}"
-        wanted = frozenset(service.node_ports())
-        if there.node_ports != wanted:
-            yield (f"Service '{service.name}' has {_ports(there.node_ports)}, not {_ports(wanted)}")
-
-
-def _about_headless(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
-    found = {service.name: service for service in observed.services}
-    for service in intent.headless:
-        there = found.get(service.name)
-        if there is None:
-            yield f"there is no Service '{service.name}'"
-        elif there.address != "None":
-            yield f"Service '{service.name}' has address {there.address}, but should have none"
+        elif isinstance(service, HeadlessService):
+            if there.address != "None":
+                yield f"Service '{service.name}' has address {there.address}, but should have none"
+        else:
+            if there.address != service.address:
+                yield f"Service '{service.name}' has address {there.address}, not {service.address}"
+            has, wanted = _ports(there.node_ports), _ports(service.node_ports())
+            if has != wanted:
+                yield f"Service '{service.name}' has {has}, not {wanted}"
 
 
 def _ports(ports: Collection[int]) -> str:
@@ -203,7 +198,7 @@ class _Known:
             addresses=addresses,
             links={link.pod: link for link in observed.links},
             renewed={
-                _bare(pod.address): addresses[pod.name]
+                bare(pod.address): addresses[pod.name]
                 for machine in intent.machines
                 for pod in machine.pods
                 if pod.name in addresses
@@ -310,7 +305,7 @@ def _ends(intent: Intent, observed: ClusterObserved) -> Iterable[tuple[str, str]
     for machine in intent.machines:
         address, block = found.get(machine.name), machine.kubelet and machine.kubelet.pod_cidr
         if machine.tunnel and address and block and ip_address(address) in ip_network(block):
-            yield from ((_bare(text), address) for text in machine.tunnel.addresses)
+            yield from ((bare(text), address) for text in machine.tunnel.addresses)
 
 
 def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
@@ -321,7 +316,3 @@ def _routes(machine: MachineIntent, pods: Iterable[Pod]) -> Iterable[Route]:
     planned = {pod.port for pod in machine.pods}
     yield from (one for one in machine.routes if one.device not in planned)
     yield from (route_to(pod, machine.address()) for pod in pods if pod.port)
-
-
-def _bare(address: str) -> str:
-    return address.partition("/")[0]

@@ -6,7 +6,7 @@ as environment variables, a hostPath, several emptyDirs, pod and node metrics, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -72,19 +72,10 @@ def wanted(intent: Intent) -> tuple[tuple[str, Check], ...]:
 def sources(owner: ObjectOwner, values: Values) -> tuple[Object, Object]:
     """The Secret and the ConfigMap."""
     metadata = {"name": _SOURCE, "namespace": NAMESPACE, "labels": owner.labels()}
+    head = {"apiVersion": "v1", "metadata": metadata}
     return (
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata,
-            "stringData": {_KEY: values.secret},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": metadata,
-            "data": {_KEY: values.config},
-        },
+        {**head, "kind": "Secret", "stringData": {_KEY: values.secret}},
+        {**head, "kind": "ConfigMap", "data": {_KEY: values.config}},
     )
 
 
@@ -96,57 +87,42 @@ def pod_name(node: str) -> str:
 def pod(machine: MachineIntent, owner: ObjectOwner, images: Mapping[Os, str]) -> Object:
     """A pod with three containers, each of which checks one thing and ends."""
     name = pod_name(machine.name)
-    image = images[machine.os]
-    written = [f"--new_file_{mode}=/{place}/file" for mode, place in _modes()]
+    # a file mode that mounttest can check, for each directory
+    modes = zip(("0644", "0660", "0666"), _EMPTY, strict=True)
+    written = [f"--new_file_{mode}=/{place}/file" for mode, place in modes]
+    host = {"path": _HOST_DIRECTORY, "type": "DirectoryOrCreate"}
+    containers = (
+        {
+            "name": ENVIRONMENT,
+            "command": [AGNHOST, "entrypoint-tester", "s=$(SECRET)", "c=$(CONFIG)"],
+            "env": [_variable("SECRET", "secretKeyRef"), _variable("CONFIG", "configMapKeyRef")],
+        },
+        {
+            "name": HOST_PATH,
+            "command": [AGNHOST, "mounttest", f"--new_file_0644=/host/{name}"],
+            "volumeMounts": [{"name": "host", "mountPath": "/host"}],
+        },
+        {
+            "name": EMPTY_DIRS,
+            "command": [AGNHOST, "mounttest", *written],
+            "volumeMounts": [{"name": place, "mountPath": f"/{place}"} for place in _EMPTY],
+        },
+    )
+    kept = {"image": images[machine.os], "imagePullPolicy": "IfNotPresent"}
+    volumes = [{"name": "host", "hostPath": host}]
+    volumes += [{"name": place, "emptyDir": {}} for place in _EMPTY]
+    labels = {**owner.labels(), POD: name}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {**owner.labels(), POD: name},
-        },
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
         "spec": {
             **pinned(machine),
             "restartPolicy": "Never",
-            "volumes": [
-                {
-                    "name": "host",
-                    "hostPath": {"path": _HOST_DIRECTORY, "type": "DirectoryOrCreate"},
-                },
-                *({"name": place, "emptyDir": {}} for place in _EMPTY),
-            ],
-            "containers": [
-                {
-                    **_container(ENVIRONMENT, image),
-                    "command": [AGNHOST, "entrypoint-tester", "s=$(SECRET)", "c=$(CONFIG)"],
-                    "env": [
-                        _variable("SECRET", "secretKeyRef"),
-                        _variable("CONFIG", "configMapKeyRef"),
-                    ],
-                },
-                {
-                    **_container(HOST_PATH, image),
-                    "command": [AGNHOST, "mounttest", f"--new_file_0644=/host/{name}"],
-                    "volumeMounts": [{"name": "host", "mountPath": "/host"}],
-                },
-                {
-                    **_container(EMPTY_DIRS, image),
-                    "command": [AGNHOST, "mounttest", *written],
-                    "volumeMounts": [{"name": place, "mountPath": f"/{place}"} for place in _EMPTY],
-                },
-            ],
+            "volumes": volumes,
+            "containers": [{**one, **kept} for one in containers],
         },
     }
-
-
-def _modes() -> Iterator[tuple[str, str]]:
-    """Each file mode that mounttest can check, and the directory for it."""
-    return zip(("0644", "0660", "0666"), _EMPTY, strict=True)
-
-
-def _container(name: str, image: str) -> Object:
-    return {"name": name, "image": image, "imagePullPolicy": "IfNotPresent"}
 
 
 def _variable(name: str, kind: str) -> Object:
@@ -179,8 +155,8 @@ def judge(
         "host-path": _exit(found, HOST_PATH),
         "empty-dirs": _exit(found, EMPTY_DIRS),
         "node-selector": _place(machine, found),
-        "pod-metrics": _pod_metrics(summary),
-        "node-metrics": _node_metrics(summary),
+        "pod-metrics": summary if isinstance(summary, str) else _pod_metrics(summary),
+        "node-metrics": summary if isinstance(summary, str) else _node_metrics(summary),
     }
     return tuple(
         WorkloadResult(machine.name, check, "fail" if said[check] else "pass", said[check])
@@ -219,9 +195,7 @@ def _place(machine: MachineIntent, found: Mapping[str, Any]) -> str:
     return "" if there == machine.name else f"the scheduler chose node '{there}' for {asked}"
 
 
-def _pod_metrics(summary: Mapping[str, Any] | str) -> str:
-    if isinstance(summary, str):
-        return summary
+def _pod_metrics(summary: Mapping[str, Any]) -> str:
     own = [
         one
         for one in summary.get("pods") or ()
@@ -229,13 +203,12 @@ def _pod_metrics(summary: Mapping[str, Any] | str) -> str:
     ]
     if not own:
         return "the kubelet has no metrics of any probe pod"
-    measured = [one for one in own if _is_measured(one)]
-    return "" if measured else "the kubelet's metrics of pods have neither CPU time nor memory"
+    if any(map(_is_measured, own)):
+        return ""
+    return "the kubelet's metrics of pods have neither CPU time nor memory"
 
 
-def _node_metrics(summary: Mapping[str, Any] | str) -> str:
-    if isinstance(summary, str):
-        return summary
+def _node_metrics(summary: Mapping[str, Any]) -> str:
     if _is_measured(summary.get("node") or {}):
         return ""
     return "the kubelet's metrics of the node have neither CPU time nor memory"

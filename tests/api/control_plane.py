@@ -45,34 +45,17 @@ class ControlPlane:
     def _kubeconfig(self, name: str, group: str) -> Path:
         pair: Pair = self._authority.sign(name, group)
         path = self._directory / f"{name.replace(':', '-')}.conf"
-        path.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "current-context": "it",
-                    "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-                    "clusters": [
-                        {
-                            "name": "it",
-                            "cluster": {
-                                "server": self.address,
-                                "certificate-authority": str(self._authority.file),
-                            },
-                        }
-                    ],
-                    "users": [
-                        {
-                            "name": "it",
-                            "user": {
-                                "client-certificate": str(pair.certificate),
-                                "client-key": str(pair.key),
-                            },
-                        }
-                    ],
-                }
-            )
-        )
+        cluster = {"server": self.address, "certificate-authority": str(self._authority.file)}
+        user = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "it",
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": user}],
+        }
+        path.write_text(json.dumps(document))
         return path
 
     def start(self) -> None:

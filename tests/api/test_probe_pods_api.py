@@ -5,16 +5,20 @@ Those that take a namespace away stand last: each costs 5 s, which its controlle
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
 import pytest
 from api_names import SECONDS, NewPods, said_at_deadline
 from control_plane import ControlPlane
 from fake_kubelets import FakeKubelets
-from work import Work
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import MERGE, Api, namespaced
 from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE
+from lab.cluster.probe_pods import ProbePods
 from lab.lifecycle.compilation import Compiled
 from lab.matrix.cells import cells
 
@@ -71,12 +75,18 @@ def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(
         api.remove(path, Deadline(SECONDS))
 
 
-def pods_there(plane: ControlPlane) -> set[str]:
+@contextmanager
+def deploying(pods: ProbePods, plane: ControlPlane) -> Iterator[Future[None]]:
+    """Probe pods that are being deployed on another thread; the last one is created."""
     api = Api(plane.kubeconfig)
-    try:
-        return set(api.listing(f"{OWN}/pods", Deadline(SECONDS)).objects)
-    finally:
-        api.close()
+    with closing(api), ThreadPoolExecutor(1) as pool:
+        work = pool.submit(pods.deploy, Deadline(SECONDS))
+
+        def created() -> bool:
+            return work.done() or "win1-p1" in api.listing(f"{OWN}/pods", Deadline(SECONDS)).objects
+
+        Deadline(SECONDS).wait("creating pods", created, every=0.2)
+        yield work
 
 
 def uids(api: Api) -> dict[str, str]:
@@ -149,12 +159,11 @@ def test_api_server_that_is_silent_for_a_while_is_borne(
 ) -> None:
     kubelets.idle.set()
     pods = new_pods()
-    deploying = Work(lambda: pods.deploy(Deadline(SECONDS)))
-    deploying.wait_for(lambda: "win1-p1" in pods_there(plane))
-    with plane.stopped():
-        deploying.go_on_for(1.0)
-    kubelets.idle.clear()
-    deploying.join()
+    with deploying(pods, plane) as work:
+        with plane.stopped(), pytest.raises(TimeoutError):
+            work.result(1.0)
+        kubelets.idle.clear()
+        work.result(SECONDS)
     assert pods.bound(Deadline(SECONDS))
 
 
@@ -163,12 +172,11 @@ def test_api_server_that_dies_and_returns_is_borne(
 ) -> None:
     kubelets.idle.set()
     pods = new_pods()
-    deploying = Work(lambda: pods.deploy(Deadline(SECONDS)))
-    deploying.wait_for(lambda: "win1-p1" in pods_there(plane))
-    plane.kill_server()
-    plane.start_server()
-    kubelets.idle.clear()
-    deploying.join()
+    with deploying(pods, plane) as work:
+        plane.kill_server()
+        plane.start_server()
+        kubelets.idle.clear()
+        work.result(SECONDS)
 
 
 def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from api_names import IMAGES, SAME, SECONDS, said_at_deadline
 from control_plane import ControlPlane
 
 from lab._deadline import Deadline
-from lab.cluster.api import Api, LostError, RefusedError, namespaced
+from lab.cluster.api import Api, LostError, namespaced
 from lab.cluster.observed import NAMESPACE
-from lab.cluster.probe_manifests import ObjectOwner, manifests
+from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.workload_checks import wanted
 from lab.lifecycle.compilation import Compiled
@@ -25,29 +23,6 @@ pytestmark = pytest.mark.slow
 OWNER = ObjectOwner("overlay", SAME)
 PODS = namespaced("pods", NAMESPACE)
 PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
-
-
-@pytest.mark.parametrize(
-    "field",
-    [
-        {"securityContext": {"runAsUser": 1}},
-        {"securityContext": {"seLinuxOptions": {"level": "s0"}}},
-        {"hostPID": True},
-        {"shareProcessNamespace": True},
-    ],
-    ids=str,
-)
-@pytest.mark.usefixtures("deployed")
-def test_windows_pod_with_a_field_of_linux_is_refused_by_name(
-    api: Api, drawn: Compiled, field: dict[str, Any]
-) -> None:
-    made = manifests(drawn.intent, OWNER, IMAGES).pods
-    windows = copy.deepcopy(next(one for one in made if one["metadata"]["name"] == "win1-p1"))
-    windows["metadata"]["name"] = "refused"
-    windows["spec"].update(field)
-    with pytest.raises(RefusedError, match=next(iter(field))) as raised:
-        api.ask("POST", PODS, Deadline(SECONDS), windows)
-    assert raised.value.code == 422
 
 
 def test_versions_are_what_the_nodes_say(plane: ControlPlane, api: Api) -> None:

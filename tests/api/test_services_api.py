@@ -20,7 +20,7 @@ from proxied_node import ProxiedNode
 
 from lab._deadline import Deadline
 from lab.cluster.addons.bridges import ADDON as BRIDGES
-from lab.cluster.api import Api, Object, namespaced
+from lab.cluster.api import Api, namespaced
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import plan_cluster
 from lab.cluster.kubeadm import kube_proxy_config
@@ -59,11 +59,6 @@ def bound(special: Compiled, plane: ControlPlane, all_kubelets: FakeKubelets) ->
     api.close()
 
 
-def spec_of(api: Api, name: str) -> Object:
-    spec: Object = api.ask("GET", f"{OWN}/services/{name}", Deadline(CALL))["spec"]
-    return spec
-
-
 def ends(api: Api, name: str) -> dict[str, set[tuple[int | None, str | None]]]:
     """Pods of a Service's EndpointSlices, each with the ports that it is there for."""
     query = {"labelSelector": f"kubernetes.io/service-name={name}"}
@@ -83,42 +78,11 @@ def test_the_matrix_of_a_cluster_has_the_cells_that_the_plan_has(
     assert counts(cells(special.plan, bound)) == counts(cells(special.plan, special.intent))
 
 
-def test_services_are_taken_with_all_their_fields(api: Api, bound: Intent) -> None:
-    assert bound.headless
-    sticky, near, home = (spec_of(api, name) for name in ("sticky", "near-linux", "at-home"))
-    assert sticky["sessionAffinity"] == "ClientIP"
-    assert sticky["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
-    assert (near["type"], near["externalTrafficPolicy"]) == ("LoadBalancer", "Local")
-    assert near["healthCheckNodePort"] == 30013
-    assert spec_of(api, "near-windows")["type"] == "NodePort"
-    assert "healthCheckNodePort" not in spec_of(api, "near-windows")
-    assert (home["internalTrafficPolicy"], home["type"]) == ("Local", "ClusterIP")
-    assert spec_of(api, "by-name")["clusterIP"] == "None"
-    ports = {
-        (one["name"], one["protocol"]): (one["port"], one["targetPort"], one["nodePort"])
-        for one in spec_of(api, "shop")["ports"]
-    }
-    assert ports["admin", "TCP"] == (8443, 8081, 31443)
-    assert set(ports) == {("web-tcp", "TCP"), ("web-udp", "UDP"), ("admin", "TCP"), ("log", "UDP")}
-    assert sticky["ports"][0]["name"] == "tcp"
-
-
 def test_endpoint_slices_are_as_the_intent_has_them(api: Api, bound: Intent) -> None:
     for name, pods in backends(bound).items():
         assert set(ends(api, name)) == pods, name
     assert ends(api, "shop") == {"worker2-p1": {(8080, "TCP"), (8080, "UDP"), (8081, "TCP")}}
     assert ends(api, "nobody") == {}
-
-
-def test_pods_have_the_names_and_ports_that_services_need(api: Api, bound: Intent) -> None:
-    assert bound.headless
-    behind = api.ask("GET", f"{OWN}/pods/worker2-p1", Deadline(CALL))["spec"]
-    plain = api.ask("GET", f"{OWN}/pods/worker1-p2", Deadline(CALL))["spec"]
-    assert [one["name"] for one in behind["containers"]] == ["netexec", "second"]
-    assert [one["name"] for one in plain["containers"]] == ["netexec"]
-    assert "subdomain" not in plain
-    named = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(CALL))["spec"]
-    assert (named["hostname"], named["subdomain"]) == ("win1-p1", "by-name")
 
 
 def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(

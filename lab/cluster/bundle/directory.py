@@ -65,11 +65,9 @@ def create(
     """
     doing = f"making a bundle from '{source}'"
     with guarded(doing):
-        there = source.is_dir()
-    if not there:
-        raise UsageError(
-            doing, "there is no such directory", "name a directory that has a versions.json"
-        )
+        if not source.is_dir():
+            hint = "name a directory that has a versions.json"
+            raise UsageError(doing, "there is no such directory", hint)
     versions = _versions(source, doing)
     _check_version(versions.get(KUBERNETES, ""), kubernetes, doing)
     with guarded(doing):
@@ -81,14 +79,15 @@ def create(
         raise PreflightError(doing, "; ".join(problems), "fix that and try again")
 
     def fill(into: Scratch) -> Manifest:
-        programs = [
-            program for os, paths in found.items() for program in _copied(os, paths, into, say)
-        ]
-        return Manifest(
-            tuple(sorted(versions.items())),
-            tuple(programs),
-            tuple(_images(source / IMAGES, taken, into, say)),
-        )
+        programs: list[Program] = []
+        for os, paths in found.items():
+            say(f"copying {quantity(len(paths), 'program')} for {os}")
+            for name, path in paths.items():
+                component = component_of(name)
+                assert component is not None, "_problems() has checked"
+                programs.append(Program(name, component, os, into.keep_file(path), SOURCE))
+        images = tuple(_images(source / IMAGES, taken, into, say))
+        return Manifest(tuple(sorted(versions.items())), tuple(programs), images)
 
     name = sha256(fsencode(source.resolve())).hexdigest()[:SHORT]
     return store.add(f"directory-{name}", fill, say, goes_on=False)
@@ -98,22 +97,15 @@ def _versions(source: Path, doing: str) -> dict[str, str]:
     path = source / VERSIONS
     with guarded(doing):
         if not path.is_file():
-            raise PreflightError(
-                doing,
-                f"it has no '{VERSIONS}'",
-                'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}',
-            )
+            hint = 'write one: {"kubernetes": "1.36.1", "containerd": "2.3.7", ...}'
+            raise PreflightError(doing, f"it has no '{VERSIONS}'", hint)
         with path.open("rb") as file:
             content = file.read(LARGEST)
     try:
-        versions = TypeAdapter(dict[Component, Version]).validate_json(content, strict=True)
+        return TypeAdapter(dict[Component, Version]).validate_json(content, strict=True)
     except ValidationError as error:
-        raise PreflightError(
-            doing,
-            f"'{path}': {first_problem(error)}",
-            'write it like {"kubernetes": "1.36.1", "containerd": "2.3.7"}, without a "v"',
-        ) from error
-    return versions
+        hint = 'write it like {"kubernetes": "1.36.1", "containerd": "2.3.7"}, without a "v"'
+        raise PreflightError(doing, f"'{path}': {first_problem(error)}", hint) from error
 
 
 def _check_version(own: str, asked: str | None, doing: str) -> None:
@@ -124,11 +116,8 @@ def _check_version(own: str, asked: str | None, doing: str) -> None:
     if why is not None:
         raise PreflightError(doing, f"Kubernetes {own} {why}", "build another one")
     if asked is not None and asked not in {own, own.rpartition(".")[0]}:
-        raise PreflightError(
-            doing,
-            f"it has Kubernetes {own}, but {asked} was requested",
-            f"leave --kubernetes out, or give --kubernetes {own}",
-        )
+        happened = f"it has Kubernetes {own}, but {asked} was requested"
+        raise PreflightError(doing, happened, f"leave --kubernetes out, or give --kubernetes {own}")
 
 
 def _programs(folder: Path) -> dict[str, Path]:
@@ -189,14 +178,6 @@ def _runs(os: Os, path: Path) -> bool:
         return head.startswith(_ELF) and head[_MACHINE_AT : _MACHINE_AT + 2] == _X86_64
     at = int.from_bytes(head[_PE_AT : _PE_AT + 4], "little")
     return head.startswith(b"MZ") and head[at : at + 6] == _PE + _AMD64
-
-
-def _copied(os: Os, programs: Mapping[str, Path], into: Scratch, say: Say) -> Iterator[Program]:
-    say(f"copying {quantity(len(programs), 'program')} for {os}")
-    for name, path in programs.items():
-        component = component_of(name)
-        assert component is not None, "_problems() has checked"
-        yield Program(name, component, os, into.keep_file(path), SOURCE)
 
 
 def _images(

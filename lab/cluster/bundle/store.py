@@ -128,10 +128,8 @@ def open_regular(path: Path) -> BufferedReader:
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
-        is_directory = stat.S_ISDIR(mode)
-        raise OSError(
-            errno.EISDIR if is_directory else errno.EINVAL, "not a regular file", str(path)
-        )
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, "not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 
@@ -208,16 +206,16 @@ class BundleStore:
 
         Raises UsageError when there is none, or several; PreflightError when it is damaged.
         """
-        found = [name for name in self._names() if digest and name.startswith(digest[:SHORT])]
-        if len(found) == 1:
+        names = self._names()
+        found = [name for name in names if digest and name.startswith(digest[:SHORT])]
+        how = f"{len(found)} bundles match"
+        if not found:
+            how = f"none matches; the bundles are: {', '.join(names) or 'none'}"
+        elif len(found) == 1:
             made = self._read(found[0])
             if made.digest.startswith(digest):
                 return made
             how = f"the only one is '{made.digest}'"
-        elif found:
-            how = f"{len(found)} bundles match"
-        else:
-            how = f"none matches; the bundles are: {', '.join(self._names()) or 'none'}"
         hint = "give a digest that 'lab bundle list' prints"
         raise UsageError(f"looking for bundle '{digest}'", how, hint)
 
@@ -231,14 +229,12 @@ class BundleStore:
         of_it = [one for one in self.all() if _minor(one.kubernetes) == minor]
         fitting = [one for one in of_it if one.systems().issuperset(systems)]
         if not fitting:
-            wanted = " and ".join(sorted(systems))
-            raise PreflightError(
-                f"looking for a bundle of Kubernetes {minor}",
-                f"none in '{self._root}' has programs for {wanted}"
-                if of_it
-                else f"there is none in '{self._root}'",
-                f"lab bundle create --kubernetes {minor}",
-            )
+            happened = f"there is none in '{self._root}'"
+            if of_it:
+                wanted = " and ".join(sorted(systems))
+                happened = f"none in '{self._root}' has programs for {wanted}"
+            doing = f"looking for a bundle of Kubernetes {minor}"
+            raise PreflightError(doing, happened, f"lab bundle create --kubernetes {minor}")
         return max(fitting, key=self._age)
 
     def list(self) -> tuple[ListedBundle, ...]:
@@ -298,14 +294,11 @@ class BundleStore:
         with guarded("making a bundle"):
             make_own(self._cache, self._root)
         with lab_lock(self.lock(name), "lab bundle create", wait=_WAIT, say=say):
-            if scratch.exists():
-                say(
-                    "continuing an interrupted attempt"
-                    if goes_on
-                    else "an earlier attempt was interrupted; starting over"
-                )
-                if not goes_on:
-                    remove(scratch)
+            if scratch.exists() and goes_on:
+                say("continuing an interrupted attempt")
+            elif scratch.exists():
+                say("an earlier attempt was interrupted; starting over")
+                remove(scratch)
             try:
                 made = Scratch(scratch)
                 return self._adopt(made, fill(made).ordered(), say)
@@ -327,14 +320,11 @@ class BundleStore:
         if yes:
             require_own(self._cache, self._root)
             for path in found:
-                self._collect(path)
+                # unless another process has begun to create something in it
+                with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
+                    remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
         return CollectedBundles(names, total, yes)
-
-    def _collect(self, path: Path) -> None:
-        """Remove a directory unless another process has begun to create something in it."""
-        with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
-            remove(path)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Rename a finished bundle to its final name."""
@@ -395,9 +385,10 @@ class BundleStore:
             found = self._read(name)
         except LabError as error:
             return ListedBundle(name, "", (), 0, 0, taken, error.happened)
-        systems = tuple(sorted(found.systems()))
         counts = len(found.programs), len(found.images)
-        return ListedBundle(name, found.kubernetes, systems, *counts, taken, "")
+        return ListedBundle(
+            name, found.kubernetes, tuple(sorted(found.systems())), *counts, taken, ""
+        )
 
     def _age(self, manifest: Manifest) -> tuple[tuple[int, ...], float]:
         version = tuple(int(part) for part in manifest.kubernetes.split("."))
@@ -411,9 +402,7 @@ class BundleStore:
             minor = _minor(one.kubernetes)
             if minor in versions.SUPPORTED:
                 kept.add(self.directory(self.newest(minor, one.systems())).name)
-        for name in self._names():
-            if name not in kept:
-                yield self._root / name
+        yield from (self._root / name for name in self._names() if name not in kept)
 
     def _dead(self) -> Iterator[Path]:
         if not self._root.is_dir():
@@ -456,8 +445,7 @@ def _medium_damage(medium: Path) -> str:
         with open_regular(digest_file(medium)) as file:
             sealed = file.read().decode("ascii", errors="replace").strip()
     except OSError as error:
-        beside = "has no digest beside it"
-        return f"medium '{medium}' {beside}: {os_words(error)}"
+        return f"medium '{medium}' has no digest beside it: {os_words(error)}"
     found = damage(medium, sealed)
     return f"medium {found}" if found else ""
 

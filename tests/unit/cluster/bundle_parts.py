@@ -10,6 +10,12 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from lab.cluster.bundle.directory import create as make
+from lab.cluster.bundle.manifest import Manifest
+from lab.cluster.bundle.store import BundleStore
+from lab.imaging.job import Say
+from lab.scenario.terms import Os
+
 VERSIONS = {"kubernetes": "1.36.1", "containerd": "2.3.7", "etcd": "3.6.8"}
 IMAGES = (
     "registry.k8s.io/kube-apiserver:v1.36.1",
@@ -22,41 +28,18 @@ IMAGES = (
     "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     "ghcr.io/flannel-io/flannel:v0.28.10",
 )
-LINUX = [
-    "kubelet",
-    "kubeadm",
-    "kubectl",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kube-proxy",
-    "etcd",
-    "etcdctl",
-    "containerd",
-    "containerd-shim-runc-v2",
-    "ctr",
-    "runc",
-    "cni/bridge",
-    "cni/host-local",
-    "cni/loopback",
-    "cni/portmap",
-    "cni/flannel",
-]
-WINDOWS = [
-    "kubelet.exe",
-    "kubeadm.exe",
-    "kube-proxy.exe",
-    "kube-log-runner.exe",
-    "containerd.exe",
-    "containerd-shim-runhcs-v1.exe",
-    "ctr.exe",
-    "flanneld.exe",
-    "cni/host-local.exe",
-    "cni/win-bridge.exe",
-    "cni/sdnoverlay.exe",
-    "cni/sdnbridge.exe",
+LINUX = (
+    *("kubelet", "kubeadm", "kubectl", "kube-apiserver", "kube-controller-manager"),
+    *("kube-scheduler", "kube-proxy", "etcd", "etcdctl"),
+    *("containerd", "containerd-shim-runc-v2", "ctr", "runc"),
+    *("cni/bridge", "cni/host-local", "cni/loopback", "cni/portmap", "cni/flannel"),
+)
+WINDOWS = (
+    *("kubelet.exe", "kubeadm.exe", "kube-proxy.exe", "kube-log-runner.exe"),
+    *("containerd.exe", "containerd-shim-runhcs-v1.exe", "ctr.exe", "flanneld.exe"),
+    *("cni/host-local.exe", "cni/win-bridge.exe", "cni/sdnoverlay.exe", "cni/sdnbridge.exe"),
     "cni/flannel.exe",
-]
+)
 
 
 def sha256(content: bytes) -> str:
@@ -198,6 +181,10 @@ def oci_archive(name: str, images: list[Image]) -> bytes:
     return tar({"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": top, **members})
 
 
+def file_name(image: str) -> str:
+    return f"{image.replace('/', '_').replace(':', '_')}.tar"
+
+
 def directory(place: Path, *, windows: bool = False) -> Path:
     """A complete directory for ``lab bundle create --from``."""
     (place / "images").mkdir(parents=True)
@@ -205,17 +192,22 @@ def directory(place: Path, *, windows: bool = False) -> Path:
     for name in LINUX:
         put(place / "linux-amd64" / name, elf(name))
     for name in IMAGES:
-        file = name.replace("/", "_").replace(":", "_")
-        put(place / "images" / f"{file}.tar", oci_archive(name, [Image(name)]))
+        put(place / "images" / file_name(name), oci_archive(name, [Image(name)]))
     if windows:
         for name in WINDOWS:
             put(place / "windows-amd64" / name, pe(name))
         builds = ("10.0.17763.6054", "10.0.20348.2762")
         for name in IMAGES[6:8]:
             images = [Image(name, "windows", build) for build in builds]
-            file = name.replace("/", "_").replace(":", "_")
-            put(place / "images" / f"windows_{file}.tar", oci_archive(name, images))
+            put(place / "images" / f"windows_{file_name(name)}", oci_archive(name, images))
     return place
+
+
+def create(
+    store: BundleStore, source: Path, *systems: Os, kubernetes: str | None = None, say: Say = print
+) -> Manifest:
+    """The bundle of an input directory."""
+    return make(store, source, systems, kubernetes, say)
 
 
 def put(path: Path, content: bytes) -> None:

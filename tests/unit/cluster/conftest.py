@@ -11,6 +11,7 @@ import registry as registries
 import upstream_site
 
 from lab.cluster import rules
+from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.imaging import download
 
@@ -24,9 +25,16 @@ def store(tmp_path: Path) -> BundleStore:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """An input directory of a bundle for Linux."""
-    return parts.directory(tmp_path / "given")
+def source(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """An input directory of a bundle for Linux, or for both systems if the module says so."""
+    windows = getattr(request.module, "WINDOWS", False)
+    return parts.directory(tmp_path / "given", windows=windows)
+
+
+@pytest.fixture
+def made(store: BundleStore, source: Path) -> Manifest:
+    """The bundle of that directory."""
+    return parts.create(store, source)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from lab.state.lock import lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
 
+WINDOWS = True
+
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -32,11 +34,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     inventory.write_text(f'cache = "{tmp_path}/cache"\n')
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(inventory))
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given", windows=True)
 
 
 def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

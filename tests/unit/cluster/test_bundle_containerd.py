@@ -8,13 +8,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import bundle_parts as parts
 import pytest
 
 from lab._deadline import Deadline
-from lab.cluster.bundle import directory, medium
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle import medium
 from lab.imaging.medium import opened
 
 PROGRAMS = ("containerd", "ctr")
@@ -39,10 +36,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
 Ctr = Callable[..., str]
 
 
-@pytest.fixture
-def made(store: BundleStore, tmp_path: Path) -> Manifest:
-    source = parts.directory(tmp_path / "given", windows=True)
-    return directory.create(store, source, (), None, print)
+WINDOWS = True
 
 
 @pytest.fixture

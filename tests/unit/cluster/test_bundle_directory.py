@@ -7,28 +7,15 @@ import json
 import os
 import tarfile
 import threading
-from pathlib import Path
 
 import bundle_parts as parts
 import pytest
 
 from lab._errors import LabError, PreflightError, UsageError
-from lab.cluster.bundle import directory
 from lab.cluster.bundle import store as stores
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.state.lock import lab_lock
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given")
-
-
-def create(
-    store: BundleStore, source: Path, *systems: str, kubernetes: str | None = None
-) -> Manifest:
-    return directory.create(store, source, systems, kubernetes, print)
 
 
 def left(store: BundleStore) -> list[str]:
@@ -36,7 +23,7 @@ def left(store: BundleStore) -> list[str]:
 
 
 def test_all_that_the_directory_has_is_in_the_bundle_and_whole(store, source):
-    made = create(store, source)
+    made = parts.create(store, source)
     assert made.kubernetes == "1.36.1"
     assert {one.name for one in made.programs} == set(parts.LINUX)
     assert {one.name for one in made.images} == set(parts.IMAGES)
@@ -49,9 +36,9 @@ def test_all_that_the_directory_has_is_in_the_bundle_and_whole(store, source):
 
 
 def test_the_same_directory_gives_the_same_bundle_wherever_it_is(store, source, tmp_path):
-    first = create(store, source)
+    first = parts.create(store, source)
     other = source.rename(tmp_path / "elsewhere")
-    assert create(store, other) == first
+    assert parts.create(store, other) == first
     assert left(store) == [first.short]
 
 
@@ -59,7 +46,7 @@ def test_a_docker_archives_layers_stay_as_they_are_below_an_oci_manifest(store, 
     for name in (parts.IMAGES[4], NAME):
         file = f"{name.replace('/', '_').replace(':', '_')}.tar"
         (source / "images" / file).write_bytes(parts.docker_archive(name))
-    made = create(store, source)
+    made = parts.create(store, source)
     pause = made.image("registry.k8s.io/pause")
     manifest = json.loads(store.blob(made, pause.manifest).read_bytes())
     assert manifest["mediaType"] == "application/vnd.oci.image.manifest.v1+json"
@@ -72,11 +59,11 @@ def test_a_docker_archives_layers_stay_as_they_are_below_an_oci_manifest(store, 
 
 
 def test_windows_images_keep_the_builds_that_they_are_for(store, tmp_path):
-    made = create(store, parts.directory(tmp_path / "both", windows=True))
+    made = parts.create(store, parts.directory(tmp_path / "both", windows=True))
     pause = [one for one in made.images if (one.os, "pause" in one.name) == ("windows", True)]
     assert [one.os_version for one in pause] == ["10.0.17763.6054", "10.0.20348.2762"]
     assert made.program("kubelet.exe", "windows").component == "kubernetes"
-    linux = create(store, tmp_path / "both", "linux")
+    linux = parts.create(store, tmp_path / "both", "linux")
     assert {one.os for one in linux.programs} == {one.os for one in linux.images} == {"linux"}
 
 
@@ -87,7 +74,7 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
     (source / "linux-arm64").mkdir()
     (source / "images" / "pause.tar.gz").write_bytes(b"")
     with pytest.raises(PreflightError) as refused:
-        create(store, source)
+        parts.create(store, source)
     said = refused.value.happened
     assert "'linux-amd64/kubelet' is missing" in said
     assert "unknown program 'linux-amd64/kubletd' (did you mean \"kubelet\"?)" in said
@@ -116,83 +103,22 @@ def test_wrong_versions_are_refused(store, source, versions, words):
     if versions is not None:
         (source / "versions.json").write_text(versions)
     with pytest.raises(PreflightError) as refused:
-        create(store, source, kubernetes="1.36")
+        parts.create(store, source, kubernetes="1.36")
     assert words in str(refused.value)
 
 
 def test_no_directory_is_a_wrong_use(store, tmp_path):
     with pytest.raises(UsageError, match="there is no such directory"):
-        create(store, tmp_path / "none")
-
-
-def linked(name: str, to: str) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        member = tarfile.TarInfo(name)
-        member.type, member.linkname = tarfile.SYMTYPE, to
-        archive.addfile(member)
-    return out.getvalue()
-
-
-def changed(archive: bytes, name: str, content: bytes) -> bytes:
-    """The archive with another content of one member."""
-    members = {}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:
-            members[member.name] = tar.extractfile(member).read()
-    assert name in members
-    return parts.tar({**members, name: content})
+        parts.create(store, tmp_path / "none")
 
 
 NAME = "registry.k8s.io/pause:3.10.2"
-DOCKER = parts.docker_archive(NAME)
-IMAGE = parts.Image(NAME)
-ARCHIVE = parts.oci_archive(NAME, [IMAGE])
-LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "the tar file is damaged or cut short"),
-        (b"nothing" * 100, "the tar file is damaged or cut short"),
-        (b"\x1f\x8b\x08 and more", "it is compressed"),
-        (DOCKER[:2000], "the tar file is damaged or cut short"),
-        (parts.tar({"readme": b"x"}), "not an image"),
-        (parts.tar({"../manifest.json": b"[]"}), "not an image"),
-        (linked("manifest.json", "../../../etc/passwd"), "it holds no file 'manifest.json'"),
-        (linked("manifest.json", "manifest.json"), "it holds no file 'manifest.json'"),
-        (linked("index.json", "/etc/passwd"), "it holds no file 'index.json'"),
-        (parts.tar({"manifest.json": b"{}"}), "input should be a valid array"),
-        (parts.tar({"manifest.json": b"[]"}), "'manifest.json' lists no image"),
-        (parts.tar({"manifest.json": b"[{}]"}), "0.Config: field required"),
-        (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' has the wrong content"),
-        (parts.docker_archive(None), "it has no name: save it by its name"),
-        (parts.docker_archive("Pause:3"), "'Pause:3' is not an image name"),
-        (parts.docker_archive(NAME, machine="arm64"), "is for linux/arm64"),
-        (changed(ARCHIVE, LAYER, b"other"), "wrong content: expected sha256:"),
-        (changed(ARCHIVE, "index.json", b"{"), "invalid JSON"),
-        (changed(ARCHIVE, "index.json", parts.index([])), "it holds no image for amd64"),
-        (changed(ARCHIVE, "index.json", parts.index([IMAGE.entry()])), "has no full name"),
-        (
-            changed(ARCHIVE, "index.json", parts.index([{"size": 1, "digest": "md5:0"}])),
-            "not a valid SHA-256 digest",
-        ),
-    ],
-)
-def test_what_is_no_image_is_refused_by_name_and_nothing_is_left(store, source, content, words):
-    (source / "images" / "one.tar").write_bytes(content)
-    with pytest.raises(PreflightError) as refused:
-        create(store, source)
-    assert "one.tar" in str(refused.value)
-    assert words.replace("it has no name", "no name") in str(refused.value)
-    assert left(store) == []
 
 
 def test_an_image_that_is_there_twice_is_refused(store, source):
-    (source / "images" / "again.tar").write_bytes(DOCKER)
+    (source / "images" / "again.tar").write_bytes(parts.docker_archive(NAME))
     with pytest.raises(PreflightError, match=r"pause:3.10.2' for linux is also in '.*again.tar'"):
-        create(store, source)
+        parts.create(store, source)
 
 
 def test_layers_that_docker_has_linked_together_are_found(store, source):
@@ -211,7 +137,7 @@ def test_layers_that_docker_has_linked_together_are_found(store, source):
         link.type, link.linkname = tarfile.SYMTYPE, "../base/layer.tar"
         new.addfile(link)
     (source / "images" / "linked.tar").write_bytes(out.getvalue())
-    assert create(store, source).image("registry.k8s.io/linked").layers
+    assert parts.create(store, source).image("registry.k8s.io/linked").layers
 
 
 def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, monkeypatch):
@@ -220,25 +146,16 @@ def test_a_full_disk_is_said_with_the_cure_and_leaves_nothing(store, source, mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(PreflightError, match="the disk is full") as refused:
-        create(store, source)
+        parts.create(store, source)
     assert "lab image gc" in refused.value.hint
     assert left(store) == []
-
-
-def test_what_a_kill_has_left_is_garbage(store, source):
-    made = create(store, source)
-    half = store._root / ".directory-0123456789ab.partial"
-    half.mkdir()
-    assert store.gc((), yes=False).found == (f"bundles/{half.name}",)
-    assert store.gc((), yes=True).found == (f"bundles/{half.name}",)
-    assert left(store) == [made.short]
 
 
 def test_two_that_make_the_same_at_once_wait_for_one_another(store, source):
     made: list[Manifest | LabError] = []
 
     def run() -> None:
-        made.append(create(store, source))
+        made.append(parts.create(store, source))
 
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
@@ -262,11 +179,11 @@ def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, sourc
     child = os.fork()
     if child == 0:
         stores.fsync = lambda _: os.kill(os.getpid(), 9)  # at the end: blobs are there
-        create(store, source)
+        parts.create(store, source)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 9
     assert [name[0] for name in left(store)] == ["."]
     told: list[str] = []
-    made = directory.create(store, source, (), None, told.append)
+    made = parts.create(store, source, say=told.append)
     assert "an earlier attempt was interrupted; starting over" in told
     assert left(store) == [made.short]

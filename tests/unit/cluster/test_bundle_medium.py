@@ -17,10 +17,9 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import BrokenError, PreflightError, StateError
-from lab.cluster.bundle import directory, medium
+from lab.cluster.bundle import medium
 from lab.cluster.bundle.images import full_name
 from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import BundleStore
 from lab.imaging.medium import opened, write
 from lab.state.lock import lab_lock
 
@@ -30,10 +29,7 @@ needs_xorriso = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def made(store: BundleStore, tmp_path: Path) -> Manifest:
-    source = parts.directory(tmp_path / "given", windows=True)
-    return directory.create(store, source, (), None, print)
+WINDOWS = True
 
 
 def read(image: Path, path: str) -> bytes:
@@ -86,7 +82,7 @@ def test_what_is_on_a_medium_can_be_made_into_the_same_bundle_again(store, made,
                 (again / "images" / f"{system}-{Path(medium.image_path(name)).name}").write_bytes(
                     content
                 )
-    assert directory.create(store, again, (), None, print) == made
+    assert parts.create(store, again) == made
 
 
 def test_the_same_bundle_gives_the_same_bytes_and_is_written_once(store, made):

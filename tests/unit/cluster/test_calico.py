@@ -77,21 +77,6 @@ def test_both_ways_have_the_same_settings(scenario: str) -> None:
     }
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_what_a_linux_node_sends_its_own_pods_has_the_node_s_address(scenario: str) -> None:
-    for made in (case(scenario), linux_only(case(scenario))):
-        found = {
-            d["metadata"]["name"]: d["spec"]
-            for d in every(made)
-            if d["kind"] == "FelixConfiguration"
-        }
-        for node in made.cluster.nodes:
-            own = found.get(f"node.{node.name}")
-            assert own == (
-                {"deviceRouteSourceAddress": node.address} if node.os == "linux" else None
-            )
-
-
 def test_without_windows_nodes_there_is_no_operator_and_no_api_server_of_calico_s() -> None:
     documents = every(linux_only(case("calico-vxlan")))
     assert not [d for d in documents if d["apiVersion"].startswith(("operator.", "projectcalico."))]

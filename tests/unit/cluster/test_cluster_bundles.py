@@ -10,7 +10,7 @@ import bundle_parts as parts
 import pytest
 
 from lab._errors import PreflightError, UsageError
-from lab.cluster.bundle import directory, medium
+from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.plan.planner import make_plan
@@ -19,6 +19,8 @@ from lab.providers.provider import LabHandle
 from lab.scenario.loader import find, load
 from lab.topology.intent import Intent
 from lab.topology.registry import intent
+
+WINDOWS = True
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +33,6 @@ def without_windows(both: Intent) -> Intent:
     return replace(both, machines=tuple(one for one in both.machines if one.os == "linux"))
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return parts.directory(tmp_path / "given", windows=True)
-
-
 def made(store: BundleStore, source: Path, version: str = "1.36.1", *systems: str) -> Manifest:
     versions = {**parts.VERSIONS, "kubernetes": version}
     (source / "versions.json").write_text(json.dumps(versions))
@@ -45,7 +42,7 @@ def made(store: BundleStore, source: Path, version: str = "1.36.1", *systems: st
         (source / "images" / f"{file}.tar").write_bytes(
             parts.oci_archive(named, [parts.Image(named)])
         )
-    return directory.create(store, source, systems, None, print)
+    return parts.create(store, source, *systems)
 
 
 def chosen(tmp_path: Path, wanted: Intent) -> Bundled:

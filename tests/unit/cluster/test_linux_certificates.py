@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ssl
 import subprocess
 from pathlib import Path
 
@@ -35,13 +34,6 @@ def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> 
 def test_one_that_only_asks_cannot_answer() -> None:
     pair = issue(CA, CertificateSubject("system:kube-proxy"))
     assert extended(pair.certificate) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-
-
-def test_openssl_takes_the_pair(tmp_path: Path) -> None:
-    pair = issue(CA, CertificateSubject("api", (), ("localhost",)))
-    (tmp_path / "c").write_text(pair.certificate)
-    (tmp_path / "k").write_text(pair.key)
-    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "c", tmp_path / "k")
 
 
 def test_the_pin_is_what_the_documentation_computes(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lab.cluster.linux.daemons import (
     start_daemons,
     wanted_daemons,
 )
-from lab.cluster.linux.operations import ClusterSite, SystemdUnit, WriteFile
+from lab.cluster.linux.operations import SystemdUnit, WriteFile
 from lab.topology.intent import Intent
 
 UP = {"birdc show status": "BIRD 2.0.12\nDaemon is up and running\n"}
@@ -40,9 +40,14 @@ def world_of(intent: Intent) -> World:
     return world
 
 
-def quick(world: World, directory: Path) -> ClusterSite:
-    site = world.site(directory)
-    return replace(site, patience=0)
+@pytest.fixture
+def intent() -> Intent:
+    return case("upstream-vrrp").intent
+
+
+@pytest.fixture
+def world(intent: Intent) -> World:
+    return world_of(intent)
 
 
 def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes() -> None:
@@ -73,9 +78,9 @@ def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
     assert service.inputs != other.inputs, "a change starts it anew"
 
 
-def test_daemons_start_in_the_order_of_their_stages(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_daemons_start_in_the_order_of_their_stages(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     start_daemons(intent, world.site(tmp_path))
     starts = [
         (name, unit)
@@ -94,26 +99,26 @@ def test_daemons_start_in_the_order_of_their_stages(tmp_path: Path) -> None:
     assert not written, "what is as it should be is left alone"
 
 
-def test_one_that_has_ended_is_told_with_its_last_words(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_one_that_has_ended_is_told_with_its_last_words(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     world.machines["master1"].logs["/run/keepalived/log"] = "Cannot open config file\n"
     world.ended.add("hybridlab-keepalived.service")
     with pytest.raises(BrokenError, match=r"keepalived on 'master1'.*Cannot open config file"):
         start_daemons(intent, world.site(tmp_path))
 
 
-def test_one_that_is_never_ready_is_told_with_what_was_seen_last(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_one_that_is_never_ready_is_told_with_what_was_seen_last(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
     with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
-        start_daemons(intent, quick(world, tmp_path))
+        start_daemons(intent, replace(world.site(tmp_path), patience=0))
 
 
-def test_one_that_has_ended_since_is_an_ailment_of_its_machine(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_one_that_has_ended_since_is_an_ailment_of_its_machine(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     assert daemon_ailments(intent, world.site(tmp_path)) == {}
     world.ended.add("hybridlab-bird.service")
     world.machines["master2"].logs["/run/bird/log"] = "Started\nNo space left on device\n"
@@ -123,24 +128,23 @@ def test_one_that_has_ended_since_is_an_ailment_of_its_machine(tmp_path: Path) -
     assert found["master1"] == "bird is activating: its log is empty"
 
 
-def test_what_systemd_says_nothing_of_is_an_ailment_too(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_what_systemd_says_nothing_of_is_an_ailment_too(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     world.broken["systemctl is-active"] = "Failed to connect to bus"
     found = daemon_ailments(intent, world.site(tmp_path))
     assert found["node001"] == "bird is unknown: its log is empty"
 
 
-def test_a_program_that_is_not_there_is_told_with_its_package(tmp_path: Path) -> None:
-    intent = vrrp().intent
-    world = world_of(intent)
+def test_a_program_that_is_not_there_is_told_with_its_package(
+    intent: Intent, world: World, tmp_path: Path
+) -> None:
     world.broken["command -v keepalived"] = "keepalived is not installed"
     with pytest.raises(BrokenError, match="package 'keepalived' in its recipe"):
         start_daemons(intent, world.site(tmp_path))
 
 
-def test_the_tunnel_that_no_add_on_makes_is_the_machines_own() -> None:
-    intent = vrrp().intent
+def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent: Intent) -> None:
     own = underlay(intent)
     for name in ("master1", "node001"):
         whole, left = intent.machine(name), own.machine(name)

@@ -9,22 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from linux_clusters import Case, case
+from linux_clusters import Case, bundle, case
 
-from lab.cluster import dns, rules
+from lab._errors import PreflightError
+from lab.cluster import rules
 from lab.cluster.addons.bridges import bridge_config
+from lab.cluster.cluster import plan_cluster, underlay
 from lab.cluster.kubeadm import (
-    api_names,
     api_server_arguments,
-    controller_manager_arguments,
     static_pod_patches,
 )
 from lab.cluster.linux import pod_network
-from lab.cluster.linux.bring_up import addon_documents, addon_waves
-from lab.cluster.linux.hard_way import controller_subjects
-from lab.cluster.linux.node import balancer_machine as balancing_machine
+from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.node import haproxy_config, node_images, prepare_node
-from lab.cluster.linux.operations import Enabled, Run, Symlink, SystemdUnit, WriteFile
+from lab.cluster.linux.operations import Symlink
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology.intent import MachineIntent
@@ -36,28 +34,6 @@ WORKLOADS = {"Deployment", "DaemonSet", "StatefulSet", "Job", "CronJob", "Pod"}
 
 def nodes(one: Case) -> list[MachineIntent]:
     return [one.intent.machine(node.name) for node in one.cluster.nodes if node.os == "linux"]
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_workload_stays_on_linux_and_pulls_nothing(scenario: str) -> None:
-    one = case(scenario)
-    documents = addon_documents(one.cluster, one.intent, one.manifest)
-    workloads = [document for document in documents if document["kind"] in WORKLOADS]
-    assert workloads
-    for document in workloads:
-        pod = document["spec"]["template"]["spec"]
-        assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}, document["metadata"]
-        assert {container["imagePullPolicy"] for container in pod["containers"]} == {"Never"}
-
-
-def test_nothing_else_is_applied_with_the_dns() -> None:
-    for scenario in ("overlay", "host-gateway", "calico-vxlan", "calico-bgp-tor", "ovn"):
-        one = case(scenario)
-        waves = addon_waves(one.cluster, one.intent, one.manifest)
-        made = {document["metadata"]["name"] for wave in waves[:-1] for document in wave.documents}
-        assert "coredns" not in made, scenario
-        assert waves[-1].documents == dns.documents(one.cluster, one.manifest), scenario
-        assert waves[-1].after, scenario
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -76,26 +52,6 @@ def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_unit_that_is_written_starts_with_the_machine(scenario: str) -> None:
-    one = case(scenario)
-    for node in one.cluster.nodes:
-        if node.os != "linux":
-            continue
-        done = prepare_node(one.cluster, one.intent, node, one.manifest)
-        units = {
-            operation.path.rpartition("/")[2]
-            for operation in done
-            if isinstance(operation, WriteFile)
-            and operation.path.startswith("/etc/systemd/system/")
-            and ".d/" not in operation.path
-        }
-        started = {op.unit for op in done if isinstance(op, SystemdUnit | Enabled)}
-        started |= {op.command[-1] for op in done if isinstance(op, Run) and "--now" in op.command}
-        started -= {"swap.target"}
-        assert units == started, node.name
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> None:
     one = case(scenario)
     for node in one.cluster.nodes:
@@ -107,21 +63,6 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
         asked = {what.split("'")[1].rpartition("/")[2] for what in needs if "program " in what}
         beside = {"crictl", "flannel", "flanneld"}  # of the bundle, wanted or not
         assert linked - beside <= asked | {"kubeadm"}, node.name
-
-
-@pytest.mark.parametrize("scenario", ["upstream-tor", "hard-way"])
-def test_a_bridge_has_the_nodes_part_gateway_and_mtu_of_the_intent(scenario: str) -> None:
-    one = case(scenario)
-    for machine in nodes(one):
-        if machine.bridge is None:
-            continue
-        bridge = json.loads(bridge_config(machine))["plugins"][0]
-        assert machine.kubelet
-        given = bridge["ipam"]["ranges"][0][0]
-        assert given["subnet"] == machine.kubelet.pod_cidr
-        assert f"{given['gateway']}/" in machine.bridge.addresses[0] + "/"
-        assert bridge["mtu"] == machine.bridge.mtu
-        assert not bridge["ipMasq"], "it would hide pods from each other"
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
@@ -140,42 +81,12 @@ def test_nft_takes_the_table_twice(scenario: str, tmp_path: Path) -> None:
     assert done.stdout.count("masquerade") == 1
 
 
-def test_one_control_plane_needs_no_balancer_and_three_have_the_routers() -> None:
-    alone, three = case("overlay"), case("overlay", planes=3)
-    assert balancing_machine(alone.cluster, alone.intent) is None
-    assert alone.cluster.endpoint == "10.9.176.10"
-    found = balancing_machine(three.cluster, three.intent)
-    assert found
-    assert found.name == "router"
-    assert three.cluster.endpoint == "10.9.176.1"
-
-
-def test_the_certificate_has_every_address_that_the_api_is_asked_by() -> None:
-    one = case("overlay", planes=3)
-    names = api_names(one.cluster, one.intent, one.around)
-    for machine in ("master1", "master2", "master3", "router"):
-        assert machine in names
-        assert one.around.management[machine] in names
-    assert "worker1" not in names
-    first = controller_subjects(one.cluster, one.intent, one.cluster.nodes[0], one.around)
-    assert "10.96.0.1" in first["apiserver"].hosts
-
-
 def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_between_looks() -> None:
     one = case("overlay", planes=3)
     for patience, seconds in ((1, 3), (8, 12)):
         text = haproxy_config(one.cluster, one.intent, patience)
         assert f"    timeout check {seconds}s\n" in text
         assert f" inter {seconds}s fall 3 " in text
-
-
-def test_the_controller_manager_leaves_pod_ranges_to_the_plan() -> None:
-    for patience in (1, 8):
-        found = controller_manager_arguments(case("overlay").cluster, patience)
-        assert found["allocate-node-cidrs"] == "false"
-    assert (
-        controller_manager_arguments(case("host-gateway").cluster, 1)["node-cidr-mask-size"] == "26"
-    )
 
 
 def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
@@ -217,3 +128,22 @@ def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gatew
     for device in ("eth1", "cbr0"):
         assert f"net.ipv4.conf.{device}.proxy_arp=1" in unit
     assert "After=network-pre.target hybridlab-network.service" in unit
+
+
+def test_a_bundle_of_another_minor_is_refused() -> None:
+    with pytest.raises(PreflightError, match=r"holds Kubernetes 1\.35\.9"):
+        plan_cluster("x", case("overlay").intent, bundle("1.35.9"))
+
+
+def test_the_underlay_keeps_cards_and_the_default_route_alone() -> None:
+    whole = case("overlay").intent
+    bare = underlay(whole)
+    for machine, before in zip(bare.machines, whole.machines, strict=True):
+        assert machine.interfaces == before.interfaces
+        if machine.kind == "node":
+            assert [route.destination for route in machine.routes] == ["default"]
+            assert machine.bridge is None
+            assert machine.tunnel is None
+            assert not machine.pods
+        else:
+            assert machine == before

@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from threading import Barrier
 
 import pytest
 from linux_clusters import case
 from linux_world import World
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError
+from lab._errors import DeadlineError
 from lab.cluster.linux.api import (
     ClusterApi,
     daemon_set_rollout,
     node_condition,
     unready_nodes,
 )
-from lab.remote.parallel import on_each
 
 
 def node(**condition: str) -> dict:
@@ -98,19 +96,3 @@ def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None
     world.pods = [{"metadata": {"name": "coredns-1"}, "spec": {}, "status": status}]
     with pytest.raises(DeadlineError, match=r"coredns-1.*ErrImageNeverPull"):
         ClusterApi(one.cluster, world.site(tmp_path)).wait_for_dns(Deadline(0.01))
-
-
-def test_the_work_on_several_machines_is_done_at_once() -> None:
-    together = Barrier(3, timeout=10)
-    on_each(("a", "b", "c"), lambda _name: together.wait() and None)
-
-
-def test_a_defect_is_raised_as_it_is() -> None:
-    def job(name: str) -> None:
-        if name == "a":
-            raise ZeroDivisionError
-        raise BrokenError("x", "y")
-
-    with pytest.raises(ZeroDivisionError):
-        on_each(("a", "b"), job)
-    on_each((), job)

@@ -12,12 +12,8 @@ from linux_clusters import Case, bundle, case
 from lab._errors import PreflightError
 from lab.cluster import rules
 from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.cluster import underlay
-from lab.cluster.kubeadm import init_documents
 from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
-from lab.cluster.linux.node import prepare_node
-from lab.cluster.linux.operations import SystemdUnit, WriteFile
 
 
 @pytest.fixture(scope="module")
@@ -40,31 +36,6 @@ def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -
         "worker2": {"default": ["10.0.3.0/24"]},
     }
     assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
-
-
-def test_ovns_load_balancers_stand_for_kube_proxy(made: Case) -> None:
-    init = init_documents(made.cluster, made.intent, made.manifest, made.around)[0]
-    assert init["skipPhases"] == ["addon/coredns", "addon/kube-proxy"]
-    other = case("overlay")
-    init = init_documents(other.cluster, other.intent, other.manifest, other.around)[0]
-    assert init["skipPhases"] == ["addon/coredns"]
-
-
-def test_the_card_is_itself_until_the_switch_takes_it_over(made: Case) -> None:
-    own = underlay(made.intent).machine("worker1")
-    assert [(card.name, card.card) for card in own.interfaces] == [("eth0", None)]
-    assert {route.device for route in own.routes} == {"eth0"}
-    done = prepare_node(made.cluster, made.intent, made.node("worker1"), made.manifest)
-    files = {one.path: one.content for one in done if isinstance(one, WriteFile)}
-    assert "dev eth0" in files["/usr/local/lib/hybridlab/network"]
-    script = files["/usr/local/lib/hybridlab/external-bridge"]
-    assert "add-br br-ex" in script
-    assert "add-port br-ex eth0" in script
-    assert "ip address replace 10.20.0.11/24 dev br-ex" in script
-    units = [one.unit for one in done if isinstance(one, SystemdUnit)]
-    assert units.index("openvswitch-switch.service") < units.index(
-        "hybridlab-external-bridge.service"
-    )
 
 
 def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made: Case) -> None:
