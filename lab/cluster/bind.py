@@ -156,7 +156,8 @@ def _about_pod(
 
 def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
     found = {service.name: service for service in observed.services}
-    for service in (*services(intent), *intent.headless):
+    asked: tuple[ProxiedService | HeadlessService, ...] = (*services(intent), *intent.headless)
+    for service in asked:
         there = found.get(service.name)
         if there is None:
             yield f"there is no Service '{service.name}'"

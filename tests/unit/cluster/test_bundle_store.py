@@ -97,7 +97,7 @@ def edited(manifest: Manifest, old: str, new: str) -> bytes:
         ('"sha256": "', '"sha256": "../', "is not a valid SHA-256"),
         (f'"{directory.SOURCE}"', '"\\u001b[2J"', "is not a valid printable text"),
         ('"component": "cni-plugins"', '"component": "\\u202e"', "is not a valid printable text"),
-        ('"containerd",', '"container d",', "is not a valid component name"),
+        ('"containerd",\n   "2', '"container d",\n   "2', "is not a valid component name"),
         ('"1.36.1"', f'"1.36.{"9" * 5000}"', "is not a valid version"),
         ('"component"', '"author": "me",\n   "component"', "is not in the form that lab writes"),
     ],
