@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -170,39 +171,30 @@ _LOG_LINES = 5
 _SECONDS = 60.0
 
 
-def log_tail(shell: WindowsShell, service: str, deadline: Deadline) -> tuple[str, ...]:
-    """The last lines of a service's log, or none if they cannot be read. Never raises."""
-    path = quote(paths.log_file(service))
+def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
+    """The error with the end of a service's log, and its cause and hint if known.
+
+    A log that cannot be read counts as empty.
+    """
+    path = paths.log_file(service)
     script = (
-        f"if (Test-Path -LiteralPath {path}) {{\n"
-        f"    Get-Content -LiteralPath {path} -Tail {TAIL}\n"
+        f"if (Test-Path -LiteralPath {quote(path)}) {{\n"
+        f"    Get-Content -LiteralPath {quote(path)} -Tail {TAIL}\n"
         "}\n"
     )
-    try:
-        done = shell.powershell(script, deadline)
-    except LabError:
-        return ()
-    return tuple(line.rstrip() for line in done.stdout.splitlines() if line.strip())
-
-
-def explained(error: StepError, service: str, tail: Iterable[str]) -> StepError:
-    """The error with the end of a log, and its cause and hint if known. Pure."""
-    lines = tuple(tail)
-    found = match((*error.happened.splitlines(), *lines))
+    lines: list[str] = []
+    with suppress(LabError):
+        done = shell.powershell(script, Deadline(_SECONDS))
+        lines = [line.rstrip() for line in done.stdout.splitlines() if line.strip()]
     happened = error.happened
     if lines:
         happened += f"\n  last log lines of {service}:\n    " + "\n    ".join(lines[-_LOG_LINES:])
     else:
-        happened += f"\n  {service} has written nothing to {paths.log_file(service)}"
+        happened += f"\n  {service} has written nothing to {path}"
+    found = match((*error.happened.splitlines(), *lines))
     if not found:
         return StepError(error.doing, happened, error.hint)
-    first = found[0]
-    return StepError(error.doing, f"{happened}\n  that means: {first.cause}", first.hint)
-
-
-def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
-    """:func:`explained` with the current log."""
-    return explained(error, service, log_tail(shell, service, Deadline(_SECONDS)))
+    return StepError(error.doing, f"{happened}\n  that means: {found[0].cause}", found[0].hint)
 
 
 _FORM = "1"
@@ -223,27 +215,32 @@ class WindowsBringUp:
 
     def steps(self) -> tuple[Step, ...]:
         """The steps in order, the same for every topology."""
-        plan = self.plan
+        plan, run, run_of_image = self.plan, self.runner.run, self.runner.run_of_image
         programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
         pictures = [(one.name, one.manifest.sha256) for one in plan.manifest.images]
         made = plan.cluster, plan.node, plan.intent.machine(plan.node.name)
         return (
             self._step("survey", self._survey, plan.cluster.topology, plan.node),
             self._step("earlier-life", self._earlier_life, plan.node),
-            self._step("features", self._features),
-            self._step("bundle", self._bundle, programs),
+            self._step("features", lambda: run_of_image(image_steps.Features())),
+            self._step("bundle", lambda: run(plan.bundle()), programs),
             self._step("containerd", self._containerd, programs, plan.mirrors),
-            self._step("images", self._images, pictures),
+            self._step("images", lambda: run(plan.images(self.seen)), pictures),
             self._step("node", self._node, *made),
             self._step("join", self._join, *made, programs),
             self._step("network", self._network, *made, programs),
-            self._step("proxy", self._proxy, *made, programs),
-            self._step("routes", self._routes, *made),
+            self._step(
+                "proxy", lambda: run(plan.proxy(self.seen, self._reserve())), *made, programs
+            ),
+            self._step("routes", lambda: run(plan.routes()), *made),
             self._step("settled", self._settled, *made, programs),
         )
 
-    def _step(self, name: str, run: Callable[[], None], *inputs: object) -> Step:
-        return Step(name, digest(_FORM, self.plan.node.name, name, *inputs), run)
+    def _step(self, name: str, run: Callable[[], object], *inputs: object) -> Step:
+        def do() -> None:
+            run()
+
+        return Step(name, digest(_FORM, self.plan.node.name, name, *inputs), do)
 
     @cached_property
     def seen(self) -> WindowsObserved:
@@ -300,18 +297,9 @@ class WindowsBringUp:
             self.runner.run_though_cut_off(image_steps.HnsClean())
             self.runner.reboot()
 
-    def _features(self) -> None:
-        self.runner.run_of_image(image_steps.Features())
-
-    def _bundle(self) -> None:
-        self.runner.run(self.plan.bundle())
-
     def _containerd(self) -> None:
         self.runner.run_of_image(self.plan.containerd(self.seen))
         self.runner.run_of_image(self.plan.registry_mirrors())
-
-    def _images(self) -> None:
-        self.runner.run(self.plan.images(self.seen))
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
@@ -406,12 +394,6 @@ class WindowsBringUp:
         doing = f"reserving an address on '{self.plan.node.name}'"
         address = said(self.runner.run(wanted).facts, "address", doing)
         return check_source_vip(self.plan.node.name, self.plan.network.pod_cidr, address)
-
-    def _proxy(self) -> None:
-        self.runner.run(self.plan.proxy(self.seen, self._reserve()))
-
-    def _routes(self) -> None:
-        self.runner.run(self.plan.routes())
 
     def _settled(self) -> None:
         """Wait until all services run, and will run after a restart."""

@@ -103,18 +103,10 @@ def _win_bridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
     }
     if cluster.topology != "upstream-vrrp":
         # Without it HNS allocates the addresses, and its own gateway (network + 1) is the pods'.
-        document["ipam"] = {
-            "type": "host-local",
-            "ranges": [[_range(network)]],
-            "dataDir": "/var/lib/cni/networks",
-        }
+        # Not for pods: the first two addresses, HNS' gateway and the node's own.
+        first = str(IPv4Network(network.pod_cidr)[ENDPOINT_OFFSET + 1])
+        document["ipam"] = _host_local({"subnet": network.pod_cidr, "rangeStart": first})
     return document
-
-
-def _range(network: WindowsPodNetwork) -> Document:
-    """The pod addresses: all but the first two, which are HNS' gateway and the node's own."""
-    subnet = IPv4Network(network.pod_cidr)
-    return {"subnet": network.pod_cidr, "rangeStart": str(subnet[ENDPOINT_OFFSET + 1])}
 
 
 def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
@@ -129,10 +121,7 @@ def _sdnbridge(cluster: Cluster, network: WindowsPodNetwork) -> Document:
             "subnet": network.pod_cidr,
             "routes": [{"GW": network.endpoint_address}],
         },
-        "dns": {
-            "Nameservers": [cluster.dns_address],
-            "Search": [f"svc.{cluster.domain}"],
-        },
+        "dns": {"Nameservers": [cluster.dns_address], "Search": [f"svc.{cluster.domain}"]},
         "AdditionalArgs": list(_policies(network, "SDNRoute")),
     }
 
@@ -166,42 +155,9 @@ HNS the name of the adapter that has the node's address, and HNS refuses a virtu
 flannel issue 1966).
 """
 _EXTERNAL_SUBNET = {"AddressPrefix": "192.168.255.0/30", "GatewayAddress": "192.168.255.1"}
-HOST_COMPARTMENT = 1
-
-
-def hns_networks(network: WindowsPodNetwork) -> tuple[Document, ...]:
-    """The networks that the lab creates, in order; none for an overlay, where the add-on does."""
-    if network.kind == "Overlay":
-        return ()
-    subnets = {
-        EXTERNAL: _EXTERNAL_SUBNET,
-        network.name: {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway},
-    }
-    return tuple(
-        {"Type": network.kind, "Name": name, "Subnets": [subnet]}
-        for name, subnet in subnets.items()
-    )
-
-
-def hns_endpoint(network: WindowsPodNetwork) -> Document | None:
-    """The node's own endpoint; None if flannel or Calico creates it."""
-    if network.maker != "lab":
-        return None
-    return {
-        "Name": network.endpoint,
-        "IPAddress": network.endpoint_address,
-        "GatewayAddress": "0.0.0.0",  # noqa: S104  on the link, says HNS' language
-        "Policies": [],
-    }
-
-
-def host_attachment() -> Document:
-    """The request that attaches an endpoint to the host."""
-    return {"SystemType": "Host", "CompartmentId": HOST_COMPARTMENT}
 
 
 SERVICE = "kube-proxy"
-NETWORK_VARIABLE = "KUBE_NETWORK"
 
 
 def proxy_command(
@@ -238,41 +194,22 @@ def proxy_command(
     return logged_command(SERVICE, "kube-proxy.exe", given)
 
 
-def proxy_environment(network: WindowsPodNetwork) -> tuple[str, ...]:
-    """Environment of the kube-proxy service."""
-    return (f"{NETWORK_VARIABLE}={network.name}",)
+def address_request(network: WindowsPodNetwork) -> str:
+    """host-local's request for one of the node's pod addresses, so that no pod gets it.
 
-
-def source_vip_request(network: WindowsPodNetwork) -> str:
-    """host-local's request for one of the node's pod addresses, so that no pod gets it."""
-    document = {
-        "cniVersion": "0.2.0",
-        "name": network.name,
-        "ipam": {
-            "type": "host-local",
-            "ranges": [[{"subnet": network.pod_cidr}]],
-            "dataDir": "/var/lib/cni/networks",
-        },
-    }
-    return json.dumps(document)
-
-
-def endpoint_request(network: WindowsPodNetwork) -> str:
-    """The same for flannel's bridge: exactly its endpoint's address (network + 2).
-
-    flannel's plugin gives host-local the whole pod CIDR, of which that is the first free address.
+    For flannel's bridge it is exactly its endpoint's (network + 2): flannel's plugin gives
+    host-local the whole pod CIDR, of which that is the first free address.
     """
-    address = network.endpoint_address
-    document = {
-        "cniVersion": "0.2.0",
-        "name": network.name,
-        "ipam": {
-            "type": "host-local",
-            "ranges": [[{"subnet": network.pod_cidr, "rangeStart": address, "rangeEnd": address}]],
-            "dataDir": "/var/lib/cni/networks",
-        },
-    }
+    wanted: Document = {"subnet": network.pod_cidr}
+    if network.kind != "Overlay":
+        address = network.endpoint_address
+        wanted |= {"rangeStart": address, "rangeEnd": address}
+    document = {"cniVersion": "0.2.0", "name": network.name, "ipam": _host_local(wanted)}
     return json.dumps(document)
+
+
+def _host_local(wanted: Document) -> Document:
+    return {"type": "host-local", "ranges": [[wanted]], "dataDir": "/var/lib/cni/networks"}
 
 
 SERVICES = ("containerd", KUBELET_SERVICE, SERVICE)
@@ -339,10 +276,8 @@ class JoinPlan:
     def bundle(self) -> steps.NodeBundle:
         """Copy programs from the medium."""
         files = tuple(
-            steps.BundleFile(
-                medium.program_path(one.name), _program_path(one.name), one.blob.sha256
-            )
-            for one in self.bundle_programs()
+            steps.BundleFile(medium.program_path(o.name), _program_path(o.name), o.blob.sha256)
+            for o in self.bundle_programs()
         )
         return steps.NodeBundle(medium.LABEL, files, tuple(reversed(SERVICES)))
 
@@ -371,16 +306,12 @@ class JoinPlan:
                 steps.NodeFile(f"{paths.PKI}\\ca.crt", join.by_hand.ca.decode("ascii")),
                 steps.NodeFile(paths.KUBELET_CONFIG, kubelet_config(self.cluster)),
             ]
+        logs = [
+            paths.log_file(one).rpartition("\\")[0]
+            for one in (KUBELET_SERVICE, SERVICE, *self._tasks())
+        ]
         return steps.NodeFiles(
-            folders=(
-                paths.PKI,
-                paths.MANIFESTS,
-                paths.CNI_CONF,
-                *(
-                    paths.log_file(one).rpartition("\\")[0]
-                    for one in _logging_services(self.network)
-                ),
-            ),
+            folders=(paths.PKI, paths.MANIFESTS, paths.CNI_CONF, *logs),
             files=tuple(files),
             links=(steps.NodeLink(paths.KUBELET_PKI, paths.PKI),),
         )
@@ -422,20 +353,31 @@ class JoinPlan:
 
     def hns_network(self) -> steps.HnsNetwork | None:
         """The networks that the lab creates; None if the add-on creates them all."""
-        made, own = hns_networks(self.network), hns_endpoint(self.network)
-        if not made:
+        network = self.network
+        if network.kind == "Overlay":
             return None
+        own = {"AddressPrefix": network.pod_cidr, "GatewayAddress": network.gateway}
+        subnets = {EXTERNAL: _EXTERNAL_SUBNET, network.name: own}
+        endpoint: Document = {
+            "Name": network.endpoint,
+            "IPAddress": network.endpoint_address,
+            "GatewayAddress": "0.0.0.0",  # noqa: S104  on the link, says HNS' language
+            "Policies": [],
+        }
         return steps.HnsNetwork(
             address=self.node.address,
-            networks=tuple(_compact_json(one) for one in made),
-            endpoint=None if own is None else _compact_json(own),
-            attachment=_compact_json(host_attachment()),
+            networks=tuple(
+                _compact_json({"Type": network.kind, "Name": name, "Subnets": [subnet]})
+                for name, subnet in subnets.items()
+            ),
+            endpoint=_compact_json(endpoint) if network.maker == "lab" else None,
+            attachment=_compact_json({"SystemType": "Host", "CompartmentId": 1}),  # the host's own
         )
 
     def hns_state(self) -> steps.HnsState:
         """The state of the networks."""
-        task = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
-        return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), ("hns-make", *task))
+        tasks = ("hns-make", *self._tasks())
+        return steps.HnsState(self.node.address, (paths.SUBNET_ENV,), tasks)
 
     def flannel_files(self, join: Join) -> steps.NodeFiles:
         """The files that flanneld reads. Secret."""
@@ -472,12 +414,11 @@ class JoinPlan:
     def source_vip(self) -> steps.SourceVip | None:
         """Reserve an address that no pod gets; None if none is needed."""
         one = self.network
-        request = source_vip_request(one) if one.kind == "Overlay" else endpoint_request(one)
         if one.kind != "Overlay" and one.maker != "flannel":
             return None
         return steps.SourceVip(
             plugin=f"{paths.CNI_BIN}\\host-local.exe",
-            request=request,
+            request=address_request(one),
             request_file=paths.SOURCE_VIP_REQUEST,
             answer_file=paths.SOURCE_VIP,
             container="dummy",
@@ -491,7 +432,7 @@ class JoinPlan:
             service=SERVICE,
             command=proxy_command(self.cluster, self.node, self.network, seen, vip),
             depends=(KUBELET_SERVICE,),
-            environment=proxy_environment(self.network),
+            environment=(f"KUBE_NETWORK={self.network.name}",),
             flags_file=None,
             watched=(paths.PROXY_CONF,),
             start=True,
@@ -500,24 +441,15 @@ class JoinPlan:
 
     def routes(self) -> steps.NodeRoutes:
         """AddRoutes; an empty list, as for most topologies, removes old ones."""
-        return steps.NodeRoutes(
-            self.node.address,
-            tuple(
-                steps.NodeRoute(route.destination, route.via)
-                for route in self.network.routes
-                if route.via is not None
-            ),
-        )
+        routes = [steps.NodeRoute(o.destination, o.via) for o in self.network.routes if o.via]
+        return steps.NodeRoutes(self.node.address, tuple(routes))
 
     def health(self) -> steps.NodeHealth:
         """Services and tasks that must survive a restart."""
-        tasks = (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
-        return steps.NodeHealth(SERVICES, tasks)
+        return steps.NodeHealth(SERVICES, self._tasks())
 
-
-def _logging_services(one: WindowsPodNetwork) -> tuple[str, ...]:
-    tasks = (FLANNELD_TASK,) if one.maker == "flannel" else ()
-    return (KUBELET_SERVICE, SERVICE, *tasks)
+    def _tasks(self) -> tuple[str, ...]:
+        return (FLANNELD_TASK,) if self.network.maker == "flannel" else ()
 
 
 def _program_path(program: str) -> str:
@@ -532,5 +464,4 @@ def _secret_file(path: str, content: bytes) -> steps.NodeFile:
 
 
 def _compact_json(document: Document) -> str:
-
     return json.dumps(document, separators=(",", ":"))

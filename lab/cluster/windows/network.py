@@ -82,50 +82,32 @@ def node_network(cluster: Cluster, intent: Intent, node: ClusterNode) -> Windows
         raise UsageError(doing, words)
     if node.pod_cidr is None:
         raise UsageError(doing, "it has no pod CIDR", "give the node one in the scenario")
-    if topology in OVERLAYS:
+    if topology in OVERLAYS | CALICO:
         return _overlay(cluster, intent, node)
-    if topology in CALICO:
-        return _calico(cluster, node)
     return _bridge(cluster, intent, node)
 
 
 def _overlay(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNetwork:
+    """An overlay that flannel creates, or Calico with its own defaults."""
+    calico = cluster.topology in CALICO
     tunnel = intent.machine(node.name).tunnel
     assert tunnel is not None, "an overlay's node with pods has one"
+    vni, port = (4096, 4789) if calico else (tunnel.vni, tunnel.port)
     return WindowsPodNetwork(
-        name=f"flannel.{tunnel.vni}",
+        name="Calico" if calico else f"flannel.{vni}",
         kind="Overlay",
-        maker="flannel",
-        plugin="flannel+sdnoverlay",
+        maker="calico" if calico else "flannel",
+        plugin=None if calico else "flannel+sdnoverlay",
         pod_cidr=str(node.pod_cidr),
         gateway=_nth_address(node, GATEWAY_OFFSET),
-        endpoint=None,
+        endpoint="Calico_ep" if calico else None,
         endpoint_address=None,
         exceptions=(cluster.service_cidr, cluster.pod_cidr),
         encapsulated=(cluster.service_cidr,),
         provider_address=node.address,
         routes=(),
-        vni=tunnel.vni,
-        port=tunnel.port,
-    )
-
-
-def _calico(cluster: Cluster, node: ClusterNode) -> WindowsPodNetwork:
-    return WindowsPodNetwork(
-        name="Calico",
-        kind="Overlay",
-        maker="calico",
-        plugin=None,
-        pod_cidr=str(node.pod_cidr),
-        gateway=_nth_address(node, GATEWAY_OFFSET),
-        endpoint="Calico_ep",
-        endpoint_address=None,
-        exceptions=(cluster.service_cidr, cluster.pod_cidr),
-        encapsulated=(cluster.service_cidr,),
-        provider_address=node.address,
-        routes=(),
-        vni=4096,
-        port=4789,
+        vni=vni,
+        port=port,
     )
 
 
@@ -134,7 +116,6 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNe
     assert machine.translation is not None, "every node with pods has one"
     flannel = cluster.topology in FLANNEL
     own = (f"{node.address}/32",) if cluster.topology in {"host-gateway", "hard-way"} else ()
-    routes = tuple(route for route in machine.routes if route.destination != "default")
     return WindowsPodNetwork(
         name="cbr0" if flannel else "l2bridge",
         kind="L2Bridge",
@@ -147,7 +128,7 @@ def _bridge(cluster: Cluster, intent: Intent, node: ClusterNode) -> WindowsPodNe
         exceptions=machine.translation.not_masqueraded,
         encapsulated=(cluster.service_cidr, *own),
         provider_address=node.address,
-        routes=routes,
+        routes=tuple(route for route in machine.routes if route.destination != "default"),
         vni=None,
         port=None,
     )
@@ -185,31 +166,10 @@ def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
     On Windows flanneld accepts no VNI below 4096 and no port but 4789; other scenarios are refused
     earlier.
     """
-    backend: dict[str, object] = (
-        {"Type": "vxlan", "VNI": network.vni, "Port": network.port}
-        if network.kind == "Overlay"
-        else {"Type": "host-gw"}
-    )
+    backend: dict[str, object] = {"Type": "host-gw"}
+    if network.kind == "Overlay":
+        backend = {"Type": "vxlan", "VNI": network.vni, "Port": network.port}
     return json.dumps({"Network": cluster.pod_cidr, "Backend": backend}, indent=2) + "\n"
-
-
-def flanneld_arguments(node: ClusterNode) -> tuple[str, ...]:
-    """Arguments of ``flanneld.exe``."""
-    return (
-        "--kube-subnet-mgr",
-        f"--iface={node.address}",
-        f"--kubeconfig-file={paths.FLANNEL_CONF}",
-        f"--net-config-path={paths.NET_CONF}",
-    )
-
-
-def flanneld_environment(cluster: Cluster, node: ClusterNode) -> dict[str, str]:
-    """Its environment with the API server's own address: no Service address works from the host."""
-    return {
-        "NODE_NAME": node.name,
-        "KUBERNETES_SERVICE_HOST": cluster.endpoint,
-        "KUBERNETES_SERVICE_PORT": str(API_PORT),
-    }
 
 
 def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
@@ -220,8 +180,16 @@ def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:
         "arguments": [
             f"--log-file={paths.log_file(FLANNELD_TASK)}",
             f"{paths.PROGRAMS}\\flanneld.exe",
-            *flanneld_arguments(node),
+            "--kube-subnet-mgr",
+            f"--iface={node.address}",
+            f"--kubeconfig-file={paths.FLANNEL_CONF}",
+            f"--net-config-path={paths.NET_CONF}",
         ],
-        "environment": [f"{k}={v}" for k, v in flanneld_environment(cluster, node).items()],
+        # the API server's own address: no Service address works from the host
+        "environment": [
+            f"NODE_NAME={node.name}",
+            f"KUBERNETES_SERVICE_HOST={cluster.endpoint}",
+            f"KUBERNETES_SERVICE_PORT={API_PORT}",
+        ],
         "pause_seconds": PAUSE_SECONDS,
     }
