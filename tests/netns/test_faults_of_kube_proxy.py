@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster.linux.pod_network import RULES, TABLE
+from lab.cluster.addons.addon import RULES, TABLE
 from lab.explain.faults import parts
 from lab.explain.faults.fault import FaultChange
 from lab.lifecycle.faults import script

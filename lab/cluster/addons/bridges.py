@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from lab.cluster.addons.addon import Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, masqueraded
 from lab.cluster.cluster import Cluster
 from lab.cluster.footprint import Footprint
-from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import Operations, Remove, WriteFile
 from lab.topology.intent import Intent, MachineIntent
 
@@ -65,11 +64,11 @@ class Bridges(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The bridge's CNI configuration and the node's own masquerading table."""
         del cluster, intent
-        config = WriteFile(pod_network.BRIDGE_CONFIG, bridge_config(machine))
+        config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
         return (
-            Remove((pod_network.FLANNEL_CONFIG,)),
+            Remove((FLANNEL_CONFIG,)),
             config,
-            *pod_network.masqueraded(machine),
+            *masqueraded(machine),
         )
 
 

@@ -24,12 +24,11 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster.addons.addon import Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, administrator, render
 from lab.cluster.footprint import Footprint
-from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import Operations, Remove
 from lab.topology import bird
 from lab.topology.intent import Intent, MachineIntent
@@ -318,7 +317,7 @@ class Calico(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Remove other CNI configurations."""
         del cluster, intent, machine
-        return (Remove((pod_network.FLANNEL_CONFIG, pod_network.BRIDGE_CONFIG)),)
+        return (Remove((FLANNEL_CONFIG, BRIDGE_CONFIG)),)
 
     def unfit(self, intent: Intent) -> str:
         """Why the operator, which Windows nodes need, cannot assign the plan's pod addresses."""

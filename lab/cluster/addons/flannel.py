@@ -13,12 +13,11 @@ import json
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster.addons.addon import Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, masqueraded
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, render
 from lab.cluster.footprint import Footprint
-from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import Operations, Remove, WriteFile
 from lab.topology.intent import Intent, MachineIntent
 
@@ -127,11 +126,11 @@ class Flannel(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The node's CNI configuration and its own masquerading table."""
         del cluster
-        config = WriteFile(pod_network.FLANNEL_CONFIG, cni_config(intent))
+        config = WriteFile(FLANNEL_CONFIG, cni_config(intent))
         return (
-            Remove((pod_network.BRIDGE_CONFIG,)),
+            Remove((BRIDGE_CONFIG,)),
             config,
-            *pod_network.masqueraded(machine),
+            *masqueraded(machine),
         )
 
     def unfit(self, intent: Intent) -> str:

@@ -18,12 +18,11 @@ import json
 from collections.abc import Iterator
 from ipaddress import ip_network
 
-from lab.cluster.addons.addon import Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, administrator, render
 from lab.cluster.footprint import Footprint
-from lab.cluster.linux import pod_network
 from lab.cluster.linux.operations import (
     Operations,
     Remove,
@@ -176,7 +175,7 @@ class OvnKubernetes(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Remove other CNI configurations and put the node's interface into a bridge."""
         del cluster, intent
-        others = Remove((pod_network.FLANNEL_CONFIG, pod_network.BRIDGE_CONFIG))
+        others = Remove((FLANNEL_CONFIG, BRIDGE_CONFIG))
         return (others, *external_bridge(machine))
 
     def packages(self, machine: MachineIntent) -> frozenset[str]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from typing import Any
 
+from lab.cluster.addons.addon import RULES, TABLE
 from lab.cluster.addons.calico import POOL_KIND, TOPOLOGIES, node_pool, pool_spec
 from lab.cluster.linux.api import ADMIN
-from lab.cluster.linux.pod_network import RULES, TABLE
 from lab.cluster.observed import NAMESPACE
 from lab.explain.faults.fault import FaultChange, FaultSite, change
 from lab.topology.commands import remade_tunnel

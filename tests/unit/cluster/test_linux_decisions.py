@@ -13,13 +13,13 @@ from linux_clusters import Case, bundle, case
 
 from lab._errors import PreflightError
 from lab.cluster import rules
+from lab.cluster.addons import addon
 from lab.cluster.addons.bridges import bridge_config
 from lab.cluster.cluster import plan_cluster, underlay
 from lab.cluster.kubeadm import (
     api_server_arguments,
     static_pod_patches,
 )
-from lab.cluster.linux import pod_network
 from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.node import haproxy_config, node_images, prepare_node
 from lab.cluster.linux.operations import Symlink
@@ -71,8 +71,8 @@ def test_nft_takes_the_table_twice(scenario: str, tmp_path: Path) -> None:
     one = case(scenario)
     translation = next(m.translation for m in nodes(one) if m.translation)
     rules = tmp_path / "pods.nft"
-    rules.write_text(pod_network.masquerade(translation))
-    load = f"nft -f {rules} && nft -f {rules} && nft list table ip {pod_network.TABLE}"
+    rules.write_text(addon.masquerade(translation))
+    load = f"nft -f {rules} && nft -f {rules} && nft list table ip {addon.TABLE}"
     words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", load]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if "nft: not found" in done.stderr or "unshare failed" in done.stderr:
@@ -124,7 +124,7 @@ def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gatew
         "gateway": "10.160.3.2",
         "rangeStart": "10.160.3.3",
     }
-    unit = pod_network.masqueraded(worker)[1].content
+    unit = addon.masqueraded(worker)[1].content
     for device in ("eth1", "cbr0"):
         assert f"net.ipv4.conf.{device}.proxy_arp=1" in unit
     assert "After=network-pre.target hybridlab-network.service" in unit
