@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from lab.cluster.addons.addon import RULES, TABLE
-from lab.explain.faults import parts
+from lab.explain.faults import services
 from lab.explain.faults.fault import FaultChange
 from lab.lifecycle.faults import script
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--fork")
-SERVICES = parts.without_services("worker1", "service-rules-missing")
-STALE = parts.stale_backend(
+SERVICES = services.without_services("worker1", "service-rules-missing")
+STALE = services.stale_backend(
     "worker1", "service-backend-stale", "to-worker1-p1", "10.244.1.3", "10.244.1.254"
 )
-MASQUERADE = parts.without_masquerading("worker1")
+MASQUERADE = services.without_masquerading("worker1")
 OWN = f"add table ip {TABLE}; add chain ip {TABLE} postrouting; "
 OWN += f"flush chain ip {TABLE} postrouting; add rule ip {TABLE} postrouting counter"
 NOTHING = "kube-proxy has nothing of it here"
@@ -90,7 +90,9 @@ def test_rules_that_no_longer_fit_are_left_for_kube_proxy_to_make_anew() -> None
 
 
 def test_a_service_that_kube_proxy_does_not_have_is_said_not_to_be_there() -> None:
-    change = parts.stale_backend("worker1", "service-backend-stale", "none", "10.0.0.1", "10.0.0.2")
+    change = services.stale_backend(
+        "worker1", "service-backend-stale", "none", "10.0.0.1", "10.0.0.2"
+    )
     listed_after(
         f"if ({done(change)}\n) 2> /run/said; then exit 1; fi; grep -q '{NOTHING}' /run/said"
     )

@@ -103,8 +103,8 @@ class CalicoCheck(Check):
 
     order = 140
     kinds = (
-        Kind("wrong-pool", meets=_on_path),
-        Kind("wrong-encapsulation", meets=_on_path),
+        Kind("wrong-pool", fault="wrong-pool", meets=_on_path),
+        Kind("wrong-encapsulation", fault="wrong-encapsulation", meets=_on_path),
         Kind("wrong-as", fault="wrong-as-number", meets=_on_path),
         Kind("felix-down", fault="felix-killed", meets=on_machine, follows=True),
     )

@@ -194,6 +194,7 @@ class PodCheck(Check):
         ),
         Kind(
             "pod-link-down",
+            fault="pod-link-down",
             windows=(
                 HNS_ENDPOINTS,
                 "delete the pod; on build 1909 run kube-proxy as NT AUTHORITY\\NetworkService",

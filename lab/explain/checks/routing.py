@@ -187,6 +187,7 @@ class RoutesCheck(Check):
     kinds = (
         Kind(
             "route-missing",
+            fault="route-missing",
             windows=(
                 "(Get-HnsNetwork | Where-Object -Property Name -EQ -Value '{network}').Policies; "
                 + _NET_ROUTES,
@@ -216,6 +217,7 @@ class NeighboursCheck(Check):
         Kind("neighbour-missing", windows=(HNS_NETWORKS, RESTART_FLANNEL)),
         Kind(
             "stale-neighbour",
+            fault="stale-neighbour",
             windows=("Get-NetNeighbor -AddressFamily IPv4", RESTART_FLANNEL),
         ),
         Kind("neighbour-silent", follows=True),

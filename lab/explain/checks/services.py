@@ -297,6 +297,7 @@ class ServicesCheck(Check):
     kinds = (
         Kind(
             "service-rules-missing",
+            fault="service-rules-missing",
             windows=_HNS_POLICIES,
             meets=at_services,
         ),
@@ -313,6 +314,7 @@ class ServicesCheck(Check):
         Kind("wrong-refusal", meets=_at_entrance),
         Kind(
             "masquerade-missing",
+            fault="masquerade-missing",
             windows=(
                 HNS_ENDPOINTS,
                 (

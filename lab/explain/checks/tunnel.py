@@ -122,6 +122,7 @@ class TunnelCheck(Check):
         Kind("tunnel-down"),
         Kind(
             "wrong-vni",
+            fault="wrong-vni",
             windows=(HNS_NETWORKS, "correct VNI in net-conf.json; " + RECREATE_NETWORK),
         ),
         Kind(

@@ -1,1 +1,1 @@
-"""Faults to inject on purpose: one per module, found by the registry."""
+"""Faults to inject on purpose, by what they break; the registry finds them."""

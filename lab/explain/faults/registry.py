@@ -1,4 +1,4 @@
-"""The registry of faults: each module of this package with a ``FAULT``."""
+"""The registry of faults: every :class:`Fault` in a module of this package."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from lab.topology.intent import Intent
 
 _LEAST = 3
 """Prefix length that distinguishes one name from the others."""
+_PATH = lab.explain.faults.__path__
 
 
 @cache
 def faults() -> Mapping[str, Fault]:
     """Every fault by name, in alphabetical order."""
-    found = {}
-    for module in iter_modules(lab.explain.faults.__path__):
-        one = getattr(import_module(f"lab.explain.faults.{module.name}"), "FAULT", None)
-        if isinstance(one, Fault):
-            found[one.name] = one
+    names = (f"{lab.explain.faults.__name__}.{one.name}" for one in iter_modules(_PATH))
+    every = (one for name in names for one in vars(import_module(name)).values())
+    found = {one.name: one for one in every if isinstance(one, Fault)}
     return dict(sorted(found.items()))
 
 

@@ -1,0 +1,136 @@
+"""Faults of one machine's tunnel: wrong values, blocked packets, a missing forwarding entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from lab.cluster.addons.calico import TOPOLOGIES
+from lab.explain.faults.fault import (
+    Fault,
+    FaultChange,
+    FaultSite,
+    barred,
+    card,
+    carriers,
+    change,
+    hosts,
+    sites_on,
+    with_peers,
+)
+from lab.topology.commands import remade_tunnel, replace_entry
+from lab.topology.intent import ForwardingEntry, Intent, MachineIntent, Tunnel
+from lab.topology.logical import GENEVE_PORT
+
+_tunnelled = sites_on(carriers, lambda _, one: one.tunnel)
+
+
+def _tunnel(machine: MachineIntent) -> Tunnel:
+    assert machine.tunnel is not None, "a site has one"
+    return machine.tunnel
+
+
+def _remade(
+    wrong: Callable[[Tunnel], Tunnel],
+) -> Callable[[Intent, str, str], FaultChange]:
+    """Replace the machine's tunnel by a wrong one, derived from the right one."""
+
+    def remake(intent: Intent, node: str, _: str) -> FaultChange:
+        machine = intent.machine(node)
+        right = _tunnel(machine)
+        return change(node, remade_tunnel(machine, wrong(right)), remade_tunnel(machine, right))
+
+    return remake
+
+
+WRONG_VNI = Fault(
+    name="wrong-vni",
+    title="a node's tunnel has another VNI than the others",
+    needs="a VXLAN tunnel",
+    sites=_tunnelled,
+    change=_remade(lambda right: replace(right, vni=right.vni + 1)),
+    also=("vni", "wrong-id"),
+)
+WRONG_UDP_PORT = Fault(
+    name="wrong-udp-port",
+    title="a node's tunnel has another UDP port than the others",
+    needs="a VXLAN tunnel",
+    sites=_tunnelled,
+    change=_remade(lambda right: replace(right, port=right.port + 1)),
+    also=("wrong-port", "vxlan-port"),
+)
+
+_PRIORITY = 100
+"""Higher than that of the single flow that switches everything."""
+
+
+def _barred(machine: MachineIntent, what: str, verdict: str) -> FaultChange:
+    """Block the tunnel's packets in the machine's firewall: ``"drop"`` or ``"reject"``."""
+    rule = f"udp dport {_tunnel(machine).port} counter {verdict}"
+    return barred(machine.name, what, "input", -150, [rule])
+
+
+def _dropped(intent: Intent, node: str, _: str) -> FaultChange:
+    machine = intent.machine(node)
+    if machine.chassis is None:
+        return _barred(machine, "tunnel-udp-dropped", "drop")
+    # the kernel's firewall does not see the packets of a user-space switch
+    bridge, flow = card(machine).name, f"priority={_PRIORITY},udp,tp_dst={GENEVE_PORT}"
+    return change(
+        node,
+        [f"ovs-ofctl --timeout=10 add-flow {bridge} {flow},actions=drop"],
+        [f"ovs-ofctl --timeout=10 --strict del-flows {bridge} {flow}"],
+    )
+
+
+TUNNEL_UDP_DROPPED = Fault(
+    name="tunnel-udp-dropped",
+    title="a node drops the tunnel's UDP packets silently",
+    needs="a tunnel",
+    sites=sites_on(carriers, lambda _, one: one.tunnel or one.chassis),
+    change=_dropped,
+    also=("udp-4789-dropped", "udp-dropped", "vxlan-dropped"),
+)
+TUNNEL_UDP_REJECTED = Fault(
+    name="tunnel-udp-rejected",
+    title="a node rejects the tunnel's UDP packets with an ICMP error",
+    needs="a VXLAN tunnel",
+    sites=_tunnelled,
+    change=lambda intent, node, _: _barred(intent.machine(node), "tunnel-udp-rejected", "reject"),
+    also=("udp-4789-rejected", "udp-rejected", "vxlan-rejected"),
+)
+
+
+def _without_entries(intent: Intent, node: str, peer: str) -> FaultChange:
+    entries = _entries(intent.machine(node), intent.machine(peer))
+    return change(
+        node,
+        [f"bridge fdb del {one.mac} dev {one.device} dst {one.remote}" for one in entries],
+        [replace_entry(one.mac, one.device, one.remote) for one in entries],
+    )
+
+
+def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEntry, ...]:
+    """A node has one entry per peer; a hypervisor one for every machine on the peer."""
+    end = peer.tunnel.local if machine.tunnel and peer.tunnel else None
+    return tuple(one for one in machine.forwarding if one.remote == end)
+
+
+def _with_entries(intent: Intent) -> Iterator[FaultSite]:
+    if intent.kubernetes and intent.topology in TOPOLOGIES:
+        return iter(())  # Felix chooses the MACs, and writes down none
+    ends = (*hosts(intent), *intent.hypervisors)
+    return with_peers(
+        carriers(intent), lambda machine: (one.name for one in ends if _entries(machine, one))
+    )
+
+
+FDB_ENTRY_MISSING = Fault(
+    name="fdb-entry-missing",
+    title="a node's tunnel has no forwarding entry for one other node",
+    needs="a VXLAN tunnel with forwarding entries",
+    sites=_with_entries,
+    change=_without_entries,
+    peer="node",
+    also=("fdb-missing", "forwarding-entry-missing"),
+)
