@@ -10,7 +10,6 @@ import inspect
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from lab.cli import main
 from lab.explain.check import checks, kinds
 from lab.explain.faults.registry import faults
 from lab.inventory.inventory import Inventory
-from lab.scenario.families import PLUGINS, terms
+from lab.matrix.cells import families
 from lab.scenario.shape import schema
 from lab.topology.registry import schemas
 
@@ -187,9 +186,7 @@ def family_page() -> Iterator[str]:
         (
             (
                 f"`{name}`",
-                literal(
-                    first_paragraph(import_module(f"{PLUGINS}.{name.replace('-', '_')}").__doc__)
-                ),
+                literal(first_paragraph(one.ends.__doc__)),
                 "with a services node"
                 if one.services_node
                 else f"with Services that have {literal(one.needs)}"
@@ -198,7 +195,7 @@ def family_page() -> Iterator[str]:
                 if one.on_request
                 else "always",
             )
-            for name, one in terms().items()
+            for name, one in families().items()
         ),
     )
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.family import families
+from lab.matrix.cells import families
 from lab.matrix.verdict import GREEN, Verdict
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit, Match

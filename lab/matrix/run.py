@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.matrix.cell import Cell, Expectation
-from lab.matrix.family import families
+from lab.matrix.cells import families
 from lab.matrix.judge import SHARED_TRIES, STICKY_TRIES, Judgement, expect, judge
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome, Probe, ProbeSettings

@@ -38,7 +38,9 @@ class FamilyTerm:
 def terms() -> Mapping[Family, FamilyTerm]:
     """Every family by name, in order."""
     modules = iter_modules(import_module(PLUGINS).__path__)
-    found = [import_module(f"{PLUGINS}.{module.name}").FAMILY for module in modules]
+    names = (f"{PLUGINS}.{module.name}" for module in modules)
+    every = (one for name in names for one in vars(import_module(name)).values())
+    found = [one for one in every if isinstance(one, FamilyTerm)]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 

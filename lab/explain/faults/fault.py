@@ -1,4 +1,4 @@
-"""A fault: where it can be injected, how, and how to undo it; and what faults have in common. Pure."""
+"""A fault: where it can be injected, how, and how to undo it; what faults have in common. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The families of cells, one file each, which :mod:`lab.scenario.families` finds."""
+"""The families of cells, by what is probed; :mod:`lab.scenario.families` finds them."""

@@ -1,13 +1,14 @@
-"""Every probe pod to its own Service."""
+"""A pod and its own Service."""
 
 from __future__ import annotations
 
 from lab.matrix.cell import Endpoint, GridPath, GridTarget
+from lab.matrix.cells import PROXY, CellFamily, Ends, rule
 from lab.matrix.endpoints import LabEndpoints
-from lab.matrix.family import PROXY, CellFamily, Ends, rule
 
 
 def _ends(lab: LabEndpoints) -> Ends:
+    """Every probe pod to its own Service."""
 
     def path(pod: Endpoint) -> GridPath:
         seen = lab.sources.of_pod_to_itself(pod)

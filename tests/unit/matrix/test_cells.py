@@ -10,8 +10,7 @@ from golden_files import check_golden
 
 from lab._errors import MatrixError
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells, counts, product
-from lab.matrix.family import families
+from lab.matrix.cells import cells, counts, families, product
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
 from lab.scenario.families import services_node_families

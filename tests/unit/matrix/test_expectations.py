@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lab.matrix.cell import Cell
-from lab.matrix.family import families
+from lab.matrix.cells import families
 from lab.matrix.judge import expect, speaks_of
 from lab.scenario.scenario import Limit, Match
 

@@ -1,0 +1,135 @@
+"""Pods, nodes and the client outside, by their own addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+
+from lab.matrix.cell import Endpoint, GridPath, GridTarget
+from lab.matrix.cells import MODEL, SOURCE_IP, CellFamily, Ends, rule
+from lab.matrix.endpoints import SYSTEMS, LabEndpoints, between
+
+
+def _pod_pod(lab: LabEndpoints) -> Ends:
+    """Every ordered pair of different probe pods."""
+    seen = cache(lab.sources.of_pod_to_pod)
+
+    def path(target: Endpoint, source: Endpoint) -> GridPath:
+        return GridPath(source, target, between(source, target), (target.name,), seen(source))
+
+    return lab.ends.pods, (
+        GridTarget(str(pod.node), True, partial(path, pod), never=frozenset({pod.name}))
+        for pod in lab.ends.pods
+    )
+
+
+def _node_pod(lab: LabEndpoints) -> Ends:
+    """Every node with a kubelet to every probe pod."""
+
+    def path(pod: Endpoint, node: Endpoint) -> GridPath:
+        seen = lab.sources.of_machine(node.name, pod)
+        return GridPath(node, pod, between(node, pod), (pod.name,), seen)
+
+    return lab.ends.hosts, (
+        GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.ends.pods
+    )
+
+
+def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:
+    seen = lab.sources.of_pod_to_address(pod, target)
+    return GridPath(pod, target, between(pod, target), (target.name,), seen)
+
+
+def _pod_node(lab: LabEndpoints) -> Ends:
+    """Every probe pod to every node, including those without a kubelet."""
+    return lab.ends.pods, (
+        GridTarget(node.name, True, partial(_to_address, lab, node)) for node in lab.ends.nodes
+    )
+
+
+def _pod_external(lab: LabEndpoints) -> Ends:
+    """Every probe pod to the client outside."""
+    client = lab.ends.client
+    target = GridTarget(client.name, False, partial(_to_address, lab, client))
+    return lab.ends.pods, iter((target,))
+
+
+def _throughput(lab: LabEndpoints) -> Ends:
+    """Each node's first probe pod sends a TCP stream to a pod of the next node of each system.
+
+    The next other node is chosen as for node-service, so every node sends and is sent to, and the number
+    of streams grows with the nodes, not with their pairs. Nothing of the lab takes a stream on
+    Windows itself: on a real cluster the pods of Windows nodes neither send nor receive.
+    """
+    systems = SYSTEMS[:1] if lab.real else SYSTEMS
+    first = {
+        node.name: pods[0]
+        for node in lab.ends.hosts
+        if (pods := lab.ends.pods_of[node.name]) and node.os in systems
+    }
+    senders: dict[str, set[str]] = {}
+    for node, sender in first.items():
+        for system in systems:
+            receiver = lab.ends.nearest(node, system, avoid=sender.name)
+            if receiver is not None:
+                senders.setdefault(receiver.name, set()).add(sender.name)
+    everybody = {pod.name for pod in first.values()}
+    floor = lab.plan.min_throughput
+
+    def path(receiver: Endpoint, sender: Endpoint) -> GridPath:
+        seen, relation = lab.sources.of_pod_to_pod(sender), between(sender, receiver)
+        backends = (receiver.name,)
+        return GridPath(sender, receiver, relation, backends, seen, min_throughput=floor)
+
+    def targets() -> Iterator[GridTarget]:
+        for pod in lab.ends.pods:
+            if pod.name in senders:
+                never = frozenset(everybody - senders[pod.name])
+                to = partial(path, pod)
+                yield GridTarget(str(pod.node), True, to, never=never, only_small=True)
+
+    return tuple(first.values()), targets()
+
+
+POD_POD = CellFamily(
+    name="pod-pod",
+    order=10,
+    ends=_pod_pod,
+    works=rule("K8S-POD-POD", "every pod reaches every other pod without NAT", MODEL),
+)
+NODE_POD = CellFamily(
+    name="node-pod",
+    order=60,
+    ends=_node_pod,
+    works=rule(
+        "K8S-NODE-POD", "the agents on a node reach pods; every node reaches every pod", MODEL
+    ),
+)
+POD_NODE = CellFamily(
+    name="pod-node",
+    order=70,
+    ends=_pod_node,
+    works=rule("K8S-POD-NODE", "every pod reaches every node", MODEL),
+)
+POD_EXTERNAL = CellFamily(
+    name="pod-external",
+    order=80,
+    ends=_pod_external,
+    works=rule(
+        "K8S-POD-EXTERNAL",
+        "pods reach addresses outside the cluster, with their node's address where it masquerades",
+        SOURCE_IP,
+    ),
+)
+THROUGHPUT = CellFamily(
+    name="throughput",
+    order=190,
+    on_request=True,
+    dialect="throughput",
+    ends=_throughput,
+    works=rule(
+        "THROUGHPUT",
+        "a TCP stream between two nodes carries what the scenario asks for, or anything",
+        'the scenario, "min_throughput" of its matrix',
+    ),
+)

@@ -1,0 +1,135 @@
+"""The Services of single pods, by their addresses and by NodePorts, and shared Services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache, partial
+
+from lab.matrix.cell import Endpoint, GridPath, GridTarget, Relation
+from lab.matrix.cells import PROXY, SERVICES, SOURCE_IP, CellFamily, Ends, rule
+from lab.matrix.endpoints import (
+    PLACES,
+    Choose,
+    LabEndpoints,
+    SharedTarget,
+    between,
+    local_and_remote,
+)
+
+
+def _pod_service(lab: LabEndpoints) -> Ends:
+    """Every probe pod to every other pod's own Service, then to each shared Service."""
+    seen = cache(lab.sources.of_pod_to_service)
+
+    def path(backend: Endpoint, source: Endpoint) -> GridPath:
+        target = lab.ends.services[backend.name]
+        return GridPath(source, target, between(source, backend), (backend.name,), seen(source))
+
+    def targets() -> Iterator[GridTarget]:
+        for pod in lab.ends.pods:
+            if pod.name in lab.ends.services:
+                yield GridTarget(
+                    str(pod.node), True, partial(path, pod), never=frozenset({pod.name})
+                )
+        for shared in lab.ends.shared:
+            name = shared.endpoint.name
+            yield GridTarget(name, False, partial(_to_shared, lab, shared), only_small=True)
+
+    return lab.ends.pods, targets()
+
+
+def _to_shared(lab: LabEndpoints, shared: SharedTarget, source: Endpoint) -> GridPath:
+    """Every backend must answer; the relation is that of the farthest one."""
+    seen = lab.sources.of_pod_to_service(source)
+    relations = {between(source, backend) for backend in shared.backends}
+    if "self" in relations:
+        seen |= lab.sources.of_pod_to_itself(source)
+    relation: Relation = "other-node" if "other-node" in relations else "same-node"
+    names = tuple(backend.name for backend in shared.backends)
+    return GridPath(source, shared.endpoint, relation, names, seen)
+
+
+def _node_service(lab: LabEndpoints) -> Ends:
+    """Every node with a kubelet to the Services of a local pod and of a remote pod per system.
+
+    The local pod is the node's first. The remote pods are, for Linux and for Windows, the first pod
+    of the next node with that system in the plan's order, wrapping around.
+    """
+    chosen = {
+        node.name: local_and_remote(lab, node.name, lab.ends.services) for node in lab.ends.hosts
+    }
+
+    def path(place: str, node: Endpoint) -> GridPath:
+        backend = chosen[node.name][place](node)
+        target = lab.ends.services[backend.name]
+        seen = lab.sources.of_machine(node.name, backend)
+        return GridPath(node, target, between(node, backend), (backend.name,), seen)
+
+    return lab.ends.hosts, (
+        GridTarget(place, False, partial(path, place), never=without)
+        for place in PLACES
+        for without in [frozenset(name for name, found in chosen.items() if place not in found)]
+    )
+
+
+def _nodeport(lab: LabEndpoints) -> Ends:
+    """Every pod, every node with a kubelet and the client probe every node with a kubelet.
+
+    The backends are the entry node's first pod, and for each system one pod on another node, chosen
+    as for node-service, each avoiding the source itself if there is another pod.
+    """
+
+    def path(entry: Endpoint, choose: Choose, source: Endpoint) -> GridPath:
+        return _through(lab, source, entry, choose(source))
+
+    return (*lab.ends.pods, *lab.ends.hosts, lab.ends.client), (
+        GridTarget(entry.name, True, partial(path, entry, choose), place)
+        for entry in lab.ends.hosts
+        for place, choose in local_and_remote(lab, entry.name, lab.ends.node_ports).items()
+    )
+
+
+def _through(lab: LabEndpoints, source: Endpoint, entry: Endpoint, backend: Endpoint) -> GridPath:
+    service = lab.ends.services[backend.name]
+    target = Endpoint(
+        f"{entry.name}:{service.name}",
+        "nodeport",
+        backend.os,
+        backend.node,
+        lab.ends.outside[entry.name] if source.kind == "client" else entry.address,
+        lab.ends.node_ports[backend.name],
+    )
+    seen = lab.sources.of_node_port(entry.name, backend)
+    relation = between(source, backend)
+    return GridPath(
+        source, target, relation, (backend.name,), seen, entry=entry.name, entry_os=entry.os
+    )
+
+
+POD_SERVICE = CellFamily(
+    name="pod-service",
+    order=20,
+    ends=_pod_service,
+    works=rule(
+        "K8S-POD-SERVICE",
+        "a Service address leads every pod to the Service's ready endpoints",
+        SERVICES,
+    ),
+)
+NODE_SERVICE = CellFamily(
+    name="node-service",
+    order=40,
+    ends=_node_service,
+    works=rule("K8S-NODE-SERVICE", "kube-proxy serves Service addresses on its node too", PROXY),
+)
+NODEPORT = CellFamily(
+    name="nodeport",
+    order=50,
+    ends=_nodeport,
+    works=rule(
+        "K8S-NODEPORT",
+        "every node that runs kube-proxy passes its node ports on to the Service's "
+        "endpoints, wherever they are, with its own address as the source (policy Cluster)",
+        SOURCE_IP,
+    ),
+)
