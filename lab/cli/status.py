@@ -12,7 +12,7 @@ from lab.cli.options import json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.matrix.finding import Finding
+    from lab.matrix.verdict import Finding
 
 
 @click.command("status")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lab.explain.capture.files import Captured
 from lab.explain.capture.trace import Change, Conclusion, Point, Row
 from lab.explain.kernel import KernelWord
-from lab.matrix.finding import DEVIATION, Finding
+from lab.matrix.verdict import DEVIATION, Finding
 from lab.topology.intent import Intent
 from lab.topology.routing import bare, own_addresses
 

@@ -22,11 +22,10 @@ from lab.explain.question import (
     order,
     places_of,
 )
-from lab.facts.difference import StateDifference
+from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
-from lab.matrix.finding import Finding
 from lab.matrix.run import group, retry_order
-from lab.matrix.verdict import GREEN, CellResult
+from lab.matrix.verdict import GREEN, CellResult, Finding
 from lab.topology.intent import Intent
 from lab.topology.path import Path
 from lab.topology.walk import walk

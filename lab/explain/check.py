@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pkgutil
 from abc import ABC
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -21,7 +21,7 @@ import lab.explain.checks
 from lab.cluster.footprint import By, Footprint
 from lab.facts.node import NodeFacts
 from lab.facts.translations import Barrier
-from lab.matrix.finding import IN_POD, Finding
+from lab.matrix.verdict import IN_POD, Finding
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Hop, Packet, Path
 from lab.topology.routing import covers, network_of
@@ -175,6 +175,33 @@ class Look:
         name = network.name if network else ""
         shows, mends = (text.replace("{network}", name) for text in windows)
         return differs(kind, self.intended.name, what, intended, observed, shows, mends)
+
+    def mtu(  # noqa: PLR0913, PLR0917  a difference is all of these
+        self, kind: str, what: str, device: str, wanted: int, seen: int, shows: str, at: str = ""
+    ) -> Iterator[Difference]:
+        """The difference of a device with another MTU than ``wanted``; 0 is an unknown one.
+
+        ``at``: :data:`IN_POD` for a device in a pod.
+        """
+        if seen and seen != wanted:
+            mends = f"{at}ip link set dev {device} mtu {wanted}"
+            yield self.differs(kind, what, f"MTU {wanted}", f"MTU {seen}", shows, mends)
+
+    def addresses(  # noqa: PLR0913, PLR0917  a difference is all of these
+        self,
+        kind: str,
+        what: str,
+        device: str,
+        wanted: Iterable[str],
+        seen: Sequence[str],
+        shows: str,
+    ) -> Iterator[Difference]:
+        """The differences of a device that lacks addresses."""
+        there = " ".join(seen) or "no address"
+        for address in wanted:
+            if address not in seen:
+                mends = f"ip address add {address} dev {device}"
+                yield self.differs(kind, what, address, there, shows, mends)
 
     def works(self, device: str) -> bool:
         """Whether a device exists and is up; otherwise only that is reported."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.providers.capture import KernelSaid, RouteQuestion
 from lab.topology.path import Station
 

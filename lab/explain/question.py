@@ -10,15 +10,14 @@ from itertools import pairwise
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.explainer import LEARNED, Explained, Explainer
-from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts, rises
+from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
-from lab.matrix.finding import DEVIATION, Finding
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe
-from lab.matrix.verdict import GREEN, Verdict
+from lab.matrix.verdict import DEVIATION, GREEN, Finding, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent

@@ -8,7 +8,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from lab.facts.difference import StateDifference
+
+@dataclass(frozen=True, slots=True)
+class StateDifference:
+    """A difference, and the commands that show and undo it; empty if no command can."""
+
+    section: str
+    """``"nftables"``, ``"route"``, ``"rule"``, ``"link"``, ``"setting"``, ..."""
+    object: str
+    """``"chain ip filter forward"``, ``"route to 10.244.1.0/24"``, ``"eth0"``."""
+    intended: str
+    observed: str
+    shows: str
+    mends: str
+    device: str = ""
+    """The only device concerned; empty if none or all are."""
+    table: str = ""
+    """Family and name of its nftables table."""
+
 
 _HANDLE = re.compile(r"\s*# handle (\d+)$")
 _TABLE = re.compile(r"table (\S+ \S+) \{")

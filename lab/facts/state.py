@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lab.facts.difference import StateDifference
 from lab.facts.questions import HEAD, TAIL, answers
-from lab.facts.ruleset import Ruleset, compare_rulesets, read_ruleset
+from lab.facts.ruleset import Ruleset, StateDifference, compare_rulesets, read_ruleset
 
 _SCRIPT = r"""
 ask links ip -json -details address

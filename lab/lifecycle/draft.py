@@ -10,7 +10,7 @@ from lab._log import quantity
 from lab.scenario.loader import HeldText, check
 from lab.scenario.versions import SUPPORTED
 from lab.topology import registry
-from lab.topology.topology import NODE_PREFIX, Topology
+from lab.topology.registry import NODE_PREFIX, Topology
 
 _HEAD = """\
 # A draft by 'lab new'. Change it, then:

@@ -12,11 +12,11 @@ from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.explainer import Explainer
 from lab.explain.question import LOOK_SECONDS, Compare, Explanation, Follow, Look, choose, explain
-from lab.facts.difference import StateDifference
+from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster, resolve_gateways
 from lab.topology.intent import Intent
 

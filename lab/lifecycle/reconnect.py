@@ -37,7 +37,7 @@ def wait_until_learned(
     the lab is not up.
     """
     # Imported only here: it imports every check of explain.
-    from lab.explain.comparison import learning_machines, unlearned  # noqa: PLC0415
+    from lab.explain.explainer import learning_machines, unlearned  # noqa: PLC0415
 
     names = learning_machines(intent)
     if not names or intent.kubernetes is not None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from lab.cluster.observed import NodeVersion
     from lab.cluster.workload_checks import WorkloadResult
-    from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts
+    from lab.facts.ruleset import StateDifference
     from lab.plan.step import Step
     from lab.scenario.terms import Protocol as Transport
     from lab.scenario.terms import Size

@@ -10,8 +10,7 @@ from typing import Any
 from lab._log import quantity
 from lab.explain.question import Explanation
 from lab.matrix.cell import Expectation
-from lab.matrix.finding import DEVIATION, Finding
-from lab.matrix.verdict import GREEN, CellResult
+from lab.matrix.verdict import DEVIATION, GREEN, CellResult, Finding
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
 

@@ -20,9 +20,9 @@ from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_places
-from lab.explain.comparison import compare_lab, unlearned
+from lab.explain.explainer import compare_lab, unlearned
 from lab.explain.question import LOOK_SECONDS, Look
-from lab.facts.difference import StateDifference
+from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose

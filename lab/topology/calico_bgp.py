@@ -17,7 +17,7 @@ from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, l2bridge, machines, windows_limits
 from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 ASN = 64_512
 """Calico's default AS number for all nodes in a mesh; the ToR's if nodes peer with it."""

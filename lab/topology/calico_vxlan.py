@@ -11,7 +11,7 @@ from __future__ import annotations
 from lab.plan.plan import Plan, PlannedNode
 from lab.topology import machines, vxlan, windows_limits
 from lab.topology.intent import Intent, MachineIntent
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 OVERLAY = vxlan.Overlay(device="vxlan.calico", vni=4096, port=4789)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from lab.scenario.findings import Problem
 from lab.scenario.scenario import Scenario
 from lab.topology import overlay
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from lab.scenario.findings import Problem, quoted
 from lab.scenario.scenario import Scenario
 from lab.topology import machines, vxlan, windows_limits
 from lab.topology.intent import Intent
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 WINDOWS_FIRST_VNI = 4096
 LAST_VNI = 2**24 - 1

@@ -30,7 +30,7 @@ from lab.topology.logical import (
     LogicalRoute,
     LogicalSwitch,
 )
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 GENEVE_OVERHEAD = 58
 """Bytes: outer IPv4 (20), UDP (8), Geneve (8) with OVN's one option (8) and the inner Ethernet

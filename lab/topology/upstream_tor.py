@@ -9,7 +9,7 @@ from __future__ import annotations
 from lab.plan.plan import Plan
 from lab.topology import l2bridge, machines, windows_limits
 from lab.topology.intent import Intent
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 
 def build(plan: Plan) -> Intent:

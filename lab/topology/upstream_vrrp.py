@@ -34,7 +34,7 @@ from lab.topology.intent import (
     Session,
     Speaker,
 )
-from lab.topology.topology import Topology
+from lab.topology.registry import Topology
 
 KEEPALIVED = "keepalived"
 _FIRST_PRIORITY = 150

@@ -32,7 +32,7 @@ from lab.explain.question import Explanation
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.finding import IN_POD, Finding, by_hand
+from lab.matrix.verdict import IN_POD, Finding, by_hand
 from lab.providers.netns import daemons, holders
 from lab.providers.netns.compile import configuration
 from lab.providers.netns.provider import NetnsProvider

@@ -12,7 +12,7 @@ from netns_running import BringUp, NewLab, Running, scenario_intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.facts.difference import StateDifference
+from lab.facts.ruleset import StateDifference
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.providers.netns.namespaces import namespace_names
 from lab.providers.netns.provider import NetnsProvider

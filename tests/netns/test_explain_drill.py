@@ -37,7 +37,7 @@ from lab.explain.faults import registry
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.faults import FaultRequest, heal, present, put_in
 from lab.lifecycle.session import OpenLab
-from lab.matrix.finding import Finding, by_hand
+from lab.matrix.verdict import Finding, by_hand
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
+from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.providers.capture import Taken, Tap
 from lab.providers.node.control import NodeMachine

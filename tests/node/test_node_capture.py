@@ -11,7 +11,7 @@ from node_lab import SECONDS, NewLab, NodeLab
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.explain.capture.packets import match
-from lab.explain.capture.plan import listening
+from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import Conclusion, conclude, trace
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap

@@ -88,23 +88,15 @@ def _switched(look: Look, card: Interface) -> Iterator[Difference]:
         mends = f"ip link set dev {card.card} up"
         there = "set down" if link else "no such device"
         yield look.differs("link-down", what, "up", there, shows, mends)
-    elif link.mtu != card.mtu:
-        mends = f"ip link set dev {card.card} mtu {card.mtu}"
-        yield look.differs("link-mtu", what, f"MTU {card.mtu}", f"MTU {link.mtu}", shows, mends)
+    else:
+        yield from look.mtu("link-mtu", what, str(card.card), card.mtu, link.mtu, shows)
 
 
 def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterator[Difference]:
     what = f"card {card.name}"
-    for address in card.addresses:
-        if address not in link.addresses:
-            yield look.differs(
-                "link-address",
-                what,
-                address,
-                " ".join(link.addresses) or "no address",
-                shows,
-                f"ip address add {address} dev {card.name}",
-            )
+    yield from look.addresses(
+        "link-address", what, card.name, card.addresses, link.addresses, shows
+    )
     for address in card.virtual:
         if address not in link.addresses:
             yield look.differs(
@@ -115,30 +107,13 @@ def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterato
                 shows,
                 "run keepalived on the machines that may hold it: 'lab up' starts it",
             )
-    least = min(card.mtu, SWITCHED_MTU) if link.kind == SWITCHED else card.mtu
-    if link.mtu and not least <= link.mtu <= card.mtu:
-        yield look.differs(
-            "link-mtu",
-            what,
-            f"MTU {card.mtu}",
-            f"MTU {link.mtu}",
-            shows,
-            f"ip link set dev {card.name} mtu {card.mtu}",
-        )
+    switched = link.kind == SWITCHED and min(card.mtu, SWITCHED_MTU) <= link.mtu <= card.mtu
+    if not switched:
+        yield from look.mtu("link-mtu", what, card.name, card.mtu, link.mtu, shows)
     if link.mac != card.mac:
-        yield look.differs(
-            "link-mac",
-            what,
-            card.mac,
-            link.mac,
-            shows,
-            " && ".join(
-                (
-                    f"ip link set dev {card.name} address {card.mac}",
-                    *tables(look.intended, card.name),
-                )
-            ),
-        )
+        set_mac = f"ip link set dev {card.name} address {card.mac}"
+        mends = " && ".join((set_mac, *tables(look.intended, card.name)))
+        yield look.differs("link-mac", what, card.mac, link.mac, shows, mends)
 
 
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:

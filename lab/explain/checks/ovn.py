@@ -19,7 +19,7 @@ from lab.explain.check import (
     at_services,
     differs,
 )
-from lab.explain.checks.switch import UNPLUGGED
+from lab.explain.checks.bridge import UNPLUGGED
 from lab.explain.checks.tunnel import TUNNEL_LOCAL
 from lab.facts.node import NodeFacts
 from lab.facts.ovn import Databases, Switching

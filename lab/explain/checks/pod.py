@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from lab.explain.check import DNS_PORT, HNS_ENDPOINTS, Check, Difference, Kind, Look, at_object
 from lab.facts.node import PodFacts
+from lab.matrix.verdict import IN_POD
 from lab.topology.intent import Pod
 from lab.topology.path import Hop, Path
+from lab.topology.routing import bare
 
 
 def _at_way_out(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -33,11 +35,8 @@ def _seen(look: Look, pod: Pod) -> PodFacts | None:
     named = next((one for one in there if one.name == pod.name), None)
     if named:
         return named
-    address = pod.address.partition("/")[0]
-    addressed = [
-        one for one in there if address in {text.partition("/")[0] for text in one.addresses()}
-    ]
-    return addressed[0] if addressed else None
+    address = bare(pod.address)
+    return next((one for one in there if address in map(bare, one.addresses())), None)
 
 
 def _port(look: Look, pod: Pod) -> Iterator[Difference]:
@@ -87,7 +86,8 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
             "pod-link-down", what, "a card", "it has none", "ip link", "delete the pod"
         )
         return
-    port_is_down = _port_is_down(look, pod)
+    port = look.observed.link(pod.port)
+    port_is_down = look.by == "lab" and port is not None and not port.up
     if not card.up or (not card.carrier and not port_is_down):
         yield look.differs(
             "pod-link-down",
@@ -98,7 +98,7 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
             f"in the pod: ip link set dev {card.name} up",
         )
         return
-    if pod.address.partition("/")[0] not in {text.partition("/")[0] for text in card.addresses}:
+    if bare(pod.address) not in map(bare, card.addresses):
         yield look.differs(
             "pod-address",
             what,
@@ -107,22 +107,10 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
             "in the pod: ip address",
             f"in the pod: ip address replace {pod.address} dev {card.name}",
         )
-    if card.mtu and card.mtu != pod.mtu:
-        yield look.differs(
-            "pod-mtu",
-            what,
-            f"MTU {pod.mtu}",
-            f"MTU {card.mtu}",
-            f"in the pod: ip link show dev {card.name}",
-            f"in the pod: ip link set dev {card.name} mtu {pod.mtu}",
-        )
+    shows = f"{IN_POD}ip link show dev {card.name}"
+    yield from look.mtu("pod-mtu", what, card.name, pod.mtu, card.mtu, shows, IN_POD)
     yield from _way_out(look, pod, seen, card.name)
     yield from _answers(look, pod, seen)
-
-
-def _port_is_down(look: Look, pod: Pod) -> bool:
-    link = look.observed.link(pod.port)
-    return look.by == "lab" and link is not None and not link.up
 
 
 def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Difference]:

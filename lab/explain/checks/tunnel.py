@@ -41,52 +41,23 @@ def _state(look: Look, tunnel: Tunnel, seen: Tunnel) -> Iterator[Difference]:
         up = f"ip link set dev {tunnel.name} up"
         mends = " && ".join((up, *tables(look.intended, tunnel.name)))
         yield look.differs("tunnel-down", what, "up", "set down", shows, mends)
-    if seen.vni != tunnel.vni:
-        yield look.differs(
-            "wrong-vni", what, f"VNI {tunnel.vni}", f"VNI {seen.vni}", shows, _again(look, tunnel)
+    for kind, words, wanted, found in (
+        ("wrong-vni", "VNI {}", tunnel.vni, seen.vni),
+        ("wrong-port", "UDP port {}", tunnel.port, seen.port or tunnel.port),
+        ("tunnel-local", "from {}", tunnel.local, seen.local or tunnel.local),
+    ):
+        if found != wanted:
+            intended, observed = words.format(wanted), words.format(found)
+            yield look.differs(kind, what, intended, observed, shows, _again(look, tunnel))
+    if look.observed.os == "linux":
+        by_address = f"ip address show dev {tunnel.name}"
+        yield from look.addresses(
+            "tunnel-address", what, tunnel.name, tunnel.addresses, seen.addresses, by_address
         )
-    if seen.port and seen.port != tunnel.port:
-        yield look.differs(
-            "wrong-port",
-            what,
-            f"UDP port {tunnel.port}",
-            f"UDP port {seen.port}",
-            shows,
-            _again(look, tunnel),
-        )
-    if seen.local and seen.local != tunnel.local:
-        yield look.differs(
-            "tunnel-local", what, f"from {tunnel.local}", f"from {seen.local}", shows,
-            _again(look, tunnel),
-        )  # fmt: skip
-    for address in tunnel.addresses if look.observed.os == "linux" else ():
-        if address not in seen.addresses:
-            yield look.differs(
-                "tunnel-address",
-                what,
-                address,
-                " ".join(seen.addresses) or "no address",
-                f"ip address show dev {tunnel.name}",
-                f"ip address add {address} dev {tunnel.name}",
-            )
     if look.by == "lab" and seen.mac != tunnel.mac:
-        yield look.differs(
-            "tunnel-mac",
-            what,
-            tunnel.mac,
-            seen.mac,
-            shows,
-            f"ip link set dev {tunnel.name} address {tunnel.mac}",
-        )
-    if seen.mtu and seen.mtu != tunnel.mtu:
-        yield look.differs(
-            "tunnel-mtu",
-            what,
-            f"MTU {tunnel.mtu}",
-            f"MTU {seen.mtu}",
-            shows,
-            f"ip link set dev {tunnel.name} mtu {tunnel.mtu}",
-        )
+        mends = f"ip link set dev {tunnel.name} address {tunnel.mac}"
+        yield look.differs("tunnel-mac", what, tunnel.mac, seen.mac, shows, mends)
+    yield from look.mtu("tunnel-mtu", what, tunnel.name, tunnel.mtu, seen.mtu, shows)
 
 
 def _again(look: Look, tunnel: Tunnel) -> str:

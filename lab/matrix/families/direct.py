@@ -57,9 +57,9 @@ def _pod_external(lab: LabEndpoints) -> Ends:
 def _throughput(lab: LabEndpoints) -> Ends:
     """Each node's first probe pod sends a TCP stream to a pod of the next node of each system.
 
-    The next other node is chosen as for node-service, so every node sends and is sent to, and the number
-    of streams grows with the nodes, not with their pairs. Nothing of the lab takes a stream on
-    Windows itself: on a real cluster the pods of Windows nodes neither send nor receive.
+    The next other node is chosen as for node-service, so every node sends and is sent to, and the
+    number of streams grows with the nodes, not with their pairs. Nothing of the lab takes a stream
+    on Windows itself: on a real cluster the pods of Windows nodes neither send nor receive.
     """
     systems = SYSTEMS[:1] if lab.real else SYSTEMS
     first = {

@@ -39,7 +39,7 @@ from lab.topology.intent import Intent, MachineIntent, Translation
 from lab.topology.routing import own_addresses
 
 if TYPE_CHECKING:
-    from lab.facts.difference import StateDifference
+    from lab.facts.ruleset import StateDifference
 
 # Numbers of linux/netfilter/nfnetlink_conntrack.h.
 _NETFILTER = 12

@@ -50,7 +50,6 @@ from lab.scenario.terms import Protocol, Size
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
-    from lab.facts.difference import StateDifference
     from lab.facts.node import NodeFacts  # large, and few commands observe
     from lab.providers.netns.bring_up import NetnsBringUp
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from lab.explain.capture.packets import InnerPacket, decode, match
-from lab.explain.capture.plan import listening
+from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import (
     Conclusion,
     Sight,

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from lab.explain.capture.plan import listening
+from lab.explain.capture.probe import listening
 from lab.matrix.cells import Product, product
 from lab.plan.planner import make_plan
 from lab.providers.netns.compile import compile_intent

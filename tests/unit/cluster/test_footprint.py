@@ -12,8 +12,8 @@ from lab.cluster.addons.flannel import Flannel
 from lab.cluster.footprint import LAB, bird_of, footprint
 from lab.explain.check import Difference, LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
-from lab.explain.comparison import compare_lab
-from lab.explain.comparison import compare_machine as differences
+from lab.explain.explainer import compare_lab
+from lab.explain.explainer import compare_machine as differences
 from lab.facts import nftables
 from lab.facts.node import LinkFacts, NodeFacts, SeenSession
 from lab.facts.translations import Masquerade, Translations

@@ -14,9 +14,9 @@ from lab.explain.capture.files import Captured
 from lab.explain.capture.packets import Matched, Unanswered
 from lab.explain.capture.trace import NOTHING, Change, Conclusion, Kind, Point, Row, Trace
 from lab.explain.question import _rank, explain, flow_of, order
-from lab.facts.difference import StateDifference
-from lab.matrix.finding import DEVIATION, Finding
+from lab.facts.ruleset import StateDifference
 from lab.matrix.judge import expect
+from lab.matrix.verdict import DEVIATION, Finding
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
 from lab.topology.routing import bare

@@ -10,7 +10,7 @@ import pytest
 
 from lab.cluster.addons.calico import node_pool, pool_spec
 from lab.explain.check import Difference, LabLook
-from lab.explain.checks.calico import CalicoCheck
+from lab.explain.checks.software import CalicoCheck
 from lab.explain.explainer import Explainer
 from lab.facts.linux import facts
 from lab.facts.node import CalicoFacts, NodeFacts

@@ -12,8 +12,8 @@ from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
 from lab.explain.causes import with_causes, with_places
 from lab.explain.question import flow_of
-from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
+from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
 from lab.matrix.run import group

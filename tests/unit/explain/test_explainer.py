@@ -20,7 +20,7 @@ from lab.explain.question import asked, flow_of
 from lab.facts.node import NodeFacts, Unit
 from lab.facts.translations import Barrier
 from lab.matrix.cell import Cell
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.topology.intent import Intent
 from lab.topology.walk import walk
 

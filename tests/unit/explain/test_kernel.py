@@ -8,11 +8,11 @@ import pytest
 from seen_machines import lab
 
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
-from lab.explain.capture.plan import listening
+from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import Change, Point
 from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
 from lab.explain.question import order
-from lab.matrix.finding import DEVIATION, Finding
+from lab.matrix.verdict import DEVIATION, Finding
 from lab.providers.capture import KernelSaid, RouteQuestion, Tap
 from lab.topology.path import Flow
 from lab.topology.walk import walk

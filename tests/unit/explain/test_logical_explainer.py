@@ -13,7 +13,7 @@ from lab.explain.question import asked, flow_of
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.topology.walk import walk
 
 Seen = dict[str, NodeFacts]

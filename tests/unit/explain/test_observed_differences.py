@@ -10,8 +10,8 @@ import pytest
 from observed_nodes import CASES, WORKER1, intent
 
 from lab.explain.check import kinds as every_kind
-from lab.explain.comparison import compare_lab, with_chosen_macs
-from lab.explain.comparison import compare_machine as differences
+from lab.explain.explainer import compare_lab, with_chosen_macs
+from lab.explain.explainer import compare_machine as differences
 from lab.facts.linux import facts
 from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, rises
 from lab.facts.translations import Translations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.explain.comparison import compare_machine as differences
-from lab.explain.comparison import with_held_gateways
+from lab.explain.explainer import compare_machine as differences
+from lab.explain.explainer import with_held_gateways
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load

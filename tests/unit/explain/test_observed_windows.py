@@ -13,7 +13,7 @@ import pytest
 from observed_nodes import Said, changed, intent, windows, without
 
 from lab.explain.check import Difference
-from lab.explain.comparison import compare_machine as differences
+from lab.explain.explainer import compare_machine as differences
 from lab.facts.windows import facts
 from lab.topology.intent import Intent, MachineIntent
 

@@ -11,13 +11,12 @@ from seen_machines import lab, whole
 
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
-from lab.explain.comparison import compare_lab
-from lab.explain.explainer import Explainer
+from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.question import asked, explain, flow_of
 from lab.facts import nftables, software
 from lab.facts.node import Counter, NodeFacts, SeenSession
 from lab.facts.translations import Barrier
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.providers.provider import Outcome, Probe
 from lab.topology import gateways
 from lab.topology.walk import walk

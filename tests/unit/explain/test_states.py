@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from lab.facts.difference import StateDifference
 from lab.facts.questions import MARK
+from lab.facts.ruleset import StateDifference
 from lab.facts.state import State, compare_states, read_state
 
 RULESET = """table ip filter { # handle 1

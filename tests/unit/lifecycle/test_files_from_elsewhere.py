@@ -23,8 +23,7 @@ from lab._errors import PreflightError, UsageError
 from lab.cli.main import main
 from lab.cluster.bundle.manifest import Blob, ContainerImage, Layer, Manifest, Program, decode
 from lab.cluster.workload_checks import WorkloadResult
-from lab.matrix.finding import Finding
-from lab.matrix.verdict import RunResult
+from lab.matrix.verdict import Finding, RunResult
 from lab.reports.result import to_json, to_text
 from lab.scenario.loader import find
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from lab._errors import DeadlineError
-from lab.explain.comparison import learning_machines as asked
-from lab.explain.comparison import unlearned
+from lab.explain.explainer import learning_machines as asked
+from lab.explain.explainer import unlearned
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.lifecycle import reconnect
 from lab.lifecycle.reconnect import wait_until_learned

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from unit.reports.made_runs import intent_of, made_run
 
-from lab.matrix.finding import Finding, by_hand
-from lab.matrix.verdict import RunResult
+from lab.matrix.verdict import Finding, RunResult, by_hand
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.picture import picture_of

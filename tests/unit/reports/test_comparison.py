@@ -8,7 +8,7 @@ import pytest
 from unit.reports.made_runs import REACHED, SAMPLED, made_run
 
 from lab._errors import UsageError
-from lab.matrix.finding import Finding
+from lab.matrix.verdict import Finding
 from lab.reports.difference import compare, comparison_json, notes, plain_lines
 
 HEALTHY, DEAD = made_run("healthy"), made_run("dead-node")

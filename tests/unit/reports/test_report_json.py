@@ -12,8 +12,7 @@ from unit.reports.made_runs import FAILOVER, SAMPLED, Trouble, intent_of, made_r
 from lab._errors import BrokenError
 from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
-from lab.matrix.finding import Finding
-from lab.matrix.verdict import CellResult, RunResult
+from lab.matrix.verdict import CellResult, Finding, RunResult
 from lab.providers.provider import Outcome
 from lab.reports.picture import picture_of
 from lab.reports.result import expanded_text, from_json, to_json, to_text

@@ -13,8 +13,8 @@ from simulation import Fault, Network
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, UsageError
-from lab.facts.difference import StateDifference
 from lab.facts.node import NodeFacts
+from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells, product
 from lab.matrix.verdict import RunResult
