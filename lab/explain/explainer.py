@@ -1,4 +1,4 @@
-"""Compares machines with their Intent, and finds what keeps a path from carrying what it should. Pure.
+"""Compares machines with their Intent, and finds what is wrong on a path. Pure.
 
 Every check runs in the order of a packet's hops. Differences are ordered by where a packet meets
 them first; the first is the answer. Consequences of another difference are left out or come last.

@@ -216,97 +216,6 @@ class SharedTarget:
     backends: tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Every endpoint, in the order of the plan.
-
-    ``nodes`` are all nodes, ``hosts`` those that run a kubelet. ``pods`` are probe pods only.
-    """
-
-    pods: tuple[Endpoint, ...]
-    nodes: tuple[Endpoint, ...]
-    hosts: tuple[Endpoint, ...]
-    client: Endpoint
-    services: Mapping[str, Endpoint]
-    """Pod name to the pod's own Service."""
-    node_ports: Mapping[str, int]
-    """Pod name to the NodePort of that Service."""
-    shared: tuple[SharedTarget, ...]
-    pods_of: Mapping[str, tuple[Endpoint, ...]]
-    """Probe pods by node name; every node is a key."""
-    dns_pod: Endpoint | None
-    outside: Mapping[str, str]
-    """Node name to its address for outside hosts: on a network that a router is on."""
-
-    def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
-        """A probe pod on another node with this operating system; deterministic.
-
-        It is the first pod other than ``avoid`` on the nodes after ``node`` in the plan's order,
-        then on those before it. If there is no other pod, ``avoid`` itself; None if no other node
-        with this system has a pod.
-        """
-        names = [host.name for host in self.hosts]
-        after = names.index(node) + 1
-        last_resort = None
-        for host in (*self.hosts[after:], *self.hosts[: after - 1]):
-            if host.os != os:
-                continue
-            for pod in self.pods_of[host.name]:
-                if pod.name != avoid:
-                    return pod
-                last_resort = pod
-        return last_resort
-
-    def local(self, node: str, avoid: str) -> Endpoint | None:
-        """The node's first probe pod except ``avoid``; ``avoid`` if it is the only one, or None."""
-        pods = self.pods_of[node]
-        return next((pod for pod in pods if pod.name != avoid), pods[0] if pods else None)
-
-
-def endpoints(plan: Plan, intent: Intent) -> Endpoints:
-    """Every endpoint of the lab."""
-    hosted = {machine.name: _pods(machine) for machine in intent.machines}
-    every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
-    nodes = tuple(
-        Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
-        for node in plan.nodes
-    )
-    singles = [service for service in plan.services if service.purpose == "single"]
-    return Endpoints(
-        pods=tuple(one for pods in hosted.values() for pod, one in pods if pod.role == "probe"),
-        nodes=nodes,
-        hosts=tuple(
-            endpoint
-            for endpoint, node in zip(nodes, plan.nodes, strict=True)
-            if node.pod_cidr is not None
-        ),
-        client=_client(plan, intent),
-        services={
-            service.backends[0]: _service(service, every_pod[service.backends[0]])
-            for service in singles
-        },
-        node_ports={
-            service.backends[0]: port.node_port
-            for service in singles
-            for port in service.ports
-            if port.node_port is not None
-        },
-        shared=tuple(
-            _shared(service, tuple(every_pod[name] for name in service.backends))
-            for service in plan.services
-            if service.purpose == "shared"
-        ),
-        pods_of={
-            node.name: tuple(one for pod, one in hosted[node.name] if pod.role == "probe")
-            for node in plan.nodes
-        },
-        dns_pod=next(
-            (one for pods in hosted.values() for pod, one in pods if pod.role == "dns"), None
-        ),
-        outside={node.name: _outside(intent, node) for node in nodes},
-    )
-
-
 def _outside(intent: Intent, node: Endpoint) -> str:
     routed = {
         card.segment
@@ -363,10 +272,26 @@ def _client(plan: Plan, intent: Intent) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class LabEndpoints:
-    """The endpoints of a lab, and the variants in which they are probed."""
+    """The endpoints of a lab, in the order of the plan, and the variants in which they are probed.
+
+    ``nodes`` are all nodes, ``hosts`` those that run a kubelet. ``pods`` are probe pods only.
+    """
 
     plan: Plan
-    ends: Endpoints
+    pods: tuple[Endpoint, ...]
+    nodes: tuple[Endpoint, ...]
+    hosts: tuple[Endpoint, ...]
+    client: Endpoint
+    services: Mapping[str, Endpoint]
+    """Pod name to the pod's own Service."""
+    node_ports: Mapping[str, int]
+    """Pod name to the NodePort of that Service."""
+    shared: tuple[SharedTarget, ...]
+    pods_of: Mapping[str, tuple[Endpoint, ...]]
+    """Probe pods by node name; every node is a key."""
+    dns_pod: Endpoint | None
+    outside: Mapping[str, str]
+    """Node name to its address for outside hosts: on a network that a router is on."""
     sources: Sources
     variants: tuple[Variant, ...]
     small: tuple[Variant, ...]
@@ -382,9 +307,46 @@ class LabEndpoints:
     @classmethod
     def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
         """The endpoints of a lab from its plan and Intent."""
+        hosted = {machine.name: _pods(machine) for machine in intent.machines}
+        every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
+        nodes = tuple(
+            Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
+            for node in plan.nodes
+        )
+        singles = [service for service in plan.services if service.purpose == "single"]
         return cls(
             plan=plan,
-            ends=endpoints(plan, intent),
+            pods=tuple(one for pods in hosted.values() for pod, one in pods if pod.role == "probe"),
+            nodes=nodes,
+            hosts=tuple(
+                endpoint
+                for endpoint, node in zip(nodes, plan.nodes, strict=True)
+                if node.pod_cidr is not None
+            ),
+            client=_client(plan, intent),
+            services={
+                service.backends[0]: _service(service, every_pod[service.backends[0]])
+                for service in singles
+            },
+            node_ports={
+                service.backends[0]: port.node_port
+                for service in singles
+                for port in service.ports
+                if port.node_port is not None
+            },
+            shared=tuple(
+                _shared(service, tuple(every_pod[name] for name in service.backends))
+                for service in plan.services
+                if service.purpose == "shared"
+            ),
+            pods_of={
+                node.name: tuple(one for pod, one in hosted[node.name] if pod.role == "probe")
+                for node in plan.nodes
+            },
+            dns_pod=next(
+                (one for pods in hosted.values() for pod, one in pods if pod.role == "dns"), None
+            ),
+            outside={node.name: _outside(intent, node) for node in nodes},
             sources=Sources(intent),
             variants=tuple((p, s, f"{p}-{s}") for p in plan.protocols for s in plan.sizes),
             small=tuple((p, "small", f"{p}-small") for p in plan.protocols),
@@ -397,6 +359,30 @@ class LabEndpoints:
             real=intent.kubernetes is not None,
         )
 
+    def nearest(self, node: str, os: Os, avoid: str) -> Endpoint | None:
+        """A probe pod on another node with this operating system; deterministic.
+
+        It is the first pod other than ``avoid`` on the nodes after ``node`` in the plan's order,
+        then on those before it. If there is no other pod, ``avoid`` itself; None if no other node
+        with this system has a pod.
+        """
+        names = [host.name for host in self.hosts]
+        after = names.index(node) + 1
+        last_resort = None
+        for host in (*self.hosts[after:], *self.hosts[: after - 1]):
+            if host.os != os:
+                continue
+            for pod in self.pods_of[host.name]:
+                if pod.name != avoid:
+                    return pod
+                last_resort = pod
+        return last_resort
+
+    def local(self, node: str, avoid: str) -> Endpoint | None:
+        """The node's first probe pod except ``avoid``; ``avoid`` if it is the only one, or None."""
+        pods = self.pods_of[node]
+        return next((pod for pod in pods if pod.name != avoid), pods[0] if pods else None)
+
     def asked_protocols(self, protocols: Iterable[Protocol]) -> Iterator[Protocol]:
         """The protocols among ``protocols`` that the scenario asks for."""
         return (one for one in protocols if one in self.plan.protocols)
@@ -404,8 +390,8 @@ class LabEndpoints:
     def nodes_and_services_node(self) -> tuple[tuple[Endpoint, ...], Endpoint]:
         """The nodes that probe the services node, and that node; without one, any node."""
         name = self.front.machine if self.front else ""
-        asking = tuple(node for node in self.ends.nodes if node.name != name)
-        return asking, next((node for node in self.ends.nodes if node.name == name), asking[0])
+        asking = tuple(node for node in self.nodes if node.name != name)
+        return asking, next((node for node in self.nodes if node.name == name), asking[0])
 
 
 def _namespace(intent: Intent) -> str:
@@ -454,8 +440,8 @@ def local_and_remote(
 def _standing(lab: LabEndpoints, node: str, place: str, avoid: str) -> Endpoint | None:
     for system in SYSTEMS:
         if place == system:
-            return lab.ends.nearest(node, system, avoid)
-    return lab.ends.local(node, avoid)
+            return lab.nearest(node, system, avoid)
+    return lab.local(node, avoid)
 
 
 def _avoiding(first: Endpoint, other: Endpoint, source: Endpoint) -> Endpoint:

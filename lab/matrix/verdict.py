@@ -1,4 +1,4 @@
-"""The results of cells and of runs, with what is wrong on their paths. Pure data for the reports."""
+"""The results of cells and of runs, and what is wrong on their paths. Pure data for the reports."""
 
 from __future__ import annotations
 

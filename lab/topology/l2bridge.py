@@ -1,14 +1,19 @@
-"""l2bridge on Windows and a plain bridge on Linux: pods without a tunnel.
+"""l2bridge on Windows and a plain bridge on Linux: pods without a tunnel, and static routes.
 
 A Windows node's pods are on the node segment: the host answers ARP for them with its own MAC, and
 their gateway is network + 2, the node's own cbr0 endpoint (wincni).
+
+Sources: for ``hard-way`` a walk through Kubernetes the Hard Way with a Windows worker (wincni
+l2bridge), 2019; for ``host-gateway`` Using Windows Server Containers in Kubernetes (1.9),
+Host-Gateway Topology, whose CNI configuration exempts the pod and node ranges from OutBoundNAT.
 """
 
 from __future__ import annotations
 
 from lab.plan.plan import Plan, PlannedNode
-from lab.topology import machines
-from lab.topology.intent import MachineIntent, Route
+from lab.topology import machines, windows_limits
+from lab.topology.intent import Intent, MachineIntent, Route
+from lab.topology.registry import Topology
 
 BRIDGE = "cbr0"
 LINUX_GATEWAY_OFFSET = 1
@@ -53,3 +58,51 @@ def routes_to_nodes(plan: Plan, but: str = "") -> tuple[Route, ...]:
         for other in plan.nodes
         if other.pod_cidr and other.name != but
     )
+
+
+def _kept(plan: Plan) -> tuple[str, ...]:
+    return (str(plan.pod_cidr), str(plan.service_cidr), str(plan.node_cidr))
+
+
+def _hard_way(plan: Plan) -> Intent:
+    """No CNI daemon: the router has the cloud's route table, Windows nodes AddRoutes."""
+    nodes = tuple(
+        node(
+            plan,
+            one,
+            _kept(plan),
+            routes_to_nodes(plan, but=one.name) if one.os == "windows" else (),
+        )
+        for one in plan.nodes
+    )
+    return machines.assemble(plan, nodes, machines.router(plan, routes_to_nodes(plan)))
+
+
+HARD_WAY = Topology(
+    kind="hard-way",
+    title="Static l2bridge: the cloud's route table, and AddRoutes on Windows nodes",
+    parameters={},
+    build=_hard_way,
+    also=("l2bridge", "static", "kubernetes-the-hard-way"),
+    limits=windows_limits.WITH_WINCNI,
+    static_routes=True,
+)
+
+
+def _host_gateway(plan: Plan) -> Intent:
+    """Every node has a static route to every other node's pod CIDR; the ToR has none."""
+    nodes = tuple(
+        node(plan, one, _kept(plan), routes_to_nodes(plan, but=one.name)) for one in plan.nodes
+    )
+    return machines.assemble(plan, nodes, machines.router(plan))
+
+
+HOST_GATEWAY = Topology(
+    kind="host-gateway",
+    title="Host gateway: static routes on every node to every other node's pods",
+    parameters={},
+    build=_host_gateway,
+    also=("host-gw", "hostgw"),
+    limits=windows_limits.WITH_WINCNI,
+    static_routes=True,
+)

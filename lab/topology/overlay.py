@@ -2,6 +2,11 @@
 
 Source: flannel's vxlan backend; on Windows flanneld refuses a VNI below 4096, a port other
 than 4789, and DirectRouting.
+
+Kubeinit's cluster is such an overlay over nodes on several hypervisors. On Windows it is
+sdnoverlay's, which is flannel's VXLAN, so the same limits hold. A services node is in front of the
+cluster. Source: Deploying a Kubernetes cluster with Windows containers support (Kubeinit's author,
+July 2022), and Kubeinit's own defaults.
 """
 
 from __future__ import annotations
@@ -85,7 +90,7 @@ def _check_number(scenario: Scenario, key: str, default: int, last: int) -> Iter
         )
 
 
-TOPOLOGY = Topology(
+OVERLAY = Topology(
     kind="overlay",
     title="VXLAN overlay (flannel): pods of different nodes talk through a tunnel",
     parameters={
@@ -113,4 +118,26 @@ TOPOLOGY = Topology(
     also=("vxlan", "flannel"),
     limits=(windows_limits.OVERLAY_NODE_POD, *windows_limits.EVERYWHERE),
     check=check,
+)
+
+
+def check_kubeinit(scenario: Scenario) -> Iterator[Problem]:
+    """The overlay's checks, and what makes the cluster Kubeinit's: hypervisors, a services node."""
+    yield from check(scenario)
+    if scenario.hypervisors is None:
+        what = "there are no hypervisors, and Kubeinit's nodes run on hypervisors"
+        yield Problem(("topology", "kind"), what, 'write "hypervisors: {count: 2}"')
+    if not any(group.role == "services" for group in scenario.nodes):
+        what = "there is no services node, which Kubeinit puts in front of the cluster"
+        yield Problem(("nodes",), what, 'give a Linux node "role: services"', at_key=True)
+
+
+KUBEINIT = Topology(
+    kind="kubeinit",
+    title="Kubeinit: a VXLAN overlay (sdnoverlay) over nodes on several hypervisors",
+    parameters={key: OVERLAY.parameters[key] for key in ("vni", "port")},
+    build=build,
+    also=("k8s-libvirt", "sdnoverlay"),
+    limits=OVERLAY.limits,
+    check=check_kubeinit,
 )

@@ -1,4 +1,4 @@
-"""Topologies and their registry: each module of this package with a ``TOPOLOGY``."""
+"""Topologies and their registry: every :class:`Topology` in a module of this package."""
 
 from __future__ import annotations
 
@@ -70,11 +70,9 @@ class Topology:
 @cache
 def topologies() -> Mapping[str, Topology]:
     """Every topology by kind, in alphabetical order."""
-    found = {}
-    for module in iter_modules(lab.topology.__path__):
-        topology = getattr(import_module(f"lab.topology.{module.name}"), "TOPOLOGY", None)
-        if isinstance(topology, Topology):
-            found[topology.kind] = topology
+    names = (f"lab.topology.{one.name}" for one in iter_modules(lab.topology.__path__))
+    every = (one for name in names for one in vars(import_module(name)).values())
+    found = {one.kind: one for one in every if isinstance(one, Topology)}
     return dict(sorted(found.items()))
 
 

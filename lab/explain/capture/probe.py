@@ -1,4 +1,4 @@
-"""Captures one cell's probe: where, how to identify its packets at the source, and what was seen."""
+"""Captures a cell's probe: where, how to identify its packets at the source, and what was seen."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ def _pod_pod(lab: LabEndpoints) -> Ends:
     def path(target: Endpoint, source: Endpoint) -> GridPath:
         return GridPath(source, target, between(source, target), (target.name,), seen(source))
 
-    return lab.ends.pods, (
+    return lab.pods, (
         GridTarget(str(pod.node), True, partial(path, pod), never=frozenset({pod.name}))
-        for pod in lab.ends.pods
+        for pod in lab.pods
     )
 
 
@@ -30,9 +30,7 @@ def _node_pod(lab: LabEndpoints) -> Ends:
         seen = lab.sources.of_machine(node.name, pod)
         return GridPath(node, pod, between(node, pod), (pod.name,), seen)
 
-    return lab.ends.hosts, (
-        GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.ends.pods
-    )
+    return lab.hosts, (GridTarget(str(pod.node), True, partial(path, pod)) for pod in lab.pods)
 
 
 def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:
@@ -42,16 +40,16 @@ def _to_address(lab: LabEndpoints, target: Endpoint, pod: Endpoint) -> GridPath:
 
 def _pod_node(lab: LabEndpoints) -> Ends:
     """Every probe pod to every node, including those without a kubelet."""
-    return lab.ends.pods, (
-        GridTarget(node.name, True, partial(_to_address, lab, node)) for node in lab.ends.nodes
+    return lab.pods, (
+        GridTarget(node.name, True, partial(_to_address, lab, node)) for node in lab.nodes
     )
 
 
 def _pod_external(lab: LabEndpoints) -> Ends:
     """Every probe pod to the client outside."""
-    client = lab.ends.client
+    client = lab.client
     target = GridTarget(client.name, False, partial(_to_address, lab, client))
-    return lab.ends.pods, iter((target,))
+    return lab.pods, iter((target,))
 
 
 def _throughput(lab: LabEndpoints) -> Ends:
@@ -64,13 +62,13 @@ def _throughput(lab: LabEndpoints) -> Ends:
     systems = SYSTEMS[:1] if lab.real else SYSTEMS
     first = {
         node.name: pods[0]
-        for node in lab.ends.hosts
-        if (pods := lab.ends.pods_of[node.name]) and node.os in systems
+        for node in lab.hosts
+        if (pods := lab.pods_of[node.name]) and node.os in systems
     }
     senders: dict[str, set[str]] = {}
     for node, sender in first.items():
         for system in systems:
-            receiver = lab.ends.nearest(node, system, avoid=sender.name)
+            receiver = lab.nearest(node, system, avoid=sender.name)
             if receiver is not None:
                 senders.setdefault(receiver.name, set()).add(sender.name)
     everybody = {pod.name for pod in first.values()}
@@ -82,7 +80,7 @@ def _throughput(lab: LabEndpoints) -> Ends:
         return GridPath(sender, receiver, relation, backends, seen, min_throughput=floor)
 
     def targets() -> Iterator[GridTarget]:
-        for pod in lab.ends.pods:
+        for pod in lab.pods:
             if pod.name in senders:
                 never = frozenset(everybody - senders[pod.name])
                 to = partial(path, pod)

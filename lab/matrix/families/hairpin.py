@@ -12,9 +12,9 @@ def _ends(lab: LabEndpoints) -> Ends:
 
     def path(pod: Endpoint) -> GridPath:
         seen = lab.sources.of_pod_to_itself(pod)
-        return GridPath(pod, lab.ends.services[pod.name], "self", (pod.name,), seen)
+        return GridPath(pod, lab.services[pod.name], "self", (pod.name,), seen)
 
-    pods = tuple(pod for pod in lab.ends.pods if pod.name in lab.ends.services)
+    pods = tuple(pod for pod in lab.pods if pod.name in lab.services)
     return pods, iter((GridTarget("itself", False, path),))
 
 

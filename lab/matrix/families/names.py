@@ -24,16 +24,16 @@ _Name = tuple[str, str, _Form, str, str]
 
 def _asked(lab: LabEndpoints, names: Iterable[_Name]) -> Ends:
     """Every probe pod asks the cluster's DNS for these names."""
-    server = lab.ends.dns_pod
+    server = lab.dns_pod
     if server is None:
-        return lab.ends.pods, iter(())
+        return lab.pods, iter(())
     address = str(lab.plan.dns_address)
 
     def path(form: _Form, answer: str, asked: Endpoint, pod: Endpoint) -> GridPath:
         relation = between(pod, server)
         return GridPath(pod, asked, relation, (server.name,), name_form=form, answer=answer)
 
-    return lab.ends.pods, (
+    return lab.pods, (
         GridTarget(group, False, partial(path, form, answer, asked), kind, only_small=True)
         for group, kind, form, name, answer in names
         for asked in [Endpoint(name, "name", server.os, server.node, address, DNS_PORT)]
@@ -87,7 +87,7 @@ def _node_names(lab: LabEndpoints) -> Ends:
         relation = between(source, server)
         return GridPath(source, target, relation, (server.name,), name_form="full", answer=answer)
 
-    return (*lab.ends.pods, *asking), (
+    return (*lab.pods, *asking), (
         GridTarget(server.name, True, partial(path, name, answer), only_small=True)
         for name, answer in (front.names if front else ())
     )
@@ -106,7 +106,7 @@ def _api(lab: LabEndpoints) -> Ends:
         return (), iter(())
     target = Endpoint("api", "api", server.os, server.node, front.address, front.api_port)
     seen = frozenset[str]() if front.tls else frozenset({front.address})
-    sources = (*lab.ends.pods, *asking, lab.ends.client)
+    sources = (*lab.pods, *asking, lab.client)
 
     def path(source: Endpoint) -> GridPath:
         return GridPath(source, target, between(source, server), front.api_servers, seen)
@@ -116,7 +116,7 @@ def _api(lab: LabEndpoints) -> Ends:
     )
 
 
-DNS = CellFamily(
+SERVICE_NAMES = CellFamily(
     name="dns",
     order=90,
     ends=_dns,

@@ -22,20 +22,20 @@ def _pod_service(lab: LabEndpoints) -> Ends:
     seen = cache(lab.sources.of_pod_to_service)
 
     def path(backend: Endpoint, source: Endpoint) -> GridPath:
-        target = lab.ends.services[backend.name]
+        target = lab.services[backend.name]
         return GridPath(source, target, between(source, backend), (backend.name,), seen(source))
 
     def targets() -> Iterator[GridTarget]:
-        for pod in lab.ends.pods:
-            if pod.name in lab.ends.services:
+        for pod in lab.pods:
+            if pod.name in lab.services:
                 yield GridTarget(
                     str(pod.node), True, partial(path, pod), never=frozenset({pod.name})
                 )
-        for shared in lab.ends.shared:
+        for shared in lab.shared:
             name = shared.endpoint.name
             yield GridTarget(name, False, partial(_to_shared, lab, shared), only_small=True)
 
-    return lab.ends.pods, targets()
+    return lab.pods, targets()
 
 
 def _to_shared(lab: LabEndpoints, shared: SharedTarget, source: Endpoint) -> GridPath:
@@ -55,17 +55,15 @@ def _node_service(lab: LabEndpoints) -> Ends:
     The local pod is the node's first. The remote pods are, for Linux and for Windows, the first pod
     of the next node with that system in the plan's order, wrapping around.
     """
-    chosen = {
-        node.name: local_and_remote(lab, node.name, lab.ends.services) for node in lab.ends.hosts
-    }
+    chosen = {node.name: local_and_remote(lab, node.name, lab.services) for node in lab.hosts}
 
     def path(place: str, node: Endpoint) -> GridPath:
         backend = chosen[node.name][place](node)
-        target = lab.ends.services[backend.name]
+        target = lab.services[backend.name]
         seen = lab.sources.of_machine(node.name, backend)
         return GridPath(node, target, between(node, backend), (backend.name,), seen)
 
-    return lab.ends.hosts, (
+    return lab.hosts, (
         GridTarget(place, False, partial(path, place), never=without)
         for place in PLACES
         for without in [frozenset(name for name, found in chosen.items() if place not in found)]
@@ -82,22 +80,22 @@ def _nodeport(lab: LabEndpoints) -> Ends:
     def path(entry: Endpoint, choose: Choose, source: Endpoint) -> GridPath:
         return _through(lab, source, entry, choose(source))
 
-    return (*lab.ends.pods, *lab.ends.hosts, lab.ends.client), (
+    return (*lab.pods, *lab.hosts, lab.client), (
         GridTarget(entry.name, True, partial(path, entry, choose), place)
-        for entry in lab.ends.hosts
-        for place, choose in local_and_remote(lab, entry.name, lab.ends.node_ports).items()
+        for entry in lab.hosts
+        for place, choose in local_and_remote(lab, entry.name, lab.node_ports).items()
     )
 
 
 def _through(lab: LabEndpoints, source: Endpoint, entry: Endpoint, backend: Endpoint) -> GridPath:
-    service = lab.ends.services[backend.name]
+    service = lab.services[backend.name]
     target = Endpoint(
         f"{entry.name}:{service.name}",
         "nodeport",
         backend.os,
         backend.node,
-        lab.ends.outside[entry.name] if source.kind == "client" else entry.address,
-        lab.ends.node_ports[backend.name],
+        lab.outside[entry.name] if source.kind == "client" else entry.address,
+        lab.node_ports[backend.name],
     )
     seen = lab.sources.of_node_port(entry.name, backend)
     relation = between(source, backend)

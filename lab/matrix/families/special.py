@@ -62,7 +62,7 @@ class _PortTargets:
 
     def targets(self, never: frozenset[str]) -> Iterator[GridTarget]:
         """One target for other sources, and one for pods that are backends themselves."""
-        ends = self.lab.ends
+        ends = self.lab
         backends = frozenset(one.pod for one in self.service.backends)
         others = _names((*ends.pods, *ends.hosts, ends.client)) - backends
         for kind, silent in (("other", backends), ("itself", others)):
@@ -122,7 +122,7 @@ class _PortTargets:
         return Endpoint(name, "service", os, node, self.service.address, self.port.port)
 
     def _pod(self, backend: Backend) -> Endpoint:
-        return next(one for one in self.lab.ends.pods if one.name == backend.pod)
+        return next(one for one in self.lab.pods if one.name == backend.pod)
 
     def _seen(self, source: Endpoint, backends: list[Endpoint]) -> frozenset[str]:
         sources, entry = self.lab.sources, self.entry
@@ -164,20 +164,20 @@ def _chosen(
 
 
 def _client(lab: LabEndpoints) -> frozenset[str]:
-    return frozenset({lab.ends.client.name})
+    return frozenset({lab.client.name})
 
 
 def _affinity(lab: LabEndpoints) -> Ends:
     """Probe pods by the Service address, the client by every node: always the same backend."""
-    pods = _names(lab.ends.pods)
+    pods = _names(lab.pods)
 
     def targets() -> Iterator[GridTarget]:
         for service, port in _chosen(lab, lambda one: one.affinity is not None and one.backends):
             yield from _by_address(lab, service, port, never=_client(lab))
-            for entry in lab.ends.hosts:
+            for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry, never=pods)
 
-    return (*lab.ends.pods, lab.ends.client), targets()
+    return (*lab.pods, lab.client), targets()
 
 
 def _nodeport_local(lab: LabEndpoints) -> Ends:
@@ -189,18 +189,18 @@ def _nodeport_local(lab: LabEndpoints) -> Ends:
 
     def targets() -> Iterator[GridTarget]:
         for service, port in _chosen(lab, lambda one: one.outside == "local" and one.backends):
-            for entry in lab.ends.hosts:
+            for entry in lab.hosts:
                 local = len(proxying.local(service, entry.name))
                 mixed = entry.os == "windows" and 0 < local < len(service.backends)
-                never = _names(lab.ends.pods_of[entry.name]) if mixed else frozenset[str]()
+                never = _names(lab.pods_of[entry.name]) if mixed else frozenset[str]()
                 yield from _by_node(lab, service, port, entry, never=never)
 
-    return (*lab.ends.pods, *lab.ends.hosts, lab.ends.client), targets()
+    return (*lab.pods, *lab.hosts, lab.client), targets()
 
 
 def _cluster_ip_local(lab: LabEndpoints) -> Ends:
     """Every pod and every node with a kubelet, by the Service address."""
-    return (*lab.ends.pods, *lab.ends.hosts), (
+    return (*lab.pods, *lab.hosts), (
         target
         for service, port in _chosen(lab, lambda one: one.inside == "local" and one.backends)
         for target in _by_address(lab, service, port)
@@ -215,7 +215,7 @@ def _ports(lab: LabEndpoints) -> Ends:
     """
     services = [one for one in lab.special if one.backends and has_own_ports(one.ports)]
     rejects = lab.plan.proxy_mode == "nftables"
-    pods, client = _names(lab.ends.pods), _client(lab)
+    pods, client = _names(lab.pods), _client(lab)
 
     def targets() -> Iterator[GridTarget]:
         for service in services:
@@ -225,10 +225,10 @@ def _ports(lab: LabEndpoints) -> Ends:
                 for protocol in refused:
                     yield from _PortTargets(lab, service, port, protocol).targets(client)
             for port in service.ports:
-                for entry in lab.ends.hosts:
+                for entry in lab.hosts:
                     yield from _by_node(lab, service, port, entry, never=pods)
 
-    return (*lab.ends.pods, lab.ends.client), targets()
+    return (*lab.pods, lab.client), targets()
 
 
 def _others(service: ProxiedService, port: ServicePort) -> Iterator[Protocol]:
@@ -244,10 +244,10 @@ def _no_endpoints(lab: LabEndpoints) -> Ends:
     def targets() -> Iterator[GridTarget]:
         for service, port in _chosen(lab, lambda one: not one.backends):
             yield from _by_address(lab, service, port, never=_client(lab))
-            for entry in lab.ends.hosts:
+            for entry in lab.hosts:
                 yield from _by_node(lab, service, port, entry)
 
-    return (*lab.ends.pods, *lab.ends.hosts, lab.ends.client), targets()
+    return (*lab.pods, *lab.hosts, lab.client), targets()
 
 
 def _health_check(lab: LabEndpoints) -> Ends:
@@ -262,11 +262,11 @@ def _health_check(lab: LabEndpoints) -> Ends:
         to = partial(path, asked, len(proxying.local(service, node.name)))
         return GridTarget(node.name, True, to, service.name, only_small=True, protocol="tcp")
 
-    return (lab.ends.client,), (
+    return (lab.client,), (
         target(service, node, service.health_port)
         for service in lab.special
         if service.health_port is not None and "tcp" in lab.plan.protocols
-        for node in lab.ends.hosts
+        for node in lab.hosts
     )
 
 
