@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from lab._deadline import Deadline
@@ -16,7 +17,7 @@ from lab._errors import DeadlineError, LabError
 from lab._log import table_lines
 from lab.facts import linux, windows
 from lab.facts.node import NodeFacts
-from lab.remote.shell import Shell
+from lab.remote.shell import Completed, Shell
 from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import StepError
 
@@ -42,9 +43,7 @@ def table(kind: str, items: Iterable[Object]) -> str:
     """The objects of a kind as a table, one per line; ``kind`` is a key of :data:`PATHS`."""
     headings, row = _KINDS[kind]
     rows = [row(item) for item in items]
-    ordered = rows if kind == "events" else sorted(rows)
-    if kind == "events":
-        ordered = sorted(rows, key=lambda one: one[0])
+    ordered = sorted(rows, key=(lambda one: one[0]) if kind == "events" else None)
     return "".join(f"{line}\n" for line in table_lines((headings, *ordered)))
 
 
@@ -350,15 +349,8 @@ def _pieces(node: Node, since: str = "") -> Iterator[tuple[str, _Make]]:
 def _linux(node: LinuxNode, since: str) -> Iterator[tuple[str, _Make]]:
     yield "facts.json", lambda within: _json(linux.observe(node.shell, within))
     for file, line in _LINUX.items():
-        yield file, _command(node.shell, line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip()))
-
-
-def _command(shell: Shell, line: str) -> _Make:
-    def make(within: Deadline) -> str:
-        done = shell.run(("sh", "-c", f"{line}\n"), within)
-        return done.stdout + done.stderr
-
-    return make
+        asked = line.replace(_JOURNAL, f"{_JOURNAL} {since}".rstrip())
+        yield file, _output(partial(node.shell.run, ("sh", "-c", f"{asked}\n")))
 
 
 def _windows(node: WindowsNode) -> Iterator[tuple[str, _Make]]:
@@ -369,24 +361,23 @@ def _windows(node: WindowsNode) -> Iterator[tuple[str, _Make]]:
         ),
     )
     for file, script in _POWERSHELL.items():
-        yield file, _script(node.shell, script)
+        yield file, _output(partial(node.shell.powershell, script))
 
 
-def _script(shell: WindowsShell, script: str) -> _Make:
+def _output(run: Callable[[Deadline], Completed]) -> _Make:
     def make(within: Deadline) -> str:
-        done = shell.powershell(script, within)
+        done = run(within)
         return done.stdout + done.stderr
 
     return make
 
 
 def _api(ask: Ask) -> Iterator[tuple[str, _Make]]:
+    def listing(kind: str, path: str, within: Deadline) -> str:
+        return table(kind, ask(path, within).get("items") or ())
+
     for kind, path in PATHS.items():
-        yield f"{kind}.txt", _listing(ask, kind, path)
-
-
-def _listing(ask: Ask, kind: str, path: str) -> _Make:
-    return lambda within: table(kind, ask(path, within).get("items") or ())
+        yield f"{kind}.txt", partial(listing, kind, path)
 
 
 def _json(facts: NodeFacts) -> str:

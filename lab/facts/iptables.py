@@ -17,6 +17,7 @@ from lab.facts.translations import (
     End,
     Leaving,
     Ruleset,
+    ServiceChains,
     Translated,
     Translations,
     masquerades,
@@ -196,34 +197,16 @@ def _unserved(filters: _Table | None) -> Iterator[Translated]:
                     yield Translated(rule.protocol, address, rule.ports[0], (), lost=lost)
 
 
-@dataclass(slots=True)
-class _Read:
-    """What was found in the chains of one Service's port."""
-
-    ends: set[End] = field(default_factory=set)
-    own: set[End] = field(default_factory=set)
-    """Backends for packets from the node itself and from its pods."""
-    short: bool = False
-    marked: bool = False
-    seconds: int | None = None
-
-
 def _translated(nat: _Table, rule: _Rule, address: str | None) -> Translated:
     assert rule.ports, "asked for by the callers"
-    read = _Read()
+    read = ServiceChains()
     _follow(nat, rule.target, read, from_here=False, been=set())
-    return Translated(
-        rule.protocol,
-        address,
-        rule.ports[0],
-        tuple(sorted(read.ends)),
-        own=tuple(sorted(read.own)) if read.short else None,
-        affinity=read.seconds,
-        kept=address is None and not read.marked,
-    )
+    return read.translated(rule.protocol, address, rule.ports[0])
 
 
-def _follow(nat: _Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
+def _follow(
+    nat: _Table, chain: str, read: ServiceChains, *, from_here: bool, been: set[str]
+) -> None:
     """Read every rule of a chain and of the chains that it leads to."""
     visit = f"{chain} {from_here}"
     if visit in been:

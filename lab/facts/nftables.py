@@ -22,6 +22,7 @@ from lab.facts.translations import (
     End,
     Leaving,
     Ruleset,
+    ServiceChains,
     Translated,
     Translations,
     masquerades,
@@ -296,50 +297,28 @@ class Table:
                 yield from self._targets(target) if isinstance(target, Mapping) else ()
 
 
-@dataclass(slots=True)
-class _Read:
-    """What was found in the chains of one Service's port."""
-
-    protocol: str
-    ends: set[End] = field(default_factory=set)
-    own: set[End] = field(default_factory=set)
-    """Backends for packets from the node itself and from its pods."""
-    short: bool = False
-    """Whether those have other backends."""
-    marked: bool = False
-    sets: set[str] = field(default_factory=set)
-    """Sets in which clients are remembered."""
-
-
 def translated(table: Table, key: tuple[str, str | None, int], target: Expression) -> Translated:
     """What happens to packets to a Service, from the chain of its map element on."""
-    protocol, address, port = key
-    read = _Read(protocol)
+    read = ServiceChains()
     first = str(next(iter(target.values()))["target"])
-    _follow(table, first, read, from_here=False, been=set())
-    seconds = {table.timeouts.get(name) for name in read.sets} - {None}
-    return Translated(
-        protocol,
-        address,
-        port,
-        tuple(sorted(read.ends)),
-        own=tuple(sorted(read.own)) if read.short else None,
-        affinity=min((one for one in seconds if one), default=None),
-        kept=address is None and not read.marked,
-    )
+    _follow(table, first, key[0], read, from_here=False, been=set())
+    return read.translated(*key)
 
 
-def _follow(table: Table, chain: str, read: _Read, *, from_here: bool, been: set[str]) -> None:
+def _follow(  # noqa: PLR0913  a walk over chains
+    table: Table, chain: str, protocol: str, read: ServiceChains, *, from_here: bool, been: set[str]
+) -> None:
     """Read every rule of a chain and of the chains that it leads to."""
     visit = f"{chain} {from_here}"
     if visit in been:
         return
     been.add(visit)
     for rule in table.rules.get(chain, ()):
-        if (protocol_of(rule) or read.protocol) != read.protocol:
+        if (protocol_of(rule) or protocol) != protocol:
             continue
         here = from_here or is_from_here(rule)
-        read.sets.update(remembered_in(rule))
+        times = [table.timeouts.get(name) for name in remembered_in(rule)]
+        read.seconds = min((one for one in (*times, read.seconds) if one), default=None)
         targets = table.targets(rule)
         if not here and (marks(rule) or any(_is_marker(table, one) for one in targets)):
             read.marked = True
@@ -348,7 +327,7 @@ def _follow(table: Table, chain: str, read: _Read, *, from_here: bool, been: set
         found = {end for part in rule["expr"] if "dnat" in part for end in _ends(part["dnat"])}
         (read.own if here else read.ends).update(found)
         for one in targets:
-            _follow(table, one, read, from_here=here, been=been)
+            _follow(table, one, protocol, read, from_here=here, been=been)
 
 
 def _is_marker(table: Table, chain: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from typing import NamedTuple
 
@@ -36,6 +36,32 @@ class Translated:
     """Seconds that a client keeps its backend; None without affinity."""
     kept: bool = False
     """For a NodePort: whether packets from elsewhere keep their source address."""
+
+
+@dataclass(slots=True)
+class ServiceChains:
+    """What was found in the chains of one Service's port, while they are followed."""
+
+    ends: set[End] = field(default_factory=set)
+    own: set[End] = field(default_factory=set)
+    """Backends for packets from the node itself and from its pods."""
+    short: bool = False
+    """Whether those have other backends."""
+    marked: bool = False
+    seconds: int | None = None
+    """How long clients are remembered."""
+
+    def translated(self, protocol: str, address: str | None, port: int) -> Translated:
+        """What happens to packets to the port."""
+        return Translated(
+            protocol,
+            address,
+            port,
+            tuple(sorted(self.ends)),
+            own=tuple(sorted(self.own)) if self.short else None,
+            affinity=self.seconds,
+            kept=address is None and not self.marked,
+        )
 
 
 @dataclass(frozen=True, slots=True)

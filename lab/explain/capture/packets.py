@@ -9,7 +9,8 @@ the probe there, and its packets are identified everywhere else.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Literal
@@ -419,3 +420,36 @@ def _mark(inside: InnerPacket) -> _Mark:
     if inside.fragment:
         return "part", flow.protocol, inside.ident, inside.offset
     return "whole", flow.protocol, inside.ident, inside.digest, inside.length
+
+
+def covered(packets: Iterable[InnerPacket]) -> int:
+    """Bytes of the stream, each counted once; RSTs and pure acknowledgements have none."""
+    pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for one in packets:
+        if one.flags:
+            length = one.data + one.opens + one.ends
+            pieces["stream"].append((one.sequence, one.sequence + length))
+        else:
+            key = one.ident or ("digest", one.digest)
+            pieces[key].append((one.offset, one.offset + one.length))
+    return sum(_union(spans) for spans in pieces.values())
+
+
+def repeated(packets: Iterable[InnerPacket]) -> bool:
+    """Whether a part of a TCP stream was sent again."""
+    reached: int | None = None
+    for one in packets:
+        length = one.data + one.opens + one.ends
+        if one.flags and length:
+            if reached is not None and one.sequence < reached:
+                return True
+            reached = one.sequence + length
+    return False
+
+
+def _union(spans: Sequence[tuple[int, int]]) -> int:
+    total, reached = 0, -1
+    for begin, end in sorted(spans):
+        total += max(end - max(begin, reached), 0)
+        reached = max(reached, end)
+    return total

@@ -9,7 +9,6 @@ from typing import Literal
 
 from lab._log import quantity
 from lab.explain.capture.packets import (
-    InnerPacket,
     Matched,
     PacketEnds,
     Passed,
@@ -17,6 +16,8 @@ from lab.explain.capture.packets import (
     Refused,
     Unanswered,
     Way,
+    covered,
+    repeated,
 )
 from lab.providers.capture import Tap
 from lab.topology.path import Packet, Passing, Station
@@ -261,50 +262,17 @@ def _seen(found: Sequence[Passed]) -> Sight:
     first = (mine or found)[0]
     return Sight(
         packets=len(mine or found),
-        covered=_covered(one.inside for one in mine or found),
+        covered=covered(one.inside for one in mine or found),
         first=first.frame.at,
         flow=first.inside.flow,
         ttl=first.inside.ttl,
         data=any(one.inside.data or not one.inside.flags for one in mine or found),
         confirms=any(one.inside.confirms for one in mine or found),
-        repeated=_repeated(one.inside for one in mine or found),
+        repeated=repeated(one.inside for one in mine or found),
         tunnels=" in ".join(str(one) for one in reversed(first.decoded.outers)),
         depth=len(first.decoded.outers),
         strangers_mac=stranger,
     )
-
-
-def _covered(packets: Iterable[InnerPacket]) -> int:
-    """Bytes of the stream, each counted once; RSTs and pure acknowledgements have none."""
-    pieces: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for one in packets:
-        if one.flags:
-            length = one.data + one.opens + one.ends
-            pieces["stream"].append((one.sequence, one.sequence + length))
-        else:
-            key = one.ident or ("digest", one.digest)
-            pieces[key].append((one.offset, one.offset + one.length))
-    return sum(_union(spans) for spans in pieces.values())
-
-
-def _repeated(packets: Iterable[InnerPacket]) -> bool:
-    """Whether a part of a TCP stream was sent again."""
-    reached: int | None = None
-    for one in packets:
-        length = one.data + one.opens + one.ends
-        if one.flags and length:
-            if reached is not None and one.sequence < reached:
-                return True
-            reached = one.sequence + length
-    return False
-
-
-def _union(spans: Sequence[tuple[int, int]]) -> int:
-    total, reached = 0, -1
-    for begin, end in sorted(spans):
-        total += max(end - max(begin, reached), 0)
-        reached = max(reached, end)
-    return total
 
 
 def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
@@ -409,13 +377,12 @@ def conclude(
 
 
 def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: bool) -> Conclusion:
-    words = _Words(owners)
     errors = _errors(trace)
     if not any(row.question.seen for row in trace.there):
         return _unsent(trace, errors)
     lost = None if well else _lost([row.question for row in trace.there])
     if lost is not None:
-        return _broken(trace, lost, errors, words)
+        return _broken(trace, "question", lost, errors, owners)
     if not any(row.answer.seen for row in trace.back):
         return _unanswered(trace, errors)
     if trace.reset is not None:
@@ -423,7 +390,7 @@ def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: boo
         return Conclusion("refused", f"{_refusal(trace)}{errors}", last, missing)
     lost = None if well else _lost([row.answer for row in trace.back])
     if lost is not None:
-        return _broken_back(trace, lost, errors, words)
+        return _broken(trace, "answer", lost, errors, owners)
     return _answered(trace, errors, well=well or heard)
 
 
@@ -474,24 +441,25 @@ def _at_target(asks: Sight, answers: Sight) -> bool:
     return asks.repeated or (asks.data and not answers.data)
 
 
-def _broken(trace: Trace, lost: int, errors: str, words: _Words) -> Conclusion:
-    rows, sights = trace.there, [row.question for row in trace.there]
-    kind: Kind = "question-cut" if _some(sights, lost) else "question-lost"
-    if kind == "question-lost" and (trace.reset or trace.errors):
-        kind = "refused"
-    reset = f"; {_refusal(trace)}" if trace.reset else ""
-    sentence = words.lost("", "question", rows, sights, lost)
-    last, missing = (_point(row, "question") for row in rows[lost - 1 : lost + 1])
-    return Conclusion(kind, f"{sentence}{reset}{errors}", last, missing)
-
-
-def _broken_back(trace: Trace, lost: int, errors: str, words: _Words) -> Conclusion:
-    rows, sights = trace.back, [row.answer for row in trace.back]
-    kind: Kind = "answer-cut" if _some(sights, lost) else "answer-lost"
-    came = f"it came to {trace.there[-1].tap}, and its answer was "
-    sentence = words.lost(came, "answer", rows, sights, lost)
-    last, missing = (_point(row, "answer") for row in rows[lost - 1 : lost + 1])
-    return Conclusion(kind, f"{sentence}{errors}", last, missing, "answer")
+def _broken(
+    trace: Trace, way: _Way, lost: int, errors: str, owners: Mapping[str, str]
+) -> Conclusion:
+    """The request or the answer is lost, or only a part of it goes on."""
+    kind: Kind
+    came, reset = "", ""
+    if way == "question":
+        rows, sights = trace.there, [row.question for row in trace.there]
+        kind = "question-cut" if _some(sights, lost) else "question-lost"
+        if kind == "question-lost" and (trace.reset or trace.errors):
+            kind = "refused"
+        reset = f"; {_refusal(trace)}" if trace.reset else ""
+    else:
+        rows, sights = trace.back, [row.answer for row in trace.back]
+        kind = "answer-cut" if _some(sights, lost) else "answer-lost"
+        came = f"it came to {trace.there[-1].tap}, and its answer was "
+    sentence = came + _words(owners, way, rows, sights, lost)
+    last, missing = (_point(row, way) for row in rows[lost - 1 : lost + 1])
+    return Conclusion(kind, f"{sentence}{reset}{errors}", last, missing, way)
 
 
 def find_change(trace: Trace) -> Change | None:
@@ -553,31 +521,25 @@ def _wrong_ends(sight: Sight, packets: Sequence[Packet]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Words for describing a loss."""
-
-    owners: Mapping[str, str]
-
-    def lost(
-        self, before: str, way: _Way, rows: Sequence[Row], sights: Sequence[Sight], lost: int
-    ) -> str:
-        """Where the packet was last seen, and where it was missing."""
-        last, missing = rows[lost - 1], rows[lost]
-        seen = f"{before}last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
-        does = "left" if _passing(missing, way) == "out" else "arrived at"
-        mac = sights[lost].strangers_mac
-        if mac:
-            whose = self.owners.get(mac, "nobody")
-            return (
-                f"{seen}; at {missing.tap} it came in for the MAC {mac}, which the intent gives "
-                f"to {whose}"
-            )
-        if not _some(sights, lost):
-            return f"{seen}; it never {does} {missing.tap}"
-        whole = max(one.covered for one in sights)
-        part = max(one.covered for one in sights[lost:])
-        return f"{seen}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
+def _words(
+    owners: Mapping[str, str], way: _Way, rows: Sequence[Row], sights: Sequence[Sight], lost: int
+) -> str:
+    """Where the packet was last seen, and where it was missing."""
+    last, missing = rows[lost - 1], rows[lost]
+    seen = f"last seen {_point(last, way)}{_carried(last, sights[lost - 1])}"
+    does = "left" if _passing(missing, way) == "out" else "arrived at"
+    mac = sights[lost].strangers_mac
+    if mac:
+        whose = owners.get(mac, "nobody")
+        return (
+            f"{seen}; at {missing.tap} it came in for the MAC {mac}, which the intent gives "
+            f"to {whose}"
+        )
+    if not _some(sights, lost):
+        return f"{seen}; it never {does} {missing.tap}"
+    whole = max(one.covered for one in sights)
+    part = max(one.covered for one in sights[lost:])
+    return f"{seen}: of {quantity(whole, 'byte')} only {part:,} {does} {missing.tap}"
 
 
 def _carried(row: Row, sight: Sight) -> str:
@@ -622,7 +584,7 @@ def icmp_words(error: Quoted) -> str:
 def _passing(row: Row, way: _Way) -> Passing | None:
     if way == "question" or row.passing is None:
         return row.passing
-    return "in" if row.passing == "out" else "out"
+    return _turned(row.passing)
 
 
 def _point(row: Row, way: _Way) -> Point:

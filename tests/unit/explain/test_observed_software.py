@@ -10,8 +10,8 @@ import pytest
 from lab.explain.check import LabLook, kinds
 from lab.explain.checks.software import SoftwareCheck
 from lab.explain.explainer import Explainer, first_hop
+from lab.facts.linux import read_software as read
 from lab.facts.node import NodeFacts, Software, Unit
-from lab.facts.software import read_software as read
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
 from lab.topology import registry

@@ -13,7 +13,7 @@ from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.question import asked, explain, flow_of
-from lab.facts import nftables, software
+from lab.facts import linux, nftables
 from lab.facts.node import Counter, NodeFacts, SeenSession
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import Finding
@@ -75,12 +75,12 @@ def shut(name: str, node: str, peer: str) -> Seen:
 
 
 def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
-    assert software.read_sessions(BIRDC) == (
+    assert linux.read_sessions(BIRDC) == (
         SeenSession("to-master", "up", "Established"),
         SeenSession("to-worker1", "start", "Active Socket: Connection refused"),
         SeenSession("to-win1", "down", ""),
     )
-    assert software.read_sessions("") == ()
+    assert linux.read_sessions("") == ()
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp", "kubeinit"])
