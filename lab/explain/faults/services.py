@@ -276,7 +276,7 @@ def _without_masquerade(intent: Intent, node: str, _: str) -> FaultChange:
     machine, translation = intent.machine(node), _translation(intent, node)
     if machine.chassis and machine.bridge:
         chain = f"ip {GATEWAY_TABLE} {LEAVING}"
-        rules = gateway_leaving_rules(translation, machine.bridge.name)
+        rules: tuple[str, ...] = gateway_leaving_rules(translation, machine.bridge.name)
     elif intent.kubernetes is not None:
         return without_masquerading(node)
     else:

@@ -51,6 +51,7 @@ from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from lab.facts.node import NodeFacts  # large, and few commands observe
+    from lab.facts.ruleset import StateDifference
     from lab.providers.netns.bring_up import NetnsBringUp
 
 _PACES: Mapping[tuple[Protocol, Size | None], tuple[int, int]] = {

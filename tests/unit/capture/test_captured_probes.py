@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shipped import cell_of, intent_of
 
 from lab.explain.capture.packets import InnerPacket, decode, match
 from lab.explain.capture.probe import listening
@@ -26,22 +26,10 @@ from lab.explain.capture.trace import (
     find_change,
     trace,
 )
-from lab.matrix.cells import Product, product
-from lab.plan.planner import make_plan
 from lab.providers.capture import Frame, Taken, Tap
-from lab.scenario.loader import find, load
-from lab.topology import registry
-from lab.topology.intent import Intent
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "capture").glob("*.json"))
 Case = dict[str, Any]
-
-
-@cache
-def lab(scenario: str) -> tuple[Intent, Product]:
-    plan = make_plan(load(find(scenario)))
-    intent = registry.intent(plan)
-    return intent, product(plan, intent)
 
 
 def read(path: Path) -> Case:
@@ -58,10 +46,8 @@ def taken(case: Case) -> tuple[Taken, ...]:
 
 
 def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
-    intent, matrix = lab(case["scenario"])
-    cell = matrix.find(case["cell"])
-    assert cell is not None, case["cell"]
-    where = listening(intent, cell)
+    name = case["scenario"]
+    where = listening(intent_of(name), cell_of(name, case["cell"]))
     matched = match(packets, where.asked)
     ways, taps = where.ways, where.taps
     seen = trace(ways, matched) if ways else by_time(taps, where.ends, matched)

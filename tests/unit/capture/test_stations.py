@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import pairwise
 
 import pytest
+from shipped import intent_of, matrix_of
 
 from lab.explain.capture.probe import listening
-from lab.matrix.cells import Product, product
-from lab.plan.planner import make_plan
+from lab.matrix.cells import Product
 from lab.providers.netns.compile import compile_intent
-from lab.scenario.loader import find, load, shipped
-from lab.topology import registry
+from lab.scenario.loader import shipped
 from lab.topology.intent import Intent
 from lab.topology.path import Station
 
@@ -20,11 +18,8 @@ EVERY = 37
 """Of a scenario's thousands of cells each so manieth: all families, pairs of all kinds."""
 
 
-@cache
 def lab(name: str) -> tuple[Intent, Product]:
-    plan = make_plan(load(find(name)))
-    intent = registry.intent(plan)
-    return intent, product(plan, intent)
+    return intent_of(name), matrix_of(name)
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -8,24 +8,15 @@ as intended, in the formats of the sources that :mod:`lab.facts.windows` names.
 from __future__ import annotations
 
 import json
-from functools import cache
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Any
 
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import registry
 from lab.topology.intent import Intent, MachineIntent, Pod, ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases/observers"
 WORKER1 = (CASES / "worker1.txt").read_text()
 Said = dict[str, Any]
-
-
-@cache
-def intent(scenario: str) -> Intent:
-    return registry.intent(make_plan(load(find(scenario))))
 
 
 def dashed(mac: str) -> str:
@@ -56,7 +47,14 @@ def windows(machine: MachineIntent, whole: Intent) -> Said:
             {"name": "Loopback Pseudo-Interface 1", "address": "127.0.0.1", "length": 8},
         ],
         "routes": _routes(machine, behind),
-        "neighbours": [_neighbour("224.0.0.22", "01-00-5E-00-00-16", behind, "Permanent")],
+        "neighbours": [
+            {
+                "address": "224.0.0.22",
+                "mac": "01-00-5E-00-00-16",
+                "name": behind,
+                "state": "Permanent",
+            },
+        ],
         "listening": [
             {"protocol": "tcp", "address": "0.0.0.0", "port": 10250},
             {"protocol": "tcp", "address": "127.0.0.1", "port": 10248},
@@ -220,25 +218,10 @@ def _routes(machine: MachineIntent, behind: str) -> list[Said]:
 
 
 def _interface(name: str, mtu: int, forwarding: str, metric: int) -> Said:
-    return {
-        "name": name,
-        "index": 1,
-        "mtu": mtu,
-        "forwarding": forwarding,
-        "state": "Connected",
-        "metric": metric,
-    }
-
-
-def _neighbour(address: str, mac: str, name: str, state: str) -> Said:
-    return {"address": address, "mac": mac, "name": name, "state": state}
+    state = {"name": name, "index": 1, "mtu": mtu, "forwarding": forwarding}
+    return {**state, "state": "Connected", "metric": metric}
 
 
 def _rule(name: str, protocol: str, port: str) -> Said:
-    return {
-        "name": name,
-        "protocol": protocol,
-        "ports": [port],
-        "enabled": "True",
-        "action": "Allow",
-    }
+    allows = {"enabled": "True", "action": "Allow"}
+    return {"name": name, "protocol": protocol, "ports": [port], **allows}

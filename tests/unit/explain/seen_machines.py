@@ -6,22 +6,66 @@ from dataclasses import replace
 from functools import cache
 
 from seen_logical import databases, switching
+from shipped import bare_intent_of, plan_of
 
+from lab.explain.explainer import Explainer
+from lab.explain.question import flow_of
 from lab.facts.node import LinkFacts, NodeFacts, PodFacts, SeenNeighbour, SeenSession
 from lab.facts.translations import End, Masquerade, Translated, Translations
+from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
+from lab.matrix.verdict import Finding
 from lab.plan.plan import Plan
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import bird, proxying, registry
+from lab.topology import bird, proxying
 from lab.topology.intent import Intent, MachineIntent, Neighbour, Pod, Route
+
+Seen = dict[str, NodeFacts]
 
 
 @cache
 def lab(name: str) -> tuple[Plan, Intent, Product]:
-    plan = make_plan(load(find(name)))
-    intent = replace(registry.intent(plan), kubernetes=None)  # pods are the lab's own
+    """A lab whose pods are its own."""
+    plan, intent = plan_of(name), bare_intent_of(name)
     return plan, intent, product(plan, intent)
+
+
+def cell(name: str, identity: str) -> Cell:
+    found = lab(name)[2].find(identity)
+    assert found is not None, identity
+    return found
+
+
+def findings(name: str, seen: Seen, identity: str) -> tuple[Finding, ...]:
+    """What is wrong on the path of a cell."""
+    return Explainer(lab(name)[1], seen).explain(flow_of(cell(name, identity))).findings
+
+
+def broken(seen: Seen, node: str, **what: object) -> Seen:
+    return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
+
+
+def with_link(seen: Seen, node: str, device: str, **what: object) -> Seen:
+    """The facts with one device of a node changed."""
+    there = seen[node].links
+    assert device in {one.name for one in there}, device
+    links = tuple(replace(one, **what) if one.name == device else one for one in there)  # type: ignore[arg-type]
+    return broken(seen, node, links=links)
+
+
+def with_address(seen: Seen, node: str, device: str, *more: str) -> Seen:
+    """The facts with further addresses on one device of a node."""
+    (there,) = (one.addresses for one in seen[node].links if one.name == device)
+    return with_link(seen, node, device, addresses=(*there, *more))
+
+
+def down(seen: Seen, node: str, device: str) -> Seen:
+    return with_link(seen, node, device, up=False, carrier=False)
+
+
+def without_routes(seen: Seen, node: str, *destinations: str) -> Seen:
+    kept = tuple(one for one in seen[node].routes if one.destination not in destinations)
+    assert len(seen[node].routes) - len(kept) == len(destinations)
+    return broken(seen, node, routes=kept)
 
 
 def whole(intent: Intent) -> dict[str, NodeFacts]:
@@ -53,9 +97,7 @@ def seen(machine: MachineIntent) -> NodeFacts:
             links.append(replace(port, master=switch.name))
     for pod in machine.pods:
         port = link(pod.port, "veth", "0e:00:00:00:00:01", (), pod.mtu)
-        links.append(
-            LinkFacts(*port_parts(port), master=bridge.name if bridge else None, hairpin=True)
-        )
+        links.append(replace(port, master=bridge.name if bridge else None, hairpin=True))
     return NodeFacts(
         os="linux",
         version="",
@@ -75,10 +117,6 @@ def seen(machine: MachineIntent) -> NodeFacts:
             for one in (speaker.sessions if speaker else ())
         ),
     )
-
-
-def port_parts(one: LinkFacts) -> tuple[object, ...]:
-    return one.name, one.kind, one.mac, one.addresses, one.mtu, one.up, one.carrier
 
 
 def link(name: str, kind: str, mac: str, addresses: tuple[str, ...], mtu: int) -> LinkFacts:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 from golden_files import check_golden
+from shipped import bare_intent_of, intent_of
 
 from lab._errors import UsageError
 from lab.explain.faults import registry
 from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import registry as topologies
 from lab.topology.gateways import held
 from lab.topology.intent import Intent
 
@@ -27,20 +23,9 @@ EVERY_KIND = (*KINDS, "calico-vxlan", "calico-bgp-tor")
 FAULTS = registry.faults()
 
 
-@cache
-def cluster(kind: str) -> Intent:
-    return topologies.intent(make_plan(load(find(kind))))
-
-
-@cache
-def intent(kind: str) -> Intent:
-    """As the embedded provider has it: without Kubernetes."""
-    return replace(cluster(kind), kubernetes=None)
-
-
 def of_clusters(fault: Fault) -> bool:
     """Whether it can be done in no lab of namespaces."""
-    return not any(registry.sites(fault, intent(kind)) for kind in EVERY_KIND)
+    return not any(registry.sites(fault, bare_intent_of(kind)) for kind in EVERY_KIND)
 
 
 def text(fault: Fault, lab: Intent, site: FaultSite) -> str:
@@ -59,7 +44,7 @@ def places(fault: Fault) -> str:
     for kind in EVERY_KIND:
         ours, theirs = (
             " ".join(site.node for site in registry.sites(fault, lab))
-            for lab in (intent(kind), cluster(kind))
+            for lab in (bare_intent_of(kind), intent_of(kind))
         )
         lines += [f"  {kind}: {ours}"] if ours else []
         lines += [f"  {kind}, as a cluster: {theirs or 'nowhere'}"] if ours != theirs else []
@@ -69,7 +54,7 @@ def places(fault: Fault) -> str:
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_commands_of_a_fault_and_where_it_can_be_done(name: str) -> None:
     fault = FAULTS[name]
-    every = [cluster(kind) if of_clusters(fault) else intent(kind) for kind in EVERY_KIND]
+    every = [intent_of(kind) if of_clusters(fault) else bare_intent_of(kind) for kind in EVERY_KIND]
     lab = next(one for one in every if registry.sites(fault, one))
     written = text(fault, lab, registry.sites(fault, lab)[-1]) + places(fault)
     check_golden(CASES / f"{name}.txt", written)
@@ -81,32 +66,21 @@ def test_every_case_belongs_to_a_fault() -> None:
 
 def test_faults_of_clusters_are_done_on_linux_nodes() -> None:
     for fault in filter(of_clusters, FAULTS.values()):
-        for lab in map(cluster, EVERY_KIND):
+        for lab in map(intent_of, EVERY_KIND):
             windows = {one.name for one in lab.machines if one.os == "windows"}
             assert not windows & {one.node for one in registry.sites(fault, lab)}
-
-
-def test_a_pool_of_calico_is_changed_on_the_control_plane() -> None:
-    (change,) = FAULTS["wrong-pool"].change(cluster("calico-vxlan"), "worker1", "").undo
-    assert change.place == "master"
 
 
 def test_of_namespaces_faults_of_clusters_are_refused_with_what_they_need() -> None:
     for fault in filter(of_clusters, FAULTS.values()):
         with pytest.raises(UsageError, match=r"it needs .*(cluster|kubeadm)"):
-            registry.choose(fault, intent("overlay"), "breaking it")
-
-
-def test_where_nothing_is_forwarded_forwarding_cannot_be_switched_off() -> None:
-    """A Windows node of an OVN network is no gateway: its pods leave by another."""
-    there = registry.sites(FAULTS["ip-forward-off"], intent("ovn"))
-    assert [one.node for one in there] == ["master", "worker1", "worker2", "router"]
+            registry.choose(fault, bare_intent_of("overlay"), "breaking it")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) -> None:
     for name, fault in FAULTS.items():
-        lab = cluster(kind) if of_clusters(fault) else intent(kind)
+        lab = intent_of(kind) if of_clusters(fault) else bare_intent_of(kind)
         there = {machine.name for machine in lab.everything()}
         there |= {pod.name for machine in lab.machines for pod in machine.pods}
         for site in registry.sites(fault, lab):
@@ -120,7 +94,7 @@ def test_every_site_and_peer_has_a_change_on_machines_that_are_there(kind: str) 
 
 
 def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() -> None:
-    lab = intent("upstream-vrrp")
+    lab = bare_intent_of("upstream-vrrp")
     other = held(lab, {one.node: one.candidates[-1] for one in lab.gateways})
     assert [one.holder for one in lab.gateways] != [one.holder for one in other.gateways]
     for fault in FAULTS.values():
@@ -130,18 +104,13 @@ def test_what_undoes_a_fault_is_the_same_whoever_holds_the_gateways_meanwhile() 
                 assert fault.change(lab, site.node, peer).undo == undo
 
 
-def test_routes_of_an_upstream_router_are_the_routers() -> None:
-    (site,) = registry.sites(FAULTS["route-missing"], intent("upstream-tor"))
-    assert site.node == "router"
-
-
 def test_a_stale_neighbour_is_one_that_is_sent_to() -> None:
-    (site,) = registry.sites(FAULTS["stale-neighbour"], intent("ovn"))
+    (site,) = registry.sites(FAULTS["stale-neighbour"], bare_intent_of("ovn"))
     assert (site.node, set(site.peers)) == ("router", {"master", "worker1", "worker2"})
 
 
 def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
-    lab = intent("kubeinit")
+    lab = bare_intent_of("kubeinit")
     names = {one.name for one in lab.hypervisors}
     sites = {
         fault.name: [site for site in registry.sites(fault, lab) if site.node in names]
@@ -158,7 +127,7 @@ def test_what_joins_a_labs_own_hypervisors_can_be_broken_too() -> None:
 
 
 def test_a_hypervisors_tunnel_is_put_back_with_all_that_hangs_on_it() -> None:
-    lab = intent("kubeinit")
+    lab = bare_intent_of("kubeinit")
     undo = FAULTS["wrong-vni"].change(lab, "hypervisor-02", "").undo
     lines = [one.line for one in undo]
     assert "ip link set dev vxlan-nodes master br-nodes" in lines
@@ -177,7 +146,7 @@ BY_OVN = (
 
 
 def test_the_commands_of_faults_in_a_logical_network() -> None:
-    lab = intent("ovn")
+    lab = bare_intent_of("ovn")
     written = "".join(
         text(FAULTS[name], lab, registry.sites(FAULTS[name], lab)[0]) for name in BY_OVN
     )
@@ -201,74 +170,28 @@ def test_an_unknown_fault_names_the_nearest() -> None:
 
 REFUSED = [
     # fault, topology, node, peer, what happened, what to try
-    (
-        "wrong-vni",
-        "host-gateway",
-        "",
-        "",
-        "it needs a VXLAN tunnel, and no machine of a lab with topology 'host-gateway' has that",
-        "overlay",
-    ),
-    (
-        "wrong-vni",
-        "overlay",
-        "router",
-        "",
-        "it needs a VXLAN tunnel, which 'router' has not",
-        "--node ",
-    ),
-    (
-        "wrong-vni",
-        "ovn",
-        "",
-        "",
-        "it needs a VXLAN tunnel, and no machine of a lab with topology 'ovn' has that",
-        "in this lab there can be dns-unreachable, duplicate-pod-address, ip-forward-off, ",
-    ),
-    (
-        "masquerade-missing",
-        "ovn",
-        "win1",
-        "",
-        "it needs to masquerade what pods send to the outside, which 'win1' has not",
-        "--node master, worker1, worker2",
-    ),
+    ("wrong-vni", "host-gateway", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with "
+     "topology 'host-gateway' has that"), "overlay"),
+    ("wrong-vni", "overlay", "router", "", "it needs a VXLAN tunnel, which 'router' has not",
+     "--node "),
+    ("wrong-vni", "ovn", "", "", ("it needs a VXLAN tunnel, and no machine of a lab with topology "
+     "'ovn' has that"),
+     "in this lab there can be dns-unreachable, duplicate-pod-address, ip-forward-off, "),
+    ("masquerade-missing", "ovn", "win1", "",
+     "it needs to masquerade what pods send to the outside, which 'win1' has not",
+     "--node master, worker1, worker2"),
     ("wrong-vni", "overlay", "nobody", "", "there is no machine 'nobody'", "--node master, "),
     ("wrong-vni", "overlay", "master", "win1", "it concerns one machine only", "leave '--peer'"),
-    (
-        "route-missing",
-        "overlay",
-        "master",
-        "master",
-        "'master' can be no peer of 'master' in it",
-        "--peer worker1, worker2, win1, win2",
-    ),
-    (
-        "route-missing",
-        "overlay",
-        "",
-        "wroker1",
-        "there is no node 'wroker1'",
-        "did you mean 'worker1'? --peer worker1, worker2, win1, win2, master",
-    ),
-    (
-        "duplicate-pod-address",
-        "overlay",
-        "master",
-        "worker1-p9",
-        "there is no pod 'worker1-p9'",
-        "did you mean 'worker1-p",
-    ),
-    (
-        "route-missing",
-        "overlay",
-        "",
-        "router",
-        "'router' can be no peer in it",
-        "--peer worker1, worker2, win1, win2",
-    ),
+    ("route-missing", "overlay", "master", "master", "'master' can be no peer of 'master' in it",
+     "--peer worker1, worker2, win1, win2"),
+    ("route-missing", "overlay", "", "wroker1", "there is no node 'wroker1'",
+     "did you mean 'worker1'? --peer worker1, worker2, win1, win2, master"),
+    ("duplicate-pod-address", "overlay", "master", "worker1-p9", "there is no pod 'worker1-p9'",
+     "did you mean 'worker1-p"),
+    ("route-missing", "overlay", "", "router", "'router' can be no peer in it",
+     "--peer worker1, worker2, win1, win2"),
     ("wrong-vni", "overlay", "wokrer1", "", "there is no machine 'wokrer1'", "did you mean 'wor"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -280,13 +203,13 @@ def test_what_cannot_be_done_says_why_and_where_it_can(  # noqa: PLR0913, PLR091
     name: str, kind: str, node: str, peer: str, happened: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as raised:
-        registry.choose(FAULTS[name], intent(kind), "trying", node, peer)
+        registry.choose(FAULTS[name], bare_intent_of(kind), "trying", node, peer)
     assert raised.value.happened == happened
     assert hint in raised.value.hint
 
 
 def test_where_nobody_says_the_first_machine_and_peer_are_taken() -> None:
-    fault, lab = FAULTS["route-missing"], intent("overlay")
+    fault, lab = FAULTS["route-missing"], bare_intent_of("overlay")
     assert registry.choose(fault, lab, "trying") == FaultSite("master", ("worker1",))
     assert registry.choose(fault, lab, "trying", peer="master") == FaultSite("worker1", ("master",))
 
@@ -327,12 +250,15 @@ def test_fault_with_figures_has_them_in_its_commands_title_and_question(
 ) -> None:
     fault = registry.find("trying", asked)
     name = registry.plain_name(fault.name)
-    change = fault.change(intent("overlay"), "worker1", "")
-    plain = FAULTS[name].change(intent("overlay"), "worker1", "")
+    change = fault.change(bare_intent_of("overlay"), "worker1", "")
+    plain = FAULTS[name].change(bare_intent_of("overlay"), "worker1", "")
     assert any(does in one.line for one in change.do)
     assert change.undo == plain.undo, "what takes it out needs no figures"
     assert title in fault.title
-    assert registry.find("trying", fault.name).change(intent("overlay"), "worker1", "") == change
+    assert (
+        registry.find("trying", fault.name).change(bare_intent_of("overlay"), "worker1", "")
+        == change
+    )
     assert ("netem" in fault.asks) == ("ms" in asked)
 
 

@@ -6,17 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from seen_machines import lab, whole
+from seen_machines import Seen, broken, cell, down, findings, lab, whole
 
 from lab.explain.explainer import Explainer
 from lab.explain.question import asked, flow_of
-from lab.facts.node import LinkFacts, NodeFacts
 from lab.facts.ovn import Databases, SeenSwitch, Switching
 from lab.facts.translations import Barrier, End
-from lab.matrix.verdict import Finding
 from lab.topology.walk import walk
 
-Seen = dict[str, NodeFacts]
 PODS = "pod-pod/worker1-p1/win1-p1/tcp-small"
 ON_NODE = "pod-pod/worker1-p1/worker1-p2/tcp-small"
 SERVICE = "pod-service/worker1-p1/to-win1-p1/tcp-small"
@@ -27,23 +24,16 @@ FROM_MASTER = "pod-service/master-p1/to-win1-p1/tcp-small"
 DNS = "dns/worker1-p1/to-master-p1/udp-small"
 
 
-def told(seen: Seen, name: str) -> tuple[Finding, ...]:
-    _, intent, matrix = lab("ovn")
-    cell = matrix.find(name)
-    assert cell is not None, name
-    return Explainer(intent, seen).explain(flow_of(cell)).findings
-
-
 def switching(seen: Seen, node: str, change: Callable[[Switching], Switching]) -> Seen:
     there = seen[node].switching
     assert there is not None
-    return {**seen, node: replace(seen[node], switching=change(there))}
+    return broken(seen, node, switching=change(there))
 
 
 def databases(seen: Seen, change: Callable[[Databases], Databases]) -> Seen:
     there = seen["master"].databases
     assert there is not None
-    return {**seen, "master": replace(seen["master"], databases=change(there))}
+    return broken(seen, "master", databases=change(there))
 
 
 def switch(seen: Seen, name: str, change: Callable[[SeenSwitch], SeenSwitch]) -> Seen:
@@ -56,21 +46,24 @@ def switch(seen: Seen, name: str, change: Callable[[SeenSwitch], SeenSwitch]) ->
     )
 
 
+def balanced(seen: Seen, name: str, *backends: End) -> Seen:
+    """With other backends of the Service to win1-p1 on a switch; with none, unknown to it."""
+
+    def changed(there: SeenSwitch) -> SeenSwitch:
+        found = [
+            replace(one, backends=backends) if one.address == "10.96.0.26" else one
+            for one in there.balanced
+            if backends or one.address != "10.96.0.26"
+        ]
+        return replace(there, balanced=tuple(found))
+
+    return switch(seen, name, changed)
+
+
 def stale(seen: Seen, *only: str) -> Seen:
     """With another backend of the Service to win1-p1, on some switches or on all."""
-    gone = (End("10.0.4.254", 8080),)
     for one in only or ("master", "worker1", "worker2", "win1", "win2"):
-        seen = switch(
-            seen,
-            one,
-            lambda there: replace(
-                there,
-                balanced=tuple(
-                    replace(it, backends=gone) if it.address == "10.96.0.26" else it
-                    for it in there.balanced
-                ),
-            ),
-        )
+        seen = balanced(seen, one, End("10.0.4.254", 8080))
     return seen
 
 
@@ -90,13 +83,6 @@ def unplugged(seen: Seen, device: str) -> Seen:
             ),
         ),
     )
-
-
-def card_down(seen: Seen, node: str) -> Seen:
-    def down(one: LinkFacts) -> LinkFacts:
-        return replace(one, up=False, carrier=False) if one.name == "eth0" else one
-
-    return {**seen, node: replace(seen[node], links=tuple(map(down, seen[node].links)))}
 
 
 def list_that_drops(seen: Seen, node: str) -> Seen:
@@ -122,17 +108,6 @@ def no_tunnel_to_win1(seen: Seen) -> Seen:
     )
 
 
-def unbalanced(seen: Seen, name: str) -> Seen:
-    """A switch that knows nothing of the Service to win1-p1."""
-    return switch(
-        seen,
-        name,
-        lambda there: replace(
-            there, balanced=tuple(one for one in there.balanced if one.address != "10.96.0.26")
-        ),
-    )
-
-
 def without_chassis(seen: Seen, node: str) -> Seen:
     return databases(
         seen,
@@ -150,15 +125,15 @@ CASES = [
      (SERVICE, NODE_PORT), (FROM_MASTER,)),
     (lambda seen: switch(seen, "worker1", lambda one: replace(one, balanced=())),
      "balancers-missing", "service-rules-missing", "worker1", (SERVICE, NODE_PORT), (PODS,)),
-    (lambda seen: unbalanced(seen, "worker1"), "balancer-missing", "", "worker1", (SERVICE,),
+    (lambda seen: balanced(seen, "worker1"), "balancer-missing", "", "worker1", (SERVICE,),
      (FROM_MASTER, OTHER_SERVICE, PODS)),
     (no_tunnel_to_win1, "tunnel-end-missing", "", "worker1", (PODS, SERVICE), (ON_NODE,)),
     (lambda seen: flow_that_drops(seen, "win1"), "tunnel-port-dropped", "tunnel-udp-dropped",
      "win1", (PODS, SERVICE), (ON_NODE, OUTSIDE)),
     (lambda seen: unplugged(seen, "veth1"), "port-unbound", "", "win1", (PODS, SERVICE),
      (ON_NODE, OTHER_SERVICE)),
-    (lambda seen: card_down(seen, "win1"), "link-down", "node-link-down", "win1", (PODS, SERVICE),
-     (ON_NODE,)),
+    (lambda seen: down(seen, "win1", "eth0"), "link-down", "node-link-down", "win1",
+     (PODS, SERVICE), (ON_NODE,)),
     (lambda seen: list_that_drops(seen, "worker1"), "name-server-barred", "dns-unreachable",
      "worker1", (DNS,), (PODS, SERVICE)),
     (lambda seen: elsewhere(seen, "win1"), "tunnel-local", "", "win1", (PODS,), (ON_NODE,)),
@@ -186,16 +161,16 @@ def test_what_is_wrong_is_told_of_the_packets_that_meet_it(  # noqa: PLR0913, PL
     _, intent, _ = lab("ovn")
     seen = harm(whole(intent))
     for name in those:
-        found = told(seen, name)
+        found = findings("ovn", seen, name)
         assert [(one.kind, one.fault, one.node) for one in found][:1] == [(kind, fault, node)], name
         assert found[0].hop >= 0
     for name in others:
-        assert told(seen, name) == (), name
+        assert findings("ovn", seen, name) == (), name
 
 
 def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> None:
     _, intent, _ = lab("ovn")
-    (found, *_) = told(stale(whole(intent), "worker1"), SERVICE)
+    (found, *_) = findings("ovn", stale(whole(intent), "worker1"), SERVICE)
     assert found.place == "master"
     assert found.shown_by("ovn") == (
         "lab exec ovn master -- ovn-nbctl --no-leader-only --columns=name,vips find Load_Balancer "
@@ -205,10 +180,9 @@ def test_what_stands_in_the_databases_is_shown_and_mended_where_they_are() -> No
 
 
 def test_the_machine_with_the_databases_is_looked_at_whoever_asks() -> None:
-    _, intent, matrix = lab("ovn")
-    cell = matrix.find(ON_NODE)
-    assert cell is not None
-    assert list(asked(intent, walk(intent, flow_of(cell)))) == ["master", "worker1"]
+    _, intent, _ = lab("ovn")
+    asked_for = flow_of(cell("ovn", ON_NODE))
+    assert list(asked(intent, walk(intent, asked_for))) == ["master", "worker1"]
 
 
 def test_of_machines_that_were_not_seen_nothing_is_said() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from observed_nodes import CASES, WORKER1, intent
+from observed_nodes import CASES, WORKER1
+from shipped import intent_of as intent
 
 from lab.explain.check import kinds as every_kind
-from lab.explain.explainer import compare_lab, with_chosen_macs
+from lab.explain.explainer import compare_lab, with_chosen_macs, with_held_gateways
 from lab.explain.explainer import compare_machine as differences
 from lab.facts.linux import facts
 from lab.facts.node import Counter, LinkFacts, NodeFacts, PodFacts, rises
@@ -187,3 +188,37 @@ def test_a_pod_of_kubernetes_that_has_the_address_of_one_beside_it_is_told_by_it
     assert (found.kind, found.node) == ("duplicate-address", "worker1")
     assert found.object == f"address {bare} of pod {one.name}"
     assert found.observed == f"also pod {other.name} of worker1"
+
+
+VRRP = intent("upstream-vrrp")
+
+
+def held(*virtual: str, machine: str = "master1") -> NodeFacts:
+    card = VRRP.machine(machine).interfaces[1]
+    addresses = (*card.addresses, *virtual)
+    link = LinkFacts(card.name, "", card.mac, addresses, card.mtu, up=True, carrier=True)
+    absent = tuple((name, "not asked") for name in ("route", "neighbour"))
+    return NodeFacts("linux", "", links=(link,), absent=absent)
+
+
+def test_one_holder_is_followed_wherever_it_is() -> None:
+    observed = {"master1": held(), "master3": held("10.160.11.1/24", machine="master3")}
+    bound = with_held_gateways(VRRP, observed)
+    assert [one.holder for one in bound.gateways] == ["master3", "master1"]
+    assert bound.machine("master3").interfaces[1].virtual == ("10.160.11.1/24",)
+
+
+def test_with_no_holder_or_two_the_intent_stays() -> None:
+    two = {name: held("10.160.11.1/24", machine=name) for name in ("master1", "master2")}
+    for observed in ({"master1": held()}, two):
+        assert with_held_gateways(VRRP, observed) == VRRP
+
+
+def test_a_gateway_that_nobody_holds_is_told_of_the_machine_that_should() -> None:
+    machine = VRRP.machine("master1")
+    found = [one for one in differences(machine, held("10.160.4.1/24")) if "gateway" in one.object]
+    assert [(one.kind, one.object, one.observed) for one in found] == [
+        ("gateway-missing", "gateway 10.160.11.1/24", "held by nobody")
+    ]
+    whole = differences(machine, held("10.160.4.1/24", "10.160.11.1/24"))
+    assert not [one for one in whole if one.kind == "gateway-missing"]

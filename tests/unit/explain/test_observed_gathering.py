@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from observed_nodes import WORKER1, intent, windows
+from observed_nodes import WORKER1, windows
+from shipped import intent_of as intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -209,22 +210,11 @@ def test_no_secret_is_asked_for() -> None:
 
 POD = {
     "metadata": {"name": "p", "namespace": "n"},
-    "spec": {
-        "nodeName": "win1",
-        "containers": [{"name": "c", "env": [{"name": "DB_PASSWORD", "value": "hunter2"}]}],
-    },
-    "status": {
-        "phase": "Pending",
-        "podIP": "10.244.3.4",
-        "containerStatuses": [
-            {
-                "ready": False,
-                "restartCount": 4,
-                "state": {"waiting": {"reason": "ImagePullBackOff"}},
-            }
-        ],
-    },
-}
+    "spec": {"nodeName": "win1", "containers": [
+        {"name": "c", "env": [{"name": "DB_PASSWORD", "value": "hunter2"}]}]},
+    "status": {"phase": "Pending", "podIP": "10.244.3.4", "containerStatuses": [
+        {"ready": False, "restartCount": 4, "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+}  # fmt: skip
 NODE = {
     "metadata": {"name": "win1", "labels": {"node-role.kubernetes.io/worker": ""}},
     "spec": {"podCIDR": "10.244.3.0/24"},
@@ -236,19 +226,11 @@ NODE = {
 }
 SERVICE = {
     "metadata": {"name": "s", "namespace": "n"},
-    "spec": {
-        "type": "NodePort",
-        "clusterIP": "10.96.0.20",
-        "ports": [{"port": 80, "nodePort": 30000, "protocol": "UDP"}],
-        "selector": {"b": "2", "a": "1"},
-    },
-}
+    "spec": {"type": "NodePort", "clusterIP": "10.96.0.20", "selector": {"b": "2", "a": "1"},
+             "ports": [{"port": 80, "nodePort": 30000, "protocol": "UDP"}]},
+}  # fmt: skip
 SLICE = {
-    "metadata": {
-        "name": "s-x",
-        "namespace": "n",
-        "labels": {"kubernetes.io/service-name": "s"},
-    },
+    "metadata": {"name": "s-x", "namespace": "n", "labels": {"kubernetes.io/service-name": "s"}},
     "ports": [{"port": 8080}],
     "endpoints": [
         {"addresses": ["10.244.1.4"], "conditions": {"ready": True}},

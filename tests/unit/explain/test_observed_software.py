@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
+from shipped import intent_of
 
 from lab.explain.check import LabLook, kinds
 from lab.explain.checks.software import SoftwareCheck
 from lab.explain.explainer import Explainer, first_hop
 from lab.facts.linux import read_software as read
 from lab.facts.node import NodeFacts, Software, Unit
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import registry
 from lab.topology.intent import Intent
 from lab.topology.path import Flow
 from lab.topology.walk import walk
@@ -40,9 +37,8 @@ HEALTHY = Software(
 )
 
 
-@cache
 def intent(kind: str = "overlay") -> Intent:
-    return registry.intent(make_plan(load(find(kind))))
+    return intent_of(kind)
 
 
 def seen(node: str = "worker1", kind: str = "overlay", **changes: object) -> list[str]:

@@ -6,11 +6,13 @@ What the nodes say is composed: there was no Windows to ask.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from observed_nodes import Said, changed, intent, windows, without
+from observed_nodes import Said, changed, windows, without
+from shipped import intent_of as intent
 
 from lab.explain.check import Difference
 from lab.explain.explainer import compare_machine as differences
@@ -45,128 +47,76 @@ def test_a_node_that_is_as_intended_shows_no_difference(scenario: str) -> None:
     assert differences(machine, facts(windows(machine, whole)), by="kubernetes") == ()
 
 
+def edit(what: str, old: str, new: str) -> Callable[[Said], Said]:
+    return lambda said: changed(said, what, old, new)
+
+
+def drop(what: str, text: str) -> Callable[[Said], Said]:
+    return lambda said: without(said, what, text)
+
+
+TUNNEL, POD = "tunnel flannel.4096", "pod win1-p1"
 OVERLAY = {
-    "the network is gone": (
-        lambda said: without(said, "networks", "Overlay"),
-        ("tunnel-missing", "tunnel flannel.4096"),
-    ),
-    "wrong VNI": (
-        lambda said: changed(said, "networks", '"VSID": 4096', '"VSID": 4097'),
-        ("wrong-vni", "tunnel flannel.4096"),
-    ),
+    "the network is gone": (drop("networks", "Overlay"), "tunnel-missing", TUNNEL),
+    "wrong VNI": (edit("networks", '"VSID": 4096', '"VSID": 4097'), "wrong-vni", TUNNEL),
     "wrong port": (
-        lambda said: changed(
-            said,
-            "networks",
-            '{"Type": "HostRoute"}',
-            '{"Type": "VxlanPort", "Settings": {"Port": 8472}}',
-        ),
-        ("wrong-port", "tunnel flannel.4096"),
-    ),
+        edit("networks", '{"Type": "HostRoute"}',
+             '{"Type": "VxlanPort", "Settings": {"Port": 8472}}'), "wrong-port", TUNNEL),
     "another management address": (
-        lambda said: changed(
-            said, "networks", '"ManagementIP": "10.9.176.94"', '"ManagementIP": "10.0.2.15"'
-        ),
-        ("tunnel-local", "tunnel flannel.4096"),
-    ),
+        edit("networks", '"ManagementIP": "10.9.176.94"', '"ManagementIP": "10.0.2.15"'),
+        "tunnel-local", TUNNEL),
     "a remote end is wrong": (
-        lambda said: changed(
-            said,
-            "networks",
-            '"ProviderAddress": "10.9.176.11"',
-            '"ProviderAddress": "10.9.176.99"',
-        ),
-        ("wrong-entry", "forwarding entry 0a:58:0a:f4:01:00 on flannel.4096"),
-    ),
+        edit("networks", '"ProviderAddress": "10.9.176.11"', '"ProviderAddress": "10.9.176.99"'),
+        "wrong-entry", "forwarding entry 0a:58:0a:f4:01:00 on flannel.4096"),
     "a remote MAC is stale": (
-        lambda said: changed(said, "networks", "0a-58-0a-f4-01-00", "02-00-00-00-00-01"),
-        ("stale-neighbour", "neighbour 10.244.1.0 on flannel.4096"),
-    ),
+        edit("networks", "0a-58-0a-f4-01-00", "02-00-00-00-00-01"),
+        "stale-neighbour", "neighbour 10.244.1.0 on flannel.4096"),
     "a remote subnet is gone": (
-        lambda said: changed(said, "networks", "10.244.1.0/24", "10.250.1.0/24"),
-        ("route-missing", "route to 10.244.1.0/24"),
-    ),
-    "an endpoint is gone": (
-        lambda said: without(said, "endpoints", "A8556439-WIN1-P1"),
-        ("pod-missing", "pod win1-p1"),
-    ),
+        edit("networks", "10.244.1.0/24", "10.250.1.0/24"),
+        "route-missing", "route to 10.244.1.0/24"),
+    "an endpoint is gone": (drop("endpoints", "A8556439-WIN1-P1"), "pod-missing", POD),
     "an endpoint is marked remote": (
-        lambda said: changed(
-            said, "endpoints", '"IsRemoteEndpoint": null', '"IsRemoteEndpoint": true'
-        ),
-        ("pod-link-down", "pod win1-p1"),
-    ),
+        edit("endpoints", '"IsRemoteEndpoint": null', '"IsRemoteEndpoint": true'),
+        "pod-link-down", POD),
     "no exception": (
-        lambda said: changed(said, "endpoints", '["10.244.0.0/16"]', '["10.96.0.0/12"]'),
-        ("masquerade-exception-missing", "packets of 10.244.3.0/24 to 10.244.0.0/16"),
-    ),
+        edit("endpoints", '["10.244.0.0/16"]', '["10.96.0.0/12"]'),
+        "masquerade-exception-missing", "packets of 10.244.3.0/24 to 10.244.0.0/16"),
     "no OutBoundNAT": (
-        lambda said: changed(said, "endpoints", '"OutBoundNAT"', '"ROUTE"'),
-        ("masquerade-missing", "packets of 10.244.3.0/24 that leave the lab"),
-    ),
+        edit("endpoints", '"OutBoundNAT"', '"ROUTE"'),
+        "masquerade-missing", "packets of 10.244.3.0/24 that leave the lab"),
     "load balancers are gone": (
-        lambda said: {**said, "policies": []},
-        ("service-rules-missing", "Services"),
-    ),
+        lambda said: {**said, "policies": []}, "service-rules-missing", "Services"),
     "one load balancer is gone": (
-        lambda said: without(said, "policies", '"ID": "to-worker1-p1-6-80"'),
-        ("service-missing", "Service to-worker1-p1, 10.96.0.22:80, tcp"),
-    ),
+        drop("policies", '"ID": "to-worker1-p1-6-80"'),
+        "service-missing", "Service to-worker1-p1, 10.96.0.22:80, tcp"),
     "a backend is stale": (
-        lambda said: changed(
-            said, "policies", "/endpoints/358e0976-worker1-p1", "/endpoints/358e0976-worker1-p2"
-        ),
-        ("stale-backend", "Service to-worker1-p1, 10.96.0.22:80, tcp and udp"),
-    ),
-    "the card is down": (
-        lambda said: changed(said, "adapters", '"Up"', '"Disconnected"'),
-        ("link-down", "card eth0"),
-    ),
+        edit("policies", "/endpoints/358e0976-worker1-p1", "/endpoints/358e0976-worker1-p2"),
+        "stale-backend", "Service to-worker1-p1, 10.96.0.22:80, tcp and udp"),
+    "the card is down": (edit("adapters", '"Up"', '"Disconnected"'), "link-down", "card eth0"),
     "the address was lost": (
-        lambda said: changed(said, "addresses", "10.9.176.94", "169.254.7.7"),
-        ("link-address", "card eth0"),
-    ),
+        edit("addresses", "10.9.176.94", "169.254.7.7"), "link-address", "card eth0"),
     "another MTU": (
-        lambda said: changed(said, "interfaces", '"mtu": 1500', '"mtu": 1400'),
-        ("link-mtu", "card eth0"),
-    ),
+        edit("interfaces", '"mtu": 1500', '"mtu": 1400'), "link-mtu", "card eth0"),
     "the default route is gone": (
-        lambda said: without(said, "routes", '"0.0.0.0/0"'),
-        ("route-missing", "route to default"),
-    ),
+        drop("routes", '"0.0.0.0/0"'), "route-missing", "route to default"),
     "a service has stopped": (
-        lambda said: changed(
-            said,
-            "services",
-            '"flanneld", "state": "Running"',
-            '"flanneld", "state": "Stopped"',
-        ),
-        ("program-down", "service flanneld"),
-    ),
-    "nothing lets kubelet's port in": (
-        lambda said: without(said, "rules", "10250"),
-        ("packets-barred", "the firewall"),
-    ),
-    "nothing lets VXLAN in": (
-        lambda said: without(said, "rules", "4789"),
-        ("tunnel-port-dropped", "the firewall"),
-    ),
+        edit("services", '"flanneld", "state": "Running"', '"flanneld", "state": "Stopped"'),
+        "program-down", "service flanneld"),
+    "nothing lets kubelet's port in": (drop("rules", "10250"), "packets-barred", "the firewall"),
+    "nothing lets VXLAN in": (drop("rules", "4789"), "tunnel-port-dropped", "the firewall"),
     "NodePorts are blocked": (
-        lambda said: changed(
-            said,
-            "rules",
-            '["30000-32767"], "enabled": "True", "action": "Allow"',
-            '["30000-32767"], "enabled": "True", "action": "Block"',
-        ),
-        ("node-port-barred", "firewall rule 'hybridlab: nodeports-tcp'"),
-    ),
-}
+        edit("rules", '["30000-32767"], "enabled": "True", "action": "Allow"',
+             '["30000-32767"], "enabled": "True", "action": "Block"'),
+        "node-port-barred", "firewall rule 'hybridlab: nodeports-tcp'"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("break_", "expected"), OVERLAY.values(), ids=OVERLAY)
-def test_what_is_broken_on_an_overlay_is_told_first(break_, expected) -> None:
+@pytest.mark.parametrize(("harm", "kind", "thing"), OVERLAY.values(), ids=OVERLAY)
+def test_what_is_broken_on_an_overlay_is_told_first(
+    harm: Callable[[Said], Said], kind: str, thing: str
+) -> None:
     machine, whole = windows_node("overlay")
-    assert told(machine, break_(windows(machine, whole)))[:1] == [expected]
+    assert told(machine, harm(windows(machine, whole)))[:1] == [(kind, thing)]
 
 
 def test_an_l2bridge_that_is_gone_or_of_another_prefix_is_told() -> None:

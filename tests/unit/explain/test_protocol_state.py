@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from seen_machines import lab, whole
+from seen_machines import (
+    Seen,
+    broken,
+    cell,
+    down,
+    lab,
+    whole,
+    with_address,
+    with_link,
+    without_routes,
+)
 
 from lab.explain.check import LabLook
 from lab.explain.checks.bgp import BgpSessionsCheck
 from lab.explain.explainer import Explainer, compare_lab
 from lab.explain.question import asked, explain, flow_of
 from lab.facts import linux, nftables
-from lab.facts.node import Counter, NodeFacts, SeenSession
+from lab.facts.node import Counter, SeenSession
 from lab.facts.translations import Barrier
 from lab.matrix.verdict import Finding
 from lab.providers.provider import Outcome, Probe
 from lab.topology import gateways
 from lab.topology.walk import walk
 
-Seen = dict[str, NodeFacts]
 BIRDC = """BIRD 2.0.12 ready.
 Name       Proto      Table      State  Since         Info
 device1    Device     ---        up     08:12:18.797
@@ -34,10 +43,8 @@ to-win1    BGP        ---        down   08:12:21.535
 
 def findings(name: str, seen: Seen, id_: str) -> tuple[Finding, ...]:
     """As ``lab explain`` has it: of the machines on the path alone."""
-    _, intent, matrix = lab(name)
-    cell = matrix.find(id_)
-    assert cell is not None, id_
-    flow = flow_of(cell)
+    _, intent, _ = lab(name)
+    flow = flow_of(cell(name, id_))
     there = {one: seen[one] for one in asked(intent, walk(intent, flow))}
     return Explainer(intent, there).explain(flow).findings
 
@@ -46,20 +53,10 @@ def told(found: Sequence[Finding]) -> list[tuple[str, str]]:
     return [(one.kind, one.node) for one in found]
 
 
-def changed(seen: Seen, node: str, **what: object) -> Seen:
-    return {**seen, node: replace(seen[node], **what)}  # type: ignore[arg-type]
-
-
 def session(seen: Seen, node: str, peer: str, state: str, info: str) -> Seen:
     name = f"to-{peer}"
     there = (one for one in seen[node].sessions if one.name != name)
-    return changed(seen, node, sessions=(*there, SeenSession(name, state, info)))
-
-
-def unlearned(seen: Seen, node: str, *destinations: str) -> Seen:
-    kept = tuple(one for one in seen[node].routes if one.destination not in destinations)
-    assert len(seen[node].routes) - len(kept) == len(destinations)
-    return changed(seen, node, routes=kept)
+    return broken(seen, node, sessions=(*there, SeenSession(name, state, info)))
 
 
 def block(name: str, node: str) -> str:
@@ -83,20 +80,10 @@ def test_what_bird_says_of_its_sessions_is_read_and_nothing_else() -> None:
     assert linux.read_sessions("") == ()
 
 
-@pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp", "kubeinit"])
-def test_of_a_lab_as_intended_nothing_is_said(name: str) -> None:
-    _, intent, matrix = lab(name)
-    explainer = Explainer(intent, whole(intent))
-    assert explainer.elsewhere() == ()
-    for grid in matrix.grids:
-        for one in list(grid.cells())[::29]:
-            assert explainer.explain(flow_of(one)).findings == (), one.id
-
-
 def test_in_a_mesh_the_end_that_has_shut_a_session_is_told_from_both_sides() -> None:
     seen = shut("calico-bgp", "worker1", "win1")
-    seen = unlearned(seen, "worker1", block("calico-bgp", "win1"))
-    seen = unlearned(seen, "win1", block("calico-bgp", "worker1"))
+    seen = without_routes(seen, "worker1", block("calico-bgp", "win1"))
+    seen = without_routes(seen, "win1", block("calico-bgp", "worker1"))
     for id_ in ("pod-pod/worker1-p1/win1-p1/tcp-small", "pod-pod/win1-p1/worker1-p1/tcp-small"):
         found = findings("calico-bgp", seen, id_)
         assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
@@ -111,7 +98,7 @@ def test_with_the_router_a_third_nodes_routes_hang_on_the_session_too() -> None:
     name, lost = "calico-bgp-tor", block("calico-bgp-tor", "worker1")
     seen = shut(name, "worker1", "router")
     for other in ("router", "master", "win1"):
-        seen = unlearned(seen, other, lost)
+        seen = without_routes(seen, other, lost)
     found = findings(name, seen, "node-pod/win1/worker1-p1/tcp-small")
     assert (found[0].fault, found[0].node) == ("bgp-session-down", "worker1")
     assert findings(name, seen, "pod-pod/win1-p1/master-p1/tcp-small") == ()
@@ -140,42 +127,34 @@ def test_a_session_that_does_not_come_up_is_told_after_what_keeps_it_down() -> N
     seen = session(whole(lab("calico-bgp")[1]), "worker1", "win1", "start", "Active")
     id_ = "pod-pod/worker1-p1/win1-p1/tcp-small"
     assert told(findings("calico-bgp", seen, id_)) == [("session-waiting", "worker1")]
-    links = tuple(
-        replace(one, up=False, carrier=False) if one.name == "eth0" else one
-        for one in seen["win1"].links
-    )
-    seen = changed(seen, "win1", links=links)
+    seen = down(seen, "win1", "eth0")
     assert told(findings("calico-bgp", seen, id_))[0] == ("link-down", "win1")
+
+
+def explained(name: str, id_: str, look: Callable[..., object]) -> Finding | None:
+    """The first finding where every probe times out."""
+    return explain([cell(name, id_)], (), lab(name)[1], timed_out, look, lambda _: ()).finding
 
 
 def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
     name, id_ = "calico-bgp", "pod-pod/win1-p1/master-p1/tcp-small"
-    _, intent, matrix = lab(name)
+    _, intent, _ = lab(name)
     bridge, drawn = intent.machine("win1").bridge, block(name, "win1")
     assert bridge is not None
-    seen = whole(intent)
-    links = tuple(
-        replace(one, addresses=(*one.addresses, *bridge.addresses)) if one.kind == "bridge" else one
-        for one in seen["win2"].links
-    )
-    seen = changed(seen, "win2", links=links)
+    seen = with_address(whole(intent), "win2", "cbr0", *bridge.addresses)
     routes = tuple(
-        replace(one, via=intent.machine("win2").interfaces[0].addresses[0].partition("/")[0])
-        if one.destination == drawn
-        else one
+        replace(one, via=intent.machine("win2").address()) if one.destination == drawn else one
         for one in seen["master"].routes
     )
-    seen = changed(seen, "master", routes=routes)
-    cell = matrix.find(id_)
-    assert cell is not None
+    seen = broken(seen, "master", routes=routes)
     looked: list[set[str]] = []
 
     def look(wanted):
         looked.append(set(wanted))
         return {one: seen[one] for one in wanted}
 
-    found = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
-    assert isinstance(found, Finding)
+    found = explained(name, id_, look)
+    assert found
     assert (found.fault, found.node) == ("duplicate-node-pod-cidr", "win2")
     assert looked[0] == {"win1", "master"}
     assert "win2" in looked[1]
@@ -183,31 +162,22 @@ def test_where_routes_lead_to_another_the_whole_lab_is_looked_at() -> None:
 
 def test_a_machine_beside_the_path_that_has_anothers_mac_is_told_before_what_is_counted() -> None:
     name, id_ = "overlay", "pod-pod/master-p1/worker1-p1/tcp-small"
-    _, intent, matrix = lab(name)
+    _, intent, _ = lab(name)
     twin = next(one.mac for one in intent.machine("worker1").interfaces)
-    links = tuple(
-        replace(one, mac=twin) if one.name == "eth0" else one
-        for one in whole(intent)["worker2"].links
-    )
-    seen = changed(whole(intent), "worker2", links=links)
-    cell = matrix.find(id_)
-    assert cell is not None
+    seen = with_link(whole(intent), "worker2", "eth0", mac=twin)
     looks = [0]
 
     def look(wanted):
         looks[0] += 1
         sent = (Counter("eth0 sent packets", 10 * looks[0]),)
-        return {
-            one: replace(seen[one], counters=sent) if one == "master" else seen[one]
-            for one in wanted
-        }
+        return {one: broken(seen, "master", counters=sent)[one] for one in wanted}
 
-    found = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
-    assert isinstance(found, Finding)
+    found = explained(name, id_, look)
+    assert found
     assert (found.fault, found.node) == ("two-nodes-one-mac", "worker2")
     seen["worker2"] = whole(intent)["worker2"]
-    counted = explain([cell], (), intent, timed_out, look, lambda _: ()).finding
-    assert isinstance(counted, Finding)
+    counted = explained(name, id_, look)
+    assert counted
     assert (counted.kind, counted.node) == ("lost-between", "worker1")
 
 
@@ -228,7 +198,7 @@ def arp_rule(address: str) -> tuple[Barrier, ...]:
 
 def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
     name = "upstream-vrrp"
-    seen = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
+    seen = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.11.1"))
     for id_ in (
         "pod-pod/node009-p1/node001-p1/tcp-small",
         "pod-pod/node001-p1/node009-p1/tcp-small",
@@ -242,23 +212,21 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
         assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
         assert "nft delete" in found.fixed_by("x")
     assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
-    behind = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
+    behind = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))
     (found,) = findings(name, behind, "node-pod/node009/node010-p1/tcp-small")
     assert (found.fault, found.node) == ("gateway-dead", "master1")  # asks as the gateway itself
-    others = changed(whole(lab(name)[1]), "master1", barriers=arp_rule("100.100.126.216"))
+    others = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("100.100.126.216"))
     assert findings(name, others, "pod-pod/node009-p1/node001-p1/tcp-small") == ()
 
 
 def test_a_gateway_that_nobody_holds_is_told_where_it_is_asked_for() -> None:
     name = "upstream-vrrp"
     seen = whole(lab(name)[1])
-    links = tuple(
-        replace(one, addresses=tuple(text for text in one.addresses if text != "10.160.11.1/24"))
-        for one in seen["master1"].links
-    )
-    found = findings(
-        name, changed(seen, "master1", links=links), "pod-pod/node001-p1/node009-p1/tcp-small"
-    )
+    card = seen["master1"].link("eth1")
+    assert card
+    left = tuple(text for text in card.addresses if text != "10.160.11.1/24")
+    seen = with_link(seen, "master1", "eth1", addresses=left)
+    found = findings(name, seen, "pod-pod/node001-p1/node009-p1/tcp-small")
     assert told(found) == [("gateway-missing", "master1")]
     assert found[0].fault == "gateway-dead"
 
@@ -268,7 +236,7 @@ DNS_BARRED = (Barrier("table ip x, chain input", "a rule", ports=(53, 53)),)
 
 def test_a_services_nodes_dns_is_told_of_names_that_pods_and_nodes_ask_for() -> None:
     name = "kubeinit"
-    seen = changed(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
+    seen = broken(whole(lab(name)[1]), "services", barriers=DNS_BARRED)
     for source in ("compute-03-p1", "controller-02"):
         (found,) = findings(
             name, seen, f"node-names/{source}/api.k8scluster.kubeinit.local./udp-small"
@@ -279,17 +247,18 @@ def test_a_services_nodes_dns_is_told_of_names_that_pods_and_nodes_ask_for() -> 
 
 
 def test_a_name_that_pods_ask_for_passes_the_dns_server_and_comes_back() -> None:
-    _, intent, matrix = lab("kubeinit")
-    cell = matrix.find("node-names/compute-03-p1/api.k8scluster.kubeinit.local./tcp-small")
-    assert cell is not None
-    (path,) = walk(intent, flow_of(cell))
+    _, intent, _ = lab("kubeinit")
+    asked_for = cell(
+        "kubeinit", "node-names/compute-03-p1/api.k8scluster.kubeinit.local./tcp-small"
+    )
+    (path,) = walk(intent, flow_of(asked_for))
     assert path.end == ""
     ends = [hop.place for hop in path.hops if hop.kind == "endpoint"]
     there_and_on = ["compute-03-p1", "coredns", "coredns", "services", "services", "coredns"]
     assert ends == [*there_and_on, "coredns", "compute-03-p1"]
     assert {hop.packet.protocol for hop in path.hops if "services" in hop.place} == {"udp"}
     onward = replace(intent, services_node=None)
-    assert len(walk(onward, flow_of(cell))[0].hops) < len(path.hops)
+    assert len(walk(onward, flow_of(asked_for))[0].hops) < len(path.hops)
 
 
 def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the_lab() -> None:
@@ -302,7 +271,7 @@ def test_a_rule_for_the_network_that_a_machine_is_reached_by_bars_nothing_of_the
 
     def barred(device: str) -> list[str]:
         barriers = (replace(rule, device=device),)
-        found = changed(seen, "worker1", links=links, barriers=barriers)
+        found = broken(seen, "worker1", links=links, barriers=barriers)
         return [one.node for one in compare_lab(intent, found) if one.barrier]
 
     assert barred("mgmt0") == []

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from seen_machines import lab, whole
+from seen_machines import lab, whole, with_link
 from simulation import Fault, Network, silent
 
 from lab._errors import LabError, UsageError
@@ -156,12 +156,9 @@ def test_of_many_log_lines_the_first_are_told() -> None:
 
 
 def test_a_twin_beside_the_path_is_named_also_where_every_try_is_answered() -> None:
-    _, intent, _ = lab("overlay")
-    there = whole(intent)
+    there = whole(lab("overlay")[1])
     mac = next(one.mac for one in there["worker1"].links if one.name == "eth0")
-    links = tuple(
-        replace(one, mac=mac) if one.name == "eth0" else one for one in there["master"].links
-    )
+    links = with_link(there, "master", "eth0", mac=mac)["master"].links
     found = World(change={"master": {"links": links}}).explained("worker1-p1", "win1-p1")
     assert found.failed == 0
     assert found.finding is not None

@@ -1,44 +1,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from golden_files import check_golden
+from shipped import cell_of, cells_of, intent_of, matrix_of, plan_of
 
 from lab._errors import MatrixError
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells, counts, families, product
-from lab.plan.plan import Plan
+from lab.matrix.cells import cells, counts, families
 from lab.plan.planner import make_plan
 from lab.scenario.families import services_node_families
 from lab.scenario.loader import find, load, shipped
 from lab.topology import registry
-from lab.topology.intent import Intent
 
+CELLS = cells_of("overlay")
 CASES = Path(__file__).parents[2] / "cases" / "matrix"
 SOURCES = json.loads((CASES / "sources.json").read_text())
 
-Built = tuple[Plan, Intent]
+OVERLAY = plan_of("overlay"), intent_of("overlay")
 
 
 def of_family(made: tuple[Cell, ...], family: str) -> list[Cell]:
     return [cell for cell in made if cell.family == family]
 
 
-def test_shipped_scenarios_have_their_golden_numbers_of_cells_in_each_family(
-    cells_of: Callable[[str], tuple[Cell, ...]],
-) -> None:
+def test_shipped_scenarios_have_their_golden_numbers_of_cells_in_each_family() -> None:
     rows = (f"  {json.dumps(name)}: {json.dumps(counts(cells_of(name)))}" for name in shipped())
     check_golden(CASES / "counts.json", "{\n" + ",\n".join(rows) + "\n}\n")
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_ids_are_unique_without_spaces_and_in_a_fixed_order(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
+def test_ids_are_unique_without_spaces_and_in_a_fixed_order(name: str) -> None:
     made = cells_of(name)
     ids = [cell.id for cell in made]
     assert len(set(ids)) == len(ids)
@@ -48,12 +43,8 @@ def test_ids_are_unique_without_spaces_and_in_a_fixed_order(
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_cell_is_counted_and_found_without_making_the_others(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
-    plan = make_plan(load(find(name)))
-    whole = product(plan, registry.intent(plan))
-    made = cells_of(name)
+def test_every_cell_is_counted_and_found_without_making_the_others(name: str) -> None:
+    whole, made = matrix_of(name), cells_of(name)
     assert (whole.size, whole.counts()) == (len(made), counts(made))
     for cell in made[:: len(made) // 100]:
         assert whole.find(cell.id) == cell
@@ -72,14 +63,12 @@ def test_every_cell_is_counted_and_found_without_making_the_others(
         "pod-pod/master-p1/win1-p1/tcp-small/more",
     ],
 )
-def test_what_is_no_cell_is_not_found(overlay: Built, strange: str) -> None:
-    assert product(*overlay).find(strange) is None
+def test_what_is_no_cell_is_not_found(strange: str) -> None:
+    assert matrix_of("overlay").find(strange) is None
 
 
 @pytest.mark.parametrize("name", ["kubeinit", "services"])
-def test_cells_come_family_by_family_in_their_order(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
+def test_cells_come_family_by_family_in_their_order(name: str) -> None:
     order = list(dict.fromkeys(cell.family for cell in cells_of(name)))
     assert order == [family for family in families() if family in order]
     wanted = services_node_families() if name == "kubeinit" else special_families()
@@ -90,24 +79,24 @@ def special_families() -> list[str]:
     return [name for name, one in families().items() if one.special]
 
 
-def test_only_what_the_plan_asks_for_is_made(overlay: Built) -> None:
-    plan, intent = overlay
+def test_only_what_the_plan_asks_for_is_made() -> None:
+    plan, intent = OVERLAY
     asked = replace(plan, families=("pod-pod", "nodeport"), protocols=("udp",), sizes=("large",))
     made = cells(asked, intent)
     assert set(counts(made)) == {"pod-pod", "nodeport"}
     assert {(cell.protocol, cell.size) for cell in made} == {("udp", "large")}
 
 
-def test_names_and_shared_services_stay_small_when_only_large_is_asked_for(overlay: Built) -> None:
-    plan, intent = overlay
+def test_names_and_shared_services_stay_small_when_only_large_is_asked_for() -> None:
+    plan, intent = OVERLAY
     made = cells(replace(plan, sizes=("large",), families=("pod-service", "dns")), intent)
     small = [cell for cell in made if cell.size == "small"]
     assert {cell.family for cell in small} == {"pod-service", "dns"}
     assert all(cell.family == "dns" or len(cell.backends) > 1 for cell in small)
 
 
-def test_family_that_is_asked_for_but_empty_is_a_broken_matrix(overlay: Built) -> None:
-    plan, _ = overlay
+def test_family_that_is_asked_for_but_empty_is_a_broken_matrix() -> None:
+    plan, _ = OVERLAY
     lonely = tuple(
         replace(node, pods=node.pods[:1] if node.name == "master" else ()) for node in plan.nodes
     )
@@ -118,55 +107,49 @@ def test_family_that_is_asked_for_but_empty_is_a_broken_matrix(overlay: Built) -
     assert raised.value.exit_code == 3
 
 
-def test_matrix_without_any_family_is_broken(overlay: Built) -> None:
-    plan, intent = overlay
+def test_matrix_without_any_family_is_broken() -> None:
+    plan, intent = OVERLAY
     with pytest.raises(MatrixError, match="no cells at all"):
         cells(replace(plan, families=()), intent)
 
 
-def test_every_ordered_pair_of_different_pods_is_asked(
-    overlay: Built, overlay_cells: tuple[Cell, ...]
-) -> None:
-    names = [pod.name for pod in overlay[0].probe_pods()]
-    pairs = {(cell.source.name, cell.target.name) for cell in of_family(overlay_cells, "pod-pod")}
+def test_every_ordered_pair_of_different_pods_is_asked() -> None:
+    names = [pod.name for pod in OVERLAY[0].probe_pods()]
+    pairs = {(cell.source.name, cell.target.name) for cell in of_family(CELLS, "pod-pod")}
     assert pairs == {(a, b) for a in names for b in names if a != b}
 
 
-def test_relation_tells_own_node_from_others(cell_of: Callable[..., Cell]) -> None:
-    assert cell_of("pod-pod/win1-p1/win1-p2/tcp-small").relation == "same-node"
-    assert cell_of("pod-pod/win1-p1/win2-p1/tcp-small").relation == "other-node"
-    assert cell_of("hairpin/win1-p1/to-win1-p1/tcp-small").relation == "self"
-    assert cell_of("pod-external/win1-p1/client/tcp-small").relation == "outside"
-    assert cell_of("node-pod/win1/win1-p1/tcp-small").relation == "same-node"
-    assert cell_of("dns/win1-p1/to-master-p1/tcp-small").relation == "other-node"
-    assert cell_of("dns/master-p1/to-master-p1/tcp-small").relation == "same-node"
+def test_relation_tells_own_node_from_others() -> None:
+    assert cell_of("overlay", "pod-pod/win1-p1/win1-p2/tcp-small").relation == "same-node"
+    assert cell_of("overlay", "pod-pod/win1-p1/win2-p1/tcp-small").relation == "other-node"
+    assert cell_of("overlay", "hairpin/win1-p1/to-win1-p1/tcp-small").relation == "self"
+    assert cell_of("overlay", "pod-external/win1-p1/client/tcp-small").relation == "outside"
+    assert cell_of("overlay", "node-pod/win1/win1-p1/tcp-small").relation == "same-node"
+    assert cell_of("overlay", "dns/win1-p1/to-master-p1/tcp-small").relation == "other-node"
+    assert cell_of("overlay", "dns/master-p1/to-master-p1/tcp-small").relation == "same-node"
 
 
-def test_shared_service_asks_for_all_its_backends(cell_of: Callable[..., Cell]) -> None:
-    cell = cell_of("pod-service/win2-p2/everyone/udp-small")
+def test_shared_service_asks_for_all_its_backends() -> None:
+    cell = cell_of("overlay", "pod-service/win2-p2/everyone/udp-small")
     assert cell.backends == ("master-p1", "win1-p1", "worker1-p1", "win2-p1")
     assert cell.target.node is None
     assert cell.relation == "other-node"
 
 
-def test_node_port_is_asked_at_the_entry_nodes_address(
-    overlay: Built, cell_of: Callable[..., Cell]
-) -> None:
-    cell = cell_of("nodeport/client/win1:to-master-p1/tcp-small")
-    service = next(s for s in overlay[0].services if s.name == "to-master-p1")
+def test_node_port_is_asked_at_the_entry_nodes_address() -> None:
+    cell = cell_of("overlay", "nodeport/client/win1:to-master-p1/tcp-small")
+    service = next(s for s in OVERLAY[0].services if s.name == "to-master-p1")
     assert (cell.target.address, cell.target.port) == ("10.9.176.94", service.ports[0].node_port)
     assert (cell.entry, cell.target.node, cell.target.os) == ("win1", "master", "linux")
 
 
-def test_node_port_never_leads_a_pod_back_to_itself_where_another_pod_can_be_had(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
-    for cell in of_family(overlay_cells, "nodeport"):
+def test_node_port_never_leads_a_pod_back_to_itself_where_another_pod_can_be_had() -> None:
+    for cell in of_family(CELLS, "nodeport"):
         assert cell.backends != (cell.source.name,), cell.id
 
 
-def test_node_port_leads_a_pod_to_itself_where_there_is_no_other(overlay: Built) -> None:
-    plan, _ = overlay
+def test_node_port_leads_a_pod_to_itself_where_there_is_no_other() -> None:
+    plan, _ = OVERLAY
     one_each = replace(
         plan,
         nodes=tuple(
@@ -180,11 +163,9 @@ def test_node_port_leads_a_pod_to_itself_where_there_is_no_other(overlay: Built)
     assert made["nodeport/win1-p1/win1:to-win1-p1/tcp-small"].relation == "self"
 
 
-def test_node_asks_one_local_service_and_one_remote_of_each_system(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
+def test_node_asks_one_local_service_and_one_remote_of_each_system() -> None:
     asked: dict[str, list[str]] = {}
-    for cell in of_family(overlay_cells, "node-service"):
+    for cell in of_family(CELLS, "node-service"):
         if (cell.protocol, cell.size) == ("tcp", "small"):
             asked.setdefault(cell.source.name, []).append(cell.target.name)
     assert asked == {
@@ -196,19 +177,17 @@ def test_node_asks_one_local_service_and_one_remote_of_each_system(
     }
 
 
-def test_node_without_kubelet_answers_pods_but_asks_nothing_and_is_no_entry(
-    cells_of: Callable[[str], tuple[Cell, ...]],
-) -> None:
+def test_node_without_kubelet_answers_pods_but_asks_nothing_and_is_no_entry() -> None:
     made = cells_of("hard-way")
     assert any(cell.target.name == "controller-0" for cell in of_family(made, "pod-node"))
     assert not any(cell.source.name.startswith("controller") for cell in made)
     assert not any(cell.entry and cell.entry.startswith("controller") for cell in made)
 
 
-def test_dns_is_asked_by_short_partial_and_full_name(overlay_cells: tuple[Cell, ...]) -> None:
+def test_dns_is_asked_by_short_partial_and_full_name() -> None:
     asked = {
         (cell.name_form, cell.target.name, cell.answer)
-        for cell in of_family(overlay_cells, "dns")
+        for cell in of_family(CELLS, "dns")
         if cell.source.name == "win1-p1"
     }
     assert asked == {
@@ -219,31 +198,22 @@ def test_dns_is_asked_by_short_partial_and_full_name(overlay_cells: tuple[Cell, 
 
 
 @pytest.mark.parametrize("case", SOURCES, ids=lambda case: case["says"])
-def test_source_that_the_backend_may_see(
-    case: dict[str, object], cell_of: Callable[..., Cell]
-) -> None:
+def test_source_that_the_backend_may_see(case: dict[str, object]) -> None:
     sources = case["sources"]
     assert isinstance(sources, list)
-    assert cell_of(case["cell"]).sources == frozenset(sources)
+    assert cell_of("overlay", case["cell"]).sources == frozenset(sources)
 
 
-def test_pod_keeps_its_address_to_nodes_where_the_node_network_is_spared(
-    cells_of: Callable[[str], tuple[Cell, ...]],
-) -> None:
+def test_pod_keeps_its_address_to_nodes_where_the_node_network_is_spared() -> None:
     for cell in of_family(cells_of("host-gateway"), "pod-node"):
         assert cell.sources == {cell.source.address}, cell.id
 
 
-def test_windows_pod_may_be_known_by_either_address_at_its_own_node(
-    cell_of: Callable[..., Cell],
-) -> None:
-    cell = cell_of("pod-node/win1-p1/win1/tcp-small")
+def test_windows_pod_may_be_known_by_either_address_at_its_own_node() -> None:
+    cell = cell_of("overlay", "pod-node/win1-p1/win1/tcp-small")
     assert {"10.244.3.4", "10.9.176.94"} <= cell.sources
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_path_carries_the_pods_mtu(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
-    plan = make_plan(load(find(name)))
-    assert {cell.mtu for cell in cells_of(name)} == {registry.intent(plan).pod_mtu}
+def test_every_path_carries_the_pods_mtu(name: str) -> None:
+    assert {cell.mtu for cell in cells_of(name)} == {intent_of(name).pod_mtu}

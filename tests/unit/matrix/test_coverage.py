@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 
 import pytest
+from shipped import cells_of, plan_of
 
 from lab.matrix.cell import Cell
-from lab.plan.planner import make_plan
 from lab.scenario.families import services_node_families, usual_families
-from lab.scenario.loader import find, load, shipped
+from lab.scenario.loader import shipped
 from lab.scenario.terms import Os
 
 Kind = tuple[object, ...]
@@ -20,15 +20,10 @@ BOTH_SIZES = tuple(product(("tcp", "udp"), ("small", "large")))
 ONLY_SMALL = (("tcp", "small"), ("udp", "small"))
 BETWEEN_NODES = ("same-node", "other-node")
 
-WHOLE = [
-    name for name in shipped() if set(usual_families()) <= set(make_plan(load(find(name))).families)
-]
+WHOLE = [name for name in shipped() if set(usual_families()) <= set(plan_of(name).families)]
 """Scenarios that ask for every usual family."""
 WINDOWS = frozenset(
-    node.name
-    for name in shipped()
-    for node in make_plan(load(find(name))).nodes
-    if node.os == "windows"
+    node.name for name in shipped() for node in plan_of(name).nodes if node.os == "windows"
 )
 
 
@@ -36,7 +31,7 @@ class Possible:
     """What the nodes of a scenario allow: a pair on different nodes needs two of them."""
 
     def __init__(self, name: str) -> None:
-        plan = make_plan(load(find(name)))
+        plan = plan_of(name)
         self.nodes = plan.nodes
         self.serves = plan.services_node() is not None
         self.workers = {
@@ -133,9 +128,7 @@ def _can_be(kind: Kind, possible: Possible) -> bool:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_promised_combination_has_a_cell(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
+def test_every_promised_combination_has_a_cell(name: str) -> None:
     possible = Possible(name)
     made = {kinds(cell) for cell in cells_of(name)}
     wanted = {kind for kind in promised(possible) if _can_be(kind, possible)}
@@ -145,10 +138,8 @@ def test_every_promised_combination_has_a_cell(
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(
-    name: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
-    plan = make_plan(load(find(name)))
+def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(name: str) -> None:
+    plan = plan_of(name)
     hosts = [node.name for node in plan.nodes if node.pod_cidr]
     sources = [*(pod.name for pod in plan.probe_pods()), *hosts, "client"]
     asked = {(c.source.name, c.entry) for c in cells_of(name) if c.family == "nodeport"}

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from shipped import cell_of, cells_of
 
-from lab.matrix.cell import Cell
 from lab.matrix.cells import families
 from lab.matrix.judge import expect, speaks_of
 from lab.scenario.scenario import Limit, Match
@@ -60,25 +58,23 @@ def limit(identity: str, when: Match) -> Limit:
 @pytest.mark.parametrize(
     ("match", "cell", "holds"), [case[1:] for case in FACETS], ids=[case[0] for case in FACETS]
 )
-def test_facet(match: Match, cell: str, holds: bool, cell_of: Callable[..., Cell]) -> None:
-    assert speaks_of(match, cell_of(cell)) is holds
+def test_facet(match: Match, cell: str, holds: bool) -> None:
+    assert speaks_of(match, cell_of("overlay", cell)) is holds
 
 
-def test_first_limit_that_speaks_of_the_cell_decides(cell_of: Callable[..., Cell]) -> None:
+def test_first_limit_that_speaks_of_the_cell_decides() -> None:
     limits = (
         limit("OTHER", Match(source="win2*")),
         limit("FIRST", Match(source="win1*")),
         limit("SECOND", Match()),
     )
-    found = expect(cell_of(POD), limits)
+    found = expect(cell_of("overlay", POD), limits)
     assert (found.works, found.rule, found.refusal) == (False, "FIRST", "timeout")
     assert (found.reason, found.source) == ("it is known", "somebody")
 
 
 @pytest.mark.parametrize("family", families())
-def test_cell_without_a_limit_works_by_the_rule_of_its_family(
-    family: str, cells_of: Callable[[str], tuple[Cell, ...]]
-) -> None:
+def test_cell_without_a_limit_works_by_the_rule_of_its_family(family: str) -> None:
     every = (*cells_of("overlay"), *cells_of("services"), *cells_of("kubeinit"))
     cell = next((one for one in every if one.family == family and one.refusal is None), None)
     if cell is None:

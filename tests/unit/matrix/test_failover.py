@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
+from shipped import intent_of
 
 from lab._errors import UsageError
 from lab.matrix.failover import Failover, Turn, beats, holder_to_lose
-from lab.plan.planner import make_plan
 from lab.providers.provider import Silence
-from lab.scenario.loader import find, load
-from lab.topology import gateways, registry
-from lab.topology.intent import Intent
+from lab.topology import gateways
 
 HELD = {"node009": "master1", "node010": "master1"}
 MOVED = {"node009": "master2", "node010": "master2"}
-
-
-@cache
-def intent_of(name: str) -> Intent:
-    return registry.intent(make_plan(load(find(name))))
 
 
 def turn(seconds: float, holders: dict[str, str | None] | None = None, *wrong: str) -> Turn:

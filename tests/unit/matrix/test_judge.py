@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shipped import cell_of
 
-from lab.matrix.cell import Cell, Expectation
+from lab.matrix.cell import Expectation
 from lab.matrix.judge import expect, judge
 from lab.matrix.verdict import GREEN, VERDICTS
 from lab.providers.provider import Outcome
@@ -39,9 +39,9 @@ def outcome(given: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_verdict(case: dict[str, Any], cell_of: Callable[..., Cell]) -> None:
+def test_verdict(case: dict[str, Any]) -> None:
     identity, changes = NAMED[case["cell"]]
-    cell = cell_of(identity, **changes)
+    cell = cell_of("overlay", identity, **changes)
     expectation = (
         Expectation(False, "KNOWN", "it is known", "somebody", case["refusal"])
         if case["refusal"]

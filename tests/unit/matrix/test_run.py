@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
+from shipped import cell_of, cells_of, plan_of
 from simulation import Fault, Network, silent
 
 from lab.matrix.cell import Cell, Endpoint
@@ -12,7 +13,9 @@ from lab.matrix.run import PACE, RunPace, group, probe, representatives, retry_o
 from lab.matrix.verdict import CellResult
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit
+from lab.topology import registry
 
+CELLS, LIMITS = cells_of("overlay"), registry.limits(plan_of("overlay"))
 AT_ONCE = replace(PACE, settle=0.0)
 
 
@@ -50,27 +53,27 @@ def dead(node: str) -> Fault:
     return fault
 
 
-def test_faultless_lab_is_green(overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]) -> None:
-    found = judged(overlay_cells, Network(overlay_cells, limits))
+def test_faultless_lab_is_green() -> None:
+    found = judged(CELLS, Network(CELLS, LIMITS))
     assert {result.verdict for result in found.values()} == {"pass", "known-limit"}
     known = {result.expectation.rule for result in found.values() if not result.expectation.works}
-    assert known == {limit.id for limit in limits}
+    assert known == {limit.id for limit in LIMITS}
     assert all(result.repeat == f"again {result.cell.id}" for result in found.values())
 
 
-def test_first_pass_sends_everything_at_once(overlay_cells: tuple[Cell, ...]) -> None:
-    network = Network(overlay_cells)
-    judged(overlay_cells, network)
+def test_first_pass_sends_everything_at_once() -> None:
+    network = Network(CELLS)
+    judged(CELLS, network)
     asked, settings = network.sent[1]
-    assert asked == tuple(cell.id for cell in overlay_cells)
+    assert asked == tuple(cell.id for cell in CELLS)
     assert (settings.timeout, settings.in_flight) == (1.0, 256)
     assert len(network.sent) == 2
 
 
-def test_failure_is_tried_once_more_with_patience(overlay_cells: tuple[Cell, ...]) -> None:
+def test_failure_is_tried_once_more_with_patience() -> None:
     broken = "pod-pod/master-p1/win1-p1/tcp-large"
-    network = Network(overlay_cells, fault=only(broken))
-    found = judged(overlay_cells, network)[broken]
+    network = Network(CELLS, fault=only(broken))
+    found = judged(CELLS, network)[broken]
     asked, settings = network.sent[-1]
     assert asked == (broken,)
     assert settings == PACE.second
@@ -79,41 +82,37 @@ def test_failure_is_tried_once_more_with_patience(overlay_cells: tuple[Cell, ...
     assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
 
 
-def test_failure_that_passes_the_second_time_is_flaky(overlay_cells: tuple[Cell, ...]) -> None:
+def test_failure_that_passes_the_second_time_is_flaky() -> None:
     broken = "pod-pod/master-p1/win1-p1/tcp-large"
-    found = judged(overlay_cells, Network(overlay_cells, fault=only(broken, until=1)))
+    found = judged(CELLS, Network(CELLS, fault=only(broken, until=1)))
     assert found[broken].verdict == "flaky"
-    assert sum(result.verdict == "pass" for result in found.values()) == len(overlay_cells) - 1
+    assert sum(result.verdict == "pass" for result in found.values()) == len(CELLS) - 1
 
 
-def test_probe_error_is_not_tried_again(overlay_cells: tuple[Cell, ...]) -> None:
+def test_probe_error_is_not_tried_again() -> None:
     def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
         gone = cell.source.name == "win2-p2"
         return replace(outcome, status="error", detail="no such namespace") if gone else outcome
 
-    network = Network(overlay_cells, fault=fault)
-    found = judged(overlay_cells, network)
+    network = Network(CELLS, fault=fault)
+    found = judged(CELLS, network)
     assert len(network.sent) == 2
     for result in found.values():
         assert (result.verdict == "probe-error") is (result.cell.source.name == "win2-p2")
 
 
-def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    obeyed = tuple(limit for limit in limits if limit.id != "WIN-HOST-SERVICE")
-    found = judged(overlay_cells, Network(overlay_cells, obeyed), limits=limits)
+def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass() -> None:
+    obeyed = tuple(limit for limit in LIMITS if limit.id != "WIN-HOST-SERVICE")
+    found = judged(CELLS, Network(CELLS, obeyed), limits=LIMITS)
     for result in found.values():
         off = result.expectation.rule == "WIN-HOST-SERVICE"
         assert (result.verdict == "unexpected-pass") is off, result.cell.id
     assert sum(result.verdict == "unexpected-pass" for result in found.values()) == 2 * 3 * 4
 
 
-def test_retries_stop_when_the_budget_is_spent_and_say_so(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
-    network = Network(overlay_cells, fault=dead("win1"))
-    found = judged(overlay_cells, network, replace(AT_ONCE, budget=12.0))
+def test_retries_stop_when_the_budget_is_spent_and_say_so() -> None:
+    network = Network(CELLS, fault=dead("win1"))
+    found = judged(CELLS, network, replace(AT_ONCE, budget=12.0))
     failed = [result for result in found.values() if result.verdict == "fail"]
     retried = [result for result in failed if result.retried]
     left = [result for result in failed if not result.retried]
@@ -125,32 +124,34 @@ def test_retries_stop_when_the_budget_is_spent_and_say_so(
     assert not any("not retried" in result.detail for result in retried)
 
 
-def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
-    failed = [index for index, cell in enumerate(overlay_cells) if cell.source.node == "win1"]
-    order = retry_order(failed, overlay_cells, 3)
+def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth() -> None:
+    failed = [index for index, cell in enumerate(CELLS) if cell.source.node == "win1"]
+    order = retry_order(failed, CELLS, 3)
     assert sorted(order) == failed
-    groups = {group(overlay_cells[index]) for index in failed}
-    head = [group(overlay_cells[index]) for index in order[: len(groups)]]
+    groups = {group(CELLS[index]) for index in failed}
+    head = [group(CELLS[index]) for index in order[: len(groups)]]
     assert set(head) == groups
     seen: dict[object, int] = {}
     ranks = []
     for index in order:
-        key = group(overlay_cells[index])
+        key = group(CELLS[index])
         seen[key] = seen.get(key, 0) + 1
         ranks.append(min(seen[key], 4))
     assert ranks == sorted(ranks)
 
 
-def test_groups_are_of_source_node_target_node_and_family(cell_of: Callable[..., Cell]) -> None:
-    assert group(cell_of("pod-pod/win1-p1/master-p2/udp-large")) == ("win1", "master", "pod-pod")
-    assert group(cell_of("nodeport/client/win1:to-master-p1/tcp-small")) == (
+def test_groups_are_of_source_node_target_node_and_family() -> None:
+    assert group(cell_of("overlay", "pod-pod/win1-p1/master-p2/udp-large")) == (
+        "win1",
+        "master",
+        "pod-pod",
+    )
+    assert group(cell_of("overlay", "nodeport/client/win1:to-master-p1/tcp-small")) == (
         "client",
         "win1",
         "nodeport",
     )
-    assert group(cell_of("pod-service/win1-p2/everyone/tcp-small")) == (
+    assert group(cell_of("overlay", "pod-service/win1-p2/everyone/tcp-small")) == (
         "win1",
         "everyone",
         "pod-service",
@@ -167,37 +168,31 @@ def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]
     assert any(not result.retried for result in failed)
 
 
-def test_same_network_gives_the_same_run(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    one, other = (Network(overlay_cells, limits, dead("worker2")) for _ in range(2))
-    assert judged(overlay_cells, one) == judged(overlay_cells, other)
+def test_same_network_gives_the_same_run() -> None:
+    one, other = (Network(CELLS, LIMITS, dead("worker2")) for _ in range(2))
+    assert judged(CELLS, one) == judged(CELLS, other)
     assert one.sent == other.sent
 
 
-def test_lab_is_waited_for_until_every_service_and_node_has_answered(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
+def test_lab_is_waited_for_until_every_service_and_node_has_answered() -> None:
     def settling(_cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
         return silent(outcome) if attempt <= 2 else outcome
 
-    chosen = set(representatives(overlay_cells, [expect(c, ()) for c in overlay_cells]).values())
-    settled = {overlay_cells[index].id for index in chosen}
+    chosen = set(representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
+    settled = {CELLS[index].id for index in chosen}
     network = Network(
-        overlay_cells,
+        CELLS,
         fault=lambda cell, attempt, out: (
             settling(cell, attempt, out) if cell.id in settled else out
         ),
     )
-    found = judged(overlay_cells, network, replace(PACE, settle=30.0))
+    found = judged(CELLS, network, replace(PACE, settle=30.0))
     assert {result.verdict for result in found.values()} == {"pass"}
     assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
 
 
-def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
-    found = judged(overlay_cells, Network(overlay_cells, fault=dead("win1")))
+def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait() -> None:
+    found = judged(CELLS, Network(CELLS, fault=dead("win1")))
     broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
     assert broken.verdict == "fail"
     assert "node 'win1' had not settled when the run began" in broken.detail
@@ -207,60 +202,52 @@ def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_t
     assert found["pod-pod/master-p1/master-p2/tcp-small"].detail == ""
 
 
-def test_nothing_is_waited_for_that_is_not_expected_to_answer(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    barred = [cell for cell in overlay_cells if not expect(cell, limits).works]
-    network = Network(barred, limits)
+def test_nothing_is_waited_for_that_is_not_expected_to_answer() -> None:
+    barred = [cell for cell in CELLS if not expect(cell, LIMITS).works]
+    network = Network(barred, LIMITS)
     judged(barred, network, replace(PACE, settle=30.0))
     assert len(network.sent) == 1
 
 
-def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near(
-    overlay_cells: tuple[Cell, ...],
-) -> None:
-    chosen = representatives(overlay_cells, [expect(cell, ()) for cell in overlay_cells])
+def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near() -> None:
+    chosen = representatives(CELLS, [expect(cell, ()) for cell in CELLS])
     assert len(chosen) == 5 + 10 + 1 + 1
     for subject, index in chosen.items():
-        cell = overlay_cells[index]
+        cell = CELLS[index]
         assert cell.size == "small", subject
         assert cell.relation == "same-node" or subject == "Service 'everyone'", subject
 
 
-def test_shared_service_is_tried_64_times_and_others_once(cell_of: Callable[..., Cell]) -> None:
-    shared = probe(7, cell_of("pod-service/win1-p1/everyone/tcp-small"))
+def test_shared_service_is_tried_64_times_and_others_once() -> None:
+    shared = probe(7, cell_of("overlay", "pod-service/win1-p1/everyone/tcp-small"))
     assert (shared.key, shared.tries) == (7, 64)
-    single = probe(8, cell_of("pod-service/win1-p1/to-win2-p1/tcp-small"))
+    single = probe(8, cell_of("overlay", "pod-service/win1-p1/to-win2-p1/tcp-small"))
     assert (single.tries, single.name) == (1, None)
 
 
-def test_dns_probe_asks_for_the_name_as_written(cell_of: Callable[..., Cell]) -> None:
-    asked = probe(1, cell_of("dns/win1-p1/to-master-p1.default/udp-small"))
+def test_dns_probe_asks_for_the_name_as_written() -> None:
+    asked = probe(1, cell_of("overlay", "dns/win1-p1/to-master-p1.default/udp-small"))
     assert (asked.name, asked.address, asked.port) == ("to-master-p1.default", "10.96.0.10", 53)
 
 
 DOUBT = "not tested"
 
 
-def doubted(
-    cells: tuple[Cell, ...], limits: tuple[Limit, ...], cut: Callable[[Cell], bool]
-) -> dict[str, CellResult]:
+def doubted(cut: Callable[[Cell], bool], cells: Sequence[Cell] = CELLS) -> dict[str, CellResult]:
     """A run in which the cells that are cut get no answer."""
 
     def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
         return silent(outcome) if cut(cell) and outcome.status == "ok" else outcome
 
-    return judged(cells, Network(cells, limits, fault), PACE)
+    return judged(cells, Network(cells, LIMITS, fault), PACE)
 
 
 def between(one: str, other: str) -> Callable[[Cell], bool]:
     return lambda cell: {cell.source.node, cell.target.node} == {one, other}
 
 
-def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    found = doubted(overlay_cells, limits, between("win1", "worker1"))
+def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing() -> None:
+    found = doubted(between("win1", "worker1"))
     hidden = found["node-pod/win1/worker1-p1/tcp-small"]
     assert hidden.verdict == "known-limit"
     assert hidden.detail == (
@@ -274,28 +261,20 @@ def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing(
         ), result.cell.id
 
 
-def test_limit_of_a_whole_lab_is_not_doubted(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    found = doubted(overlay_cells, limits, lambda _: False)
+def test_limit_of_a_whole_lab_is_not_doubted() -> None:
+    found = doubted(lambda _: False)
     assert not any(DOUBT in result.detail for result in found.values())
 
 
-def test_limit_without_a_control_is_not_doubted(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    alone = tuple(c for c in overlay_cells if c.family == "node-pod" and c.source.os == "windows")
-    found = doubted(alone, limits, between("win1", "worker1"))
+def test_limit_without_a_control_is_not_doubted() -> None:
+    alone = tuple(c for c in CELLS if c.family == "node-pod" and c.source.os == "windows")
+    found = doubted(between("win1", "worker1"), alone)
     assert not any(DOUBT in result.detail for result in found.values())
 
 
-def test_other_way_through_a_third_node_is_no_control(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
+def test_other_way_through_a_third_node_is_no_control() -> None:
     cut = between("win1", "worker1")
     found = doubted(
-        overlay_cells,
-        limits,
         lambda cell: cut(cell) and cell.entry in {None, "win1", "worker1"},
     )
     third = found["nodeport/win1-p1/master:to-worker1-p1/tcp-small"]
@@ -303,10 +282,8 @@ def test_other_way_through_a_third_node_is_no_control(
     assert DOUBT in found["node-pod/win1/worker1-p1/tcp-small"].detail
 
 
-def test_missing_name_is_an_answer_and_never_doubted(
-    overlay_cells: tuple[Cell, ...], limits: tuple[Limit, ...]
-) -> None:
-    found = doubted(overlay_cells, limits, lambda cell: cell.name_form is None)
+def test_missing_name_is_an_answer_and_never_doubted() -> None:
+    found = doubted(lambda cell: cell.name_form is None)
     partial = found["dns/win1-p1/to-master-p1.default/udp-small"]
     assert (partial.verdict, DOUBT in partial.detail) == ("known-limit", False)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shipped import matrix_of
 
 from lab._errors import PreflightError
 from lab.matrix import sampling
@@ -51,9 +52,9 @@ def hundred(tmp_path_factory: pytest.TempPathFactory) -> Product:
     return drawn(path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def overlay() -> Product:
-    return drawn(find("overlay"))
+    return matrix_of("overlay")
 
 
 def ids(cells: tuple[Cell, ...]) -> list[str]:
@@ -77,7 +78,7 @@ def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred
 @pytest.mark.parametrize("name", shipped())
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_node_pairs_reaches_all_that_it_promises(name: str, seed: int) -> None:
-    whole, choice = drawn(find(name)), Choice("node-pairs", seed)
+    whole, choice = matrix_of(name), Choice("node-pairs", seed)
     made = sample(whole, choice)
     found = coverage(whole, choice, made)
     assert len(made) < whole.size
@@ -89,7 +90,7 @@ def test_node_pairs_reaches_all_that_it_promises(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", shipped())
 def test_os_pairs_asks_each_kind_three_times_and_every_node(name: str) -> None:
-    whole, choice = drawn(find(name)), Choice("os-pairs")
+    whole, choice = matrix_of(name), Choice("os-pairs")
     made = sample(whole, choice)
     kinds = Counter(map(_kind, made))
     assert set(kinds) >= {_kind(cell) for cell in whole.cells() if cell.relation != "self"}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from shipped import cells_of, plan_of
 
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.judge import STICKY_TRIES, expect, judge
 from lab.matrix.run import probe
-from lab.plan.plan import Plan
-from lab.plan.planner import make_plan
 from lab.providers.provider import Outcome
-from lab.scenario.loader import find, load
 from lab.topology import registry
 from lab.topology.windows_limits import OF_PROXY
 
@@ -26,15 +23,11 @@ CASES: list[dict[str, Any]] = json.loads(
 )
 
 
-def plan_of_services() -> Plan:
-    return make_plan(load(find("services")))
-
-
-LIMITS = registry.limits(plan_of_services())
+LIMITS = registry.limits(plan_of("services"))
 
 
 @pytest.fixture
-def services(cells_of: Callable[[str], tuple[Cell, ...]]) -> dict[str, Cell]:
+def services() -> dict[str, Cell]:
     return {cell.id: cell for cell in cells_of("services")}
 
 
@@ -124,7 +117,7 @@ def test_names_of_pods_are_asked_as_names(services: dict[str, Cell]) -> None:
 
 
 def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it() -> None:
-    plan = plan_of_services()
+    plan = plan_of("services")
     mixed = tuple(
         replace(one, backends=("worker1-p1", "win1-p1")) if one.name == "near-linux" else one
         for one in plan.services
@@ -137,7 +130,7 @@ def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it() -> Non
 
 
 def test_limits_are_of_those_versions_that_they_are_said_of() -> None:
-    plan = plan_of_services()
+    plan = plan_of("services")
     affinity = [one.when for one in registry.limits(plan) if one.id == "WIN-AFFINITY"]
     assert {one.source or one.entry_node for one in affinity} == {"win2"}
     older = tuple(replace(node, version="1.32") for node in plan.nodes)
@@ -149,11 +142,11 @@ def test_limits_are_of_those_versions_that_they_are_said_of() -> None:
 
 def test_labs_without_special_services_have_no_limits_of_theirs() -> None:
     known = {one.limit.id for one in OF_PROXY}
-    assert not known & {one.id for one in registry.limits(make_plan(load(find("overlay"))))}
+    assert not known & {one.id for one in registry.limits(plan_of("overlay"))}
 
 
 def test_ports_that_a_service_lacks_are_asked_of_nftables_alone() -> None:
-    plan = plan_of_services()
+    plan = plan_of("services")
     refused = {"nftables": set[str](), "iptables": set[str]()}
     for mode in ("nftables", "iptables"):
         asked = replace(plan, proxy_mode=mode, families=("ports",))

@@ -6,11 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from shipped import intent_of
 
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import bird, registry
-from lab.topology.intent import Intent, MachineIntent, Route, Speaker
+from lab.topology import bird
+from lab.topology.intent import MachineIntent, Route, Speaker
 
 CASES = Path(__file__).parents[2] / "cases" / "daemons"
 GOLDEN = {
@@ -19,10 +18,6 @@ GOLDEN = {
     "bird-tor": ("calico-bgp-tor", "router"),
     "bird-overlay": ("upstream-vrrp", "node001"),
 }
-
-
-def intent_of(name: str) -> Intent:
-    return registry.intent(make_plan(load(find(name))))
 
 
 def speaker_of(machine: MachineIntent) -> Speaker:

@@ -7,8 +7,8 @@ from ipaddress import ip_interface, ip_network
 from pathlib import Path
 
 import pytest
+from shipped import cells_of, intent_of, plan_of
 
-from lab.matrix.cells import cells
 from lab.matrix.judge import expect
 from lab.plan.planner import make_plan
 from lab.providers.netns.services import ruleset
@@ -21,9 +21,8 @@ from lab.topology.intent import Drop, Intent, MachineIntent, ProxiedService
 
 CASES = Path(__file__).parents[2] / "cases" / "ovn"
 SCENARIO = load(find("ovn"))
-PLAN = make_plan(SCENARIO)
-INTENT = registry.intent(PLAN)
-CELLS = {cell.id: cell for cell in cells(PLAN, INTENT)}
+PLAN, INTENT = plan_of("ovn"), intent_of("ovn")
+CELLS = {cell.id: cell for cell in cells_of("ovn")}
 IDS = frozenset(rule.id for rule in RULES)
 
 
@@ -276,7 +275,7 @@ def _of_everyone(rules: str) -> list[str]:
 
 
 def test_daemons_are_counted_in_what_a_lab_takes() -> None:
-    overlay = cost(registry.intent(make_plan(load(find("overlay")))))
+    overlay = cost(intent_of("overlay"))
     found = cost(INTENT)
     assert found.counts["daemon"] == 18
     assert 200 < found.memory_mib - overlay.memory_mib < 400

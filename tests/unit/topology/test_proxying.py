@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from shipped import intent_of
 
-from lab.plan.planner import make_plan
-from lab.scenario.loader import find, load
-from lab.topology import proxying, registry
+from lab.topology import proxying
 from lab.topology.intent import MachineIntent, Translation
 
-INTENT = registry.intent(make_plan(load(find("services"))))
+INTENT = intent_of("services")
 HOME, OTHER = INTENT.machine("worker1"), INTENT.machine("worker2")
 ADDRESS = {one.name: one.address for one in HOME.translation.services} if HOME.translation else {}
 NODE = {"worker1": "10.9.176.11", "worker2": "10.9.176.12"}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
+from shipped import intent_of
 
 from lab._errors import PreflightError
 from lab.cluster.cluster import underlay
@@ -29,7 +30,7 @@ def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
 
 
 def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller() -> None:
-    built = intent(make_plan(load(find("hard-way"))))
+    built = intent_of("hard-way")
     wanted = Route("10.240.0.4/32", "eth0", "10.240.0.1", asked=True)
     assert wanted in built.machine("win-server").routes
     assert [m.name for m in built.machines if any(r.asked for r in m.routes)] == ["win-server"]

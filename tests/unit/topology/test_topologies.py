@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from shipped import intent_of, plan_of
 
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
@@ -22,8 +23,7 @@ def scenario_of(name: str) -> Scenario:
 
 
 def built(name: str) -> tuple[Plan, Intent]:
-    plan = make_plan(scenario_of(name))
-    return plan, registry.intent(plan)
+    return plan_of(name), intent_of(name)
 
 
 def test_hard_way_gives_static_routes_to_windows_alone() -> None:

@@ -6,13 +6,11 @@ from dataclasses import replace
 from functools import cache, partial
 
 import pytest
+from shipped import cells_of, intent_of
 
 from lab.matrix.cell import Cell
-from lab.matrix.cells import cells
-from lab.plan.planner import make_plan
 from lab.scenario.families import services_node_families
-from lab.scenario.loader import find, load, shipped
-from lab.topology import registry
+from lab.scenario.loader import shipped
 from lab.topology.intent import Intent, MachineIntent
 from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
@@ -20,11 +18,8 @@ from lab.topology.walk import walk
 KINDS = tuple(sorted(shipped()))
 
 
-@cache
 def lab(name: str) -> tuple[Intent, tuple[Cell, ...]]:
-    plan = make_plan(load(find(name)))
-    intent = registry.intent(plan)
-    return intent, cells(plan, intent)
+    return intent_of(name), cells_of(name)
 
 
 def flow_of(cell: Cell) -> Flow:
