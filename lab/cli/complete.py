@@ -13,7 +13,7 @@ from lab._errors import LabError
 from lab.cli.output import echo
 
 if TYPE_CHECKING:
-    from lab.explain.faults.fault import FaultSite
+    from lab.explain.faults.registry import FaultSite
     from lab.lifecycle.session import OpenLab
     from lab.matrix.cell import Grid
 

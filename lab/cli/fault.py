@@ -15,7 +15,7 @@ from lab.cli.output import echo, echo_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lab.explain.faults.fault import Fault, FaultSite
+    from lab.explain.faults.registry import Fault, FaultSite
 
 
 @click.command("fault")

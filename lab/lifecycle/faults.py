@@ -18,7 +18,7 @@ from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab.cluster.bind import bound_as, observed_in
 from lab.cluster.observed import POD_VARIABLE, from_text, to_text
 from lab.explain.faults import registry
-from lab.explain.faults.fault import Fault, FaultChange, FaultCommand, FaultSite
+from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect
 from lab.lifecycle.explain import bound
 from lab.lifecycle.reconnect import wait_until_learned

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab._errors import LabError
 from lab.explain.faults import registry
-from lab.explain.faults.fault import Fault
+from lab.explain.faults.registry import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import DownRequest, down

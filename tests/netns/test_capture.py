@@ -16,7 +16,7 @@ from lab._deadline import Deadline
 from lab.explain.capture.files import WHOLE, Captured, files
 from lab.explain.capture.probe import capture_probe as once
 from lab.explain.faults import registry
-from lab.explain.faults.fault import FaultCommand
+from lab.explain.faults.registry import FaultCommand
 from lab.lifecycle.faults import batches, script
 from lab.matrix.cells import Product, product
 from lab.matrix.run import probe

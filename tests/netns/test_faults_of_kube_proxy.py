@@ -9,7 +9,7 @@ import pytest
 
 from lab.cluster.addons.addon import RULES, TABLE
 from lab.explain.faults import services
-from lab.explain.faults.fault import FaultChange
+from lab.explain.faults.registry import FaultChange
 from lab.lifecycle.faults import script
 
 CASES = Path(__file__).parents[1] / "cases" / "netns"

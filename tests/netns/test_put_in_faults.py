@@ -10,7 +10,7 @@ from observed_labs import differences
 
 from lab._deadline import Deadline
 from lab.explain.faults import registry
-from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
+from lab.explain.faults.registry import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
 from lab.providers.netns.services import SERVICE_TABLE
 

@@ -18,7 +18,7 @@ from lab.cluster.addons.calico import (
     pool_spec,
 )
 from lab.cluster.linux.api import ADMIN
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultCommand,

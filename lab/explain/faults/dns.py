@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lab.cluster.dns import NAMESPACE, replicas_of
 from lab.cluster.linux.api import ADMIN
 from lab.cluster.observed import DNS_SELECTOR
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultSite,

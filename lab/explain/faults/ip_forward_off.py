@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.explain.faults.fault import Fault, change, probes, sites_on
+from lab.explain.faults.registry import Fault, change, probes, sites_on
 
 _SETTING = "/proc/sys/net/ipv4/ip_forward"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultSite,

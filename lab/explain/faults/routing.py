@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lab.cluster.addons.flannel import keeps_routes
 from lab.cluster.footprint import bird_of
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultCommand,

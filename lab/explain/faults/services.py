@@ -13,7 +13,7 @@ from ipaddress import ip_network
 
 from lab.cluster.addons.addon import RULES, TABLE
 from lab.cluster.observed import NAMESPACE
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultSite,

@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 from lab.cluster.addons.flannel import IMAGE, SUBNET, TOPOLOGIES, subnet_line
 from lab.cluster.linux.api import ADMIN
-from lab.explain.faults.fault import (
+from lab.explain.faults.registry import (
     Fault,
     FaultChange,
     FaultCommand,

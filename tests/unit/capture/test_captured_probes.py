@@ -81,78 +81,45 @@ def test_what_is_taken_down_of_a_probe_that_works_is_as_the_intent_has_it(path: 
     assert (change is None) == (path.stem != "masquerade-missing")
 
 
-@pytest.mark.parametrize(
-    ("kept", "expected"),
-    [
-        (
-            lambda packet, _: packet.opens,
-            ("untaken", "answer", "arriving at master-p1 eth0", "leaving master-p1 eth0"),
-        ),
-        (
-            lambda packet, server: packet.opens or packet.flow.target == server,
-            ("unanswered", "answer", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0"),
-        ),
-        (
-            lambda *_: True,
-            ("untaken", "answer", "arriving at master-p1 eth0", "leaving master-p1 eth0"),
-        ),
-    ],
-    ids=["who asks takes no answer", "who is asked says no more", "all came back"],
-)
-def test_of_what_was_not_lost_on_the_way_it_is_said_who_did_not_go_on(
-    kept: Callable[[InnerPacket, str], bool], expected: tuple[str, ...]
-) -> None:
-    case = read(next(path for path in CASES if path.stem == "pod-to-pod-works"))
-    case["answered"] = False
-    server = "10.244.1.4"
-    packets = tuple(
-        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, server, kept)))
-        for one in taken(case)
-    )
-    said = judged(case, packets)[1]
-    assert (said.kind, said.way, str(said.last), str(said.missing)) == expected
-
-
+POD_TO_POD, HAIRPIN = "pod-to-pod-works", "hairpin-in-fragments-works"
+SERVER, SERVICE = "10.244.1.4", "10.96.0.22"
 ASKED, HELLO = {4050, 4051, 4052}, 72
 """The numbers of the datagrams that ask there, and the length of the first of either way."""
+CUT: dict[str, tuple[str, Callable[[InnerPacket], bool], tuple[str, ...]]] = {
+    # the case, the packets of it that are kept, and what is said: kind, last, missing
+    "who asks takes no answer": (
+        POD_TO_POD, lambda packet: packet.opens,
+        ("untaken", "arriving at master-p1 eth0", "leaving master-p1 eth0")),
+    "who is asked says no more": (
+        POD_TO_POD, lambda packet: packet.opens or packet.flow.target == SERVER,
+        ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")),
+    "all came back": (
+        POD_TO_POD, lambda _: True,
+        ("untaken", "arriving at master-p1 eth0", "leaving master-p1 eth0")),
+    "datagrams that came are not all answered": (
+        HAIRPIN, lambda packet: packet.ident in ASKED or packet.length == HELLO,
+        ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")),
+    "what a bridge leads back to its port is missed there": (
+        HAIRPIN,
+        lambda packet: packet.flow.target == SERVICE and packet.flow.source_port is not None,
+        ("question-lost", "arriving at worker1 veth1", "leaving worker1 veth1")),
+}  # fmt: skip
 
 
-def test_of_datagrams_that_came_and_were_not_all_answered_it_is_said_so() -> None:
-    case = read(next(path for path in CASES if path.stem == "hairpin-in-fragments-works"))
-    case["answered"] = False
+@pytest.mark.parametrize(("name", "kept", "expected"), CUT.values(), ids=CUT)
+def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(
+    name: str, kept: Callable[[InnerPacket], bool], expected: tuple[str, ...]
+) -> None:
+    case = {**read(next(path for path in CASES if path.stem == name)), "answered": False}
 
-    def kept(packet: InnerPacket, _: str) -> bool:
-        return packet.ident in ASKED or packet.length == HELLO
+    def keeps(frame: Frame) -> bool:
+        inside = decode(frame.data).inside
+        return inside is not None and kept(inside)
 
-    packets = tuple(
-        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, "", kept)))
-        for one in taken(case)
-    )
+    packets = tuple(replace(one, frames=tuple(filter(keeps, one.frames))) for one in taken(case))
     said = judged(case, packets)[1]
-    found = said.kind, str(said.last), str(said.missing)
-    assert found == ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")
-
-
-def test_what_a_bridge_leads_back_to_its_port_is_missed_at_that_port() -> None:
-    case = read(next(path for path in CASES if path.stem == "hairpin-in-fragments-works"))
-    case["answered"] = False
-    packets = tuple(
-        replace(one, frames=tuple(frame for frame in one.frames if keeps(frame, "", translated)))
-        for one in taken(case)
-    )
-    said = judged(case, packets)[1]
-    found = said.kind, str(said.last), str(said.missing)
-    assert found == ("question-lost", "arriving at worker1 veth1", "leaving worker1 veth1")
-
-
-def translated(packet: InnerPacket, _: str) -> bool:
-    """Not: the question before."""
-    return packet.flow.target == "10.96.0.22" and packet.flow.source_port is not None
-
-
-def keeps(frame: Frame, server: str, kept: Callable[[InnerPacket, str], bool]) -> bool:
-    inside = decode(frame.data).inside
-    return inside is not None and kept(inside, server)
+    assert (said.kind, str(said.last), str(said.missing)) == expected
+    assert said.way == ("question" if said.kind == "question-lost" else "answer")
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

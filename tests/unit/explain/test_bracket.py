@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from seen_machines import lab, whole
+from seen_machines import cell, lab, whole
 
 from lab.explain.bracket import AT, BEFORE, BEYOND, NEXT, Bracket, find_bracket
 from lab.explain.capture.files import Captured
@@ -22,10 +22,9 @@ from lab.providers.provider import Outcome
 from lab.topology.routing import bare
 from lab.topology.walk import walk
 
-CELL = next(
-    one for one in lab("overlay")[2].cells() if one.id.startswith("pod-pod/worker1-p1/win1")
-)
-PATH = walk(lab("overlay")[1], flow_of(CELL))[0]
+INTENT = lab("overlay")[1]
+CELL = cell("overlay", "pod-pod/worker1-p1/win1-p1/tcp-small")
+PATH = walk(INTENT, flow_of(CELL))[0]
 PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
 OUTCOME = Outcome(0, "timeout", "connect: no reply", None, (), None, 0.0)
 
@@ -63,57 +62,52 @@ def ranks(bracket: Bracket) -> list[int]:
     return [bracket.rank(differs(place)) for place in PLACES]
 
 
-def test_a_question_is_lost_between_two_places() -> None:
-    found = find_bracket(captured("question-lost", THERE[1], THERE[2]), lab("overlay")[1])
-    assert ranks(found) == [BEFORE, AT, AT, NEXT]
+@pytest.mark.parametrize(
+    ("kind", "last", "missing", "expected"),
+    [
+        ("question-lost", THERE[1], THERE[2], [BEFORE, AT, AT, NEXT]),
+        ("question-lost", THERE[0], THERE[0], [AT, NEXT, BEYOND, BEYOND]),
+        ("answer-lost", BACK[0], BACK[1], [BEFORE, NEXT, AT, AT]),
+        ("unsent", None, None, [AT, NEXT, NEXT, NEXT]),
+        ("answered", None, None, [AT] * 4),
+    ],
+)
+def test_places_are_ranked_by_their_distance_from_the_loss(
+    kind: Kind, last: Row | None, missing: Row | None, expected: list[int]
+) -> None:
+    assert ranks(find_bracket(captured(kind, last, missing), INTENT)) == expected
+
+
+def test_what_was_passed_is_a_cause_only_where_it_changes_packets() -> None:
+    found = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
     assert not found.allows(differs("worker1-p1"))
     assert found.allows(differs("worker1-p1", "setting net/ipv4/ip_default_ttl", "1"))
     assert found.allows(differs("worker1-p1", observed="masquerade"))
-
-
-def test_a_lost_answer_has_passed_the_whole_way_there() -> None:
-    found = find_bracket(captured("answer-lost", BACK[0], BACK[1]), lab("overlay")[1])
-    assert ranks(found) == [BEFORE, NEXT, AT, AT]
-
-
-def test_a_probe_of_which_no_packet_is_seen_is_lost_at_its_source() -> None:
-    found = find_bracket(captured("unsent", None, None), lab("overlay")[1])
-    assert found.at == {CELL.source.name}
-
-
-def test_nothing_behind_the_loss_is_its_cause() -> None:
-    found = find_bracket(captured("question-lost", THERE[0], THERE[0]), lab("overlay")[1])
-    assert ranks(found) == [AT, NEXT, BEYOND, BEYOND]
-    assert not found.allows(differs("win1-p1", observed="masquerade"))
+    behind = find_bracket(captured("question-lost", THERE[0], THERE[0]), INTENT)
+    assert not behind.allows(differs("win1-p1", observed="masquerade"))
 
 
 def test_what_was_changed_on_the_way_comes_before_where_it_is_lost() -> None:
     lost = captured("answer-lost", BACK[0], BACK[1])
     change = Change(Point(THERE[0].tap, "in"), Point(THERE[1].tap, "out"), "its source is wrong")
     lost = replace(lost, conclusion=replace(lost.conclusion, change=change))
-    assert ranks(find_bracket(lost, lab("overlay")[1])) == [AT, AT, NEXT, NEXT]
+    assert ranks(find_bracket(lost, INTENT)) == [AT, AT, NEXT, NEXT]
 
 
 def test_who_does_not_say_its_mac_is_looked_at() -> None:
-    _, intent, _ = lab("overlay")
     address = next(
-        bare(pod.address) for one in intent.machines for pod in one.pods if pod.name == "win1-p1"
+        bare(pod.address) for one in INTENT.machines for pod in one.pods if pod.name == "win1-p1"
     )
     lost = captured("question-lost", THERE[0], THERE[1], asked=address)
-    assert ranks(find_bracket(lost, intent))[-1] == NEXT
+    assert ranks(find_bracket(lost, INTENT))[-1] == NEXT
 
 
 def test_a_setting_of_arp_is_accused_only_where_somebody_did_not_answer() -> None:
-    intent, arp = lab("overlay")[1], differs("win1", "setting net/ipv4/conf/all/arp_filter", "1")
-    heard = find_bracket(captured("question-lost", THERE[1], THERE[2]), intent)
-    silent = find_bracket(captured("question-lost", THERE[1], THERE[2], asked="192.0.2.1"), intent)
+    arp = differs("win1", "setting net/ipv4/conf/all/arp_filter", "1")
+    heard = find_bracket(captured("question-lost", THERE[1], THERE[2]), INTENT)
+    silent = find_bracket(captured("question-lost", THERE[1], THERE[2], asked="192.0.2.1"), INTENT)
     assert not heard.allows(arp)
     assert silent.allows(arp)
-
-
-def test_where_all_came_back_everything_passed_is_looked_at() -> None:
-    found = find_bracket(captured("answered", None, None), lab("overlay")[1])
-    assert ranks(found) == [AT] * 4
 
 
 @pytest.mark.parametrize(
@@ -122,7 +116,6 @@ def test_where_all_came_back_everything_passed_is_looked_at() -> None:
 def test_of_two_differences_the_one_at_the_loss_is_the_cause(
     at: str | None, accused: str | None
 ) -> None:
-    _, intent, _ = lab("overlay")
     stray = StateDifference(
         *("nftables", "table ip mine", "no such table", "drop", "nft list", "nft delete")
     )
@@ -136,9 +129,9 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
     found = explain(
         [CELL],
         (),
-        intent,
+        INTENT,
         lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
-        lambda scope: {name: one for name, one in whole(intent).items() if name in scope},
+        lambda scope: {name: one for name, one in whole(INTENT).items() if name in scope},
         lambda _: (),
         compare,
         lambda _: bracket,

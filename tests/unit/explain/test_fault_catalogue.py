@@ -10,7 +10,7 @@ from shipped import bare_intent_of, intent_of
 
 from lab._errors import UsageError
 from lab.explain.faults import registry
-from lab.explain.faults.fault import Fault, FaultCommand, FaultSite
+from lab.explain.faults.registry import Fault, FaultCommand, FaultSite
 from lab.lifecycle.faults import batches, script
 from lab.topology.gateways import held
 from lab.topology.intent import Intent

@@ -30,6 +30,11 @@ def dump(**tables: list[dict[str, object]]) -> str:
     )
 
 
+INTERFACES = (
+    ("i1", "eth0", "", [], []),
+    ("i2", "veth1", "", [["iface-id", "worker1-p1"]], []),
+    ("i3", "ovn-win1-0", "geneve", [], [["remote_ip", "10.20.0.13"], ["key", "flow"]]),
+)
 SWITCH = dump(
     Open_vSwitch=[
         {"_uuid": uuid("r"), "external_ids": ["map", [["ovn-encap-ip", "10.20.0.11"]]]},
@@ -38,26 +43,13 @@ SWITCH = dump(
         {"_uuid": uuid("b1"), "name": "br-ex", "ports": uuid("p1")},
         {"_uuid": uuid("b2"), "name": "br-int", "ports": ["set", [uuid("p2"), uuid("p3")]]},
     ],
-    Port=[
-        {"_uuid": uuid("p1"), "interfaces": uuid("i1")},
-        {"_uuid": uuid("p2"), "interfaces": uuid("i2")},
-        {"_uuid": uuid("p3"), "interfaces": uuid("i3")},
-    ],
+    Port=[{"_uuid": uuid(f"p{n}"), "interfaces": uuid(f"i{n}")} for n in (1, 2, 3)],
     Interface=[
-        {
-            "_uuid": uuid(f"i{number}"),
-            "name": name,
-            "type": kind,
-            "external_ids": ["map", ids],
-            "options": ["map", options],
-        }
-        for number, name, kind, ids, options in (
-            (1, "eth0", "", [], []),
-            (2, "veth1", "", [["iface-id", "worker1-p1"]], []),
-            (3, "ovn-win1-0", "geneve", [], [["remote_ip", "10.20.0.13"], ["key", "flow"]]),
-        )
+        {"_uuid": uuid(key), "name": name, "type": kind, "external_ids": ["map", ids],
+         "options": ["map", options]}
+        for key, name, kind, ids, options in INTERFACES
     ],
-)
+)  # fmt: skip
 FLOWS = """ priority=100,udp,tp_dst=6081 actions=drop
  priority=0 actions=NORMAL
 """
@@ -85,52 +77,24 @@ def test_a_switch_says_what_is_plugged_in_and_what_it_drops() -> None:
 
 def northbound(groups: object, own: object) -> str:
     return dump(
-        ACL=[
-            {
-                "_uuid": uuid("a"),
-                "action": "drop",
-                "direction": "from-lport",
-                "priority": 1000,
-                "match": "ip4.dst == 10.96.0.10 && udp.dst == 53",
-            }
-        ],
+        ACL=[{"_uuid": uuid("a"), "action": "drop", "direction": "from-lport", "priority": 1000,
+              "match": "ip4.dst == 10.96.0.10 && udp.dst == 53"}],
         Load_Balancer=[
-            {
-                "_uuid": uuid("l1"),
-                "name": "everyone/tcp",
-                "protocol": "tcp",
-                "vips": ["map", [["10.96.0.30:80", "10.0.1.4:8080,10.0.2.4:8080"]]],
-            },
-            {
-                "_uuid": uuid("l2"),
-                "name": "local/udp",
-                "protocol": "udp",
-                "vips": ["map", [["10.96.0.31:80", ""]]],
-            },
+            {"_uuid": uuid("l1"), "name": "everyone/tcp", "protocol": "tcp",
+             "vips": ["map", [["10.96.0.30:80", "10.0.1.4:8080,10.0.2.4:8080"]]]},
+            {"_uuid": uuid("l2"), "name": "local/udp", "protocol": "udp",
+             "vips": ["map", [["10.96.0.31:80", ""]]]},
         ],
         Load_Balancer_Group=[{"_uuid": uuid("g"), "load_balancer": uuid("l1")}],
         Logical_Router_Static_Route=[
-            {
-                "_uuid": uuid("s"),
-                "ip_prefix": "10.0.2.0/24",
-                "nexthop": "10.0.2.2",
-                "policy": "src-ip",
-            }
-        ],
+            {"_uuid": uuid("s"), "ip_prefix": "10.0.2.0/24", "nexthop": "10.0.2.2",
+             "policy": "src-ip"}],
         Logical_Switch_Port=[
-            {"_uuid": uuid("p"), "name": "worker1-p1", "addresses": "0a:58:0a:00:02:04 10.0.2.4"}
-        ],
+            {"_uuid": uuid("p"), "name": "worker1-p1", "addresses": "0a:58:0a:00:02:04 10.0.2.4"}],
         Logical_Switch=[
-            {
-                "_uuid": uuid("w"),
-                "name": "worker1",
-                "ports": uuid("p"),
-                "load_balancer": own,
-                "load_balancer_group": groups,
-                "acls": uuid("a"),
-            }
-        ],
-    )
+            {"_uuid": uuid("w"), "name": "worker1", "ports": uuid("p"), "load_balancer": own,
+             "load_balancer_group": groups, "acls": uuid("a")}],
+    )  # fmt: skip
 
 
 CHASSIS = dump(Chassis=[{"_uuid": uuid("c"), "name": "worker1"}])

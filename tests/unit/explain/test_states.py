@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from lab.facts.questions import MARK
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import State, compare_states, read_state
@@ -49,10 +51,6 @@ def differences(**answers: str) -> tuple[StateDifference, ...]:
     return compare_states(state(), state(**answers))
 
 
-def fixes(**answers: str) -> list[str]:
-    return [one.mends for one in differences(**answers)]
-
-
 def test_a_state_does_not_differ_from_itself() -> None:
     assert differences() == ()
 
@@ -65,45 +63,60 @@ def test_a_rule_that_was_added_is_deleted_by_its_handle() -> None:
     assert found.mends == "nft delete rule ip filter forward handle 9"
 
 
-def test_a_rule_that_is_missing_is_put_back_where_it_was() -> None:
-    changed = RULESET.replace("\t\tip saddr @blocked drop # handle 4\n", "")
-    assert fixes(nftables=changed) == [
-        "nft insert rule ip filter forward handle 5 'ip saddr @blocked drop'"
-    ]
-
-
 def test_other_handles_alone_are_no_difference() -> None:
     assert not differences(nftables=RULESET.replace("handle 5", "handle 50"))
 
 
-def test_a_policy_a_set_element_and_a_stray_table_are_found() -> None:
-    assert fixes(nftables=RULESET.replace("policy accept", "policy drop")) == [
-        "nft chain ip filter forward '{ policy accept; }'"
-    ]
-    assert fixes(nftables=RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")) == [
-        "nft delete element ip filter blocked '{ 10.0.0.3 }'"
-    ]
-    stray = f"{RULESET}table inet other {{ # handle 8\n}}\n"
-    assert fixes(nftables=stray) == ["nft delete table inet other"]
+def address(local: str, length: int) -> str:
+    there = {"family": "inet", "local": local, "prefixlen": length, "scope": "global"}
+    return json.dumps([LINK | {"addr_info": [there]}])
 
 
-def test_a_setting_has_its_earlier_value_written_back() -> None:
-    changed = "ipv4/ip_default_ttl:1\nipv4/conf/veth1/rp_filter:0\n"
-    assert fixes(settings=changed) == ["sysctl -w net/ipv4/ip_default_ttl=64"]
+ENDS = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 53 "
+FIXED = {
+    # what differs: the answer, and the commands that undo it
+    "a rule that is missing is put back where it was": (
+        {"nftables": RULESET.replace("\t\tip saddr @blocked drop # handle 4\n", "")},
+        ["nft insert rule ip filter forward handle 5 'ip saddr @blocked drop'"]),
+    "a policy": (
+        {"nftables": RULESET.replace("policy accept", "policy drop")},
+        ["nft chain ip filter forward '{ policy accept; }'"]),
+    "an element of a set": (
+        {"nftables": RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")},
+        ["nft delete element ip filter blocked '{ 10.0.0.3 }'"]),
+    "a stray table": (
+        {"nftables": f"{RULESET}table inet other {{ # handle 8\n}}\n"},
+        ["nft delete table inet other"]),
+    "a setting": (
+        {"settings": "ipv4/ip_default_ttl:1\nipv4/conf/veth1/rp_filter:0\n"},
+        ["sysctl -w net/ipv4/ip_default_ttl=64"]),
+    "a policy rule, and a route of another table": (
+        {"rules": "0:\tfrom all lookup local\n100:\tfrom 10.1.0.2 lookup 77\n"
+                  "32766:\tfrom all lookup main",
+         "routes": "default via 10.1.0.1 dev veth1 \nblackhole default table 77 \n"},
+        ["ip rule delete priority 100 from 10.1.0.2 lookup 77",
+         "ip route delete blackhole default table 77"]),
+    "what daemons learn is no difference": (
+        {"routes": "default via 10.1.0.1 dev veth1 \n"
+                   "10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"}, []),
+    "another prefix length is one difference, and the wrong one goes": (
+        {"links": address("10.1.0.2", 8)},
+        ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+    "another address is another difference": (
+        {"links": address("10.1.0.3", 24)},
+        ["ip address add 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
+    "an xfrm policy is deleted by its whole selector": (
+        {"xfrm-policies": f"{ENDS}\n\tdir fwd action block priority 0 ptype main \n"},
+        [f"ip xfrm policy delete {ENDS}dir fwd"]),
+    "another socket is no difference": (
+        {"sockets": "tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:*\n"
+                    "tcp LISTEN 0 9 10.1.0.2:9 0.0.0.0:*\n"}, []),
+}  # fmt: skip
 
 
-def test_a_policy_rule_and_a_route_of_another_table_are_deleted() -> None:
-    rules = "0:\tfrom all lookup local\n100:\tfrom 10.1.0.2 lookup 77\n32766:\tfrom all lookup main"
-    routes = "default via 10.1.0.1 dev veth1 \nblackhole default table 77 \n"
-    assert fixes(rules=rules, routes=routes) == [
-        "ip rule delete priority 100 from 10.1.0.2 lookup 77",
-        "ip route delete blackhole default table 77",
-    ]
-
-
-def test_what_daemons_learn_is_no_difference() -> None:
-    learned = "default via 10.1.0.1 dev veth1 \n10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird \n"
-    assert not differences(routes=learned)
+@pytest.mark.parametrize(("answers", "fixes"), FIXED.values(), ids=FIXED)
+def test_what_differs_is_undone(answers: dict[str, str], fixes: list[str]) -> None:
+    assert sorted(one.mends for one in differences(**answers)) == sorted(fixes)
 
 
 def test_an_isolated_port_is_found_with_its_device() -> None:
@@ -113,35 +126,9 @@ def test_an_isolated_port_is_found_with_its_device() -> None:
     assert found.mends == "ip link set dev veth1 type bridge_slave isolated off"
 
 
-def test_another_prefix_length_is_one_difference_and_the_wrong_one_goes() -> None:
-    wide = {"family": "inet", "local": "10.1.0.2", "prefixlen": 8, "scope": "global"}
-    found = fixes(links=json.dumps([LINK | {"addr_info": [wide]}]))
-    assert found == ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]
-
-
-def test_another_address_is_another_difference() -> None:
-    other = {"family": "inet", "local": "10.1.0.3", "prefixlen": 24, "scope": "global"}
-    found = fixes(links=json.dumps([LINK | {"addr_info": [other]}]))
-    assert sorted(found) == [
-        "ip address add 10.1.0.2/24 dev veth1",
-        "ip address delete 10.1.0.3/24 dev veth1",
-    ]
-
-
-def test_an_xfrm_policy_is_deleted_by_its_whole_selector() -> None:
-    ends = "src 0.0.0.0/0 dst 0.0.0.0/0 proto udp dport 53 "
-    policies = f"{ends}\n\tdir fwd action block priority 0 ptype main \n"
-    assert fixes(**{"xfrm-policies": policies}) == [f"ip xfrm policy delete {ends}dir fwd"]
-
-
-def test_a_missing_socket_is_found_and_another_one_is_not() -> None:
+def test_a_missing_socket_and_another_resolver_are_found() -> None:
     (found,) = differences(sockets="")
     assert (found.section, found.object) == ("socket", "socket tcp 10.1.0.2:8080")
-    two = "tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:*\ntcp LISTEN 0 9 10.1.0.2:9 0.0.0.0:*\n"
-    assert not differences(sockets=two)
-
-
-def test_resolver_files_are_compared() -> None:
     (found,) = differences(resolver="nameserver 10.9.9.9\n")
     assert found.object == "file /etc/resolv.conf"
     assert "nameserver 10.96.0.10" in found.mends

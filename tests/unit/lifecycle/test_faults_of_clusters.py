@@ -17,7 +17,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
-from lab.explain.faults.fault import FaultChange, FaultCommand
+from lab.explain.faults.registry import FaultChange, FaultCommand
 from lab.lifecycle.compilation import Compiled, compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in

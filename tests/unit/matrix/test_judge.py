@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def outcome(given: dict[str, Any]) -> Outcome:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_verdict(case: dict[str, Any]) -> None:
     identity, changes = NAMED[case["cell"]]
-    cell = cell_of("overlay", identity, **changes)
+    cell = replace(cell_of("overlay", identity), **changes)
     expectation = (
         Expectation(False, "KNOWN", "it is known", "somebody", case["refusal"])
         if case["refusal"]

@@ -67,24 +67,6 @@ def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases() -> No
     assert set(map(tuple, on.values())) == {tuple(chassis)}
 
 
-def test_every_script_waits_a_bounded_time_for_its_daemon() -> None:
-    texts = [
-        file.text
-        for machine in INTENT.machines
-        for daemon in machine.daemons
-        for file in daemon.files
-    ]
-    tools = ("ovs-vsctl ", "ovn-nbctl ", "ovn-sbctl ", "ovs-appctl ")
-    calls = [
-        line
-        for text in texts
-        for line in text.splitlines()
-        if any(tool in line for tool in tools) and not line.startswith("#")
-    ]
-    assert len(calls) > len(INTENT.machines)
-    assert all("--timeout=" in line for line in calls)
-
-
 def test_the_nodes_address_is_the_bridges_and_the_card_is_its_port() -> None:
     (card,) = INTENT.machine("worker1").interfaces
     assert (card.name, card.card, card.addresses) == ("br-ex", "eth0", ("10.20.0.11/24",))
