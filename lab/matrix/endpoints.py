@@ -19,10 +19,10 @@ from lab.topology.intent import (
     HeadlessService,
     Intent,
     MachineIntent,
-    Pod,
     ProxiedService,
     ServicesNode,
 )
+from lab.topology.routing import bare
 
 _EVERYWHERE = {"default": "0.0.0.0/0"}
 
@@ -205,7 +205,7 @@ def _number(address: str) -> int:
 
 
 def _bare(addresses: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(address.partition("/")[0] for address in addresses)
+    return frozenset(map(bare, addresses))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,44 +225,17 @@ def _outside(intent: Intent, node: Endpoint) -> str:
     }
     cards = intent.machine(node.name).interfaces
     known = [text for card in cards if card.segment in routed for text in card.addresses]
-    return known[0].partition("/")[0] if known else node.address
+    return bare(known[0]) if known else node.address
 
 
-def _pods(machine: MachineIntent) -> tuple[tuple[Pod, Endpoint], ...]:
-    """The machine's pods with the addresses in the Intent; on a cluster, their real ones."""
-    return tuple(
-        (
-            pod,
-            Endpoint(
-                pod.name,
-                "pod",
-                machine.os,
-                machine.name,
-                pod.address.partition("/")[0],
-                PROBE_PORT,
-            ),
-        )
-        for pod in machine.pods
-    )
-
-
-def _service(service: PlannedService, backend: Endpoint) -> Endpoint:
-    return Endpoint(
-        service.name,
-        "service",
-        backend.os,
-        backend.node,
-        str(service.address),
-        service.ports[0].port,
-    )
+def _service(service: PlannedService, os: Os, node: str | None) -> Endpoint:
+    port = service.ports[0].port
+    return Endpoint(service.name, "service", os, node, str(service.address), port)
 
 
 def _shared(service: PlannedService, backends: tuple[Endpoint, ...]) -> SharedTarget:
     """A shared Service has the operating system of its first backend, and no node."""
-    endpoint = Endpoint(
-        service.name, "service", backends[0].os, None, str(service.address), service.ports[0].port
-    )
-    return SharedTarget(endpoint, backends)
+    return SharedTarget(_service(service, backends[0].os, None), backends)
 
 
 def _client(plan: Plan, intent: Intent) -> Endpoint:
@@ -307,7 +280,13 @@ class LabEndpoints:
     @classmethod
     def of(cls, plan: Plan, intent: Intent) -> LabEndpoints:
         """The endpoints of a lab from its plan and Intent."""
-        hosted = {machine.name: _pods(machine) for machine in intent.machines}
+        hosted = {
+            one.name: [
+                (pod, Endpoint(pod.name, "pod", one.os, one.name, bare(pod.address), PROBE_PORT))
+                for pod in one.pods
+            ]
+            for one in intent.machines
+        }
         every_pod = {pod.name: endpoint for pods in hosted.values() for pod, endpoint in pods}
         nodes = tuple(
             Endpoint(node.name, "node", node.os, node.name, str(node.address), PROBE_PORT)
@@ -325,8 +304,9 @@ class LabEndpoints:
             ),
             client=_client(plan, intent),
             services={
-                service.backends[0]: _service(service, every_pod[service.backends[0]])
+                backend.name: _service(service, backend.os, backend.node)
                 for service in singles
+                for backend in [every_pod[service.backends[0]]]
             },
             node_ports={
                 service.backends[0]: port.node_port
