@@ -24,15 +24,16 @@ from lab.topology.walk import walk
 OUTCOME = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
 
 
-def results(broken: str, verdict: Verdict = "fail") -> list[CellResult]:
-    """Every pod-pod cell, those to and from a node failed."""
-    _, _, matrix = lab("overlay")
+INTENT, MATRIX = lab("overlay")[1:]
+
+
+def results(verdict: Verdict = "fail") -> list[CellResult]:
+    """Every pod-pod cell, those between worker1 and another node failed."""
     made = []
-    for grid in matrix.grids:
-        for cell in grid.cells() if grid.family == "pod-pod" else ():
-            hit = broken in {cell.source.node, cell.target.node} and cell.relation == "other-node"
-            found: Verdict = verdict if hit else "pass"
-            made.append(CellResult(cell, expect(cell, ()), found, "", (OUTCOME,), False, ""))
+    for cell in next(one for one in MATRIX.grids if one.family == "pod-pod").cells():
+        hit = "worker1" in {cell.source.node, cell.target.node} and cell.relation == "other-node"
+        found: Verdict = verdict if hit else "pass"
+        made.append(CellResult(cell, expect(cell, ()), found, "", (OUTCOME,), False, ""))
     return made
 
 
@@ -49,12 +50,11 @@ class Looker:
 
 
 def test_every_failure_has_the_cause_and_nothing_else_has() -> None:
-    _, intent, _ = lab("overlay")
-    seen = whole(intent)
+    seen = whole(INTENT)
     (tunnel,) = seen["worker1"].tunnels
     seen["worker1"] = replace(seen["worker1"], tunnels=(replace(tunnel, vni=1),))
     look = Looker(seen)
-    found = with_causes(results("worker1"), intent, look)
+    found = with_causes(results(), INTENT, look)
     assert len(look.asked) == 1
     for one in found:
         assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
@@ -64,21 +64,19 @@ def test_every_failure_has_the_cause_and_nothing_else_has() -> None:
 
 @pytest.mark.parametrize("verdict", ["known-limit", "probe-error"])
 def test_what_is_no_failure_of_the_network_is_not_looked_at(verdict: Verdict) -> None:
-    _, intent, _ = lab("overlay")
     look = Looker({})
-    there = results("worker1", verdict)
-    assert with_causes(there, intent, look) == tuple(there)
+    there = results(verdict)
+    assert with_causes(there, INTENT, look) == tuple(there)
     assert look.asked == []
 
 
 def test_a_lab_that_cannot_be_looked_at_leaves_the_results_as_they_are() -> None:
-    _, intent, _ = lab("overlay")
 
     def look(_: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
         raise BrokenError("looking", "the holder is gone")
 
-    there = results("worker1")
-    assert with_causes(there, intent, look) == tuple(there)
+    there = results()
+    assert with_causes(there, INTENT, look) == tuple(there)
 
 
 STRAY = StateDifference(
@@ -93,7 +91,6 @@ def placed(
     seconds: float = 0.0,
 ) -> tuple[Sequence[CellResult], list[Cell]]:
     """The results, and what was followed; each takes so long."""
-    _, intent, _ = lab("overlay")
     followed: list[Cell] = []
 
     def follow(cell: Cell) -> Bracket | None:
@@ -101,12 +98,12 @@ def placed(
         return bracket
 
     clock = lambda: len(followed) * seconds  # noqa: E731
-    return with_places(there, intent, lambda _: compare, follow, clock), followed
+    return with_places(there, INTENT, lambda _: compare, follow, clock), followed
 
 
 def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pass_it() -> None:
     at = Bracket("lost", 0, frozenset({"worker1"}))
-    found, followed = placed(results("worker1"), {"worker1": [STRAY], "win1": [STRAY]}, at)
+    found, followed = placed(results(), {"worker1": [STRAY], "win1": [STRAY]}, at)
     assert [one.protocol for one in followed] == ["tcp", "udp"]
     for one in found:
         assert (one.finding is not None) == (one.verdict == "fail"), one.cell.id
@@ -116,13 +113,13 @@ def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pas
 
 
 def test_without_a_place_nothing_is_accused() -> None:
-    there = results("worker1")
+    there = results()
     assert placed(there, {"worker1": [STRAY]}, None)[0] == tuple(there)
 
 
 def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points() -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
-    there = results("worker1")
+    there = results()
     found, followed = placed(there, {"win1": [STRAY]}, at)
     failed = [one for one in found if one.verdict == "fail"]
     assert {one.finding and one.finding.observed for one in failed} == {"last seen at cni0"}
@@ -132,18 +129,17 @@ def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points()
 
 def test_no_more_are_followed_than_there_is_time_for() -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
-    _, followed = placed(results("worker1"), {}, at, seconds=2.5)
+    _, followed = placed(results(), {}, at, seconds=2.5)
     assert len(followed) == 2
 
 
 def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
-    _, intent, matrix = lab("overlay")
     cell, paths = next(
         (cell, paths)
-        for grid in matrix.grids
+        for grid in MATRIX.grids
         if grid.family == "pod-service"
         for cell in grid.cells()
-        if len(paths := walk(intent, flow_of(cell))) > 1
+        if len(paths := walk(INTENT, flow_of(cell))) > 1
     )
     first = {hop.place for hop in paths[0].hops}
     backend = next(hop.place for hop in paths[-1].hops if hop.place not in first)
@@ -155,11 +151,10 @@ def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
 
 
 def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
-    _, intent, _ = lab("overlay")
 
     def compare(_: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
         raise BrokenError("comparing", "the holder is gone")
 
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
-    found = with_places(results("worker1"), intent, compare, lambda _: at, lambda: 0.0)
+    found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0)
     assert {one.finding.kind for one in found if one.finding} == {"lost-here"}
