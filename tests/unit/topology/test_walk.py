@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 import pytest
-from shipped import cells_of, intent_of
+from shipped import cell_of, cells_of, intent_of
 
 from lab.matrix.cell import Cell
 from lab.scenario.families import services_node_families
@@ -16,10 +16,6 @@ from lab.topology.path import Flow, Path
 from lab.topology.walk import walk
 
 KINDS = tuple(sorted(shipped()))
-
-
-def lab(name: str) -> tuple[Intent, tuple[Cell, ...]]:
-    return intent_of(name), cells_of(name)
 
 
 def flow_of(cell: Cell) -> Flow:
@@ -53,7 +49,7 @@ def brief(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_cell_arrives_with_a_source_that_the_matrix_allows_and_is_answered(kind: str) -> None:
-    intent, made = lab(kind)
+    intent, made = intent_of(kind), cells_of(kind)
     judged = 0
     walk_once = cache(partial(walk, intent))  # cells of every size have the same path
     for cell in made:
@@ -85,7 +81,7 @@ def has_sources(kind: str, cell: Cell) -> bool:
 
 
 def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> None:
-    intent, _ = lab("overlay")
+    intent = intent_of("overlay")
     (path,) = walk(intent, pods(intent, "master-p1", "worker1-p1"))
     assert brief(path) == [
         "master-p1/eth0",
@@ -113,24 +109,16 @@ def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> Non
 
 
 def test_between_hypervisors_the_segments_own_tunnel_is_walked() -> None:
-    intent, _ = lab("kubeinit")
+    intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "compute-01-p1"))
     assert path.machines == ("controller-01", "hypervisor-01", "hypervisor-02", "compute-01")
     on_them = [hop for hop in path.there if hop.machine.startswith("hypervisor-")]
-    assert [(hop.machine, hop.object) for hop in on_them] == [
-        ("hypervisor-01", "port vnet0 of controller-01"),
-        ("hypervisor-01", "switch br-nodes"),
-        ("hypervisor-01", "tunnel vxlan-nodes"),
-        ("hypervisor-01", "forwarding entry 0a:58:0a:00:00:04 on vxlan-nodes"),
-        ("hypervisor-01", "output"),
-        ("hypervisor-01", "route to 203.0.113.0/24"),
-        ("hypervisor-01", "neighbour 203.0.113.2 on eth0"),
-        ("hypervisor-01", "card eth0"),
-        ("hypervisor-02", "card eth0"),
-        ("hypervisor-02", "input"),
-        ("hypervisor-02", "tunnel vxlan-nodes"),
-        ("hypervisor-02", "switch br-nodes"),
-        ("hypervisor-02", "port vnet0 of compute-01"),
+    assert [f"{hop.machine[-2:]} {hop.object}" for hop in on_them] == [
+        *("01 port vnet0 of controller-01", "01 switch br-nodes", "01 tunnel vxlan-nodes"),
+        *("01 forwarding entry 0a:58:0a:00:00:04 on vxlan-nodes", "01 output"),
+        *("01 route to 203.0.113.0/24", "01 neighbour 203.0.113.2 on eth0", "01 card eth0"),
+        *("02 card eth0", "02 input", "02 tunnel vxlan-nodes", "02 switch br-nodes"),
+        "02 port vnet0 of compute-01",
     ]
     wire = on_them[7]
     assert (wire.packet.source, wire.packet.target) == ("203.0.113.1", "203.0.113.2")
@@ -139,7 +127,7 @@ def test_between_hypervisors_the_segments_own_tunnel_is_walked() -> None:
 
 
 def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
-    intent, _ = lab("kubeinit")
+    intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "controller-02-p1"))
     on_it = [hop.object for hop in path.there if hop.machine == "hypervisor-01"]
     assert on_it == [
@@ -156,7 +144,7 @@ def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
 def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(
     kind: str, between: set[str]
 ) -> None:
-    intent, _ = lab(kind)
+    intent = intent_of(kind)
     one, other = [m for m in intent.machines if m.pods][:2]
     (path,) = walk(intent, pods(intent, one.pods[-1].name, other.pods[-1].name))
     assert path.machines == (one.name, *between, other.name)
@@ -165,18 +153,15 @@ def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(
 
 
 def test_a_service_with_several_backends_has_a_path_for_each() -> None:
-    intent, made = lab("overlay")
+    intent, made = intent_of("overlay"), cells_of("overlay")
     cell = next(one for one in made if len(one.backends) > 1)
     paths = walk(intent, flow_of(cell))
     assert tuple(path.backend for path in paths) == cell.backends
 
 
 def test_a_nodeport_is_translated_at_the_node_that_is_asked() -> None:
-    intent, made = lab("overlay")
-    cell = next(
-        one for one in made if one.id.startswith("nodeport/client/worker1:to-win1-p1/tcp-small")
-    )
-    (path,) = walk(intent, flow_of(cell))
+    cell = cell_of("overlay", "nodeport/client/worker1:to-win1-p1/tcp-small")
+    (path,) = walk(intent_of("overlay"), flow_of(cell))
     said = [(hop.machine, hop.kind) for hop in path.there if hop.kind in {"service", "masquerade"}]
     assert said == [("worker1", "service"), ("worker1", "masquerade")]
     undone = [hop.machine for hop in path.back if hop.kind == "untranslated"]
@@ -184,7 +169,7 @@ def test_a_nodeport_is_translated_at_the_node_that_is_asked() -> None:
 
 
 def test_pods_of_one_node_meet_on_its_bridge_alone() -> None:
-    intent, _ = lab("overlay")
+    intent = intent_of("overlay")
     node = next(one for one in intent.machines if len(one.pods) > 1)
     (path,) = walk(intent, pods(intent, node.pods[0].name, node.pods[1].name))
     assert path.machines == (node.name,)
@@ -192,7 +177,7 @@ def test_pods_of_one_node_meet_on_its_bridge_alone() -> None:
 
 
 def test_where_the_intent_leads_nowhere_it_says_so() -> None:
-    intent, _ = lab("overlay")
+    intent = intent_of("overlay")
     asked = pods(intent, "master-p1", "worker1-p1")
     broken = changed(intent, "master", routes=())
     (path,) = walk(broken, asked)
@@ -206,7 +191,7 @@ def test_where_the_intent_leads_nowhere_it_says_so() -> None:
 
 
 def test_a_service_without_backends_is_refused() -> None:
-    intent, made = lab("overlay")
+    intent, made = intent_of("overlay"), cells_of("overlay")
     cell = next(one for one in made if one.family == "pod-service")
     machine = intent.machine(str(cell.source.node))
     assert machine.translation is not None
@@ -219,7 +204,7 @@ def test_a_service_without_backends_is_refused() -> None:
 
 
 def test_a_circle_is_found() -> None:
-    intent, _ = lab("upstream-tor")
+    intent = intent_of("upstream-tor")
     one, other = [m for m in intent.machines if m.pods][:2]
     router = intent.machine("router")
     back = tuple(
@@ -234,6 +219,6 @@ def test_a_circle_is_found() -> None:
 
 
 def test_an_unknown_source_is_told_apart() -> None:
-    intent, _ = lab("overlay")
+    intent = intent_of("overlay")
     with pytest.raises(KeyError):
         walk(intent, Flow("nobody", "10.244.1.4", 8080, "tcp"))
