@@ -80,25 +80,21 @@ def test_of_what_is_as_it_should_be_nothing_is_told(scenario: str) -> None:
         ("calico-vxlan", {"vxlanMode": "Never"}, "wrong-encapsulation", 'vxlanMode "Never"'),
         ("calico-bgp", {"vxlanMode": "Always"}, "wrong-encapsulation", 'vxlanMode "Always"'),
         ("calico-bgp", {"disabled": True}, "wrong-pool", "disabled true"),
+        ("calico-vxlan", None, "wrong-pool", "there is none"),
     ],
 )
 def test_a_pool_that_is_wrong_is_the_node_s_that_it_is_for(
-    scenario: str, wrong: dict[str, Any], kind: str, observed: str
+    scenario: str, wrong: dict[str, Any] | None, kind: str, observed: str
 ) -> None:
     intent = intent_of(scenario)
     changed = pools(intent)
-    changed["of-worker1"] |= wrong
+    right = changed.pop("of-worker1")
+    changed |= {} if wrong is None else {"of-worker1": right | wrong}
     (found,) = told(intent, seen(intent, pools=changed))
     assert (found.kind, found.node, found.place) == (kind, "worker1", "master")
     assert (found.object, found.observed) == ("IPPool of-worker1", observed)
-    assert "patch ippools.crd.projectcalico.org of-worker1 --type=merge" in found.mends
-
-
-def test_a_pool_that_is_not_there_is_told() -> None:
-    intent = intent_of("calico-vxlan")
-    left = {name: spec for name, spec in pools(intent).items() if name != "of-worker2"}
-    (found,) = told(intent, seen(intent, pools=left))
-    assert (found.kind, found.node, found.observed) == ("wrong-pool", "worker2", "there is none")
+    patch = "patch ippools.crd.projectcalico.org of-worker1 --type=merge"
+    assert (patch in found.mends) == (wrong is not None)
 
 
 def test_a_node_s_own_autonomous_system_is_wrong_or_lacking() -> None:

@@ -22,10 +22,6 @@ from lab.topology import registry
 LOST = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
 
 
-def as_asked(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
-    return outcome
-
-
 def no_reply(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
     return silent(outcome)
 
@@ -35,7 +31,7 @@ class World:
     """A lab on paper: what its network does, what is seen of it, what it has logged."""
 
     scenario: str = "overlay"
-    fault: Fault = as_asked
+    fault: Fault = lambda _cell, _attempt, outcome: outcome
     change: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     logs: Sequence[Evidence] = ()
     read: list[tuple[str, ...]] = field(default_factory=list)
