@@ -11,14 +11,14 @@ from contextlib import suppress
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, os_words
-from lab.remote.shell import CommandShell, as_root, communicate, killable, shortened
+from lab.remote.shell import Shell, as_root, communicate, killable, shortened
 
 _PIECE = 1 << 16
 _END_SECONDS = 5.0
 _PUT = 'umask 077; cat >"$1" && chmod "$2" "$1" && mv -fT "$1" "$3" || { rm -f "$1"; exit 1; }'
 
 
-class LocalShell(CommandShell):
+class LocalShell(Shell):
     """A :class:`~lab.remote.shell.Shell` on this machine, with child processes.
 
     ``become``: True to become root with ``sudo -n``; None: unless this process is root. ``inside``:

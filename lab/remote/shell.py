@@ -76,49 +76,6 @@ class Reach:
     jump: Jump | None = None
 
 
-class Shell(Protocol):
-    """A machine that runs commands over one connection, opened on first use. Thread-safe."""
-
-    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        """Run a command and wait for it.
-
-        Raises DeadlineError when it does not finish in time. Raises BrokenError when the machine is
-        unreachable; shows the last attempt. A host key other than the pinned one raises
-        HostKeyError and is never retried.
-        """
-
-    def stream(
-        self,
-        command: Sequence[str],
-        deadline: Deadline,
-        heard: Callable[[bytes], None],
-        stdin: bytes = b"",
-    ) -> Completed:
-        """Like ``run``, but pass each line of standard output to ``heard`` and keep none."""
-
-    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
-        """Write a file on the machine atomically."""
-
-    def get(self, path: str, deadline: Deadline) -> bytes:
-        """Read a file on the machine.
-
-        Raises BrokenError when it does not exist or cannot be read.
-        """
-
-    def wait(self, deadline: Deadline) -> None:
-        """Wait until the machine runs a command.
-
-        Raises DeadlineError with the outcome of the last attempt (``"connection refused"``, ``"no
-        banner"``).
-        """
-
-    def attach(self, command: Sequence[str]) -> int:
-        """Run a command on this terminal, or a login shell if ``command`` is empty."""
-
-    def close(self) -> None:
-        """Close the connection. Safe to repeat."""
-
-
 WINRM_TLS_PORT = 5986
 
 
@@ -189,13 +146,15 @@ class LineSplitter:
             self._rest.clear()
 
 
-class CommandShell(ABC):
-    """``run`` and ``stream`` of :class:`~lab.remote.shell.Shell`, based on ``_execute``."""
+class Shell(ABC):
+    """A machine that runs commands over one connection, opened on first use. Thread-safe."""
 
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        """Run a command; see :class:`~lab.remote.shell.Shell`.
+        """Run a command and wait for it; at the deadline its process group is killed.
 
-        At the deadline its process group is killed.
+        Raises DeadlineError when it does not finish in time. Raises BrokenError when the machine is
+        unreachable; shows the last attempt. A host key other than the pinned one raises
+        HostKeyError and is never retried.
         """
         out = bytearray()
         code, err = self._execute(command, deadline, stdin, out.extend)
@@ -213,6 +172,33 @@ class CommandShell(ABC):
         code, err = self._execute(command, deadline, stdin, lines)
         lines.end()
         return Completed(code, "", err)
+
+    @abstractmethod
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        """Write a file on the machine atomically."""
+
+    @abstractmethod
+    def get(self, path: str, deadline: Deadline) -> bytes:
+        """Read a file on the machine.
+
+        Raises BrokenError when it does not exist or cannot be read.
+        """
+
+    @abstractmethod
+    def wait(self, deadline: Deadline) -> None:
+        """Wait until the machine runs a command.
+
+        Raises DeadlineError with the outcome of the last attempt (``"connection refused"``, ``"no
+        banner"``).
+        """
+
+    @abstractmethod
+    def attach(self, command: Sequence[str]) -> int:
+        """Run a command on this terminal, or a login shell if ``command`` is empty."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection. Safe to repeat."""
 
     @abstractmethod
     def _execute(

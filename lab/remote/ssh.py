@@ -20,11 +20,11 @@ from lab.remote import programs
 from lab.remote.connection import Connection, SessionStreams, forward_port, request
 from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
-    CommandShell,
     ConnectionLostError,
     HostKeyError,
     KeyFileError,
     Reach,
+    Shell,
     as_root,
     communicate,
     killable,
@@ -159,7 +159,7 @@ _CLIENT_FAILED = 255
 _SUDO = re.compile(r"sudo: a password is required|sudo: (command )?not found")
 
 
-class SshShell(CommandShell):
+class SshShell(Shell):
     """A :class:`~lab.remote.shell.Shell` over SSH, always acting as root.
 
     A user other than root becomes root with ``sudo -n``. The connection is opened on first use and

@@ -32,10 +32,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.remote.connection import Connection
 from lab.remote.shell import (
-    CommandShell,
     Completed,
     HostKeyError,
     KeyFileError,
+    Shell,
     WindowsReach,
     shortened,
 )
@@ -284,7 +284,7 @@ _NOTHING = ("cmd.exe", "/d", "/c", "exit 0")
 _SFTP = "check that sshd_config there has 'Subsystem sftp sftp-server.exe'"
 
 
-class WindowsShell(CommandShell):
+class WindowsShell(Shell):
     """A :class:`~lab.remote.shell.Shell` on Windows, as its Administrator.
 
     Connections are opened on first use, kept, and replaced if they have died; a command that may

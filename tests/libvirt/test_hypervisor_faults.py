@@ -185,7 +185,7 @@ def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
     path.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
     yield lab_pool(host.connected, handle, str(path))
-    for domain, owner in domains.owned(host.connected):
+    for domain, owner in connection.owned(host.connected.listAllDomains()):
         if owner.token == handle.token:
             domains.remove(domain)
     subprocess.run(["umount", path], check=True)

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from lab._errors import BrokenError, PreflightError
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt.marks import is_installed
+from lab.providers.libvirt.ownership import Owner, read_owner
 from lab.remote.transport import ssh_path
 
 if TYPE_CHECKING:
@@ -215,6 +216,13 @@ def each(found: Iterable[T], look: Callable[[T], S]) -> Iterator[tuple[T, S]]:
                 continue
             raise
         yield one, seen
+
+
+def owned(objects: Iterable[Any]) -> Iterator[tuple[Any, Owner]]:
+    """Those of some domains or networks that have a lab's ownership mark, of any owner."""
+    for one, owner in each(objects, lambda one: read_owner(one.XMLDesc())):
+        if owner is not None:
+            yield one, owner
 
 
 def find(lookup: Callable[[str], T], name: str, absent: str) -> T | None:

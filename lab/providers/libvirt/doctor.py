@@ -20,6 +20,7 @@ from lab.providers.libvirt import connection, networks, ownership, storage
 from lab.providers.libvirt.host import KVM_HINT, AccelerationTrial, Host, try_acceleration
 from lab.providers.libvirt.owned import find_owned
 from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.placement import share_for_labs
 from lab.providers.provider import Diagnosis, Level
 
 if TYPE_CHECKING:
@@ -261,7 +262,6 @@ SMALL_LAB_MIB = 4096
 SMALL_LAB_GIB = 5
 """One golden image and the writes of five clones."""
 CLOCK_SECONDS = 5.0
-_OWN_EIGHTH = 8
 _SPARE_RANGES = tuple(IPv4Network(f"10.{number}.0.0/16") for number in range(202, 250))
 
 
@@ -346,13 +346,13 @@ _MOST_A_THREAD = 16
 
 def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     limit = asked.hypervisor.memory_mib
-    given = limit or facts.memory_mib - facts.memory_mib // _OWN_EIGHTH
+    given = limit or share_for_labs(facts.memory_mib)
     seen = (
         f"{_gib(facts.available_mib)} GiB of {_gib(facts.memory_mib)} are available; labs may "
         f"have {_gib(given)}"
     )
     if given > facts.memory_mib:
-        most = (facts.memory_mib - facts.memory_mib // _OWN_EIGHTH) // 1024
+        most = share_for_labs(facts.memory_mib) // 1024
         yield "fail", seen, _in_inventory(asked.hypervisor, f'memory = "{most}GiB"')
     elif facts.available_mib < min(SMALL_LAB_MIB, given):
         yield "warn", seen, "stop other programs there, or take old labs down: lab gc"

@@ -10,7 +10,6 @@ import sys
 import termios
 import tty
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 from xml.etree import ElementTree as ET
@@ -46,14 +45,6 @@ def find(
     if domain is None:
         return None
     return domain, ownership.require_owner(domain.XMLDesc(), lab, f"domain '{name}'")
-
-
-def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virDomain, Owner]]:
-    """Every domain with a lab's ownership mark, of any owner."""
-    found = connected.listAllDomains()
-    for domain, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
-        if owner is not None:
-            yield domain, owner
 
 
 def state(domain: libvirt.virDomain) -> State:

@@ -131,14 +131,6 @@ def find(connected: libvirt.virConnect, lab: LabHandle, name: str) -> libvirt.vi
     return network
 
 
-def owned(connected: libvirt.virConnect) -> Iterator[tuple[libvirt.virNetwork, Owner]]:
-    """Every network with a lab's ownership mark, of any owner."""
-    found = connected.listAllNetworks()
-    for network, owner in connection.each(found, lambda one: ownership.read_owner(one.XMLDesc())):
-        if owner is not None:
-            yield network, owner
-
-
 def remove(network: libvirt.virNetwork) -> None:
     """Stop it and undefine it; safe if that has already happened."""
     for act in (network.destroy, network.undefine):

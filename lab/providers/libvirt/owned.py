@@ -24,9 +24,9 @@ _TUNNEL_SECONDS = 60.0
 
 def find_owned(host: Host) -> Iterator[tuple[str, Owner]]:
     """Every object with an ownership mark on a hypervisor: description and owner."""
-    for domain, owner in domains.owned(host.connected):
+    for domain, owner in connection.owned(host.connected.listAllDomains()):
         yield f"domain '{domain.name()}' on '{host.name}'", owner
-    for network, owner in networks.owned(host.connected):
+    for network, owner in connection.owned(host.connected.listAllNetworks()):
         yield f"network '{network.name()}' on '{host.name}'", owner
 
 
@@ -49,7 +49,7 @@ def remove_lab(
     connected = host.connected
     removed: list[str] = []
     alone = all(is_whose(owner) for _, owner in find_owned(host) if owner.token == token)
-    for domain, owner in list(domains.owned(connected)):
+    for domain, owner in list(connection.owned(connected.listAllDomains())):
         if owner.token == token and is_whose(owner):
             removed.append(f"domain '{domain.name()}' on '{host.name}'")
             domains.remove(domain)
@@ -63,7 +63,7 @@ def remove_lab(
         storage.remove_pool(pool)
     if tunnels and alone:
         removed += [f"tunnel end '{device}' on '{host.name}'" for device in _tunnels(host, token)]
-    for network, owner in list(networks.owned(connected)):
+    for network, owner in list(connection.owned(connected.listAllNetworks())):
         if owner.token == token and is_whose(owner):
             removed.append(f"network '{network.name()}' on '{host.name}'")
             networks.remove(network)

@@ -331,8 +331,6 @@ def _reasons(
         yield f"  '{host}' has free: {_describe(room.free(host))}"
 
 
-_OWN_EIGHTH = 8
-"""A hypervisor keeps an eighth of its memory for itself, unless the inventory sets a limit."""
 _VCPUS_A_THREAD = 8
 """Labs wait more than they compute; OpenStack Nova's default was 16 for years."""
 _THIN = 4
@@ -341,6 +339,11 @@ space."""
 GIB = 1 << 30
 _MIB = 1 << 20
 _UNKNOWN_GIB = 1 << 20
+
+
+def share_for_labs(memory_mib: int) -> int:
+    """MiB for labs if the inventory sets no limit: a hypervisor keeps an eighth for itself."""
+    return memory_mib - memory_mib // 8
 
 
 def decide_layout(lab: LabHandle, intent: Intent, hosts: Mapping[str, Host]) -> LibvirtLayout:
@@ -381,7 +384,7 @@ def _expected_memory(hypervisor: Hypervisor, own_mib: int, lab_mib: int) -> int:
         return hypervisor.memory_mib
     if urlsplit(hypervisor.uri).hostname is not None:
         return lab_mib
-    return own_mib - own_mib // _OWN_EIGHTH
+    return share_for_labs(own_mib)
 
 
 def _refuse_foreign_domains(
@@ -430,13 +433,12 @@ def _capacity(host: Host, lab: LabHandle) -> Capacity:
     given = host.hypervisor
     with host.explain_errors("reading the free capacity"):
         memory = host.memory_mib
-        others = [
-            domain for domain, owner in domains.owned(host.connected) if owner.token != lab.token
-        ]
+        marked = connection.owned(host.connected.listAllDomains())
+        others = [domain for domain, owner in marked if owner.token != lab.token]
         sizes = [size for _, size in connection.each(others, domains.size)]
         disk = _disk_gib(host)
     taken_vcpus, taken_memory = (sum(taken) for taken in zip(*sizes, (0, 0), strict=True))
-    limit = given.memory_mib or memory - memory // _OWN_EIGHTH
+    limit = given.memory_mib or share_for_labs(memory)
     vcpus = given.vcpus or _VCPUS_A_THREAD * host.threads
     return Capacity(
         name=host.name,

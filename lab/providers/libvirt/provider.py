@@ -366,7 +366,7 @@ def _hypervisor_evidence(lab: LabHandle, host: Host) -> Iterator[Evidence]:
         )
 
     def documents() -> str:
-        there = networks.owned(host.connected)
+        there = connection.owned(host.connected.listAllNetworks())
         return "\n".join(network.XMLDesc() for network, owner in there if owner.token == lab.token)
 
     yield piece(f"hypervisors/{host.name}/capabilities.xml", version)

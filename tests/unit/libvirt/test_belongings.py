@@ -13,7 +13,7 @@ import pytest
 
 from lab.inventory.inventory import Hypervisor
 from lab.lifecycle.gc import GcRequest, GcResult, gc
-from lab.providers.libvirt import domains, networks, owned, storage
+from lab.providers.libvirt import connection, domains, networks, owned, storage
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.host import Host
 from lab.providers.libvirt.ownership import Owner
@@ -59,6 +59,12 @@ class Shelf(Host):
         found = (one for one in self.things if (one.kind, one.owner.token) == ("pool", token))
         return next(found, None)
 
+    def listAllDomains(self) -> list[Thing]:  # noqa: N802  libvirt's own name
+        return [one for one in self.things if one.kind == "domain"]
+
+    def listAllNetworks(self) -> list[Thing]:  # noqa: N802  the same
+        return [one for one in self.things if one.kind == "network"]
+
     def left(self) -> set[tuple[str, str]]:
         """Token and owner of what is still there."""
         return {(one.owner.token, one.owner.owner) for one in self.things}
@@ -69,12 +75,7 @@ Remove = Callable[[Shelf], Shelf]
 
 @pytest.fixture(autouse=True)
 def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, kind in ((domains, "domain"), (networks, "network")):
-
-        def owned(shelf: Shelf, kind: str = kind) -> Iterator[tuple[Thing, Owner]]:
-            return ((one, one.owner) for one in tuple(shelf.things) if one.kind == kind)
-
-        monkeypatch.setattr(module, "owned", owned)
+    monkeypatch.setattr(connection, "owned", lambda things: ((one, one.owner) for one in things))
 
 
 class Hypervisors(NetnsProvider):
