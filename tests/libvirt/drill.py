@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import libvirt
 from real_lab import RealLab, objects
 
 from lab.inventory.inventory import STORAGE
-from lab.providers.libvirt import documents, ownership, storage
+from lab.providers.libvirt import connection, documents, ownership, storage
 from lab.providers.libvirt.ownership import Owner
 from lab.providers.provider import LabHandle
 from lab.state.store import Store
@@ -144,6 +145,20 @@ def _paths(directory: Path) -> Iterator[str]:
 
 def _may_stay(path: str) -> bool:
     return Path(path).name == "lock" or "/evidence/" in path
+
+
+def owner_of(lab: LabHandle, machine: str = "") -> Owner:
+    """The mark of this controller on the lab's objects, of a machine or of all."""
+    return Owner(
+        lab=lab.name,
+        token=lab.token,
+        directory=lab.directory,
+        controller=connection.controller_id(),
+        owner="tests",
+        created=time.time(),
+        machine=machine,
+        made_from="x" if machine else "",
+    )
 
 
 def define(pool: libvirt.virStoragePool, owner: Owner, disk: str, medium: str) -> Any:

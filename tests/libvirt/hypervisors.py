@@ -9,6 +9,7 @@ others and to this machine. As a script it starts some and prints an inventory f
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,57 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import known_hosts
 
 from lab._deadline import Deadline
 from lab.providers.netns.holders import start_time
+from lab.remote.transport import ssh_path
+
+FILE = ssh_path("~/.ssh/known_hosts")
+"""This account's, the only file that ssh reads, whatever ``HOME`` is."""
+
+
+def trust(address: str, key: str, mark: str) -> None:
+    """Trust the key at the address, replacing a line of an earlier run."""
+    _change(lambda lines: [*_without(lines, address, mark), f"{address} {key} {mark}"])
+
+
+def distrust(address: str, mark: str) -> None:
+    """Remove the line again, and the file if it is then empty."""
+    _change(lambda lines: _without(lines, address, mark))
+
+
+def distrust_the_dead() -> None:
+    """Remove lines of killed runs, which are recognized by their mark."""
+
+    def edit(lines: list[str]) -> list[str]:
+        parts = [(line, *line.partition(f" {MARK} ")[1:]) for line in lines]
+        return [
+            line for line, found, rest in parts if not (found and _of_the_dead(f"{MARK} {rest}"))
+        ]
+
+    if FILE.exists():
+        _change(edit)
+
+
+def _without(lines: list[str], address: str, mark: str) -> list[str]:
+    return [
+        line for line in lines if not (line.startswith(f"{address} ") and line.endswith(f" {mark}"))
+    ]
+
+
+def _change(edit: Callable[[list[str]], list[str]]) -> None:
+    FILE.parent.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(FILE.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = edit(FILE.read_text(encoding="utf-8").splitlines() if FILE.exists() else [])
+        if lines:
+            FILE.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        else:
+            FILE.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
 
 PROGRAM = Path(__file__).with_name("programs") / "hypervisor.sh"
 NEEDED = ("libvirtd", "virtlogd", "sshd", "tini", "unshare", "setpriv", "nsenter", "ssh-keygen")
@@ -113,7 +161,7 @@ def sweep() -> None:
     for owner in Path("/var/tmp").glob(f"{MARK}-*/owner"):
         if _of_the_dead(owner.read_text(encoding="utf-8")):
             shutil.rmtree(owner.parent)
-    known_hosts.sweep(MARK, _of_the_dead)
+    distrust_the_dead()
 
 
 def _owner() -> str:
@@ -168,13 +216,13 @@ def hypervisor(name: str, network: Uplink, host: int) -> Iterator[Hypervisor]:
                 held.enter_context(Path(f"/proc/{inner}/ns/{kind}").open("rb"))
             _connect(outer.pid, network, host, port)
             key = (directory / "ssh" / "host_key.pub").read_text(encoding="ascii").strip()
-            known_hosts.add(address, " ".join(key.split()[:2]), _owner())
+            trust(address, " ".join(key.split()[:2]), _owner())
             uri = f"qemu+ssh://root@{address}/system?keyfile={directory}/key"
             one = Hypervisor(name, address, uri, network.mtu, outer.pid, inner, directory, port)
             _await(one, outer)
             yield one
         finally:
-            known_hosts.remove(address, _owner())
+            distrust(address, _owner())
             _end(outer, port)
             shutil.rmtree(directory, ignore_errors=True)
         _await_end(spaces, port, directory)

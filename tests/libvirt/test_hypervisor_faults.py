@@ -17,8 +17,7 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-import sectors  # noqa: E402
-from drill import SCENARIO, Drill, define, lab_pool  # noqa: E402
+from drill import SCENARIO, Drill, define, lab_pool, owner_of  # noqa: E402
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
@@ -26,9 +25,58 @@ from lab.inventory.inventory import Hypervisor  # noqa: E402
 from lab.providers.libvirt import connection, domains, networks, ownership, storage  # noqa: E402
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.owned import remove_lab  # noqa: E402
-from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
+
+_ORIGIN = 0x7C00
+_HALT = b"\xfa\xf4\xeb\xfd"  # cli; hlt; jump back to hlt
+
+
+def saying(text: str) -> bytes:
+    """Write the text to the first serial port, a byte at a time, and halt."""
+    program = bytearray(
+        b"\x31\xc0\x8e\xd8"  # ds = 0
+        b"\xbe\x00\x00"  # si = text
+        b"\xba\xf8\x03"  # dx = port
+        b"\xac\x84\xc0\x74\x03\xee\xeb\xf8"  # al = [si++]; until it is 0: out dx, al
+    )
+    program += _HALT
+    program[5:7] = (_ORIGIN + len(program)).to_bytes(2, "little")
+    return _sector(bytes(program) + text.encode() + b"\0")
+
+
+def writing() -> bytes:
+    """Write to the disk continuously, 32 KiB at a time (BIOS, int 13h, ah 43h)."""
+    start = b"\x31\xc0\x8e\xd8"
+    loop = bytearray(
+        b"\xbe\x00\x00"  # si = packet
+        b"\xb8\x00\x43\xb2\x80\xcd\x13"  # write to the first disk
+        b"\x81\x06\x00\x00\x40\x00"  # 64 sectors further
+        b"\x83\x16\x00\x00\x00"
+        b"\xeb\xe9"
+    )
+    packet = _ORIGIN + len(start) + len(loop)
+    loop[1:3] = packet.to_bytes(2, "little")
+    loop[12:14] = (packet + 8).to_bytes(2, "little")
+    loop[18:20] = (packet + 10).to_bytes(2, "little")
+    words = b"\x10\x00\x40\x00\x00\x00\x00\x10" + (2048).to_bytes(8, "little")
+    return _sector(start + bytes(loop) + words)
+
+
+def _sector(program: bytes) -> bytes:
+    return program.ljust(510, b"\0") + b"\x55\xaa"
+
+
+def boot_disk(sector: bytes, file: Path) -> Path:
+    """A qcow2 file of 1 GiB that begins with the sector."""
+    raw = file.with_suffix(".raw")
+    raw.write_bytes(sector)
+    with raw.open("r+b") as open_file:
+        open_file.truncate(1 << 30)
+    command = ("qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, file)
+    subprocess.run(command, check=True)
+    raw.unlink()
+    return file
 
 
 def silent(lab: Drill, seconds: int) -> Drill:
@@ -37,7 +85,7 @@ def silent(lab: Drill, seconds: int) -> Drill:
 
 
 def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Drill) -> None:
-    sectors.disk(sectors.saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
+    boot_disk(saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
     said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
     assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
     assert "the initial RAM disk was running" in said
@@ -62,7 +110,7 @@ def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Dril
     ],
 )
 def test_a_guest_that_has_given_up_is_not_waited_for(lab: Drill, text: str, phase: str) -> None:
-    sectors.disk(sectors.saying(f"{text}\r\n"), lab.image)
+    boot_disk(saying(f"{text}\r\n"), lab.image)
     said = silent(lab, 100).run(*lab.up_words(), code=3).stderr
     assert "it is running but will never answer" in said
     assert phase in said
@@ -150,11 +198,6 @@ def handle(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
     remove_lab(host, found.token)
 
 
-def owner_of(lab: LabHandle, machine: str = "") -> Owner:
-    controller = connection.controller_id()
-    return Owner(lab.name, lab.token, lab.directory, controller, "tests", 0.0, machine=machine)
-
-
 @pytest.mark.parametrize("running", [True, False])
 def test_a_bridge_that_a_stranger_has_is_said_and_left(
     host: Host, handle: LabHandle, running: bool
@@ -194,7 +237,7 @@ def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
 def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
     handle: LabHandle, full: Any, tmp_path: Path
 ) -> None:
-    golden = sectors.disk(sectors.writing(), tmp_path / "golden.qcow2")
+    golden = boot_disk(writing(), tmp_path / "golden.qcow2")
     disk = storage.clone(full, "a.qcow2", str(golden), 1 << 30)
     medium = storage.write(full, "a.seed", b"\0" * 512)
     domain = define(full, owner_of(handle, "a"), disk, medium)

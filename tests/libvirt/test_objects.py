@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -15,7 +14,8 @@ import pytest
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from drill import define, lab_pool  # noqa: E402
+from drill import define, lab_pool, owner_of  # noqa: E402
+from real_lab import objects  # noqa: E402
 
 from lab._errors import BrokenError, PreflightError  # noqa: E402
 from lab.inventory.inventory import Hypervisor  # noqa: E402
@@ -30,7 +30,6 @@ from lab.providers.libvirt import (  # noqa: E402
 )
 from lab.providers.libvirt.host import Host  # noqa: E402
 from lab.providers.libvirt.owned import remove_lab  # noqa: E402
-from lab.providers.libvirt.ownership import Owner  # noqa: E402
 from lab.providers.provider import LabHandle  # noqa: E402
 from lab.topology.intent import Segment  # noqa: E402
 
@@ -38,25 +37,15 @@ POOL = IPv4Network("10.217.0.0/22")
 CLUSTER = Segment("cluster", "10.9.0.0/24", 1400)
 
 
-def objects(connected: Any) -> set[str]:
-    """What there is with this module's name; others may be at work on the same libvirtd."""
-    found = {
-        *(f"domain {one.name()}" for one in connected.listAllDomains()),
-        *(f"network {one.name()}" for one in connected.listAllNetworks()),
-        *(f"pool {one.name()}" for one in connected.listAllStoragePools()),
-    }
-    return {one for one in found if one.partition(" ")[2].startswith("objects-")}
-
-
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
     found = Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
     try:
-        before = objects(found.connected)
+        before = objects(found.connected, "objects-")
     except PreflightError as error:
         pytest.skip(f"no libvirtd: {error.happened}")
     yield found
-    assert objects(found.connected) == before
+    assert objects(found.connected, "objects-") == before
     found.connected.close()
 
 
@@ -65,19 +54,6 @@ def lab(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
     handle = LabHandle("objects", tmp_path / "labs" / "objects", os.urandom(8).hex())
     yield handle
     remove_lab(host, handle.token)
-
-
-def owner_of(lab: LabHandle, machine: str = "") -> Owner:
-    return Owner(
-        lab=lab.name,
-        token=lab.token,
-        directory=lab.directory,
-        controller=connection.controller_id(),
-        owner="tests",
-        created=time.time(),
-        machine=machine,
-        made_from="x" if machine else "",
-    )
 
 
 def management(host: Host, lab: LabHandle, *machines: str) -> IPv4Network:
@@ -192,7 +168,7 @@ def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: La
         removed = remove_lab(host, lab.token)
         assert len(removed) == 5, removed
         assert remove_lab(host, lab.token) == ()
-        left = objects(host.connected)
+        left = objects(host.connected, "objects-")
         assert {f"domain {stranger}", f"network {stranger}", f"pool {stranger}"} <= left
         assert not (storage / "hybridlab" / "labs" / lab.token).exists()
     finally:
@@ -211,7 +187,7 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHan
         with pytest.raises(BrokenError, match="does not belong to this lab"):
             domains.find(host.connected, lab, "a")
         assert remove_lab(host, lab.token) == ()
-        assert f"domain {name}" in objects(host.connected)
+        assert f"domain {name}" in objects(host.connected, "objects-")
     finally:
         domain.undefine()
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bridged_hosts import BRIDGE, BridgedHost, NamespaceShell, bridged_hosts, impossible, namespace
@@ -281,9 +282,10 @@ def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(
     assert len(whole.differences()) == 3
     assert len(whole.make(OWNER)) == 3
     assert whole.differences() == ()
-    before = sum(host.shell.changes() for host in whole.hosts.values())
+    shells: list[Any] = [host.shell for host in whole.hosts.values()]
+    before = [shell.changes() for shell in shells]
     assert whole.make(OWNER) == ()
-    assert sum(host.shell.changes() for host in whole.hosts.values()) == before
+    assert [shell.changes() for shell in shells] == before
     assert three[0].guest.ping(three[2].guest_address, MTU) == 0
 
 
