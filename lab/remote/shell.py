@@ -24,16 +24,20 @@ class UnreachableError(BrokenError):
     """The machine was not reached this time; ``happened`` tells how far the attempt got."""
 
 
-class HostKeyError(BrokenError):
-    """The machine's key is not the expected one. Retrying does not help."""
+class FatalError(BrokenError):
+    """The machine was not reached, and retrying does not help."""
+
+
+class HostKeyError(FatalError):
+    """The machine's key is not the expected one."""
 
 
 class ConnectionLostError(BrokenError):
     """The connection broke while it was in use."""
 
 
-class KeyFileError(BrokenError):
-    """The private key file cannot be used. Retrying does not help."""
+class KeyFileError(FatalError):
+    """The private key file cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

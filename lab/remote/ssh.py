@@ -21,8 +21,7 @@ from lab.remote.connection import Connection, SessionStreams, forward_port, requ
 from lab.remote.keys import config_path, host_block
 from lab.remote.shell import (
     ConnectionLostError,
-    HostKeyError,
-    KeyFileError,
+    FatalError,
     Reach,
     Shell,
     as_root,
@@ -248,7 +247,7 @@ class SshShell(Shell):
         """Why a command cannot run now; empty if it can."""
         try:
             done = self.run(("true",), deadline)
-        except (HostKeyError, KeyFileError):
+        except FatalError:
             raise
         except BrokenError as error:
             return error.happened

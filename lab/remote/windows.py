@@ -33,15 +33,14 @@ from lab._errors import BrokenError, UsageError
 from lab.remote.connection import Connection
 from lab.remote.shell import (
     Completed,
-    HostKeyError,
-    KeyFileError,
+    FatalError,
     Shell,
     WindowsReach,
     shortened,
 )
 from lab.remote.ssh import AGAIN_SECONDS, SftpFiles, attach, sftp, wait_until_ready
 from lab.remote.transport import servers_to
-from lab.remote.winrm import CertificateError, PasswordError, WinrmCommand, WinrmPool
+from lab.remote.winrm import PasswordError, WinrmCommand, WinrmPool
 
 SYSTEM = "C:\\Windows\\System32"
 CMD = f"{SYSTEM}\\cmd.exe"
@@ -385,7 +384,7 @@ class WindowsShell(Shell):
         try:
             with self._files(f"opening SFTP on '{self._name}'", deadline) as files:
                 files.look()
-        except (HostKeyError, KeyFileError):
+        except FatalError:
             raise
         except BrokenError as error:
             return f"WinRM works; SSH: {error.happened}"
@@ -440,7 +439,7 @@ class LimitedAttempts:
             return self._last
         try:
             self._last = self._attempt(deadline)
-        except (CertificateError, HostKeyError, KeyFileError):
+        except FatalError:
             raise
         except PasswordError as error:
             self._refused += 1

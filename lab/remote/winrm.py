@@ -18,7 +18,13 @@ from xml.etree.ElementTree import ParseError
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
 from lab.remote.connection import JUMPS, Relay
-from lab.remote.shell import ConnectionLostError, UnreachableError, WindowsReach, timeout_error
+from lab.remote.shell import (
+    ConnectionLostError,
+    FatalError,
+    UnreachableError,
+    WindowsReach,
+    timeout_error,
+)
 from lab.remote.transport import (
     CONNECT_SECONDS,
     SESSIONS,
@@ -44,6 +50,8 @@ _LEAST_SECONDS = 1
 """WinRM timeouts are whole seconds."""
 _TOO_LARGE = 413
 _SHOWN = 300
+_FOREIGN = (ParseError, StopIteration, LookupError, ValueError, PermissionError, AssertionError)
+"""Raised by the libraries for answers that are not WinRM's."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 T = TypeVar("T")
@@ -51,8 +59,8 @@ Client = Any
 """pywinrm's Protocol, which has no type annotations."""
 
 
-class CertificateError(BrokenError):
-    """The machine's certificate is not the pinned one. Retrying does not help."""
+class CertificateError(FatalError):
+    """The machine's certificate is not the pinned one."""
 
 
 class PasswordError(BrokenError):
@@ -306,22 +314,9 @@ class WinrmConnection:
                 lost = self._lost(str(chain[-1]) or type(error).__name__)
                 lost.clean = any(isinstance(one, RemoteDisconnected) for one in chain)
                 return lost
-            case (
-                ParseError()
-                | StopIteration()
-                | SpnegoError()
-                | winrm.WinRMError()
-                | LookupError()
-                | ValueError()
-                | PermissionError()
-                | AssertionError()
-            ):
-                return BrokenError(
-                    self._doing,
-                    f"the service at {self.address} does not speak WinRM as Windows does "
-                    f"({error!r})",
-                    "check what listens there",
-                )
+        if isinstance(error, (*_FOREIGN, SpnegoError, winrm.WinRMError)):
+            words = f"the service at {self.address} does not speak WinRM as Windows does"
+            return BrokenError(self._doing, f"{words} ({error!r})", "check what listens there")
         return error
 
     def _fault(self, reason: str, code: int) -> FaultError:
@@ -482,21 +477,21 @@ class WinrmCommand:
         have started, or for too long while it ran, or with part of its output. Raises BrokenError
         as :meth:`~lab.remote.winrm.WinrmConnection.request`.
         """
-        cleaned = False
+        late = Deadline(self._deadline.left() + _STUCK_SECONDS)
         try:
-            late = Deadline(self._deadline.left() + _STUCK_SECONDS)
             with abort_after(late, lambda: self._connection.abort()):  # noqa: PLW0108  it is replaced
                 self._begin(program, arguments)
-                return self._receive_all()
+                code = self._receive_all()
         except DeadlineError as error:
-            cleaned = True
             ended = self._clean()
             if not self._command:
                 raise
             raise timeout_error(self._doing, self._deadline, self._last, ended=ended) from error
-        finally:
-            if not cleaned:
-                self._clean()
+        except BaseException:
+            self._clean()
+            raise
+        self._clean()
+        return code
 
     def _begin(self, program: str, arguments: str) -> None:
         self._shell = self._ask(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,29 +135,30 @@ def _is_of(one: Any, storage: Path) -> bool:
         return False
 
 
-def doctor(inventory: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lab", "doctor", "--inventory", str(inventory), *words],
+def doctor(file: Path, inventory: str, code: int) -> dict[tuple[str, str], Any]:
+    """What ``lab doctor`` says of an inventory, by subject and check."""
+    file.write_text(inventory)
+    words = ("--inventory", str(file), "--provider", "libvirt", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "lab", "doctor", *words],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+    assert done.returncode == code, done.stdout + done.stderr
+    return {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
 
 
 @pytest.mark.usefixtures("connected")
 def test_command_examines_every_hypervisor(storage: Path, tmp_path: Path) -> None:
-    inventory = tmp_path / "two.toml"
-    inventory.write_text(
+    inventory = (
         f'[storage]\npath = "{storage}"\n[hypervisors.here]\nuri = "qemu:///system"\n'
         'address = "192.0.2.1"\n[hypervisors.gone]\nuri = "qemu+unix:///system?socket=/none"\n'
         'address = "192.0.2.2"\n'
     )
-    done = doctor(inventory, "--provider", "libvirt", "--json")
-    assert done.stdout, done.stderr
-    assert done.returncode == 4, done.stderr
-    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
+    found = doctor(tmp_path / "two.toml", inventory, 4)
     assert found["hypervisor 'here'", "connection"]["level"] == "ok"
     assert found["hypervisor 'here'", "acceleration"]["level"] in {"ok", "warn"}
     assert found["hypervisor 'here'", "storage"]["level"] == "ok"
@@ -166,42 +168,27 @@ def test_command_examines_every_hypervisor(storage: Path, tmp_path: Path) -> Non
 
 
 def inventory_of(hosts: tuple[hypervisors.Hypervisor, ...], mtu: int) -> str:
-    return "".join(
-        f'[hypervisors.{one.name}]\nuri = "{one.uri}"\naddress = "{one.address}"\nmtu = {mtu}\n'
-        for one in hosts
-    )
+    return "".join(replace(one, mtu=mtu).entry() for one in hosts)
 
 
 def test_two_hypervisors_reach_each_other_with_packets_that_fit(
     two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
 ) -> None:
-    inventory = tmp_path / "lab.toml"
-    inventory.write_text(inventory_of(two_hypervisors, two_hypervisors[0].mtu))
-    done = doctor(inventory, "--provider", "libvirt", "--json")
-    assert done.stdout, done.stderr
-    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
+    inventory = inventory_of(two_hypervisors, two_hypervisors[0].mtu)
+    found = doctor(tmp_path / "lab.toml", inventory, 0)
     for one in two_hypervisors:
         subject = f"hypervisor '{one.name}'"
-        assert (
-            found[subject, "shell"]["seen"] == "a shell works; the other hypervisors are reachable"
-        )
-        assert found[subject, "mtu"]["level"] == "ok"
-        assert found[subject, "clock"]["level"] == "ok"
-    assert done.returncode == 0, [one for one in found.values() if one["level"] == "fail"]
+        seen = found[subject, "shell"]["seen"]
+        assert seen == "a shell works; the other hypervisors are reachable"
+        assert found[subject, "mtu"]["level"] == found[subject, "clock"]["level"] == "ok"
 
 
 def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(
     two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
 ) -> None:
-    mtu = two_hypervisors[0].mtu
-    inventory = tmp_path / "lab.toml"
-    inventory.write_text(inventory_of(two_hypervisors, mtu + 100))
-    done = doctor(inventory, "--provider", "libvirt", "--json")
-    assert done.stdout, done.stderr
-    found = {(one["subject"], one["check"]): one for one in json.loads(done.stdout)}
-    assert done.returncode == 4
-    name = two_hypervisors[0].name
-    other = two_hypervisors[1].name
-    assert f"does not reach '{other}'" in found[f"hypervisor '{name}'", "shell"]["seen"]
-    hint = found[f"hypervisor '{name}'", "mtu"]["hint"]
-    assert hint == f"set mtu = {mtu} in [hypervisors.{name}]"
+    first, second = two_hypervisors
+    found = doctor(tmp_path / "lab.toml", inventory_of(two_hypervisors, first.mtu + 100), 4)
+    subject = f"hypervisor '{first.name}'"
+    assert f"does not reach '{second.name}'" in found[subject, "shell"]["seen"]
+    hint = found[subject, "mtu"]["hint"]
+    assert hint == f"set mtu = {first.mtu} in [hypervisors.{first.name}]"

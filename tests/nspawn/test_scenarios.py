@@ -26,107 +26,77 @@ CHECKS = re.compile(r"(\d+) of (\d+) workload checks passed")
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, who no longer reaches whom, and what 'lab explain' must name."""
+    """A fault: its name and node, who then no longer reaches whom, and what names it."""
 
-    name: str
-    node: str
-    source: str
-    target: str
+    what: str
     named: str
+    """What 'lab explain' must say."""
     peer: str = ""
 
+    @property
+    def pods(self) -> tuple[str, str]:
+        _, _, source, target = self.what.split()
+        return source, target
+
     def words(self) -> tuple[str, ...]:
-        peer = ("--peer", self.peer) if self.peer else ()
-        return (self.name, "--node", self.node, *peer)
+        name, node, _, _ = self.what.split()
+        return (name, "--node", node, *(("--peer", self.peer) if self.peer else ()))
 
 
 CLUSTERS = {
-    "overlay": Fault(
-        "wrong-vni", "worker2", "worker1-p1", "worker2-p1", "on worker2, tunnel flannel.4096"
-    ),
-    "services": Fault(
-        "service-rules-missing", "worker1", "worker1-p1", "to-worker2-p1", "on worker1, "
-    ),
+    "overlay": Fault("wrong-vni worker2 worker1-p1 worker2-p1", "on worker2, tunnel flannel.4096"),
+    "services": Fault("service-rules-missing worker1 worker1-p1 to-worker2-p1", "on worker1, "),
     # flanneld puts a missing route back within seconds
-    "host-gateway": Fault("ip-forward-off", "worker2", "worker1-p1", "worker2-p1", "on worker2, "),
+    "host-gateway": Fault("ip-forward-off worker2 worker1-p1 worker2-p1", "on worker2, "),
     "upstream-tor": Fault(
-        "route-missing",
-        "router",
-        "node001-p1",
-        "node002-p1",
+        "route-missing router node001-p1 node002-p1",
         "on router, route to 10.160.4.0/24: there is none",
-        peer="node002",
+        "node002",
     ),
-    "upstream-vrrp": Fault(
-        "tunnel-udp-dropped", "master2", "node001-p1", "master2-p1", "on master2, "
-    ),
+    "upstream-vrrp": Fault("tunnel-udp-dropped master2 node001-p1 master2-p1", "on master2, "),
     "hard-way": Fault(
-        "route-missing",
-        "router",
-        "worker-1-p1",
-        "worker-0-p1",
+        "route-missing router worker-1-p1 worker-0-p1",
         "on router, route to 10.200.0.0/24: there is none",
-        peer="worker-0",
+        "worker-0",
     ),
     "kubeinit": Fault(
-        "wrong-udp-port",
-        "compute-03",
-        "controller-01-p1",
-        "compute-03-p1",
+        "wrong-udp-port compute-03 controller-01-p1 compute-03-p1",
         "on compute-03, tunnel flannel.4096",
     ),
     "k8s-libvirt-1-1-2,compute.os=linux": Fault(
-        "ip-forward-off", "compute-01", "controller-01-p1", "compute-01-p1", "on compute-01, "
+        "ip-forward-off compute-01 controller-01-p1 compute-01-p1", "on compute-01, "
     ),
 }
 """Every scenario whose network a cluster can have from the lab alone."""
 CALICO = {
     "calico-vxlan": (
-        Fault(
-            "wrong-encapsulation", "worker2", "worker1-p1", "worker2-p1", "on worker2, IPPool of-"
-        ),
-        Fault("tunnel-udp-dropped", "worker2", "worker1-p1", "worker2-p1", "on worker2, "),
-        Fault("felix-killed", "worker1", "worker1-p1", "worker2-p1", "on worker1, program felix"),
+        Fault("wrong-encapsulation worker2 worker1-p1 worker2-p1", "on worker2, IPPool of-"),
+        Fault("tunnel-udp-dropped worker2 worker1-p1 worker2-p1", "on worker2, "),
+        Fault("felix-killed worker1 worker1-p1 worker2-p1", "on worker1, program felix"),
     ),
     "calico-bgp": (
         Fault(
-            "bgp-session-down",
-            "worker1",
-            "worker1-p1",
-            "worker2-p1",
+            "bgp-session-down worker1 worker1-p1 worker2-p1",
             "on worker1, BGP session with worker2",
-            peer="worker2",
+            "worker2",
         ),
-        Fault("wrong-pool", "worker2", "worker2-p1", "client", "on worker2, IPPool of-worker2"),
+        Fault("wrong-pool worker2 worker2-p1 client", "on worker2, IPPool of-worker2"),
     ),
     "calico-bgp-tor": (
-        Fault(
-            "wrong-as-number",
-            "worker2",
-            "worker1-p1",
-            "worker2-p1",
-            "on worker2, AS number of node",
-        ),
+        Fault("wrong-as-number worker2 worker1-p1 worker2-p1", "on worker2, AS number of node"),
     ),
 }
 """Those whose network is Calico's own, and faults of each."""
 NAMESPACES = {
     **{name: fault for name, fault in CLUSTERS.items() if not name.startswith("k8s-")},
-    "overlay": Fault("wrong-vni", "worker2", "worker1-p1", "worker2-p1", "on worker2, tunnel "),
+    "overlay": Fault("wrong-vni worker2 worker1-p1 worker2-p1", "on worker2, tunnel "),
     "host-gateway": Fault(
-        "route-missing",
-        "worker1",
-        "worker1-p1",
-        "worker2-p1",
-        "on worker1, route to 10.10.",
-        peer="worker2",
+        "route-missing worker1 worker1-p1 worker2-p1", "on worker1, route to 10.10.", "worker2"
     ),
     "kubeinit": Fault(
-        "wrong-udp-port", "compute-03", "controller-01-p1", "compute-03-p1", "on compute-03, tunnel"
+        "wrong-udp-port compute-03 controller-01-p1 compute-03-p1", "on compute-03, tunnel"
     ),
-    "calico-bgp": Fault(
-        "bgp-session-down", "worker1", "worker1-p1", "worker2-p1", "worker2", peer="worker2"
-    ),
+    "calico-bgp": Fault("bgp-session-down worker1 worker1-p1 worker2-p1", "worker2", "worker2"),
 }
 
 
@@ -161,11 +131,11 @@ def judge(labs: ContainerLabs, lab: str, *faults: Fault) -> str:
     labs.run("status", lab, "--deep")
     for fault in faults:
         labs.run("fault", lab, *fault.words())
-        explained = labs.run("explain", lab, fault.source, fault.target, code=1).stdout
+        explained = labs.run("explain", lab, *fault.pods, code=1).stdout
         assert fault.named in explained
         assert fault.named in labs.run("status", lab, "--deep", code=1).stdout
         labs.run("heal", lab)
-        labs.run("explain", lab, fault.source, fault.target)
+        labs.run("explain", lab, *fault.pods)
     return said
 
 

@@ -30,15 +30,11 @@ def test_what_does_not_go_over_ssh_is_left_as_it_is(uri: str) -> None:
     assert quiet_uri(uri) == uri
 
 
-def test_ssh_never_asks_on_a_terminal() -> None:
+def test_ssh_never_asks_on_a_terminal_and_what_the_inventory_says_is_kept() -> None:
     assert query("qemu+ssh://hv1/system")["no_tty"] == ["1"]
-
-
-def test_what_the_inventory_says_is_kept() -> None:
     found = query("qemu+ssh://ann@hv1:2222/system?keyfile=/k%20ey&no_verify=1&command=/my/ssh")
-    assert found["keyfile"] == ["/k ey"]
-    assert found["no_verify"] == ["1"]
-    assert found["command"] == ["/my/ssh"]
+    wanted = {"keyfile": ["/k ey"], "no_verify": ["1"], "command": ["/my/ssh"]}
+    assert found.items() >= wanted.items()
     assert urlsplit(quiet_uri("qemu+ssh://ann@hv1:2222/system")).netloc == "ann@hv1:2222"
 
 
@@ -73,8 +69,7 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
 def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, parameter: str) -> None:
     lab = LabHandle("a", tmp_path, "11")
     uri = f"qemu+ssh://ann@hv1/system?{parameter}&keyfile=/k%20ey"
-    save_layout(lab, LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri=uri)}, {}))
-    file = tmp_path / LAYOUT_FILE
+    file = saved(lab, uri)
     assert parameter not in file.read_text()
     file.write_text(file.read_text().replace("?", f"?{parameter}&"))  # as earlier versions did
     found = load_layout(lab)
@@ -84,15 +79,10 @@ def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, param
     )
 
 
-def test_the_record_of_this_machines_own_libvirt_leads_to_it(tmp_path: Path) -> None:
-    lab = LabHandle("a", tmp_path, "11")
-    save_layout(
-        lab,
-        LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
-    )
-    found = load_layout(lab)
-    assert found
-    assert found.homes["hv1"].uri == "qemu:///system"
+def saved(lab: LabHandle, uri: str) -> Path:
+    """The record of a lab with one machine on a hypervisor of that URI."""
+    save_layout(lab, LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri=uri)}, {}))
+    return lab.directory / LAYOUT_FILE
 
 
 OLD = {
@@ -141,11 +131,10 @@ def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
     tmp_path: Path, uri: str
 ) -> None:
     lab = LabHandle("a", tmp_path, "11")
-    save_layout(
-        lab,
-        LibvirtLayout({"n": "hv1"}, {}, {"hv1": Hypervisor(name="hv1", uri="qemu:///system")}, {}),
-    )
-    file = tmp_path / LAYOUT_FILE
+    file = saved(lab, "qemu:///system")
+    found = load_layout(lab)
+    assert found
+    assert found.homes["hv1"].uri == "qemu:///system"
     file.write_text(file.read_text().replace("qemu:///system", uri))
     assert load_layout(lab) is None
 
