@@ -11,7 +11,7 @@ from lab.imaging.windows.settings import TIME_ZONES
 from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
 
 if TYPE_CHECKING:
-    from lab.imaging.recipe import Recipe
+    from lab.imaging.recipe import Recipe, Windows
     from lab.scenario.findings import Document
 
 FILE = "image.yaml"
@@ -115,28 +115,26 @@ def _together(document: Document, model: Recipe, path: Path) -> Iterator[Problem
     if model.iso is not None and model.iso.mirror and not model.iso.suite:
         yield Problem(("iso", "mirror"), "the mirror has no release", 'add "suite"')
     if model.windows is not None:
-        yield from _windows_together(model)
+        yield from _windows_together(model, model.windows)
         yield from _windows_templates(model, path)
 
 
-def _windows_together(model: Recipe) -> Iterator[Problem]:
+def _windows_together(model: Recipe, windows: Windows) -> Iterator[Problem]:
     """Requirements for Windows recipes."""
     needs = {"os": "windows", "first_boot": "windows", "architecture": "x86_64"}
     for key, needed in needs.items():
         written = getattr(model, key)
         if written != needed:
-            yield Problem(
-                (key,), (f"{quoted(written)} does not fit Windows"), f"write {key}: {needed}"
-            )
+            what = f"{quoted(written)} does not fit Windows"
+            yield Problem((key,), what, f"write {key}: {needed}")
     if model.disk_gib < _WINDOWS_DISK_GIB:
         what = f"a disk of {model.disk_gib} GiB is too small for Windows Server"
         yield Problem(("disk",), what, f"write disk: {_WINDOWS_DISK_GIB}GiB or more")
-    least = _WINDOWS_MEMORY_MIB[model.windows.surface] if model.windows else 0
-    if model.windows and model.windows.memory_mib < least:
-        there, surface = model.windows.memory_mib, model.windows.surface
-        what = f"{there} MiB of memory is too little for Setup ({surface})"
+    least = _WINDOWS_MEMORY_MIB[windows.surface]
+    if windows.memory_mib < least:
+        what = f"{windows.memory_mib} MiB of memory is too little for Setup ({windows.surface})"
         yield Problem(("windows", "memory"), what, f"write memory: {least}MiB or more")
-    zone = model.windows.time_zone if model.windows else "UTC"
+    zone = windows.time_zone
     if zone not in TIME_ZONES:
         hint = did_you_mean(zone, sorted(TIME_ZONES), 'use a name that "tzutil /l" lists')
         yield Problem(("windows", "time_zone"), f"Windows has no time zone {quoted(zone)}", hint)

@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lab.imaging.windows.answer import answer_file, clone_answer_file
 from lab.imaging.windows.medium import Channel
 from lab.imaging.windows.settings import (
     CloneSettings,
-    Edition,
-    Firmware,
     Region,
     Settings,
-    Storage,
-    Surface,
     WantedImage,
-    Year,
     product_key,
 )
 
@@ -31,66 +27,44 @@ OWN_KEY = "ABCDE-FGHIJ-KLMNO-PQRST-UVWXY"
 
 @dataclass(frozen=True)
 class Variant:
-    """One installation, and its purpose."""
+    """One installation, and its medium."""
 
     settings: Settings
     channel: Channel
 
-    def document(self) -> bytes:
-        return answer_file(self.settings)
+
+def install(words: str, key: str | None = None, **changes: Any) -> Variant:
+    """An installation, by release, edition, surface, firmware, channel and storage."""
+    year, edition, surface, firmware, channel, storage = words.split()
+    wanted = WantedImage(year, edition, surface)  # type: ignore[arg-type]
+    facts: dict[str, Any] = {
+        "wanted": wanted,
+        "firmware": firmware,
+        "storage": storage,
+        "key": product_key(wanted, channel, key),  # type: ignore[arg-type]
+        "computer_name": "GOLDEN",
+        "administrator_password": PASSWORD,
+    }
+    return Variant(Settings(**facts | changes), channel)  # type: ignore[arg-type]
 
 
-def install(  # noqa: PLR0913, PLR0917  each is one way in which variants differ
-    year: Year,
-    edition: Edition,
-    surface: Surface,
-    firmware: Firmware,
-    channel: Channel,
-    storage: Storage,
-    *,
-    key: str | None = None,
-    region: Region = Region(),  # noqa: B008  frozen
-    organization: str = "hybridlab",
-) -> Variant:
-    wanted = WantedImage(year, edition, surface)
-    settings = Settings(
-        wanted=wanted,
-        firmware=firmware,
-        storage=storage,
-        key=product_key(wanted, channel, key),
-        computer_name="GOLDEN",
-        administrator_password=PASSWORD,
-        region=region,
-        organization=organization,
-    )
-    return Variant(settings, channel)
-
-
+SATA = "2022-desktop-bios-evaluation-sata"
+VIRTIO = "2022-datacenter-core-bios-volume-virtio"
+CORE = "2022-core-uefi-evaluation-virtio"
+OWN = "2022-desktop-uefi-retail-sata-german"
 INSTALLATIONS: Mapping[str, Variant] = {
-    "2019-core-bios-evaluation-virtio": install(
-        "2019", "standard", "core", "bios", "evaluation", "virtio"
-    ),
-    "2019-datacenter-desktop-uefi-volume-sata": install(
-        "2019", "datacenter", "desktop", "uefi", "volume", "sata"
-    ),
-    "2022-core-uefi-evaluation-virtio": install(
-        "2022", "standard", "core", "uefi", "evaluation", "virtio"
-    ),
-    "2022-datacenter-core-bios-volume-virtio": install(
-        "2022", "datacenter", "core", "bios", "volume", "virtio"
-    ),
-    "2022-desktop-bios-evaluation-sata": install(
-        "2022", "standard", "desktop", "bios", "evaluation", "sata"
-    ),
-    "2022-desktop-uefi-retail-sata-german": install(
-        "2022", "standard", "desktop", "uefi", "retail", "sata", key=OWN_KEY, region=GERMAN
-    ),
-    "2025-core-bios-volume-virtio": install("2025", "standard", "core", "bios", "volume", "virtio"),
+    "2019-core-bios-evaluation-virtio": install("2019 standard core bios evaluation virtio"),
+    "2019-datacenter-desktop-uefi-volume-sata": install("2019 datacenter desktop uefi volume sata"),
+    CORE: install("2022 standard core uefi evaluation virtio"),
+    VIRTIO: install("2022 datacenter core bios volume virtio"),
+    SATA: install("2022 standard desktop bios evaluation sata"),
+    OWN: install("2022 standard desktop uefi retail sata", OWN_KEY, region=GERMAN),
+    "2025-core-bios-volume-virtio": install("2025 standard core bios volume virtio"),
     "2025-datacenter-desktop-uefi-evaluation-virtio": install(
-        "2025", "datacenter", "desktop", "uefi", "evaluation", "virtio"
+        "2025 datacenter desktop uefi evaluation virtio"
     ),
     "2025-core-uefi-unknown-sata-awkward-words": install(
-        "2025", "standard", "core", "uefi", "unknown", "sata", organization='<A> & "B\'s" {{ c }}'
+        "2025 standard core uefi unknown sata", organization='<A> & "B\'s" {{ c }}'
     ),
 }
 
@@ -110,8 +84,6 @@ def clone(region: Region = Region()) -> CloneSettings:  # noqa: B008  frozen
 CLONES: Mapping[str, CloneSettings] = {"clone": clone(), "clone-german": clone(GERMAN)}
 
 
-SATA = "2022-desktop-bios-evaluation-sata"
-VIRTIO = "2022-datacenter-core-bios-volume-virtio"
 LIKE: Mapping[str, str] = {
     VIRTIO: SATA,
     "clone-german": "clone",
@@ -127,5 +99,5 @@ LIKE: Mapping[str, str] = {
 @cache
 def documents() -> Mapping[str, bytes]:
     """Every variant's document."""
-    made = {name: variant.document() for name, variant in INSTALLATIONS.items()}
+    made = {name: answer_file(variant.settings) for name, variant in INSTALLATIONS.items()}
     return made | {name: clone_answer_file(settings) for name, settings in CLONES.items()}

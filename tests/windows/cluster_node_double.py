@@ -170,6 +170,8 @@ class Node:
     def _features(self, _: Settings) -> tuple[bool, Settings]:
         return False, {}
 
+    _registry_mirrors = _features
+
     def _node_bundle(self, given: Settings) -> tuple[bool, Settings]:
         new = {one["target"] for one in given["files"]} - self.there
         self.there |= new
@@ -179,9 +181,6 @@ class Node:
         changed = "containerd" not in self.services
         self.services["containerd"] = {"state": "Running", "depends": [], "command": "x"}
         return changed, {}
-
-    def _registry_mirrors(self, _: Settings) -> tuple[bool, Settings]:
-        return False, {}
 
     def _firewall(self, given: Settings) -> tuple[bool, Settings]:
         return self._put("firewall", json.dumps(given)), {}

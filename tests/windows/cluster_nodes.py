@@ -137,7 +137,7 @@ def everything(plan: JoinPlan, where: WindowsObserved) -> dict[str, Any]:
     return {
         "steps": [
             *({one.name: image_steps.settings(one)} for one in of_image),
-            *({one.name: steps.settings(one)} for one in all_steps if one),
+            *({one.name: image_steps.settings(one)} for one in all_steps if one),
         ],
     }
 

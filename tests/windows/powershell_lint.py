@@ -6,21 +6,11 @@ import re
 from collections.abc import Iterator
 
 from powershell_syntax import Call, Function, Script, enclosing, line, within
-from powershell_tables import (
-    ALIASES,
-    AUTOMATIC,
-    CMDLETS,
-    COMMON,
-    FORBIDDEN,
-    PREFERENCES,
-    SWITCHES,
-    VERBS,
-)
+from powershell_tables import AUTOMATIC, CMDLETS, COMMON, FORBIDDEN, PREFERENCES, SWITCHES
 from tree_sitter import Node
 
 from lab.imaging.windows import monitor
 
-WIDTH = 160
 HEADER = (
     "Set-StrictMode -Version 3.0",
     "$ErrorActionPreference = 'Stop'",
@@ -28,7 +18,6 @@ HEADER = (
 )
 SPEAKERS = {"write-line": "Word", "write-phase": "Name"}
 PHASES = frozenset(re.findall(r"[a-z-]+", re.findall(r"phase (\S+)", monitor.__doc__ or "")[0]))
-_NAME = re.compile(r"^[A-Z][A-Za-z]+-[A-Z][A-Za-z0-9]+$")
 _SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
 _STEP = re.compile(r"[a-z0-9-]+")
 
@@ -44,17 +33,11 @@ def lint(script: Script, module: Script | None = None) -> list[str]:
 
 
 def _bytes(script: Script) -> Iterator[str]:
-    if not script.source.endswith(b"\n") or script.source.endswith(b"\n\n"):
-        yield "0: the file does not end with one line feed"
     for number, text in enumerate(script.source.split(b"\n"), 1):
-        if text != text.rstrip():
-            yield f"{number}: white space (or CR) at the end of the line"
-        if b"\t" in text:
-            yield f"{number}: a tab"
+        if text.endswith(b"\r"):
+            yield f"{number}: CR at the end of the line"
         if not text.isascii():
             yield f"{number}: not ASCII: Windows PowerShell would read it in its code page"
-        if len(text) > WIDTH:
-            yield f"{number}: longer than {WIDTH} characters"
 
 
 def _header(script: Script) -> Iterator[str]:
@@ -75,10 +58,6 @@ def _ending(script: Script) -> Iterator[str]:
 def _functions(script: Script) -> Iterator[str]:
     for function in script.functions:
         where = line(function.node)
-        if not _NAME.match(function.name):
-            yield f"{where}: '{function.name}' is not named Verb-Noun"
-        elif function.name.split("-")[0].lower() not in VERBS:
-            yield f"{where}: '{function.name}' has a verb that is not approved"
         if "[CmdletBinding()]" not in script.text(function.node):
             yield f"{where}: '{function.name}' has no [CmdletBinding()]"
     for node in script.of("script_parameter"):
@@ -92,9 +71,7 @@ def _call(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterat
             yield f"{line(call.node)}: dot-sourcing: import the module"
         return
     name, where = call.name.lower(), line(call.node)
-    if name in ALIASES:
-        yield f"{where}: '{call.name}' is an alias"
-    elif name in FORBIDDEN:
+    if name in FORBIDDEN:
         yield f"{where}: '{call.name}': {FORBIDDEN[name]}"
     elif not _native_name(name):
         yield from _arguments(script, call, functions)
@@ -143,9 +120,7 @@ def _native(script: Script, call: Call) -> Iterator[str]:
         if _SECRET.search(script.text(call.node)):
             yield f"{where}: a secret on a command line"
         return
-    if call.name is not None and not (
-        call.name.lower() not in ALIASES and _native_name(call.name.lower())
-    ):
+    if call.name is not None and not _native_name(call.name.lower()):
         return
     if call.name is None and (call.operator != "&" or _is_block(script, call)):
         return

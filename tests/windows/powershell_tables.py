@@ -2,34 +2,6 @@
 
 from __future__ import annotations
 
-VERBS = frozenset(
-    """
-    add approve assert backup block checkpoint clear close compare complete compress confirm
-    connect convert convertfrom convertto copy debug deny disable disconnect dismount edit enable
-    enter exit expand export find format get grant group hide import initialize install invoke
-    join limit lock measure merge mount move new open optimize out ping pop protect publish push
-    read receive redo register remove rename repair request reset resize resolve restart restore
-    resume revoke save search select send set show skip split start step stop submit suspend
-    switch sync test trace unblock undo uninstall unlock unprotect unpublish unregister update use
-    wait watch write
-    """.split()  # noqa: SIM905  readable as a table
-)
-"""Approved verbs, as printed by ``Get-Verb``."""
-
-ALIASES = frozenset(
-    """
-    % ? ac asnp cat cd chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa
-    dbp del diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fl foreach ft fw gal gbp
-    gc gci gcm gcs gdr ghy gi gjb gl gm gmo gp gps gpv group gsn gsnp gsv gtz gu gv gwmi h history
-    icm iex ihy ii ipal ipcsv ipmo ipsn irm ise iwmi iwr kill lp ls man md measure mi mkdir more
-    mount move mp mv nal ndr ni nmo npssc nsn nv ogv oh popd ps pushd pwd r rbp rcjb rcsn rd rdr
-    ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rujb rv rvpa rwmi sajb sal saps sasv sbp sc select
-    set shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type wget where
-    wjb write
-    """.split()  # noqa: SIM905  readable as a table
-)
-"""Aliases of a new session (``Get-Alias``)."""
-
 FORBIDDEN = {
     "write-host": "standard output is for the result alone: use Write-Log",
     "write-output": "standard output is for the result alone: use Write-Log",

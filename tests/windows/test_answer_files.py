@@ -1,9 +1,10 @@
-"""Answer files as they are made, against golden files and against what they are made from."""
+"""Answer files against golden files and what they are made from; passwords and product keys."""
 
 from __future__ import annotations
 
 import base64
 import re
+import string
 from dataclasses import replace
 
 import answers
@@ -13,11 +14,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from lab._errors import UsageError
+from lab._errors import PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.windows import answer
 from lab.imaging.windows.answer import answer_file, clone_answer_file
-from lab.imaging.windows.settings import RELEASES
+from lab.imaging.windows.settings import (
+    LENGTH,
+    MASK,
+    RELEASES,
+    WantedImage,
+    encode_password,
+    mask,
+    product_key,
+    random_password,
+)
 
 DOCUMENTS = answers.documents()
 NAMES = (*answers.INSTALLATIONS, *answers.CLONES)
@@ -44,12 +54,6 @@ def test_every_golden_file_is_of_a_variant():
     assert {path.name for path in answers.GOLDEN.iterdir()} == names
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_answer_file_has_the_shape_that_windows_reads(name):
-    schema = etree.XMLSchema(file=str(answers.CASES / "unattend.xsd"))
-    schema.assertValid(tree(DOCUMENTS[name]))
-
-
 def test_variants_cover_every_release_firmware_storage_channel_and_surface():
     settings = [variant.settings for variant in answers.INSTALLATIONS.values()]
     assert {one.wanted.year for one in settings} == set(RELEASES)
@@ -61,54 +65,41 @@ def test_variants_cover_every_release_firmware_storage_channel_and_surface():
     assert {one.wanted.surface for one in settings} == {"core", "desktop"}
 
 
+@example(words="one\u2028two\u00a0")
+@given(words=st.text(st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn")), min_size=1))
+def test_any_words_arrive_as_they_are(words):
+    settings = answers.INSTALLATIONS[answers.SATA].settings
+    document = answer_file(replace(settings, organization=words))
+    assert texts(document, "UserData/Organization") == [words]
+
+
+RESTARTS = re.compile(
+    r"\b(shutdown|reboot|restart-computer|stop-computer|wpeutil|sysprep)\b", re.IGNORECASE
+)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_passwords_are_encoded_with_the_name_of_their_element(name):
+def test_answer_file_is_what_windows_reads(name):
+    """Commands of 259 and 1,024 characters, by Microsoft's reference; restarts break a pass."""
     document = DOCUMENTS[name]
+    etree.XMLSchema(file=str(answers.CASES / "unattend.xsd")).assertValid(tree(document))
     for suffix in ("AdministratorPassword", "Password"):
         (value,) = texts(document, f"{suffix}/Value")
         assert base64.b64decode(value).decode("utf-16-le") == answers.PASSWORD + suffix
     assert answers.PASSWORD.encode() not in document
     assert set(texts(document, "PlainText")) == {"false"}
-
-
-@example(words="one\u2028two\u00a0")
-@given(words=st.text(st.characters(exclude_categories=("Cc", "Cs", "Co", "Cn")), min_size=1))
-def test_any_words_arrive_as_they_are(words):
-    settings = answers.INSTALLATIONS["2022-desktop-bios-evaluation-sata"].settings
-    document = answer_file(replace(settings, organization=words))
-    assert texts(document, "UserData/Organization") == [words]
-
-
-def every_list(document: bytes) -> dict[tuple[str, ...], list[str]]:
-    """Order of the entries of every list, by where it stands."""
-    found: dict[tuple[str, ...], list[str]] = {}
+    orders: dict[tuple[str, ...], list[str]] = {}
     for order in tree(document).iter("{*}Order"):
         above = [one.get("pass") or one.get("name") or one.tag for one in order.iterancestors()]
-        found.setdefault(tuple(above), []).append(order.text)
-    return found
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_entries_of_lists_count_from_one(name):
-    for place, orders in every_list(DOCUMENTS[name]).items():
-        assert orders == [str(number + 1) for number in range(len(orders))], place
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_commands_are_no_longer_than_windows_reads_and_restart_nothing(name):
-    """259 and 1,024 characters, by Microsoft's reference; a restart would break the pass."""
-    document = DOCUMENTS[name]
+        orders.setdefault(tuple(above), []).append(order.text)
+    for place, found in orders.items():
+        assert found == [str(number + 1) for number in range(len(found))], place
     paths = texts(document, "RunSynchronousCommand/Path")
     lines = texts(document, "SynchronousCommand/CommandLine")
     assert max(map(len, paths)) <= 259
     assert max(map(len, lines)) <= 1024
     assert not [one for one in paths if RESTARTS.search(one)]
     assert not [one for one in paths + lines if re.search(r"\s>\s*COM\d", one)], "echo writes it"
-
-
-RESTARTS = re.compile(
-    r"\b(shutdown|reboot|restart-computer|stop-computer|wpeutil|sysprep)\b", re.IGNORECASE
-)
 
 
 def test_template_that_makes_no_xml_is_refused():
@@ -140,15 +131,95 @@ def test_own_templates_are_used_where_they_are_given():
     assert clone_answer_file(settings, recipe.files) == DOCUMENTS["clone"]
 
 
-def test_other_passwords_change_nothing_but_their_two_values():
-    settings = answers.INSTALLATIONS["2022-core-uefi-evaluation-virtio"].settings
+def test_other_passwords_change_nothing_but_their_two_values_and_none_is_shown():
+    settings = answers.INSTALLATIONS[answers.CORE].settings
     other = replace(settings, administrator_password="Another-Password.2")
     one, two = (answer_file(each).decode().splitlines() for each in (settings, other))
     assert sum(a != b for a, b in zip(one, two, strict=True)) == 2
-
-
-def test_settings_do_not_show_their_secrets():
-    shown = repr(answers.INSTALLATIONS["2022-desktop-uefi-retail-sata-german"].settings)
+    german = answers.INSTALLATIONS[answers.OWN].settings
+    shown = repr(german) + repr(answers.CLONES["clone"])
     assert answers.PASSWORD not in shown
     assert answers.OWN_KEY not in shown
-    assert answers.PASSWORD not in repr(answers.CLONES["clone"])
+
+
+WANTED = WantedImage("2022", "datacenter", "core")
+
+
+def test_random_passwords_meet_the_complexity_rule_and_are_never_the_same():
+    made = [random_password() for _ in range(500)]
+    assert len(set(made)) == len(made)
+    for password in made:
+        assert len(password) == LENGTH >= 20
+        kinds = (string.ascii_uppercase, string.ascii_lowercase, string.digits, "-_.")
+        assert all(set(password) & set(kind) for kind in kinds)
+        assert set(password) <= set("".join(kinds))
+        assert password[0].isalpha()
+    special = set("%!^&|<>()\"'`$;,= \t@#{}[]~*?/\\:+")
+    assert not set("".join(made)) & special, "it means something to a shell or to XML"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "value"),
+    [
+        (
+            "AdministratorPassword",
+            "dgBhAGcAcgBhAG4AdABBAGQAbQBpAG4AaQBzAHQAcgBhAHQAbwByAFAAYQBzAHMAdwBvAHIAZAA=",
+        ),
+        ("Password", "dgBhAGcAcgBhAG4AdABQAGEAcwBzAHcAbwByAGQA"),
+    ],
+)
+def test_password_is_encoded_as_public_answer_files_have_it(suffix, value):
+    """Those of rgl/windows-vagrant, whose password is public."""
+    assert encode_password("vagrant", suffix) == value
+
+
+def test_password_outside_ascii_is_encoded_whole():
+    value = encode_password("Schlüssel-€", "Password")
+    assert base64.b64decode(value).decode("utf-16-le") == "Schlüssel-€Password"
+
+
+@pytest.mark.parametrize("name", [*answers.INSTALLATIONS, *answers.CLONES])
+def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
+    document = answers.documents()[name].decode()
+    shown = mask(document)
+    assert encode_password(answers.PASSWORD, "Password") not in shown
+    assert encode_password(answers.PASSWORD, "AdministratorPassword") not in shown
+    assert answers.OWN_KEY not in shown
+    pairs = zip(document.splitlines(), shown.splitlines(), strict=True)
+    changed = [after.strip() for before, after in pairs if before != after]
+    keys = ["<Key>********</Key>", "<ProductKey>********</ProductKey>"]
+    own = keys if answers.OWN_KEY in document else []
+    assert changed == [*own, f"<Value>{MASK}</Value>", f"<Value>{MASK}</Value>"]
+
+
+def test_public_key_is_shown():
+    document = answers.documents()[answers.VIRTIO].decode()
+    assert mask(document).count("WX4NM-KYWYW-QJJR4-XV3QB-6VM33") == 2
+
+
+@pytest.mark.parametrize(
+    ("channel", "own", "key"),
+    [
+        ("evaluation", None, None),
+        ("volume", None, "WX4NM-KYWYW-QJJR4-XV3QB-6VM33"),
+        ("volume", answers.OWN_KEY, answers.OWN_KEY),
+        ("retail", answers.OWN_KEY, answers.OWN_KEY),
+        ("unknown", None, None),
+        ("unknown", answers.OWN_KEY, answers.OWN_KEY),
+    ],
+)
+def test_product_key_fits_the_medium(channel, own, key):
+    assert product_key(WANTED, channel, own) == key
+
+
+@pytest.mark.parametrize(
+    ("channel", "own", "words"),
+    [
+        ("evaluation", answers.OWN_KEY, "No images are available"),
+        ("retail", None, "retail media need one"),
+    ],
+)
+def test_product_key_that_cannot_be_is_refused_without_being_said(channel, own, words):
+    with pytest.raises(PreflightError, match=words) as refused:
+        product_key(WANTED, channel, own)
+    assert answers.OWN_KEY not in str(refused.value)

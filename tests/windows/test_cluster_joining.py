@@ -102,9 +102,7 @@ def up_to(steps: tuple[Step, ...], name: str) -> Step:
 
 
 @pytest.mark.parametrize("topology", ["overlay", "host-gateway", "upstream-tor", "hard-way"])
-def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(
-    topology: str, node: Node, way: Way, api: Api
-) -> None:
+def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, node, way, api):
     plan = decided(topology)
     node.vip = plan.network.endpoint_address or node.vip
     steps = way(topology)
@@ -123,8 +121,8 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(
 
 
 def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_meaning(
-    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    node, short_way, monkeypatch
+):
     """W5, of the habit itself: a node whose card is in a virtual switch already."""
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     step = up_to(short_way(), "network")
@@ -133,26 +131,28 @@ def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_mean
         step.run()
 
 
-def test_start_of_flanneld_that_cuts_its_own_shell_off_is_run_again(
-    node: Node, guest: Guest, way: Way
-) -> None:
+@pytest.mark.parametrize("step", ["node-task", "hns-clean"])
+def test_step_that_cuts_its_own_shell_off_is_run_again(step, node, guest, way):
+    if step == "hns-clean":
+        node.networks.append({"name": "External", "type": "Overlay", "prefix": "192.168.255.0/30"})
+
     def cut() -> Answer | None:
-        del node.before["node-task"]
+        del node.before[step]
         trouble(guest, "Receive", "reset")
         return None
 
-    node.before["node-task"] = cut
+    node.before[step] = cut
     through(way())
-    assert node.steps.count("node-task") == 2
+    assert node.steps.count(step) == 2
 
 
-def test_shell_is_not_touched_before_a_step_runs(guest: Guest, way: Way) -> None:
+def test_shell_is_not_touched_before_a_step_runs(guest, way):
     way()
     assert not guest.script.asked
     assert not guest.ssh_service.logins
 
 
-def test_digests_hold_no_secret_and_change_with_their_inputs(way: Way) -> None:
+def test_digests_hold_no_secret_and_change_with_their_inputs(way):
     first = {step.name: step.digest for step in way()}
     other = dataclasses.replace(JOIN, token="zzzzzz.0123456789abcdef")
     assert {step.name: step.digest for step in way(join=lambda: other)} == first
@@ -161,7 +161,7 @@ def test_digests_hold_no_secret_and_change_with_their_inputs(way: Way) -> None:
     assert bridge["images"] == first["images"]
 
 
-def test_token_leaves_nothing_on_the_guest(node: Node, way: Way) -> None:
+def test_token_leaves_nothing_on_the_guest(node, way):
     through(way())
     left = b"".join(
         path.read_bytes() for path in (node.guest.root / "C").rglob("*") if path.is_file()
@@ -171,7 +171,7 @@ def test_token_leaves_nothing_on_the_guest(node: Node, way: Way) -> None:
     assert not [asked for asked in node.guest.script.asked if JOIN.token in asked.line]
 
 
-def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way) -> None:
+def test_plugin_comes_only_when_the_network_is_there(node, short_way):
     node.looks_until_made = 3
     node.vip = decided("host-gateway").network.endpoint_address or ""
     through(short_way("host-gateway"))
@@ -181,48 +181,33 @@ def test_plugin_comes_only_when_the_network_is_there(node: Node, short_way: Way)
     assert f"{paths.CNI_CONF}\\10-flannel.conf" in node.texts
 
 
-def test_reboot_that_a_step_asks_for_is_made_and_proved(node: Node, way: Way) -> None:
+def test_reboot_that_a_step_asks_for_is_made_and_proved(node, way):
     node.once["features"] = [True]
     through(way())
     assert node.boots == 1
 
 
-def test_windows_that_is_too_old_is_refused_before_anything_changes(node: Node, way: Way) -> None:
-    node.build, node.revision = 17763, 378
-    with pytest.raises(BrokenError, match=r"17763\.378 is older than 17763\.379.*KB4489899"):
-        through(way())
-    assert set(node.steps) == {"node-survey"}
-    assert node.changed == []
-
-
-def test_build_without_images_is_refused_before_anything_changes(
-    node: Node, short_way: Way
-) -> None:
-    node.build = 26100
-    with pytest.raises(
-        BrokenError, match=r"no image 'registry\.k8s\.io/pause' for Windows build 26100"
-    ):
-        through(short_way())
-    assert node.changed == []
-
-
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
+        (
+            {"build": 17763, "revision": 378},
+            r"17763\.378 is older than 17763\.379.*KB4489899",
+        ),
+        ({"build": 26100}, r"no image 'registry\.k8s\.io/pause' for Windows build 26100"),
         ({"medium": ""}, "no drive on it has the label 'HYBRIDBUNDLE'"),
         ({"has_address": False}, "10.9.176.94"),
         ({"clock_off": timedelta(hours=-8)}, r"its clock says .*, 28\d\d\d s off this machine's"),
         ({"clock_off": timedelta(hours=9)}, r"its clock says .*, 32[34]\d\d s off this machine's"),
     ],
-    ids=["no medium", "no address", "a clock in the west", "a clock in the east"],
+    ids=["too old", "no images", "no medium", "no address", "a clock in the west", "in the east"],
 )
-def test_node_that_is_not_ready_to_begin_says_what_is_missing(
-    fault: dict[str, object], said: str, node: Node, short_way: Way
-) -> None:
+def test_node_that_cannot_be_one_is_refused_before_anything_changes(fault, said, node, short_way):
     for name, value in fault.items():
         setattr(node, name, value)
     with pytest.raises(BrokenError, match=said):
         through(short_way())
+    assert set(node.steps) == {"node-survey"}
     assert node.changed == []
 
 
@@ -235,9 +220,7 @@ def test_node_that_is_not_ready_to_begin_says_what_is_missing(
         (None, ""),
     ],
 )
-def test_an_evaluation_that_ends_soon_is_warned_of(
-    minutes: int | None, said: str, node: Node, short_way: Way, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_evaluation_that_ends_soon_is_warned_of(minutes, said, node, short_way, capsys):
     node.evaluation = minutes
     through(short_way())
     heard = capsys.readouterr().err
@@ -245,47 +228,45 @@ def test_an_evaluation_that_ends_soon_is_warned_of(
     assert ("evaluation" in heard) == bool(said)
 
 
-def test_join_that_fails_is_told_with_the_kubelets_words_and_their_meaning(
-    node: Node, way: Way
-) -> None:
-    node.join_error = (
-        "'C:\\k\\kubeadm.exe' ended with exit code 1: failed while waiting for the kubelet"
-    )
-    node.kubelet_log = "I1121 starting\nE1121 unknown flag: --pod-infra-container-image\n"
-    with pytest.raises(StepError) as caught:
-        through(way())
-    words = str(caught.value)
-    assert "step 'node-join' on 'win1'" in words
-    assert "last log lines of kubelet:" in words
-    assert "unknown flag: --pod-infra-container-image" in words
-    assert "that means: " in words
-    assert "--pod-infra-container-image" in caught.value.happened.rpartition("that means")[2]
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (
+            {
+                "join_error": "'C:\\k\\kubeadm.exe' ended with exit code 1: failed",
+                "kubelet_log": "I1 starting\nE1 unknown flag: --pod-infra-container-image\n",
+            },
+            r"(?s)'node-join'.*last log lines of kubelet:.*unknown flag: --pod-infra.*that means: ",
+        ),
+        (
+            {"join_error": "there is no program 'C:\\k\\kubeadm.exe'"},
+            "kubelet has written nothing to C:",
+        ),
+        (
+            {
+                "never": "not done within 300 s; last seen: no such Node",
+                "kubelet_log": "open /etc/resolv.conf: The system cannot find the file specified.",
+            },
+            r"(?s)last seen: no such Node.*that means: ",
+        ),
+        (
+            {"hns_error": "HNS refused POST /networks: The parameter is incorrect."},
+            "making HNS networks on 'node009': HNS refused POST",
+        ),
+    ],
+    ids=["kubeadm", "a silent kubelet", "no Node", "HNS"],
+)
+def test_join_that_fails_is_told_with_the_words_of_the_node_and_their_meaning(
+    fault, said, node, short_way, api
+):
+    topology = "upstream-tor" if "hns_error" in fault else "overlay"
+    for name, value in fault.items():
+        setattr(api if name == "never" else node, name, value)
+    with pytest.raises(StepError, match=said):
+        through(short_way(topology))
 
 
-def test_join_that_fails_without_a_word_of_the_kubelet_says_so(node: Node, short_way: Way) -> None:
-    node.join_error = "there is no program 'C:\\k\\kubeadm.exe'"
-    with pytest.raises(StepError, match="kubelet has written nothing to C:"):
-        through(short_way())
-
-
-def test_node_that_never_registers_is_told_with_the_kubelets_words(
-    node: Node, short_way: Way, api: Api
-) -> None:
-    api.never = "not done within 300 s; last seen: no such Node"
-    node.kubelet_log = "E1121 open /etc/resolv.conf: The system cannot find the file specified.\n"
-    with pytest.raises(StepError, match=r"last seen: no such Node(.|\n)*that means: "):
-        through(short_way())
-
-
-def test_hns_that_refuses_is_told_and_not_waited_for(node: Node, short_way: Way) -> None:
-    node.hns_error = "HNS refused POST /networks: The parameter is incorrect."
-    with pytest.raises(StepError, match="making HNS networks on 'node009': HNS refused POST"):
-        through(short_way("upstream-tor"))
-
-
-def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
-    node: Node, way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(node, way, monkeypatch):
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 4.0)
     monkeypatch.setattr(bring_up, "ONE_LOOK_SECONDS", 1.0)
     step = up_to(way("upstream-tor"), "network")
@@ -304,9 +285,7 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(
     assert "C:\\hybridlab\\log" in caught.value.hint
 
 
-def test_networks_that_never_come_are_given_up_with_what_there_is(
-    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_that_never_come_are_given_up_with_what_there_is(node, short_way, monkeypatch):
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     node.looks_until_made = 10_000
     step = up_to(short_way("upstream-tor"), "network")
@@ -314,9 +293,7 @@ def test_networks_that_never_come_are_given_up_with_what_there_is(
         step.run()
 
 
-def test_link_that_drops_while_networks_are_made_is_waited_out(
-    node: Node, guest: Guest, way: Way
-) -> None:
+def test_link_that_drops_while_networks_are_made_is_waited_out(node, guest, way):
     node.looks_until_made = 2
     drops = iter(("Receive", "Command"))
 
@@ -332,7 +309,7 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(
 
 
 @pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
-def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, short_way: Way) -> None:
+def test_way_that_was_cut_off_after_a_step_goes_on(last, node, short_way):
     """As after a kill: what was done is done again, and finds itself done."""
     up_to(short_way(), last).run()
     through(short_way())
@@ -345,9 +322,7 @@ def test_way_that_was_cut_off_after_a_step_goes_on(last: str, node: Node, short_
 @pytest.mark.parametrize(
     "at", ["node-join", "hns-network", "node-task", "source-vip", "node-service"]
 )
-def test_step_that_breaks_midway_is_fixed_by_the_next_run(
-    at: str, node: Node, short_way: Way, api: Api
-) -> None:
+def test_step_that_breaks_midway_is_fixed_by_the_next_run(at, node, short_way, api):
     def broken() -> Answer | None:
         del node.before[at]
         return Answer(1, b"", b"killed\r\n")
@@ -361,9 +336,7 @@ def test_step_that_breaks_midway_is_fixed_by_the_next_run(
     assert node.services["kube-proxy"]["state"] == "Running"
 
 
-def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(
-    node: Node, way: Way, api: Api
-) -> None:
+def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(node, way, api):
     through(way())
     api.known.clear()
     node.steps.clear()
@@ -374,9 +347,7 @@ def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(
     assert api.known == {"win1"}
 
 
-def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
-    node: Node, short_way: Way, api: Api
-) -> None:
+def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(node, short_way, api):
     """Cut off between the two: nothing of a network is there, so nothing needs a restart."""
     up_to(short_way(), "network")
     api.known.clear()
@@ -387,9 +358,12 @@ def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(
     assert node.boots == 0
 
 
+@pytest.mark.parametrize("known", [False, True])
 def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
-    node: Node, short_way: Way
-) -> None:
+    known, node, short_way, api
+):
+    """Also those of a machine that was made anew: the Node of its name is of the one before."""
+    api.known |= {"win1"} if known else set()
     node.networks.append({"name": "cbr0", "type": "L2Bridge", "prefix": "10.1.0.0/24"})
     through(short_way())
     assert "hns-clean" in node.steps
@@ -397,62 +371,36 @@ def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
     assert node.boots == 1
 
 
-def test_networks_go_though_a_node_of_that_name_is_registered(
-    node: Node, short_way: Way, api: Api
-) -> None:
-    """A machine that was made anew: its Node is of the one before."""
-    api.known.add("win1")
-    node.networks.append({"name": "External", "type": "L2Bridge", "prefix": "192.168.255.0/30"})
-    through(short_way())
-    assert "hns-clean" in node.steps
-
-
-def test_cleaning_that_cuts_its_own_shell_off_is_run_again(
-    node: Node, guest: Guest, way: Way
-) -> None:
-    node.networks.append({"name": "External", "type": "Overlay", "prefix": "192.168.255.0/30"})
-
-    def cut() -> Answer | None:
-        del node.before["hns-clean"]
-        trouble(guest, "Receive", "reset")
-        return None
-
-    node.before["hns-clean"] = cut
-    through(way())
-    assert node.steps.count("hns-clean") == 2
-
-
-def test_address_of_an_earlier_life_is_not_used(node: Node, short_way: Way) -> None:
+def test_address_of_an_earlier_life_is_not_used(node, short_way):
     node.vip = "10.99.0.2"
     with pytest.raises(BrokenError, match=r"says 10.99.0.2, which is not in its pod CIDR 10.244"):
         through(short_way())
 
 
+@pytest.mark.parametrize(
+    ("services", "said"),
+    [
+        (
+            {"kubelet": {"start": "Manual"}, "kube-proxy": {"state": "StopPending"}},
+            "kubelet starts Manual, kube-proxy is StopPending, task flanneld is Ready",
+        ),
+        ({"kube-proxy": {"depends": []}}, "kube-proxy does not depend on kubelet"),
+    ],
+)
 def test_service_that_would_not_come_back_after_a_restart_is_named(
-    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    services, said, node, short_way, monkeypatch
+):
     monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
     step = up_to(short_way(), "settled")
-    node.services["kubelet"]["start"] = "Manual"
-    node.services["kube-proxy"]["state"] = "StopPending"
-    node.tasks["flanneld"] = "Ready"
-    with pytest.raises(DeadlineError) as caught:
-        step.run()
-    for words in ("kubelet starts Manual", "kube-proxy is StopPending", "task flanneld is Ready"):
-        assert words in str(caught.value)
-
-
-def test_service_that_does_not_wait_for_the_one_before_is_named(
-    node: Node, short_way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
-    step = up_to(short_way(), "settled")
-    node.services["kube-proxy"]["depends"] = []
-    with pytest.raises(DeadlineError, match="kube-proxy does not depend on kubelet"):
+    for name, change in services.items():
+        node.services[name] |= change
+    if "kubelet" in services:
+        node.tasks["flanneld"] = "Ready"
+    with pytest.raises(DeadlineError, match=said):
         step.run()
 
 
-def test_by_hand_nobody_asks_for_kubeadm(node: Node, short_way: Way) -> None:
+def test_by_hand_nobody_asks_for_kubeadm(node, short_way):
     through(short_way("hard-way"))
     assert "node-join" not in node.steps
     config = json.loads(node.texts[paths.KUBELET_CONFIG])
@@ -460,7 +408,7 @@ def test_by_hand_nobody_asks_for_kubeadm(node: Node, short_way: Way) -> None:
     assert "--bootstrap-kubeconfig" not in node.services["kubelet"]["command"]
 
 
-def test_scripts_that_are_sent_are_the_shipped_ones(node: Node, way: Way) -> None:
+def test_scripts_that_are_sent_are_the_shipped_ones(node, way):
     through(way())
     shipped = Path(__file__).parents[2] / "images" / "windows" / "cluster"
     for path in (node.guest.root / "C" / "hybridlab").glob("*"):

@@ -1,12 +1,16 @@
-"""Which Kubernetes and which Windows go together, and which flags each version is given."""
+"""What a Windows node is given: as it was, and meant so; which versions go together."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
+import cluster_nodes
 import pytest
-from cluster_nodes import MINORS, SCENARIOS, decided, manifest, seen
+from cluster_nodes import BUILDS, GOLDEN, LIKE, MINORS, SCENARIOS, decided, manifest, seen
+from golden_files import check_golden
 
+from lab._errors import UsageError
 from lab.cluster import rules
 from lab.cluster.windows.join_checks import (
     WindowsObserved,
@@ -18,41 +22,12 @@ from lab.cluster.windows.join_checks import (
     version_refusal,
     year_of,
 )
-
-
-def kubelet(minor):
-    return decided("overlay", minor).kubelet(seen("2022"), start=True).command
+from lab.cluster.windows.join_plan import plugin_config
 
 
 def proxy(minor, where=None, topology="overlay"):
     plan = decided(topology, minor)
     return plan.proxy(where or seen("2022"), "10.244.3.2").command
-
-
-@pytest.mark.parametrize("minor", MINORS)
-def test_the_kubelet_gets_the_flag_of_the_sandbox_image_below_1_34_alone(minor):
-    command = kubelet(minor)
-    assert ("--pod-infra-container-image=registry.k8s.io/pause:3.10.2" in command) == (
-        minor == "1.33"
-    )
-
-
-@pytest.mark.parametrize("minor", MINORS)
-def test_kubelet_gets_what_undoes_kubeadms_linux(minor):
-    words = kubelet(minor).split()
-    for flag in ("--cgroups-per-qos=false", "--enforce-node-allocatable=", "--resolv-conf="):
-        assert flag in words
-    assert "--windows-service" in words
-    assert "--hostname-override=win1" in words
-    assert "--node-ip=10.9.176.94" in words
-
-
-@pytest.mark.parametrize("minor", MINORS)
-def test_kube_proxy_gets_feature_gates_below_1_34_alone(minor):
-    gates = "--feature-gates=WinDSR=true,WinOverlay=true"
-    assert (gates in proxy(minor).split()) == (minor == "1.33")
-    assert ("--feature-gates" in proxy(minor)) == (minor == "1.33")
-    assert "--enable-dsr=true" in proxy(minor).split()
 
 
 @pytest.mark.parametrize("minor", MINORS)
@@ -70,10 +45,6 @@ def test_bundle_has_what_the_rules_ask_for_each_topology(topology):
     assert places["bin/kubelet.exe"] == "C:\\k\\kubelet.exe"
     assert places["cni/host-local.exe"] == "C:\\opt\\cni\\bin\\host-local.exe"
     assert places["bin/containerd.exe"] == "C:\\Program Files\\containerd\\containerd.exe"
-
-
-def test_bridge_needs_no_gate_for_overlays():
-    assert "--feature-gates=WinDSR=true" in proxy("1.33", topology="hard-way").split()
 
 
 @pytest.mark.parametrize(("revision", "dsr"), [(1553, False), (1554, True)])
@@ -165,3 +136,72 @@ def test_everything_that_is_wrong_with_a_node_is_said_at_once():
     said = join_refusals(made, plan.intent, node, replace(plan.manifest, images=()))
     assert len(said) == 4
     assert all(one.startswith("win1: ") for one in said)
+
+
+def test_host_gateways_other_bridge_is_sdnbridge_told_to_use_the_second_address():
+    plan = decided("host-gateway")
+    plan = replace(plan, node=replace(plan.node, pod_cidr="10.10.187.0/26"))
+    made = json.loads(plugin_config(plan.cluster, plan.network)[1])["delegate"]
+    assert (made["type"], made["optionalFlags"]) == ("sdnbridge", {"forceBridgeGateway": True})
+
+
+def test_host_gateways_routes_are_the_intents():
+    plan = decided("host-gateway")
+    routes = plan.intent.machine(plan.node.name).routes
+    wanted = {(one.destination, one.via) for one in routes if one.destination != "default"}
+    assert {(one.destination, one.via) for one in plan.routes().routes} == wanted
+    assert len(wanted) == 4
+
+
+@pytest.mark.parametrize("topology", ["calico-bgp", "ovn"])
+def test_a_topology_that_is_only_documented_is_refused(topology):
+    plan = decided("overlay")
+    plan = replace(plan, cluster=replace(plan.cluster, topology=topology))
+    with pytest.raises(UsageError, match="unverified"):
+        assert plan.network
+
+
+PAUSE = " --pod-infra-container-image=registry.k8s.io/pause:3.10.2"
+GATES = " --feature-gates=WinDSR=true"
+OVERLAY = ",WinOverlay=true"
+FLAGS = {"1.33": (PAUSE, OVERLAY, GATES)}
+"""What Kubernetes' programs are given below the newest minor, and the newest does not know."""
+
+OVERLAYS = {"overlay", "kubeinit", "calico-vxlan"}
+
+
+@pytest.mark.parametrize("topology", SCENARIOS)
+def test_node_is_given_what_it_was_given(topology):
+    like = cluster_nodes.golden(LIKE[topology]) if topology in LIKE else None
+    check_golden(GOLDEN / f"{topology}.yaml", cluster_nodes.golden(topology), like)
+
+
+@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("year", BUILDS)
+@pytest.mark.parametrize("minor", MINORS)
+def test_releases_differ_by_their_flags_alone(topology, year, minor):
+    made = cluster_nodes.golden(topology, year, minor)
+    for flag in FLAGS.get(minor, ()):
+        assert made.count(flag) == (flag != OVERLAY or topology in OVERLAYS)
+        made = made.replace(flag, "")
+    assert made == cluster_nodes.golden(topology)
+
+
+def test_no_golden_is_of_nobody():
+    names = {f"{name}.yaml.diff" if name in LIKE else f"{name}.yaml" for name in SCENARIOS}
+    assert {path.name for path in GOLDEN.iterdir()} == names
+
+
+@pytest.mark.parametrize("topology", SCENARIOS)
+@pytest.mark.parametrize("minor", MINORS)
+def test_all_is_ascii_and_no_command_line_holds_a_quote_or_the_token(topology, minor):
+    """PowerShell reads unmarked text in its code page, and hands sc.exe quotes unescaped."""
+    made = cluster_nodes.everything(
+        cluster_nodes.decided(topology, minor), cluster_nodes.seen("2022")
+    )
+    assert json.dumps(made, ensure_ascii=False).isascii()
+    commands = [
+        one["command"] for step in made["steps"] for one in step.values() if "command" in one
+    ]
+    assert len(commands) == 2
+    assert not [one for one in commands if '"' in one or cluster_nodes.JOIN.token in one]

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/first-windows.md"
 NAME = "windows-server-2022"
 
 
-def test_the_page_has_every_check_in_order() -> None:
+def test_the_page_has_every_check_in_order():
     assert [one.number for one in CHECKS] == list(range(1, 19))
     assert PAGE.read_text().endswith("\n".join(describe(one) for one in CHECKS))
 
@@ -65,25 +65,18 @@ def clock(off: timedelta) -> str:
         (15, "AllowUnencrypted = false\nBasic = false\nNegotiate = true", "Basic = true"),
     ],
 )
-def test_a_right_answer_is_told_from_a_wrong_one(
-    number: int, right: str, wrong: str, tmp_path: Path
-) -> None:
+def test_a_right_answer_is_told_from_a_wrong_one(number, right, wrong, tmp_path):
     assert verdicts(tmp_path, {number: right})[number] == "as expected"
     assert verdicts(tmp_path, {number: wrong})[number] == "differs"
     assert verdicts(tmp_path, {})[number] == "not run"
 
 
-def test_a_clock_in_local_time_differs(tmp_path: Path) -> None:
-    assert verdicts(tmp_path, {7: clock(timedelta(0))})[7] == "as expected"
-    assert verdicts(tmp_path, {7: clock(timedelta(hours=8))})[7] == "differs"
-
-
 @pytest.mark.parametrize(("hours", "verdict"), [(0, "as expected"), (8, "differs")])
-def test_a_clock_is_compared_with_this_machine_s(hours: int, verdict: str, tmp_path: Path) -> None:
+def test_a_clock_is_compared_with_this_machine_s(hours, verdict, tmp_path):
     assert verdicts(tmp_path, {7: clock(timedelta(hours=hours))})[7] == verdict
 
 
-def test_what_a_person_reads_is_said_to_be_so_and_secrets_are_hidden(tmp_path: Path) -> None:
+def test_what_a_person_reads_is_said_to_be_so_and_secrets_are_hidden(tmp_path):
     key = "ABCDE-FGHJK-LMNPQ-RSTUV-WXYZ2"
     told: list[str] = []
     text = report(run(NAME, None, tmp_path, lab({6: f"cbr0 10.1.0.2 {key}"})), told)
@@ -95,9 +88,7 @@ def test_what_a_person_reads_is_said_to_be_so_and_secrets_are_hidden(tmp_path: P
 
 @pytest.mark.skipif(bool(ntfs_maker.missing()), reason=f"not installed: {ntfs_maker.missing()}")
 @pytest.mark.parametrize("kept", [False, True])
-def test_the_command_looks_into_the_sealed_disk_and_writes_one_file(
-    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_looks_into_the_sealed_disk_and_writes_one_file(kept, tmp_path, monkeypatch):
     (tmp_path / "image").mkdir()
     disk = tmp_path / "image" / "disk.qcow2"
     answer = {"Windows/Panther/unattend.xml": b"<unattend/>"} if kept else {}

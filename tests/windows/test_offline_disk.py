@@ -27,9 +27,7 @@ def made(folder: Path, files: dict[str, bytes], firmware: str = "bios") -> tuple
 
 
 @pytest.mark.parametrize("firmware", ["bios", "uefi"])
-def test_a_disk_without_answer_files_is_taken_and_nothing_is_left(
-    firmware: str, tmp_path: Path
-) -> None:
+def test_a_disk_without_answer_files_is_taken_and_nothing_is_left(firmware, tmp_path):
     disk, scratch = made(tmp_path, CLEAN, firmware)
     before = disk.read_bytes()
     offline.refuse_answer_files(disk, scratch, "sealing")
@@ -38,7 +36,7 @@ def test_a_disk_without_answer_files_is_taken_and_nothing_is_left(
 
 
 @pytest.mark.parametrize("path", offline.ANSWER_FILES)
-def test_an_answer_file_is_refused_wherever_windows_would_look(path: str, tmp_path: Path) -> None:
+def test_an_answer_file_is_refused_wherever_windows_would_look(path, tmp_path):
     """W4: in whatever case it is written."""
     folder, _, name = path.rpartition("/")
     written = f"{folder}/{name.upper()}".lstrip("/")
@@ -68,14 +66,14 @@ def _broken_volume(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [_no_ntfs, _no_windows, _broken_volume])
-def test_a_disk_that_cannot_be_read_is_refused(make: object, tmp_path: Path) -> None:
+def test_a_disk_that_cannot_be_read_is_refused(make, tmp_path):
     disk = tmp_path / "disk"
     make(disk)  # type: ignore[operator]
     with pytest.raises(BrokenError):
         offline.refuse_answer_files(disk, tmp_path, "sealing")
 
 
-def test_logs_are_read_whatever_they_are_encoded_in(tmp_path: Path) -> None:
+def test_logs_are_read_whatever_they_are_encoded_in(tmp_path):
     disk, scratch = made(
         tmp_path,
         {

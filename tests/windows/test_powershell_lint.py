@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from powershell_lint import lint
 from powershell_syntax import Script, imported, load, names
@@ -25,7 +29,7 @@ function Get-Thing {
 TAIL = b"\nexit 0\n"
 BODY = b"$thing = Get-Thing -Name 'x'\nWrite-Log -Message $thing\n"
 ADDED = (
-    (b"gci -Path 'x'", "'gci' is an alias"),
+    (b"gci -Path 'x'", "exit code nobody reads"),
     (b"net.exe 'stop' 'x'", "exit code nobody reads"),
     (b"Get-Service 'sshd'", "is given \"'sshd'\" by position"),
     (b"Get-Thing", "is not given -name"),
@@ -72,3 +76,20 @@ def test_no_function_is_there_twice(name):
     functions = own.functions if own.name == shared.name else own.functions + shared.functions
     found = [one.name.lower() for one in functions]
     assert len(found) == len(set(found))
+
+
+TESTS = sorted((Path(__file__).parents[1] / "powershell").glob("*.ps1"))
+PROGRAM = shutil.which("pwsh") or shutil.which("powershell.exe")
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_scripts_of_tests_parse(path):
+    assert Script(path.name, path.read_bytes()).errors == ()
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="there is no pwsh and no powershell.exe here")
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_functions_do_what_they_are_to_do(path):
+    command = [str(PROGRAM), "-NoProfile", "-File", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

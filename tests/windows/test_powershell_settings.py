@@ -9,8 +9,11 @@ import types
 import typing
 
 import pytest
+from cluster_nodes import decided
 from powershell_syntax import line, load, names, within
 
+from lab.cluster.windows import steps as cluster
+from lab.cluster.windows.network import flanneld_program
 from lab.imaging.windows import steps
 from lab.imaging.windows.settings import (
     CloneCard,
@@ -22,25 +25,34 @@ from lab.imaging.windows.settings import (
     settings_document,
 )
 
-ALL = (
-    steps.PatchLevel(17763, 379, "reasons"),
-    steps.Features(),
-    steps.Containerd("pause:3"),
-    steps.HnsClean(),
-    steps.Firewall((steps.FirewallRule("kubelet", "TCP", ("10250",)),)),
-    steps.Observe(),
-    steps.RegistryMirrors((steps.Mirror("docker.io", ("https://mirror.example",)),)),
-    steps.NodeSettings(steps.EVERY_RELEASE),
-    steps.WsMan(),
-    steps.SysprepPrepare(),
-    steps.Sysprep(),
+IMAGE = (
+    *(steps.PatchLevel, steps.Features, steps.Containerd, steps.HnsClean, steps.Firewall),
+    *(steps.Observe, steps.RegistryMirrors, steps.NodeSettings, steps.WsMan),
+    *(steps.SysprepPrepare, steps.Sysprep),
 )
-NESTED = {
+CLUSTER = (
+    *(cluster.NodeSurvey, cluster.NodeBundle, cluster.NodeImages, cluster.NodeFiles),
+    *(cluster.NodeService, cluster.NodeJoin, cluster.NodeLeave, cluster.HnsNetwork),
+    *(cluster.HnsState, cluster.NodeTask, cluster.SourceVip, cluster.NodeRoutes),
+    cluster.NodeHealth,
+)
+SCRIPTS = {f"{step.name}.ps1": step for step in IMAGE} | {
+    f"cluster/{step.name}.ps1": step for step in CLUSTER
+}
+MAKER, KEEPER = "cluster/hns-make.ps1", "cluster/node-keep.ps1"
+"""Scheduled tasks run them: the first with the settings of hns-network."""
+SHAPES = {(name, "$shape"): step for name, step in SCRIPTS.items()} | {
+    (MAKER, "$shape"): cluster.HnsNetwork,
     ("clone.ps1", "$cardShape"): CloneCard,
     ("clone.ps1", "$regionShape"): Region,
     ("firewall.ps1", "$ruleShape"): steps.FirewallRule,
     ("registry-mirrors.ps1", "$mirrorShape"): steps.Mirror,
     ("settings.ps1", "$valueShape"): steps.RegistryValue,
+    ("cluster/node-bundle.ps1", "$fileShape"): cluster.BundleFile,
+    ("cluster/node-images.ps1", "$imageShape"): cluster.ImageFile,
+    ("cluster/node-files.ps1", "$fileShape"): cluster.NodeFile,
+    ("cluster/node-files.ps1", "$linkShape"): cluster.NodeLink,
+    ("cluster/node-routes.ps1", "$routeShape"): cluster.NodeRoute,
 }
 KINDS = {str: "string", int: "int", bool: "bool"}
 
@@ -63,70 +75,8 @@ def kinds(of):
     return {one.name: kind_of(hints[one.name]) for one in dataclasses.fields(of)}
 
 
-def shape(script, variable):
+def shape(script, variable="$shape"):
     return {key: value.strip("'") for key, value in load(script).hash_table(variable).items()}
-
-
-def clone():
-    card = CloneCard("cluster", "52:54:00:00:00:01", "192.0.2.10/24", None, (), None)
-    return CloneSettings("WIN1", "secret", "ssh-ed25519 AAAA x", "192.0.2.10", (card,), None)
-
-
-def test_every_step_has_its_script_and_every_script_its_step():
-    ours = {"bootstrap.ps1", "clone.ps1", steps.MODULE}
-    assert {f"{step.name}.ps1" for step in ALL} | ours == set(names())
-    assert len({step.name for step in ALL}) == len(ALL)
-    assert all(step.deadline_s > 0 for step in ALL)
-
-
-@pytest.mark.parametrize("step", ALL, ids=lambda step: step.name)
-def test_step_reads_what_is_written_for_it(step):
-    read = shape(f"{step.name}.ps1", "$shape")
-    assert read == kinds(type(step))
-    assert set(steps.settings(step)) == set(read)
-
-
-@pytest.mark.parametrize(("where", "of"), NESTED.items(), ids=str)
-def test_nested_objects_are_read_as_they_are_written(where, of):
-    assert shape(*where) == kinds(of)
-
-
-def test_bootstrap_reads_what_is_written_for_it():
-    read = shape("bootstrap.ps1", "$shape")
-    wanted = WantedImage("2022", "standard", "core")
-    settings = Settings(wanted, "bios", "virtio", None, "BUILD", "Secret-Password.1")
-    written = json.loads(settings_document(settings, "ssh-ed25519 AAAA x", has_openssh=True))
-    kinds_of = {key: "bool" if value is True else "string" for key, value in written.items()}
-    assert read == {**kinds_of, "openssh": "string?"}
-
-
-def test_clone_reads_what_is_written_for_it_and_no_password():
-    read = shape("clone.ps1", "$shape")
-    written = json.loads(clone_document(clone()))
-    expected = {key: kind for key, kind in kinds(CloneSettings).items() if "password" not in key}
-    assert read == expected
-    assert set(written) == set(read)
-    assert set(written["cards"][0]) == set(shape("clone.ps1", "$cardShape"))
-    assert set(written["region"]) == set(shape("clone.ps1", "$regionShape"))
-
-
-@pytest.mark.parametrize("step", ALL, ids=lambda step: step.name)
-def test_body_of_a_step_asks_for_no_other_key(step):
-    script = load(f"{step.name}.ps1")
-    asked = set(asked_of_given(script))
-    assert asked
-    assert asked == set(shape(script.name, "$shape"))
-
-
-@pytest.mark.parametrize("name", ["bootstrap.ps1", "clone.ps1"])
-def test_first_logon_asks_for_no_other_key(name):
-    assert set(asked_of_given(load(name))) <= set(shape(name, "$shape"))
-
-
-def test_shapes_hold_kinds_that_the_module_knows():
-    module = load("hybridlab.psm1").source.decode()
-    known = set(re.findall(r"^        '(\w+)' \{ return \$Value", module, re.MULTILINE))
-    assert known == {"string", "int", "bool", "object"}
 
 
 def asked_of_given(script):
@@ -141,3 +91,97 @@ def asked_of_given(script):
             if one.type == "member_access" and script.text(one).startswith("$Given."):
                 found.setdefault(script.text(one).split(".")[1], line(one))
     return found
+
+
+def test_every_step_has_its_script_and_every_script_its_step():
+    others = {"bootstrap.ps1", "clone.ps1", steps.MODULE, "cluster/cluster.psm1", MAKER, KEEPER}
+    assert {*SCRIPTS, *others} == {*names(), *names("cluster")}
+    assert all(step.deadline_s > 0 for step in SCRIPTS.values())
+
+
+@pytest.mark.parametrize(("where", "of"), SHAPES.items(), ids=str)
+def test_objects_are_read_as_they_are_written(where, of):
+    assert shape(*where) == kinds(of)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_step_asks_for_every_key_and_no_other(name):
+    script = MAKER if name == "cluster/hns-network.ps1" else name
+    assert set(asked_of_given(load(script))) == set(shape(name))
+
+
+@pytest.mark.parametrize("name", [name for name in names("cluster") if name.endswith(".ps1")])
+def test_cluster_step_says_its_own_name(name):
+    own = name.removeprefix("cluster/").removesuffix(".ps1")
+    assert f"Invoke-Step -Name '{own}'".encode() in load(name).source
+
+
+def test_first_logon_reads_what_is_written_for_it_and_no_password():
+    wanted = WantedImage("2022", "standard", "core")
+    settings = Settings(wanted, "bios", "virtio", None, "BUILD", "Secret-Password.1")
+    written = json.loads(settings_document(settings, "ssh-ed25519 AAAA x", has_openssh=True))
+    kinds_of = {key: "bool" if value is True else "string" for key, value in written.items()}
+    assert shape("bootstrap.ps1") == {**kinds_of, "openssh": "string?"}
+    of_clone = {key: kind for key, kind in kinds(CloneSettings).items() if "password" not in key}
+    assert shape("clone.ps1") == of_clone
+    card = CloneCard("cluster", "52:54:00:00:00:01", "192.0.2.10/24", None, (), None)
+    clone = CloneSettings("WIN1", "secret", "ssh-ed25519 AAAA x", "192.0.2.10", (card,), None)
+    assert set(json.loads(clone_document(clone))) == set(of_clone)
+    for name in ("bootstrap.ps1", "clone.ps1"):
+        assert set(asked_of_given(load(name))) <= set(shape(name))
+
+
+def test_shapes_hold_kinds_that_the_module_knows():
+    module = load("hybridlab.psm1").source.decode()
+    known = set(re.findall(r"^        '(\w+)' \{ return \$Value", module, re.MULTILINE))
+    assert known == {"string", "int", "bool", "object"}
+
+
+def test_keeper_reads_what_is_written_for_flanneld():
+    plan = decided("overlay")
+    written = flanneld_program(plan.cluster, plan.node)
+    assert set(shape(KEEPER)) == set(asked_of_given(load(KEEPER))) == set(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=npipe:////./pipe/x --v=4"\n',
+            ["--container-runtime-endpoint=npipe:////./pipe/x", "--v=4"],
+        ),
+        ('KUBELET_KUBEADM_ARGS="--v=4"\r\n', ["--v=4"]),
+        ('KUBELET_KUBEADM_ARGS=""\n', []),
+        ("KUBELET_KUBEADM_ARGS=\n", []),
+        ("", []),
+        ('KUBELET_KUBEADM_ARGS="K--x=1"\n', ["K--x=1"]),
+        ('# by kubeadm\nKUBELET_KUBEADM_ARGS="--v=2"\n', ["--v=2"]),
+    ],
+)
+def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
+    """The script's own pattern: it means the same in Python."""
+    source = load("cluster/node-service.ps1").source.decode()
+    found = re.search(r"Match\(\$text, '([^']+)'\)", source)
+    match = re.search(found[1], text)
+    assert (match[1].split() if match else []) == wanted
+
+
+@pytest.mark.parametrize("year", ["2019", "2022", "2025"])
+def test_golden_image_refuses_first_and_has_the_values_of_its_own_release_alone(year):
+    made = {step.name: step for step in steps.golden_steps(year, "ab" * 32)}
+    order = ["patch-level", "wsman", "features", "settings", "sysprep-prepare", "sysprep"]
+    assert list(made) == order
+    own = {
+        "2019": {"HNSControlFlag": 80, "WcifsSOPCountDisabled": 0},
+        "2022": {"1114842764": 0},
+        "2025": {"520997518": 1},
+    }[year]
+    every = {"NoAutoUpdate": 1, "EnableCompartmentNamespace": 1}
+    assert {one.name: one.number for one in made["settings"].registry} == every | own
+    patch = made["patch-level"]
+    assert ("KB4489899" in patch.why) == (year == "2019") == (patch.least_revision == 379)
+
+
+def test_deadlines_leave_room_for_what_the_script_itself_waits():
+    assert steps.PatchLevel.deadline_s > steps.PatchLevel(1, 1, "").update_seconds
+    assert steps.Containerd.deadline_s > steps.Containerd("a", "b", "c").pipe_seconds

@@ -1,22 +1,14 @@
-"""What the scripts say on COM1: cmd.exe leaves it alone, and the host understands it."""
+"""What the scripts say on COM1 and write for containerd: the readers understand it."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
-from powershell_syntax import Script, load, names
+from powershell_syntax import load, names
 
 from lab.imaging.windows import monitor
-
-SPECIAL = "&|<>^%()!\"'`\r\n\t"
-SAID = (
-    "there is no program 'C:\\x.exe'",
-    'a & b | c > COM1 < d ^ e %PATH% (f) !g! "h"',
-    "two\r\nlines\tand a tab",
-    "Zugriff verweigert: \u00fc \u2026",
-    "x" * 1000,
-)
 
 
 def forbidden():
@@ -24,14 +16,22 @@ def forbidden():
     module = load("hybridlab.psm1")
     function = next(one for one in module.functions if one.name == "ConvertTo-Plain")
     found = re.search(r"\$Text, '((?:[^']|'')+)'", module.text(function.node))
-    assert found is not None
     return re.compile(found[1].replace("''", "'"))
 
 
-@pytest.mark.parametrize("text", SAID)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no program 'C:\\x.exe'",
+        'a & b | c > COM1 < d ^ e %PATH% (f) !g! "h"',
+        "two\r\nlines\tand a tab",
+        "Zugriff verweigert: \u00fc \u2026",
+        "x" * 1000,
+    ],
+)
 def test_message_has_nothing_that_cmd_would_act_on(text):
     plain = forbidden().sub(" ", text)
-    assert not set(plain) & set(SPECIAL) - {"'"}
+    assert not set(plain) & set('&|<>^%()!"`\r\n\t')
     assert plain.isascii()
 
 
@@ -47,20 +47,17 @@ def test_target_stands_before_what_is_said():
     assert not re.search(r"> ?COM1(?! echo)", source)
 
 
-def test_failure_is_heard_with_its_step_and_message():
+def test_steps_of_a_first_logon_and_a_failure_are_heard():
     heard = monitor.parse_message("hybridlab: failed openssh: there is no service sshd\r\n")
-    assert heard == monitor.ConsoleMessage("failed", "openssh: there is no service sshd")
+    assert heard == ("failed", "openssh: there is no service sshd")
+    for name in ("bootstrap.ps1", "clone.ps1"):
+        steps = list(load(name).hash_table("$steps"))
+        assert steps[0] == "ports"
+        assert all(monitor.parse_message(f"hybridlab: step {step}") for step in steps)
+        assert all(re.fullmatch("[a-z0-9-]+", step) for step in steps)
 
 
-@pytest.mark.parametrize("name", ["bootstrap.ps1", "clone.ps1"])
-def test_steps_of_a_first_logon_have_names_that_are_heard(name):
-    steps = first_logon(load(name))
-    assert steps[0] == "ports"
-    assert all(monitor.parse_message(f"hybridlab: step {step}") for step in steps)
-    assert all(re.fullmatch("[a-z0-9-]+", step) for step in steps)
-
-
-def test_ports_open_only_where_all_is_done():
+def test_ports_open_only_where_all_is_done_and_ready_is_said_last():
     """Nobody but the end of a first logon and a failed sysprep opens them."""
     callers = {
         (script.name, function.name)
@@ -71,9 +68,6 @@ def test_ports_open_only_where_all_is_done():
     scripts = {name for name in names() if b"Open-Port\n" in load(name).source}
     assert callers == {("hybridlab.psm1", "Write-Ready"), ("sysprep.ps1", "Invoke-Sysprep")}
     assert scripts == {"hybridlab.psm1", "sysprep.ps1"}
-
-
-def test_ready_is_said_last():
     module = load("hybridlab.psm1")
     function = next(one for one in module.functions if one.name == "Write-Ready")
     text = module.text(function.node)
@@ -81,5 +75,38 @@ def test_ready_is_said_last():
     assert sorted(order, key=text.index) == order
 
 
-def first_logon(script: Script) -> list[str]:
-    return list(script.hash_table("$steps"))
+CONTAINERD = tomllib.loads("""
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = 'registry.k8s.io/pause:3.10'
+[plugins.'io.containerd.cri.v1.images'.registry]
+config_path = ''
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dir = ''
+bin_dirs = ['/opt/cni/bin']
+conf_dir = '/etc/cni/net.d'
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "registry.k8s.io/pause:3.8"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/opt/cni/bin"
+conf_dir = "/etc/cni/net.d"
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = ""
+""")["plugins"]
+"""What containerd 2.3 and 1.7 print by ``config default``, cut down to the tables at hand."""
+
+
+def test_containerd_has_what_the_script_sets_and_the_script_sets_all_of_it():
+    text = load("containerd.ps1").source.decode()
+    variables = dict(re.findall(r"\$(cri|images|cni) = '([^']+)'", text))
+    found = set()
+    for table, key in re.findall(r"@\(\"?(\$\w+[.\w]*)\"?, '(\w+)',", text):
+        name, _, rest = table[1:].partition(".")
+        found.add((f"{variables[name]}.{rest}".rstrip("."), key))
+    there = set()
+    for plugin, values in CONTAINERD.items():
+        for name, value in values.items():
+            inner = (
+                [(f".{name}", key) for key in value] if isinstance(value, dict) else [("", name)]
+            )
+            there |= {(f"plugins.{plugin}{table}", key) for table, key in inner}
+    assert found == there

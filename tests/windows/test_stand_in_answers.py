@@ -28,7 +28,7 @@ def read(text: str) -> answer.Answer:
     return answer.read(text.encode())
 
 
-def test_the_product_s_answer_file_says_what_its_settings_say() -> None:
+def test_the_product_s_answer_file_says_what_its_settings_say():
     told = read(installation())
 
     first = told.preinstallation
@@ -44,7 +44,7 @@ def test_the_product_s_answer_file_says_what_its_settings_say() -> None:
     assert told.time_zone == "UTC"
 
 
-def test_a_clone_s_answer_file_has_no_installation() -> None:
+def test_a_clone_s_answer_file_has_no_installation():
     settings = CloneSettings("win1", PASSWORD, "ssh-ed25519 AAAA x", "192.0.2.1", (), None)
     told = answer.read(clone_answer_file(settings))
     assert told.preinstallation is None
@@ -52,7 +52,7 @@ def test_a_clone_s_answer_file_has_no_installation() -> None:
     assert told.password == PASSWORD
 
 
-def test_the_golden_order_is_the_product_s() -> None:
+def test_the_golden_order_is_the_product_s():
     """What the stand-in is to be told, in order: it stops at the first that is another."""
     assert golden() == {
         "windowsPE": [],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import beside_maker
@@ -16,14 +15,14 @@ from lab.imaging import inputs, recipes
 from lab.imaging import medium as imaging_medium
 from lab.imaging.image_store import ImageStore
 from lab.imaging.windows import medium
-from lab.imaging.windows.settings import RELEASES, Release
+from lab.imaging.windows.settings import RELEASES
 from lab.inventory.inventory import ImageSource, Inventory
 
 RELEASE = RELEASES["2022"]
 
 
 @pytest.mark.parametrize("release", RELEASES.values(), ids=RELEASES)
-def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) -> None:
+def test_the_whole_medium_of_drivers_is_taken(release, tmp_path):
     whole = beside_maker.virtio_win(tmp_path / "virtio-win.iso")
     files = medium.read_drivers(whole, release)
     folder = f"drivers/NetKVM/{release.drivers}/amd64"
@@ -35,9 +34,7 @@ def test_the_whole_medium_of_drivers_is_taken(release: Release, tmp_path: Path) 
         assert {path: read.read(f"/{path}") for path in files} == files
 
 
-def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
-    tmp_path: Path,
-) -> None:
+def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(tmp_path):
     old = beside_maker.virtio_win(tmp_path / "old.iso", releases=("2k16", "2k19"))
     with pytest.raises(
         PreflightError, match="'viostor/2k22/amd64', only for 2k16, 2k19"
@@ -46,7 +43,7 @@ def test_a_medium_of_drivers_without_this_release_is_refused_with_those_it_has(
     assert "has this release" in refused.value.hint
 
 
-def test_a_medium_without_the_cards_driver_is_refused(tmp_path: Path) -> None:
+def test_a_medium_without_the_cards_driver_is_refused(tmp_path):
     part = beside_maker.virtio_win(tmp_path / "part.iso", drivers=("viostor",))
     with pytest.raises(PreflightError, match="no folder 'NetKVM'"):
         medium.check_drivers(part, RELEASE)
@@ -76,29 +73,6 @@ def _pipe(folder: Path) -> Path:
     return folder / "pipe"
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (_windows, "has no folder 'viostor': it is not the virtio-win ISO"),
-        (_zeros, "all zeros"),
-        (_empty, "it is empty"),
-        (_archive, "it is "),
-        (_pipe, "it is not a file"),
-        (lambda folder: folder, "Is a directory"),
-        (lambda folder: folder / "absent", "No such file"),
-    ],
-)
-def test_what_is_no_medium_of_drivers_is_refused(
-    make: Callable[[Path], Path], words: str, tmp_path: Path
-) -> None:
-    with pytest.raises(PreflightError, match=words):
-        medium.check_drivers(make(tmp_path), RELEASE)
-
-
-def test_an_archive_of_openssh_is_taken(tmp_path: Path) -> None:
-    medium.check_openssh(beside_maker.openssh(tmp_path / "OpenSSH-Win64.zip"))
-
-
 def _another(folder: Path) -> Path:
     with zipfile.ZipFile(folder / "other.zip", "w") as archive:
         archive.writestr("nssm/nssm.exe", b"MZ")
@@ -111,34 +85,41 @@ def _huge(folder: Path) -> Path:
     return folder / "huge"
 
 
+def _drivers(path: Path) -> None:
+    medium.check_drivers(path, RELEASE)
+
+
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("check", "make", "words"),
     [
-        (_windows, "not a complete ZIP archive"),
-        (_empty, "not a complete ZIP archive"),
-        (_another, "holds no 'sshd.exe'"),
-        (_huge, "10,737,418,240 bytes"),
-        (_pipe, "it is not a file"),
-        (lambda folder: folder, "it is not a file"),
-        (lambda folder: folder / "absent", "No such file"),
+        (_drivers, _windows, "has no folder 'viostor': it is not the virtio-win ISO"),
+        (_drivers, _zeros, "all zeros"),
+        (_drivers, _empty, "it is empty"),
+        (_drivers, _archive, "it is "),
+        (_drivers, _pipe, "it is not a file"),
+        (_drivers, lambda folder: folder, "Is a directory"),
+        (_drivers, lambda folder: folder / "absent", "No such file"),
+        (medium.check_openssh, _windows, "not a complete ZIP archive"),
+        (medium.check_openssh, _empty, "not a complete ZIP archive"),
+        (medium.check_openssh, _another, "holds no 'sshd.exe'"),
+        (medium.check_openssh, _huge, "10,737,418,240 bytes"),
+        (medium.check_openssh, _pipe, "it is not a file"),
+        (medium.check_openssh, lambda folder: folder, "it is not a file"),
+        (medium.check_openssh, lambda folder: folder / "absent", "No such file"),
+        (medium.read, _pipe, "it is not a file"),
     ],
 )
-def test_what_is_no_archive_of_openssh_is_refused(
-    make: Callable[[Path], Path], words: str, tmp_path: Path
-) -> None:
+def test_what_is_something_else_is_refused_and_nobody_waits_for_it(check, make, words, tmp_path):
     with pytest.raises(PreflightError, match=words):
-        medium.check_openssh(make(tmp_path))
+        check(make(tmp_path))
 
 
-def test_a_pipe_is_no_medium_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="it is not a file"):
-        medium.read(_pipe(tmp_path))
+def test_an_archive_of_openssh_is_taken(tmp_path):
+    medium.check_openssh(_archive(tmp_path))
 
 
 @pytest.mark.parametrize("name", [inputs.VIRTIO, inputs.OPENSSH])
-def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(name, tmp_path):
     recipe = recipes.load("windows-server-2022")
     wrong = _zeros(tmp_path)
     with pytest.raises(PreflightError, match="reading"):

@@ -27,7 +27,6 @@ from lab.providers.libvirt import documents
 from lab.providers.libvirt.documents import VirtualMachine
 
 UNATTEND = "{urn:schemas-microsoft-com:unattend}"
-PASSES = ("windowsPE", "specialize")
 DOCUMENTS = answers.documents()
 
 
@@ -42,26 +41,18 @@ def commands(document: bytes) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_command_of_a_pass_stops_setup_though_it_fails(name: str) -> None:
-    """W1, W17."""
-    stops = [why for one in commands(DOCUMENTS[name]) if (why := habits.why_it_stops(*one))]
-    assert stops == []
+def test_commands_of_a_pass_stop_nothing_and_speak_where_there_is_a_serial_port(name):
+    """W1, W17; every echo on COM1 ends in success, also at the first logon."""
+    found = commands(DOCUMENTS[name])
+    assert [why for one in found if (why := habits.why_it_stops(*one))] == []
+    assert not [line for place, line, _ in found if place == "windowsPE" and "COM1" in line]
+    for line in re.findall(r"cmd(?:\.exe)? /c [^<]*COM1[^<]*", DOCUMENTS[name].decode()):
+        assert "exit /b 0" in line, line
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_nothing_is_said_where_there_is_no_serial_port(name: str) -> None:
-    """W1."""
-    said = [line for place, line, _ in commands(DOCUMENTS[name]) if place == "windowsPE"]
-    assert not [line for line in said if "COM1" in line]
-
-
-def medium(name: str) -> dict[str, bytes]:
-    return {name.lower(): DOCUMENTS["2022-core-uefi-evaluation-virtio"]}
-
-
-def test_an_answer_medium_that_is_in_at_generalize_is_what_every_clone_obeys() -> None:
+def test_an_answer_medium_that_is_in_at_generalize_is_what_every_clone_obeys():
     """W4, of the habit itself: the cached copy wins over the clone's medium."""
-    found = habits.find_answer("generalize", {}, [medium("autounattend.xml")])
+    found = habits.find_answer("generalize", {}, [{"autounattend.xml": DOCUMENTS[answers.CORE]}])
     assert found is not None
     kept = {r"Panther\unattend.xml": found[1]}
     clone = {"unattend.xml": DOCUMENTS["clone"]}
@@ -69,7 +60,7 @@ def test_an_answer_medium_that_is_in_at_generalize_is_what_every_clone_obeys() -
     assert habits.find_answer("specialize", {}, [clone]) == ("unattend.xml", DOCUMENTS["clone"])
 
 
-def test_a_clone_s_medium_answers_by_either_name() -> None:
+def test_a_clone_s_medium_answers_by_either_name():
     """W16."""
     settings = CloneSettings("win1", "Pass-Word.1", "ssh-ed25519 AAAA x", "192.0.2.1", (), None)
     content = answer.clone_medium(settings, recipes.load("windows-server-2022").files)
@@ -79,28 +70,28 @@ def test_a_clone_s_medium_answers_by_either_name() -> None:
 
 
 @pytest.mark.parametrize("hours", [-8, 0, 9])
-def test_the_clock_is_right_whatever_zone_the_hypervisor_is_in(hours: int) -> None:
+def test_the_clock_is_right_whatever_zone_the_hypervisor_is_in(hours):
     """W6."""
     now, zone = datetime(2026, 11, 21, 12, tzinfo=UTC), timedelta(hours=hours)
     machine = VirtualMachine("windows", "x", "x", True, 1, 1, "bios", "/d", "/c", ())
     offset = etree.fromstring(documents.domain(machine)).find("clock").get("offset")
     rtc = now if offset == "utc" else now + zone
-    for document in (DOCUMENTS["2022-core-uefi-evaluation-virtio"], DOCUMENTS["clone"]):
+    for document in (DOCUMENTS[answers.CORE], DOCUMENTS["clone"]):
         lines = [line for place, line, _ in commands(document) if place == "specialize"]
         universal = any("RealTimeIsUniversal /t REG_DWORD /d 1 " in line for line in lines)
         assert habits.guest_utc(rtc, timedelta(0), universal=universal) == now
 
 
-def test_an_evaluation_s_clock_is_rearmed_when_it_is_generalized() -> None:
-    """W7: askcore 2011, SkipRearm must not be left for the last sysprep."""
+def test_an_evaluation_is_rearmed_and_no_shell_gets_less_memory_than_windows_gives_it():
+    """W7: askcore 2011, SkipRearm must not be left for the last sysprep. W15: 2147483647 MB."""
     (seal,) = [one for one in golden_steps("2022", "") if isinstance(one, Sysprep)]
     assert not seal.skip_rearm
-    for document in DOCUMENTS.values():
-        assert b"<SkipRearm>1" not in document
+    assert not [name for name, one in DOCUMENTS.items() if b"<SkipRearm>1" in one]
+    assert not [field for field in WsMan.__dataclass_fields__ if "memory" in field]
 
 
 @pytest.mark.parametrize("name", [one for one in DOCUMENTS if "virtio" in one])
-def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name: str) -> None:
+def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name):
     """W8: the drivers are on the answer medium, which is the second CD."""
     paths = [
         one.findtext(f"{UNATTEND}Path")
@@ -116,18 +107,6 @@ def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name: str) -
     else:
         assert (len(paths), loads) == (6, [])
         assert r"C:\drivers" in paths
-
-
-def test_no_shell_gets_less_memory_than_windows_gives_it() -> None:
-    """W15: the default is 2147483647 since 2012 R2."""
-    assert not [field for field in WsMan.__dataclass_fields__ if "memory" in field]
-
-
-def test_every_echo_on_the_serial_port_ends_in_success() -> None:
-    """W1: also at the first logon."""
-    for document in DOCUMENTS.values():
-        for line in re.findall(r"cmd(?:\.exe)? /c [^<]*COM1[^<]*", document.decode()):
-            assert "exit /b 0" in line, line
 
 
 SCRIPTS = Path(__file__).parents[2] / "images" / "windows"
@@ -161,13 +140,13 @@ MEETS: tuple[tuple[str, str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("habit", "script", "has", "lacks"), MEETS)
-def test_scripts_meet_habits(habit: str, script: str, has: str, lacks: str) -> None:
+def test_scripts_meet_habits(habit, script, has, lacks):
     text = (SCRIPTS / script).read_text()
     assert re.search(has, text), f"{habit}: {script} has no {has}"
     assert not (lacks and re.search(lacks, text)), f"{habit}: {script} has {lacks}"
 
 
-def test_no_network_is_made_before_flannel_s_overlay() -> None:
+def test_no_network_is_made_before_flannel_s_overlay():
     """W5: flanneld names the adapter of the node's address, which may not be a virtual one."""
     assert not habits.hns_refuses("Ethernet", switched=False)
     assert "(0x57)" in habits.hns_refuses("vEthernet (Ethernet)", switched=True)
@@ -179,7 +158,7 @@ def test_no_network_is_made_before_flannel_s_overlay() -> None:
     assert "NetworkAdapterName" not in "".join(bridge.networks)  # W9: the node adds it once
 
 
-def test_short_names_on_hard_way_fail_as_wincni_s_do() -> None:
+def test_short_names_on_hard_way_fail_as_wincni_s_do():
     """W14: with the capability "dns" the pod's own search list would take the place of ours."""
     (file,) = decided("hard-way").plugin_files().files
     config = json.loads(file.text)
@@ -187,7 +166,7 @@ def test_short_names_on_hard_way_fail_as_wincni_s_do() -> None:
     assert config["dns"]["Search"] == ["svc.cluster.local"]
 
 
-def test_words_for_flanneld_on_windows_name_the_task() -> None:
+def test_words_for_flanneld_on_windows_name_the_task():
     """W18: there is no service of that name."""
     for words in (check.RESTART_FLANNEL, check.RECREATE_NETWORK):
         assert "Start-ScheduledTask -TaskName 'hybridlab-flanneld'" in words
@@ -197,7 +176,7 @@ def test_words_for_flanneld_on_windows_name_the_task() -> None:
 
 
 @pytest.mark.parametrize("name", ["parameter", "adapter", "attached", "diskette"])
-def test_recorded_words_of_hns_are_explained_or_met(name: str) -> None:
+def test_recorded_words_of_hns_are_explained_or_met(name):
     recorded = json.loads((SCRIPTS.parents[1] / "tests/cases/windows/recorded.json").read_text())
     said = recorded["hns"][name]
     if name == "attached":

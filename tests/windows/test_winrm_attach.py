@@ -29,7 +29,7 @@ def attach(guest: Guest, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_program_gets_its_arguments_whatever_shell_sshd_starts(guest: Guest) -> None:
+def test_a_program_gets_its_arguments_whatever_shell_sshd_starts(guest):
     seen: list[Asked] = []
 
     def answer(asked: Asked) -> Answer:
@@ -50,7 +50,7 @@ def test_a_program_gets_its_arguments_whatever_shell_sshd_starts(guest: Guest) -
     assert lines[-1] == "exit $process.ExitCode"
 
 
-def test_no_command_is_a_login_shell(guest: Guest) -> None:
+def test_no_command_is_a_login_shell(guest):
     guest.script.on("^$", code=3, stdout=b"PS C:\\>")
     done = attach(guest)
     assert (done.returncode, done.stdout) == (3, "PS C:\\>")

@@ -8,13 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from double.guest import PASSWORD, USER, Guest
 from double.script import Answer, Asked
-from windows_guests import NewGuest, NewShell, encoded, lines, trouble
+from windows_guests import encoded, lines, trouble
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.transport import SESSIONS
-from lab.remote.windows import WindowsShell
 from lab.remote.winrm import CertificateError, FaultError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
@@ -25,7 +24,7 @@ CLIXML = (
 )
 
 
-def test_output_errors_and_exit_code_come_back(guest: Guest, new_windows_shell: NewShell) -> None:
+def test_output_errors_and_exit_code_come_back(guest, new_windows_shell):
     guest.script.on("it.exe", code=3, stdout="h\u00e9\u20ac".encode(), stderr=b"oh")
     done = new_windows_shell(guest).run([PROGRAM, "a b"], Deadline(20))
     assert done == Completed(3, "h\u00e9\u20ac", "oh")
@@ -35,36 +34,31 @@ def test_output_errors_and_exit_code_come_back(guest: Guest, new_windows_shell: 
 
 
 @pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
-def test_exit_codes_are_true(guest: Guest, windows_shell: WindowsShell, code: int) -> None:
+def test_exit_codes_are_true(guest, windows_shell, code):
     guest.script.on("it.exe", code=code)
     assert windows_shell.run([PROGRAM], Deadline(20)).code == code
 
 
-def test_errors_in_clixml_are_text(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_errors_in_clixml_are_text(guest, windows_shell):
     guest.script.on("it.exe", code=1, stderr=CLIXML)
     assert windows_shell.run([PROGRAM], Deadline(20)).stderr == "it is broken\n"
     assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
 
 
-def test_a_command_gets_no_input(windows_shell: WindowsShell) -> None:
+def test_a_command_gets_no_input_and_finds_it_at_its_end(guest, windows_shell):
     with pytest.raises(UsageError, match="cannot have input"):
         windows_shell.run([PROGRAM], Deadline(20), b"x")
-
-
-def test_a_command_without_input_finds_it_at_its_end(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
     guest.script.on("it.exe", lambda asked: Answer(0, b"ended" + asked.stdin))
     assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "ended"
 
 
-def test_much_output_comes_whole(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_much_output_comes_whole(guest, windows_shell):
     guest.script.on("it.exe", stdout=b"o" * 2_000_000, stderr=b"e" * 1_000_000)
     done = windows_shell.run([PROGRAM], Deadline(20))
     assert (len(done.stdout), len(done.stderr)) == (2_000_000, 1_000_000)
 
 
-def test_lines_are_told_as_they_come(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_lines_are_told_as_they_come(guest, windows_shell):
     gate = threading.Event()
     heard: list[bytes] = []
 
@@ -79,9 +73,7 @@ def test_lines_are_told_as_they_come(guest: Guest, windows_shell: WindowsShell) 
     assert done == Completed(7, "", "err")
 
 
-def test_a_command_that_is_silent_for_long_is_asked_again(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_command_that_is_silent_for_long_is_asked_again(guest, windows_shell):
     guest.shells.longest_wait = 0.05
     gate = threading.Event()
     guest.script.on("it.exe", stdout=b"at last", held=gate)
@@ -93,9 +85,7 @@ def test_a_command_that_is_silent_for_long_is_asked_again(
     assert lines(guest) == [PROGRAM]
 
 
-def test_the_deadline_ends_the_command_and_its_shell(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_the_deadline_ends_the_command_and_its_shell(guest, new_windows_shell):
     shell = new_windows_shell(guest)
     shell.wait(Deadline(20))
     guest.script.on("it.exe", pieces=[(b"begun\r\n", b"")], held=threading.Event())
@@ -106,9 +96,7 @@ def test_the_deadline_ends_the_command_and_its_shell(
     assert shell.run(["cmd", "/d", "/c", "exit 0"], Deadline(20)).code == 0
 
 
-def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(guest, windows_shell):
     windows_shell.wait(Deadline(20))
     trouble(guest, "Create", "held", gate=threading.Event())
     with pytest.raises(DeadlineError, match=r"no answer within 1 s from 127.0.0.1 port"):
@@ -117,8 +105,8 @@ def test_a_guest_that_answers_nothing_ends_at_the_deadline_too(
 
 
 def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
-    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    guest, windows_shell, monkeypatch
+):
     monkeypatch.setattr("lab.remote.winrm.CLEAN_SECONDS", 0.5)
     guest.script.on("it.exe", held=threading.Event())
     for action in ("Signal", "Signal", "Delete", "Delete"):
@@ -129,9 +117,7 @@ def test_a_command_that_could_not_be_ended_is_said_to_run_perhaps(
     guest.shells.forget()
 
 
-def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(guest, new_windows_shell):
     guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
     trouble(guest, "Receive", "drop")
     assert new_windows_shell(guest).run([PROGRAM], Deadline(20)) == Completed(5, "one two", "")
@@ -139,9 +125,7 @@ def test_a_connection_that_is_closed_while_nothing_was_said_is_made_anew(
 
 
 @pytest.mark.parametrize("kind", ["ragged", "reset", "part"])
-def test_output_that_may_have_been_lost_is_said_with_the_exit_code(
-    guest: Guest, windows_shell: WindowsShell, kind: str
-) -> None:
+def test_output_that_may_have_been_lost_is_said_with_the_exit_code(guest, windows_shell, kind):
     guest.script.on("it.exe", code=5, pieces=[(b"one ", b""), (b"two", b"")])
     trouble(guest, "Receive", kind, after=True)
     with pytest.raises(
@@ -153,9 +137,7 @@ def test_output_that_may_have_been_lost_is_said_with_the_exit_code(
 
 @pytest.mark.parametrize("after", [False, True], ids=["not begun", "begun"])
 @pytest.mark.parametrize("kind", ["drop", "reset"])
-def test_a_command_that_may_have_begun_is_never_begun_again(
-    guest: Guest, new_windows_shell: NewShell, kind: str, after: bool
-) -> None:
+def test_a_command_that_may_have_begun_is_never_begun_again(guest, new_windows_shell, kind, after):
     guest.script.on("it.exe")
     trouble(guest, "Command", kind, after=after)
     with pytest.raises(ConnectionLostError, match="the command may have started"):
@@ -165,37 +147,24 @@ def test_a_command_that_may_have_begun_is_never_begun_again(
 
 
 @pytest.mark.parametrize("kind", ["drop", "reset"])
-def test_before_the_command_a_lost_connection_is_made_anew(
-    guest: Guest, new_windows_shell: NewShell, kind: str
-) -> None:
+def test_before_the_command_a_lost_connection_is_made_anew(guest, new_windows_shell, kind):
     guest.script.on("it.exe", stdout=b"ran")
     trouble(guest, "Create", kind)
     assert new_windows_shell(guest).run([PROGRAM], Deadline(20)).stdout == "ran"
 
 
-def test_a_connection_that_died_unseen_is_made_anew(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_one_connection_is_kept_and_made_anew_where_it_was_closed_or_died(guest, new_windows_shell):
     shell = new_windows_shell(guest)
     guest.script.on("it.exe")
+    for number, end in enumerate((shell.close, guest.winrm.cut), start=1):
+        for _ in range(3):
+            shell.run([PROGRAM], Deadline(20))
+        assert guest.service.logins == ["NTLM"] * number
+        end()
+        Deadline(5).wait("closing", lambda: guest.winrm.connections() == 0)
     shell.run([PROGRAM], Deadline(20))
-    guest.winrm.cut()
-    Deadline(5).wait("cutting", lambda: guest.winrm.connections() == 0)
-    shell.run([PROGRAM], Deadline(20))
-    assert guest.service.logins == ["NTLM", "NTLM"]
-    assert lines(guest) == [PROGRAM, PROGRAM]
-
-
-def test_one_connection_is_kept(guest: Guest, new_windows_shell: NewShell) -> None:
-    shell = new_windows_shell(guest)
-    guest.script.on("it.exe")
-    for _ in range(3):
-        shell.run([PROGRAM], Deadline(20))
-    assert guest.service.logins == ["NTLM"]
-    shell.close()
-    Deadline(5).wait("closing", lambda: guest.winrm.connections() == 0)
-    shell.run([PROGRAM], Deadline(20))
-    assert guest.service.logins == ["NTLM", "NTLM"]
+    assert guest.service.logins == ["NTLM"] * 3
+    assert lines(guest) == [PROGRAM] * 7
 
 
 def restart(guest: Guest, *, forgets: bool) -> None:
@@ -206,9 +175,7 @@ def restart(guest: Guest, *, forgets: bool) -> None:
     guest.winrm.start()
 
 
-def test_a_service_that_comes_back_and_remembers_is_listened_to(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_service_that_comes_back_and_remembers_is_listened_to(guest, windows_shell):
     gate = threading.Event()
     guest.script.on("it.exe", stdout=b"all of it", held=gate)
     with ThreadPoolExecutor(1) as pool:
@@ -221,9 +188,7 @@ def test_a_service_that_comes_back_and_remembers_is_listened_to(
     assert lines(guest) == [PROGRAM]
 
 
-def test_a_service_that_comes_back_and_has_forgotten_is_said(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_service_that_comes_back_and_has_forgotten_is_said(guest, windows_shell):
     guest.script.on("it.exe", held=threading.Event())
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
@@ -233,9 +198,7 @@ def test_a_service_that_comes_back_and_has_forgotten_is_said(
     assert lines(guest) == [PROGRAM]
 
 
-def test_a_service_that_stays_away_is_given_up(
-    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_that_stays_away_is_given_up(guest, windows_shell, monkeypatch):
     monkeypatch.setattr("lab.remote.winrm.AWAY_SECONDS", 0.6)
     guest.script.on("it.exe", held=threading.Event())
     with ThreadPoolExecutor(1) as pool:
@@ -249,7 +212,7 @@ def test_a_service_that_stays_away_is_given_up(
     guest.shells.forget()
 
 
-def test_a_message_that_is_too_large_is_said(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_a_message_that_is_too_large_is_said(guest, windows_shell):
     guest.script.on("it.exe")
     guest.service.max_envelope = 5_000
     with pytest.raises(
@@ -259,16 +222,7 @@ def test_a_message_that_is_too_large_is_said(guest: Guest, windows_shell: Window
     assert "in a file" in caught.value.hint
 
 
-@pytest.mark.parametrize("status", [500, 503])
-def test_a_status_without_words_is_said(
-    guest: Guest, windows_shell: WindowsShell, status: int
-) -> None:
-    trouble(guest, "Create", "status", code=status)
-    with pytest.raises(BrokenError, match=f"answered only with HTTP status {status}"):
-        windows_shell.run([PROGRAM], Deadline(20))
-
-
-def test_a_quota_is_said_with_its_cure(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_a_quota_is_said_with_its_cure(guest, windows_shell):
     guest.shells.max_shells = 0
     with pytest.raises(FaultError, match=r"maximum number of 0 concurrent shells") as caught:
         windows_shell.run([PROGRAM], Deadline(20))
@@ -279,19 +233,23 @@ def test_a_quota_is_said_with_its_cure(guest: Guest, windows_shell: WindowsShell
     assert not guest.shells.open
 
 
-@pytest.mark.parametrize("action", ["Create", "Command", "Receive"])
-def test_a_reply_that_is_no_xml_is_said(
-    guest: Guest, windows_shell: WindowsShell, action: str
-) -> None:
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (("Create", "status", 500), "answered only with HTTP status 500"),
+        (("Create", "status", 503), "answered only with HTTP status 503"),
+        *(((one, "garbage", 0), "not speak WinRM") for one in ("Create", "Command", "Receive")),
+    ],
+)
+def test_a_reply_without_words_is_said(guest, windows_shell, harm, words):
     guest.script.on("it.exe", held=threading.Event())
-    trouble(guest, action, "garbage")
-    with pytest.raises(BrokenError, match="does not speak WinRM as Windows does"):
+    action, kind, code = harm
+    trouble(guest, action, kind, code=code)
+    with pytest.raises(BrokenError, match=words):
         windows_shell.run([PROGRAM], Deadline(20))
 
 
-def test_another_password_is_refused_once_and_kept_out_of_the_message(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_another_password_is_refused_once_and_kept_out_of_the_message(guest, new_windows_shell):
     shell = new_windows_shell(guest, password="other-secret")
     with pytest.raises(PasswordError, match=f"401: the password of user '{USER}'") as caught:
         shell.run([PROGRAM], Deadline(20))
@@ -301,9 +259,7 @@ def test_another_password_is_refused_once_and_kept_out_of_the_message(
 
 
 # SECURITY.md: Connections are encrypted, and hosts are known beforehand.
-def test_another_certificate_ends_it_before_a_password_is_sent(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_another_certificate_ends_it_before_a_password_is_sent(guest, new_windows_shell):
     shell = new_windows_shell(guest, certificate="ab" * 32)
     with pytest.raises(CertificateError, match="it shows the certificate") as caught:
         shell.run([PROGRAM], Deadline(20))
@@ -314,31 +270,24 @@ def test_another_certificate_ends_it_before_a_password_is_sent(
     assert guest.service.refused == 0
 
 
-def test_a_guest_that_wants_to_be_told_the_password_anew_is(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_guest_that_wants_to_be_told_the_password_anew_is(guest, windows_shell):
     guest.script.on("it.exe", stdout=b"in")
     trouble(guest, "Receive", "status", code=401)
     assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "in"
     assert guest.service.logins == ["NTLM", "NTLM"]
 
 
-def test_nobody_listening_is_said_at_once(guest: Guest, windows_shell: WindowsShell) -> None:
-    guest.winrm.stop()
-    with pytest.raises(UnreachableError, match="connection refused"):
-        windows_shell.run([PROGRAM], Deadline(20))
-
-
-def test_a_port_without_tls_is_said(new_guest: NewGuest, new_windows_shell: NewShell) -> None:
+def test_nobody_listening_and_a_port_without_tls_are_said_at_once(new_guest, new_windows_shell):
     plain = new_guest(encrypted=False)
     shell = new_windows_shell(plain, certificate="ab" * 32)
     with pytest.raises(UnreachableError, match="connected, but the TLS handshake failed"):
         shell.run([PROGRAM], Deadline(20))
+    plain.winrm.stop()
+    with pytest.raises(UnreachableError, match="connection refused"):
+        shell.run([PROGRAM], Deadline(20))
 
 
-def test_threads_have_their_commands_at_the_same_time(
-    guest: Guest, new_windows_shell: NewShell
-) -> None:
+def test_threads_have_their_commands_at_the_same_time(guest, new_windows_shell):
     together = threading.Barrier(SESSIONS)
 
     def answer(asked: Asked) -> Answer:
@@ -353,9 +302,7 @@ def test_threads_have_their_commands_at_the_same_time(
     assert [one.stdout for one in done] == [f"{PROGRAM} {n}" for n in given]
 
 
-def test_one_command_more_than_there_is_room_for_waits(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_one_command_more_than_there_is_room_for_waits(guest, windows_shell):
     gate = threading.Event()
     guest.script.on("it.exe", held=gate)
     with ThreadPoolExecutor(SESSIONS) as pool:
@@ -367,9 +314,7 @@ def test_one_command_more_than_there_is_room_for_waits(
         assert all(one.result().code == 0 for one in running)
 
 
-def test_a_short_script_travels_on_the_command_line(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_short_script_travels_on_the_command_line(guest, windows_shell):
     guest.script.on("Get-Thing", code=4, stdout=b"thing")
     assert windows_shell.powershell("Get-Thing '\u20ac'", Deadline(20)).code == 4
     asked = guest.script.asked[-1]
@@ -384,9 +329,7 @@ def test_a_short_script_travels_on_the_command_line(
     assert len(asked.line) < 8_191
 
 
-def test_a_long_script_travels_as_a_file_and_is_removed(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_long_script_travels_as_a_file_and_is_removed(guest, windows_shell):
     seen: list[bytes] = []
 
     def answer(asked: Asked) -> Answer:
@@ -402,9 +345,7 @@ def test_a_long_script_travels_as_a_file_and_is_removed(
     assert not list((guest.root / "C" / "hybridlab").iterdir())
 
 
-def test_without_pywinrm_the_extra_is_named(
-    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pywinrm_the_extra_is_named(guest, windows_shell, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "winrm.protocol", None)
     with pytest.raises(PreflightError, match="pywinrm") as caught:
         windows_shell.run([PROGRAM], Deadline(20))

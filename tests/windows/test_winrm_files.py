@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from double.guest import Guest
-from windows_guests import NewGuest, NewShell, jump, lines
+from windows_guests import NewGuest, jump, lines
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.remote.shell import ConnectionLostError, HostKeyError
-from lab.remote.windows import WindowsShell
 from lab.remote.winrm import CertificateError
 
 PLACE = "C:\\hybridlab\\it.bin"
@@ -24,21 +22,21 @@ that takes too long on a busy one is made again, with a link of its own."""
 MIB = 1 << 20
 
 
-def test_a_file_comes_back_byte_for_byte(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_a_file_comes_back_byte_for_byte_is_replaced_and_removed(guest, windows_shell):
     content = os.urandom(MIB)
     windows_shell.put(content, PLACE, 0o644, Deadline(30))
     assert windows_shell.get(PLACE, Deadline(30)) == content
     assert windows_shell.get("c:/HYBRIDLAB/It.bin", Deadline(30)) == content
-    assert [path.name for path in (guest.root / "C" / "hybridlab").iterdir()] == ["it.bin"]
-
-
-def test_a_file_is_replaced(windows_shell: WindowsShell) -> None:
     for content in (b"one", b"", b"three"):
         windows_shell.put(content, PLACE, 0o600, Deadline(20))
         assert windows_shell.get(PLACE, Deadline(20)) == content
+    assert [path.name for path in (guest.root / "C" / "hybridlab").iterdir()] == ["it.bin"]
+    for _ in range(2):
+        windows_shell.remove(PLACE)
+    assert not list((guest.root / "C" / "hybridlab").iterdir())
 
 
-def test_a_file_that_is_not_there_is_said(windows_shell: WindowsShell) -> None:
+def test_a_file_that_is_not_there_is_said(windows_shell):
     with pytest.raises(BrokenError, match=r"reading 'C:\\no\\x' of 'win1': no such file"):
         windows_shell.get("C:\\no\\x", Deadline(20))
     with pytest.raises(BrokenError, match=r"writing 'C:\\no\\x' on 'win1': no such file"):
@@ -46,35 +44,24 @@ def test_a_file_that_is_not_there_is_said(windows_shell: WindowsShell) -> None:
 
 
 @pytest.mark.parametrize("path", ["x", "/etc/passwd", "hybridlab\\x", "C:", "C:\\a?b", "C:\\a:b"])
-def test_a_path_that_windows_cannot_have_is_refused(
-    guest: Guest, windows_shell: WindowsShell, path: str
-) -> None:
+def test_a_path_that_windows_cannot_have_is_refused(guest, windows_shell, path):
     with pytest.raises(UsageError):
         windows_shell.put(b"x", path, 0o600, Deadline(20))
     assert not guest.ssh_service.logins
 
 
-def test_no_sftp_server_is_said(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_no_sftp_server_is_said(guest, windows_shell):
     guest.ssh_service.subsystem = False
     with pytest.raises(BrokenError, match="'win1' refused to start it"):
         windows_shell.put(b"x", PLACE, 0o600, Deadline(20))
 
 
-def test_another_host_key_is_refused(guest: Guest, new_windows_shell: NewShell) -> None:
+def test_another_host_key_is_refused(guest, new_windows_shell):
     other = guest.keyfile.parent / "authorized_keys"
     shell = new_windows_shell(guest, host_key=" ".join(other.read_text().split()[:2]))
     with pytest.raises(HostKeyError):
         shell.put(b"x", PLACE, 0o600, Deadline(20))
     assert not guest.ssh_service.logins
-
-
-def test_a_file_of_ours_is_removed_and_one_that_is_not_there_is_no_matter(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
-    windows_shell.put(b"x", PLACE, 0o600, Deadline(20))
-    windows_shell.remove(PLACE)
-    windows_shell.remove(PLACE)
-    assert not list((guest.root / "C" / "hybridlab").iterdir())
 
 
 @pytest.fixture
@@ -83,9 +70,7 @@ def host(new_guest: NewGuest) -> Guest:
     return new_guest("host", encrypted=False, forwards=True)
 
 
-def test_commands_and_files_go_through_a_host(
-    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
-) -> None:
+def test_commands_and_files_go_through_a_host(host, guest, new_windows_shell, tmp_path):
     shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
     guest.script.on("it.exe", stdout=b"x" * MIB)
     shell.wait(Deadline(BUSY))
@@ -98,28 +83,23 @@ def test_commands_and_files_go_through_a_host(
     assert len(host.ssh_service.logins) == logins, "the same link is used on"
 
 
-def test_the_certificate_is_checked_through_a_host_too(
-    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_host_is_no_way_round_the_certificate_and_one_that_leads_nowhere_is_said(
+    host, guest, new_windows_shell, tmp_path
+):
     through = jump(host, tmp_path / "known")
-    shell = new_windows_shell(guest, jump=through, certificate="cd" * 32)
     with pytest.raises(CertificateError):
-        shell.run(["C:\\it.exe"], Deadline(20))
+        new_windows_shell(guest, jump=through, certificate="cd" * 32).run(
+            ["C:\\it.exe"], Deadline(20)
+        )
     assert not guest.service.wire
-
-
-def test_a_host_that_leads_nowhere_is_said(
-    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
-) -> None:
-    shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
     guest.winrm.stop()
     with pytest.raises(BrokenError, match=r"'127\.0\.0\.1' refused a channel to 127\.0\.0\.1 port"):
-        shell.run(["C:\\it.exe"], Deadline(20))
+        new_windows_shell(guest, jump=through).run(["C:\\it.exe"], Deadline(20))
 
 
 def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
-    host: Guest, guest: Guest, new_windows_shell: NewShell, tmp_path: Path
-) -> None:
+    host, guest, new_windows_shell, tmp_path
+):
     shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
     guest.script.on("it.exe")
     shell.run(["C:\\it.exe"], Deadline(20))
@@ -130,8 +110,8 @@ def test_a_link_that_breaks_while_a_command_runs_is_made_anew(
 
 
 def test_output_that_a_host_may_have_swallowed_is_said(
-    host: Guest, new_guest: NewGuest, new_windows_shell: NewShell, tmp_path: Path
-) -> None:
+    host, new_guest, new_windows_shell, tmp_path
+):
     guest = new_guest()
     shell = new_windows_shell(guest, jump=jump(host, tmp_path / "known"))
     gate = threading.Event()

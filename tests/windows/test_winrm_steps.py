@@ -1,26 +1,34 @@
-"""Steps on a guest, as a double answers them: not Windows, and no PowerShell."""
+"""Steps and reboots on a guest, as a double answers them: not Windows, and no PowerShell."""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from double.guest import Guest
 from double.script import Answer, Asked
-from windows_guests import lines
+from windows_guests import lines, trouble
 
 from lab._deadline import Deadline
-from lab._errors import UsageError
+from lab._errors import BrokenError, DeadlineError, UsageError
 from lab.remote import windows_steps as reboots
 from lab.remote.shell import Completed
-from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import (
+    Boot,
     StepError,
     StepResult,
+    boot,
+    has_restarted,
+    parse_boot,
     parse_result,
+    reboot,
     run_step,
     run_step_and_reboot,
+    start_reboot,
+    wait_for_reboot,
 )
 
 SCRIPT, MODULE = b"# a step\r\n", b"# a module\r\n"
@@ -36,9 +44,7 @@ def told(**changes: object) -> bytes:
     return json.dumps({**facts, **changes}).encode() + b"\r\n"
 
 
-def test_a_step_is_sent_and_run_and_its_settings_are_removed(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_a_step_is_sent_and_run_and_its_settings_are_removed(guest, windows_shell):
     folder = guest.root / "C" / "hybridlab"
     seen: dict[str, bytes] = {}
 
@@ -58,9 +64,7 @@ def test_a_step_is_sent_and_run_and_its_settings_are_removed(
     assert {path.name for path in folder.iterdir()} == {"time-zone.ps1", "hybridlab.psm1"}
 
 
-def test_the_settings_of_a_step_that_fails_are_removed_too(
-    guest: Guest, windows_shell: WindowsShell
-) -> None:
+def test_the_settings_of_a_step_that_fails_are_removed_too(guest, windows_shell):
     guest.script.on("time-zone.ps1", code=1, stdout=b'{"step": "time-zone", "error": "no zone"}\n')
     with pytest.raises(
         StepError, match=r"running step 'time-zone' on 'win1': .*: no zone"
@@ -70,9 +74,7 @@ def test_the_settings_of_a_step_that_fails_are_removed_too(
     assert not Path(guest.root / "C" / "hybridlab" / "time-zone.json").exists()
 
 
-def test_a_step_that_needs_a_reboot_gets_one(
-    guest: Guest, windows_shell: WindowsShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_needs_a_reboot_gets_one(guest, windows_shell, monkeypatch):
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
     boots = [b"2026-11-21T10:00:00Z 5000", b"2026-11-21T11:00:00Z 0"]
     guest.script.on("LastBootUpTime", lambda _: Answer(0, boots[0]))
@@ -83,7 +85,7 @@ def test_a_step_that_needs_a_reboot_gets_one(
     assert len(boots) == 1
 
 
-def test_a_step_that_needs_no_reboot_gets_none(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_a_step_that_needs_no_reboot_gets_none(guest, windows_shell):
     guest.script.on("LastBootUpTime", stdout=b"2026-11-21T10:00:00Z 5000")
     guest.script.on("time-zone.ps1", stdout=told())
     assert not run_step_and_reboot(
@@ -91,50 +93,146 @@ def test_a_step_that_needs_no_reboot_gets_none(guest: Guest, windows_shell: Wind
     ).reboot
 
 
-def test_a_step_s_name_is_no_path(guest: Guest, windows_shell: WindowsShell) -> None:
+def test_a_step_s_name_is_no_path(guest, windows_shell):
     with pytest.raises(UsageError):
         run_step(windows_shell, SCRIPT, MODULE, "..\\x", {}, Deadline(30))
     assert not guest.ssh_service.logins
 
 
+def said(**changes: object) -> str:
+    return json.dumps({"step": "s", "changed": True, "reboot": False, "facts": {}} | changes)
+
+
 @pytest.mark.parametrize(
-    ("done", "words"),
+    ("code", "out", "words"),
     [
-        (Completed(1, '{"step":"s","error":"it broke"}\r\n', ""), "exit code 1: it broke"),
-        (Completed(1, "", "At line 3: oh\n"), "exit code 1: At line 3: oh"),
-        (Completed(1, "", ""), "exit code 1: it printed nothing"),
-        (Completed(0, "", ""), "its last line is not a result of that step: it printed nothing"),
-        (Completed(0, "chatter\n", ""), "its last line is not a result of that step: chatter"),
-        (Completed(0, "[1]\n", ""), "is not a result of that step"),
-        (Completed(0, '{"step":"other","changed":true}', ""), "is not a result of that step"),
-        (Completed(0, '{"step":"s","error":"oh"}', ""), "is not a result of that step"),
-        (
-            Completed(0, '{"step":"s","changed":"yes","reboot":false,"facts":{}}', ""),
-            "not in the format",
-        ),
-        (
-            Completed(0, '{"step":"s","changed":true,"reboot":false,"facts":[]}', ""),
-            "not in the format",
-        ),
-        (
-            Completed(0, '{"step":"s","changed":true,"reboot":true,"facts":{}}', ""),
-            "'reboot': true",
-        ),
-        (
-            Completed(3010, '{"step":"s","changed":true,"reboot":false,"facts":{}}', ""),
-            "'reboot': false, but its exit code is 3010",
-        ),
+        (1, '{"step":"s","error":"it broke"}\r\n', "exit code 1: it broke"),
+        (1, "", "exit code 1: At line 3: oh"),
+        (0, "", "its last line is not a result of that step: it printed nothing"),
+        (0, "chatter\n", "its last line is not a result of that step: chatter"),
+        (0, "[1]\n", "is not a result of that step"),
+        (0, '{"step":"other","changed":true}', "is not a result of that step"),
+        (0, '{"step":"s","error":"oh"}', "is not a result of that step"),
+        (0, said(changed="yes"), "not in the format"),
+        (0, said(facts=[]), "not in the format"),
+        (0, said(reboot=True), "'reboot': true"),
+        (3010, said(), "'reboot': false, but its exit code is 3010"),
     ],
 )
-def test_what_is_no_result_is_said(done: Completed, words: str) -> None:
+def test_what_is_no_result_is_said(code, out, words):
+    err = "At line 3: oh\n" if code == 1 and not out else ""
     with pytest.raises(StepError) as caught:
-        parse_result("running step 's'", "s", done)
+        parse_result("running step 's'", "s", Completed(code, out, err))
     assert words in caught.value.happened
 
 
-def test_the_last_line_counts_and_a_byte_order_mark_does_not() -> None:
+def test_the_last_line_counts_and_a_byte_order_mark_does_not():
     text = '\ufeff{"step":"s","changed":false,"reboot":true,"facts":{"n":1}}\r\n\r\n'
     done = Completed(3010, text, "")
     assert parse_result("x", "s", done) == StepResult(
         "s", changed=False, reboot=True, facts={"n": 1}
     )
+
+
+class Computer:
+    """What a guest says of its boots; ``restarts`` is what a restart does."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.at, self.up = "2026-11-21T10:00:00.0000000Z", 5_000
+        self.restarts: Callable[[], object] = self.start_anew
+        guest.script.on("LastBootUpTime", self.told)
+        guest.script.on("shutdown.exe", self.shut_down)
+
+    def told(self, _: Asked) -> Answer:
+        return Answer(0, f"{self.at} {self.up}\r\n".encode())
+
+    def shut_down(self, _: Asked) -> Answer:
+        self.restarts()
+        return Answer(0)
+
+    def start_anew(self) -> None:
+        self.at, self.up = "2026-11-21T11:23:20.0000000Z", 0
+
+
+@pytest.fixture
+def computer(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> Computer:
+    monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
+    return Computer(guest)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("2026-11-21T10:00:00.0000000Z 123\r\n", Boot("2026-11-21T10:00:00.0000000Z", 123, 7)),
+        ("", None),
+        ("2026-11-21T10:00:00.0000000Z", None),
+        ("at noon or so", None),
+        ("noon soon", None),
+    ],
+)
+def test_a_boot_is_read_from_what_the_guest_says(text, read):
+    assert parse_boot(text, 7) == read
+
+
+@pytest.mark.parametrize(
+    ("after", "proof"),
+    [
+        (Boot("later", 10, 1060), True),
+        (Boot("later", 5060, 1060), False),
+        (Boot("before", 5060, 1060), False),
+        (Boot("before", 10, 1060), False),
+    ],
+    ids=["restarted", "clock was set", "nothing", "half of it"],
+)
+def test_a_restart_is_proved_by_boot_time_and_uptime(after, proof):
+    assert has_restarted(Boot("before", 5000, 1000), after) is proof
+
+
+def test_a_machine_is_restarted_and_waited_for(computer, windows_shell):
+    reboot(windows_shell, Deadline(30))
+    asked = [one.line.split()[0] for one in computer.guest.script.asked]
+    assert asked.count("C:\\Windows\\System32\\shutdown.exe") == 1
+    assert computer.guest.ssh_service.logins
+
+
+def test_a_connection_that_is_lost_to_the_restart_is_no_error(computer, windows_shell):
+    def die() -> None:
+        computer.start_anew()
+        computer.guest.shells.forget()
+        trouble(computer.guest, "Receive", "reset")
+
+    computer.restarts = die
+    reboot(windows_shell, Deadline(30))
+
+
+@pytest.mark.parametrize("at", ["2026-11-21T10:00:00.0000000Z", "2026-11-21T10:00:07.0000000Z"])
+def test_a_machine_that_does_not_restart_is_said_to_be_up_since_before(at, computer, windows_shell):
+    """Also one whose clock is set meanwhile."""
+    computer.restarts = lambda: setattr(computer, "at", at)
+    with pytest.raises(DeadlineError, match=f"still up since {at}"):
+        reboot(windows_shell, Deadline(1.5))
+
+
+def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(computer, windows_shell):
+    stopped = threading.Thread(target=computer.guest.winrm.stop)
+    computer.restarts = stopped.start
+    before = boot(windows_shell, Deadline(20))
+    start_reboot(windows_shell, Deadline(2))
+    stopped.join()
+    computer.guest.shells.forget()
+    with pytest.raises(DeadlineError, match=r"waiting for 'win1' to restart: .*connection refused"):
+        wait_for_reboot(windows_shell, before, Deadline(1))
+
+
+def test_a_machine_that_refuses_to_restart_or_cannot_say_when_it_started_is_said(
+    guest, windows_shell
+):
+    guest.script.on("LastBootUpTime", stdout=b"2026-11-21T10:00:00.0000000Z 9\r\n")
+    guest.script.on("shutdown.exe", code=5, stderr=b"Access is denied.(5)\r\n")
+    with pytest.raises(BrokenError, match=r"shutdown.exe ended with 5: Access is denied"):
+        reboot(windows_shell, Deadline(20))
+    guest.script.rules.clear()
+    guest.script.on("LastBootUpTime", code=1, stderr=b"no CIM")
+    with pytest.raises(BrokenError, match="reading when 'win1' was started: it printed 'no CIM'"):
+        reboot(windows_shell, Deadline(20))

@@ -97,23 +97,6 @@ def server_images(
     return tuple(made)
 
 
-def client_images(name: str = "Windows 10", build: int = 19045) -> tuple[Image, ...]:
-    """Images of a medium for desktops."""
-    return tuple(
-        Image(
-            f"{name} {edition}",
-            f"{name} {edition}",
-            identity,
-            "Client",
-            identity,
-            "WinNT",
-            build,
-            2965,
-        )
-        for edition, identity in (("Pro", "Professional"), ("Enterprise", "Enterprise"))
-    )
-
-
 def make(directory: Path, images: Sequence[Image], container: Container = "wim") -> list[Path]:
     """Write ``install.wim``, ``install.esd``, or ``install.swm`` with its other parts.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from lab._deadline import Deadline
@@ -18,10 +20,8 @@ from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import paths, steps
 from lab.cluster.windows.join_checks import (
     WindowsObserved,
-    check_source_vip,
     evaluation_ending,
     leftovers,
-    network_prefixes,
     seconds_off,
     service_ailments,
     unfit_windows,
@@ -70,9 +70,7 @@ class Runner:
         """A deadline, multiplied by the machine's patience."""
         return Deadline(seconds * self._patience)
 
-    def run(
-        self, step: steps.ClusterStep | image_steps.HnsClean, deadline: Deadline | None = None
-    ) -> StepResult:
+    def run(self, step: image_steps.ImageStep, deadline: Deadline | None = None) -> StepResult:
         """Run a step of a cluster node.
 
         Raises StepError, DeadlineError and BrokenError like
@@ -83,9 +81,11 @@ class Runner:
             content = script(f"{FOLDER}/{beside}")
             self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
             self._sent.add(beside)
-        folder = "" if isinstance(step, image_steps.ImageStep) else f"{FOLDER}/"
+        folder = f"{FOLDER}/" if isinstance(step, steps.ClusterStep) else ""
         content = script(f"{folder}{step.name}.ps1")
-        return run_step(self.shell, content, script(MODULE), step.name, steps.settings(step), until)
+        return run_step(
+            self.shell, content, script(MODULE), step.name, image_steps.settings(step), until
+        )
 
     def run_of_image(self, step: image_steps.ImageStep) -> StepResult:
         """Run a step that images share, and restart the machine if the step asks for it."""
@@ -94,7 +94,7 @@ class Runner:
         until = self.seconds(step.deadline_s + REBOOT_SECONDS)
         return run_step_and_reboot(self.shell, content, script(MODULE), step.name, given, until)
 
-    def run_though_cut_off(self, step: steps.NodeTask | image_steps.HnsClean) -> StepResult:
+    def run_though_cut_off(self, step: image_steps.ImageStep) -> StepResult:
         """Run a step that cuts the machine off the network; if cut off, run it again."""
         until = self.seconds(step.deadline_s + BACK_SECONDS)
         for _ in until.tries():
@@ -299,7 +299,7 @@ class WindowsBringUp:
 
     def _containerd(self) -> None:
         self.runner.run_of_image(self.plan.containerd(self.seen))
-        self.runner.run_of_image(self.plan.registry_mirrors())
+        self.runner.run_of_image(image_steps.RegistryMirrors(self.plan.mirrors))
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
@@ -368,7 +368,9 @@ class WindowsBringUp:
             )
         if not facts["done"]:
             return f"hns-make is {facts['tasks'].get('hns-make') or 'gone'}, {_named(facts)}"
-        return self._lacks_address(facts) or self._lacks(facts, network_prefixes(wanted))
+        made = (json.loads(one) for one in wanted.networks)
+        prefixes = tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in made)
+        return self._lacks_address(facts) or self._lacks(facts, prefixes)
 
     def _lacks_pod_network(self, facts: Mapping[str, Any]) -> str:
         one = self.plan.network
@@ -393,7 +395,14 @@ class WindowsBringUp:
             return None
         doing = f"reserving an address on '{self.plan.node.name}'"
         address = said(self.runner.run(wanted).facts, "address", doing)
-        return check_source_vip(self.plan.node.name, self.plan.network.pod_cidr, address)
+        cidr = self.plan.network.pod_cidr
+        if IPv4Address(address) not in IPv4Network(cidr):
+            words = (
+                f"'{paths.SOURCE_VIP}' on it says {address}, which is not in its pod CIDR {cidr}"
+            )
+            hint = "delete the node from the cluster, then 'lab up' again: this removes what an "
+            raise BrokenError(doing, words, f"{hint}earlier membership left")
+        return str(address)
 
     def _settled(self) -> None:
         """Wait until all services run, and will run after a restart."""

@@ -5,19 +5,16 @@ Flags by version are data of :mod:`lab.cluster.rules`, checked against the sourc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
-from lab._errors import BrokenError
 from lab._log import quantity
 from lab.cluster import rules
 from lab.cluster.bundle.manifest import ContainerImage, Manifest
 from lab.cluster.cluster import Cluster, ClusterNode
-from lab.cluster.windows import paths, steps
+from lab.cluster.windows import paths
 from lab.cluster.windows.network import DOCUMENTED_ONLY, KNOWN
 from lab.imaging.windows.settings import RELEASES, Release, Year
 from lab.scenario.versions import unsupported
@@ -210,12 +207,6 @@ def leftovers(there: tuple[str, ...], hns_networks: tuple[str, ...]) -> tuple[st
     return (*files, *(name for name in hns_networks if name.startswith(_OWN_NETWORKS)))
 
 
-def network_prefixes(wanted: steps.HnsNetwork) -> tuple[tuple[str, str], ...]:
-    """Name and prefix of every network that a step creates."""
-    documents = [json.loads(one) for one in wanted.networks]
-    return tuple((one["Name"], one["Subnets"][0]["AddressPrefix"]) for one in documents)
-
-
 def service_ailments(facts: Mapping[str, Any]) -> str:
     """Services that do not run or would not run after a restart; empty if all is well.
 
@@ -237,18 +228,3 @@ def service_ailments(facts: Mapping[str, Any]) -> str:
         if one["state"] != "Running"
     ]
     return ", ".join(words)
-
-
-def check_source_vip(node: str, cidr: str, address: str) -> str:
-    """The reserved address, checked to be in the node's pod CIDR.
-
-    Raises BrokenError when it comes from an earlier membership.
-    """
-    if IPv4Address(address) not in IPv4Network(cidr):
-        raise BrokenError(
-            f"reserving an address on '{node}'",
-            f"'{paths.SOURCE_VIP}' on it says {address}, which is not in its pod CIDR {cidr}",
-            "delete the node from the cluster, then 'lab up' again: this removes what an earlier "
-            "membership left",
-        )
-    return address

@@ -285,10 +285,6 @@ class JoinPlan:
         """The container runtime, whose programs the bundle step has copied."""
         return image_steps.Containerd(pause_image(self.manifest, seen.build))
 
-    def registry_mirrors(self) -> image_steps.RegistryMirrors:
-        """The lab's own registry mirrors."""
-        return image_steps.RegistryMirrors(self.mirrors)
-
     def images(self, seen: WindowsObserved) -> steps.NodeImages:
         """Import its container images."""
         wanted = images_for_build(self.manifest, seen.build)

@@ -5,8 +5,8 @@ As in :mod:`lab.imaging.windows.steps`; the scripts are ``images/windows/cluster
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, get_args
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from lab.imaging.windows.steps import ImageStep
 
@@ -14,7 +14,12 @@ _MINUTE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSurvey:
+class ClusterStep(ImageStep):
+    """A step of a cluster node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSurvey(ClusterStep):
     """Report what the node is and what an earlier membership left. Changes nothing."""
 
     address: str
@@ -39,7 +44,7 @@ class BundleFile:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeBundle:
+class NodeBundle(ClusterStep):
     """Copy programs from the bundle medium, which is found by its label."""
 
     label: str
@@ -61,7 +66,7 @@ class ImageFile:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeImages:
+class NodeImages(ClusterStep):
     """Import container images from the bundle medium into containerd."""
 
     label: str
@@ -91,7 +96,7 @@ class NodeLink:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFiles:
+class NodeFiles(ClusterStep):
     """Create folders, files and links."""
 
     folders: tuple[str, ...]
@@ -105,7 +110,7 @@ class NodeFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeService:
+class NodeService(ClusterStep):
     """Create or change a native Windows service."""
 
     service: str
@@ -130,7 +135,7 @@ class NodeService:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeJoin:
+class NodeJoin(ClusterStep):
     """Run ``kubeadm join`` unless the node has joined. Secret."""
 
     document: str = field(repr=False)
@@ -148,7 +153,7 @@ class NodeJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLeave:
+class NodeLeave(ClusterStep):
     """Remove files, services and tasks of an earlier membership."""
 
     stop: tuple[str, ...]
@@ -165,7 +170,7 @@ class NodeLeave:
 
 
 @dataclass(frozen=True, slots=True)
-class HnsNetwork:
+class HnsNetwork(ClusterStep):
     """Create HNS networks in a scheduled task, because the link drops for seconds meanwhile."""
 
     address: str
@@ -183,7 +188,7 @@ class HnsNetwork:
 
 
 @dataclass(frozen=True, slots=True)
-class HnsState:
+class HnsState(ClusterStep):
     """Report the progress of the HNS networks. Changes nothing."""
 
     address: str
@@ -196,7 +201,7 @@ class HnsState:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTask:
+class NodeTask(ClusterStep):
     """Let the scheduler run a program now and at every start of the machine."""
 
     task: str
@@ -214,7 +219,7 @@ class NodeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceVip:
+class SourceVip(ClusterStep):
     """An address that no pod gets: reserved through host-local, or that of an endpoint."""
 
     plugin: str
@@ -240,7 +245,7 @@ class NodeRoute:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRoutes:
+class NodeRoutes(ClusterStep):
     """Make the lab's AddRoutes exactly these; other routes are left alone."""
 
     address: str
@@ -252,7 +257,7 @@ class NodeRoutes:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeHealth:
+class NodeHealth(ClusterStep):
     """Report the services' state and whether they survive a restart. Changes nothing."""
 
     services: tuple[str, ...]
@@ -260,27 +265,3 @@ class NodeHealth:
 
     name: ClassVar[str] = "node-health"
     deadline_s: ClassVar[int] = 2 * _MINUTE
-
-
-ClusterStep = (
-    NodeSurvey
-    | NodeBundle
-    | NodeImages
-    | NodeFiles
-    | NodeService
-    | NodeJoin
-    | NodeLeave
-    | HnsNetwork
-    | HnsState
-    | NodeTask
-    | SourceVip
-    | NodeRoutes
-    | NodeHealth
-)
-STEPS: tuple[type[ClusterStep], ...] = get_args(ClusterStep)
-"""All steps."""
-
-
-def settings(step: ClusterStep | ImageStep) -> dict[str, Any]:
-    """The step's settings as JSON for its script."""
-    return asdict(step)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lab._deadline import Deadline
 from lab._errors import LabError, PreflightError
@@ -244,14 +244,14 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
         tell=job.tell,
         resets_before=record.resets,
         collect_logs=steps.collect_logs,
-        reset=steps.save_resets,
+        reset=lambda resets: steps.save(resets=resets),
     )
     if steps.record.stage in {"installing", "steps"}:
         watch.until(lambda now: now.phase in {"ready", "sysprep"})
         steps.run_steps(watch)
     if steps.record.stage == "sealing":
         watch.until(lambda now: now.off)
-        steps.save_stage("taking")
+        steps.save(stage="taking")
     job.tell("copying the finished disk")
     work = job.scratch / "work"
     shutil.rmtree(work, ignore_errors=True)
@@ -271,16 +271,11 @@ def _give_up(job: BuildJob, machine: Building) -> None:
         job.tell(
             f"{machine.where} could not be removed: {error.happened}; the next build removes it"
         )
-        _unreachable(job)
+        record = load_record(job.scratch)
+        if record is not None:
+            _save(job.scratch, replace(record, stage="making"))
         return
     _forget(job.scratch)
-
-
-def _unreachable(job: BuildJob) -> None:
-    """Leave the removal to the next command."""
-    record = load_record(job.scratch)
-    if record is not None:
-        _save(job.scratch, replace(record, stage="making"))
 
 
 class InstallationSteps:
@@ -292,13 +287,10 @@ class InstallationSteps:
         self._machine = machine
         self._slowdown = 1 if machine.accelerated else EMULATED
 
-    def save_stage(self, stage: Stage) -> None:
-        """Save the current stage."""
-        self._save_record(replace(self.record, stage=stage))
-
-    def save_resets(self, resets: int) -> None:
-        """Save the number of resets."""
-        self._save_record(replace(self.record, resets=resets))
+    def save(self, **changes: Any) -> None:
+        """Save the record with some of its fields changed."""
+        self.record = replace(self.record, **changes)
+        _save(self._job.scratch, self.record)
 
     def run_steps(self, watch: InstallMonitor) -> None:
         """Log in through both shells, with the keys from COM1 only, and run the steps.
@@ -310,22 +302,22 @@ class InstallationSteps:
         """
         recipe = self._job.recipe
         assert recipe.windows is not None, "chosen by the recipe's kind"
-        self.save_stage("steps")
+        self.save(stage="steps")
         shell = self._shell(watch.progress)
         try:
             self._job.tell("ready: logging in by WinRM and by SSH, with the keys from COM1")
-            self._log_in(shell, watch)
+            shell.wait(Deadline(watch.seconds("ready")))
             for step in golden_steps(recipe.windows.wanted.year, watch.progress.certificate):
                 if step.name not in self.record.steps:
                     if isinstance(step, Sysprep):
                         self._machine.take_answers()  # sysprep would keep them for every clone
                     self._run(shell, step)
-                    self._save_record(replace(self.record, steps=(*self.record.steps, step.name)))
+                    self.save(steps=(*self.record.steps, step.name))
         except LabError as error:
             raise self._with_evidence(error, watch) from error
         finally:
             shell.close()
-        self.save_stage("sealing")
+        self.save(stage="sealing")
 
     def collect_logs(self, progress: Progress) -> str:
         """Save the logs of a machine that is given up; return their path and known problems.
@@ -369,10 +361,6 @@ class InstallationSteps:
             self._machine.bring_home(disk)
             return offline.read_logs(disk, Path(work), self._job.doing)
 
-    def _save_record(self, record: BuildRecord) -> None:
-        self.record = record
-        _save(self._job.scratch, record)
-
     def _shell(self, progress: Progress) -> WindowsShell:
         from lab.remote.windows import WindowsShell  # noqa: PLC0415  slow, and an extra
 
@@ -388,9 +376,6 @@ class InstallationSteps:
         )
         way = WindowsReach(reach, self.record.password, progress.certificate, port=where.winrm_port)
         return WindowsShell(way)
-
-    def _log_in(self, shell: WindowsShell, watch: InstallMonitor) -> None:
-        shell.wait(Deadline(watch.seconds("ready")))
 
     def _run(self, shell: WindowsShell, step: ImageStep) -> None:
         from lab.remote.windows_steps import run_step, run_step_and_reboot  # noqa: PLC0415  slow

@@ -34,29 +34,18 @@ if TYPE_CHECKING:
 
 
 PREFIX = "hybridlab: "
-Word = Literal["phase", "step", "failed", "key", "certificate"]
 _LINE = re.compile(
     re.escape(PREFIX) + r"(?P<word>phase|step|failed|key|certificate) (?P<rest>\S.*?)\s*$"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleMessage:
-    """A console line addressed to the lab."""
-
-    word: Word
-    rest: str
-
-
-def parse_message(line: str) -> ConsoleMessage | None:
-    """Parse a console line; None if it is not addressed to the lab.
+def parse_message(line: str) -> tuple[str, str] | None:
+    """First word and rest of a console line that is addressed to the lab; None for others.
 
     Output of firmware or another program may precede the message on the line.
     """
     found = _LINE.search(line)
-    if found is None:
-        return None
-    return ConsoleMessage(found["word"], found["rest"])  # type: ignore[arg-type]
+    return None if found is None else (found["word"], found["rest"])
 
 
 Ending = Literal["", "failed", "down", "again", "loops"]
@@ -92,12 +81,7 @@ EMULATED = 10
 one."""
 KEPT = 16_384
 """Characters of the console that are kept for messages."""
-_SAYS: Mapping[str, WindowsPhase] = {
-    "specialize": "specialize",
-    "first-logon": "first-logon",
-    "ready": "ready",
-    "sysprep": "sysprep",
-}
+_REPORTED: tuple[WindowsPhase, ...] = ("specialize", "first-logon", "ready", "sysprep")
 """Phases that the guest itself reports."""
 PHASE_TITLES: Mapping[WindowsPhase, str] = {
     "starting": "the firmware starts the medium, and Setup's own system (Windows PE)",
@@ -213,24 +197,14 @@ def advance(before: Progress, seen: Observation) -> Progress:
     *lines, rest = (before.line + seen.said.replace("\r", "\n")).split("\n")
     now = replace(now, line=rest[-KEPT:])
     for line in lines:
-        word = parse_message(line)
-        if word is not None and not now.ending:
-            now = _apply_message(now, word, seen.at)
+        message = parse_message(line)
+        if message is not None and not now.ending:
+            now = _apply_message(now, *message, seen.at)
     if not now.ending:
         now = _infer_phase(now, seen.at)
     if seen.runs or now.ending:
         return now
     return replace(now, off=True) if now.phase == "sysprep" else replace(now, ending="down")
-
-
-def is_late(
-    progress: Progress, minutes: Mapping[WindowsPhase, int], slowdown: int, at: float
-) -> bool:
-    """Whether the present phase has taken longer than it may.
-
-    ``slowdown``: factor for ``minutes``.
-    """
-    return at - progress.began > minutes[progress.phase] * 60.0 * slowdown
 
 
 def describe(progress: Progress, at: float) -> str:
@@ -253,23 +227,23 @@ def describe(progress: Progress, at: float) -> str:
     return "; ".join(words)
 
 
-def _apply_message(now: Progress, word: ConsoleMessage, at: float) -> Progress:
-    match word.word:
+def _apply_message(now: Progress, word: str, rest: str, at: float) -> Progress:
+    match word:
         case "phase":
-            return _enter_phase(now, word.rest, at)
-        case "step":
-            return replace(now, step=word.rest)
+            return _enter_phase(now, rest, at)
         case "failed":
-            return replace(now, ending="failed", failure=word.rest)
-        case "key":
-            return replace(now, key=word.rest)
+            return replace(now, ending="failed", failure=rest)
         case "certificate":
-            return replace(now, certificate=word.rest.lower())
+            return replace(now, certificate=rest.lower())
+        case "step":
+            return replace(now, step=rest)
+        case _:
+            return replace(now, key=rest)
 
 
 def _enter_phase(now: Progress, said: str, at: float) -> Progress:
     """Enter a phase that the guest reports."""
-    phase = _SAYS.get(said)
+    phase = next((one for one in _REPORTED if one == said), None)
     if phase is None:
         return now
     if phase == "specialize":
@@ -360,6 +334,10 @@ class InstallMonitor:
         """The file with the machine's whole output."""
         return self.logs / f"{self.image}.log"
 
+    @property
+    def _doing(self) -> str:
+        return f"installing image '{self.image}'"
+
     def seconds(self, phase: WindowsPhase) -> float:
         """Limit of a phase on this machine, in seconds."""
         return self.minutes[phase] * 60.0 * self._slowdown
@@ -371,8 +349,7 @@ class InstallMonitor:
         Raises BrokenError with the same when the installation has ended early.
         """
         longest = sum(self.minutes.values()) * 60.0 * self._slowdown + _MARGIN_SECONDS
-        doing = f"installing image '{self.image}'"
-        Deadline(longest).wait(doing, lambda: self._step(reached), every=LOOK_SECONDS)
+        Deadline(longest).wait(self._doing, lambda: self._step(reached), every=LOOK_SECONDS)
 
     def _step(self, reached: Callable[[Progress], bool]) -> bool:
         self.look()
@@ -380,12 +357,11 @@ class InstallMonitor:
             return True
         if self.progress.ending:
             raise BrokenError(*self._error_parts(_describe_ending(self.progress)))
-        at = time.monotonic()
-        if is_late(self.progress, self.minutes, self._slowdown, at):
-            span = f"{self.seconds(self.progress.phase) / 60:.0f} min"
-            raise DeadlineError(
-                *self._error_parts(f"phase '{self.progress.phase}' has not ended within {span}")
-            )
+        phase = self.progress.phase
+        limit = self.seconds(phase)
+        if time.monotonic() - self.progress.began > limit:
+            words = f"phase '{phase}' has not ended within {limit / 60:.0f} min"
+            raise DeadlineError(*self._error_parts(words))
         return False
 
     def look(self) -> None:
@@ -410,11 +386,8 @@ class InstallMonitor:
 
     def _take(self, seen: Observation) -> None:
         """Add an observation, and report what is new."""
-        before, self.progress = self.progress, advance(self.progress, seen)
-        self._tell(before)
-
-    def _tell(self, before: Progress) -> None:
-        now = self.progress
+        before, now = self.progress, advance(self.progress, seen)
+        self.progress = now
         if now.phase != before.phase:
             self.tell(f"{now.phase}: {PHASE_TITLES[now.phase]}")
         if now.step and now.step != before.step:
@@ -446,7 +419,7 @@ class InstallMonitor:
     def _error_parts(self, what: str) -> tuple[str, str, str]:
         """Doing, happened and hint of the error that ends the installation."""
         look = f"look at {LOOK_AT[self.progress.phase]}; then build it again"
-        return f"installing image '{self.image}'", f"{what}; {self.evidence()}", look
+        return self._doing, f"{what}; {self.evidence()}", look
 
 
 def _describe_ending(progress: Progress) -> str:

@@ -67,40 +67,18 @@ class Release:
         return f"Windows Server {self.year}"
 
 
+def _keys(standard: str, datacenter: str) -> Mapping[Edition, str]:
+    return {"standard": standard, "datacenter": datacenter}
+
+
+_VXLAN = "VXLAN overlay networks need KB4489899 (March 2019)"
+_2019 = _keys("N69G4-B89J2-4G8F4-WWYCC-J464C", "WMDGN-G9PQG-XVVXX-R3X43-63DFG")
+_2022 = _keys("VDYBN-27WPP-V4HQT-9VMD4-VMK7H", "WX4NM-KYWYW-QJJR4-XV3QB-6VM33")
+_2025 = _keys("TVRH6-WHNXV-R9WG3-9XRFY-MY832", "D764K-2NDRG-47T6Q-P8T8W-YP6DF")
 RELEASES: Mapping[Year, Release] = {
-    "2019": Release(
-        "2019",
-        17763,
-        379,
-        "VXLAN overlay networks need KB4489899 (March 2019)",
-        "2k19",
-        {
-            "standard": "N69G4-B89J2-4G8F4-WWYCC-J464C",
-            "datacenter": "WMDGN-G9PQG-XVVXX-R3X43-63DFG",
-        },
-    ),
-    "2022": Release(
-        "2022",
-        20348,
-        0,
-        "",
-        "2k22",
-        {
-            "standard": "VDYBN-27WPP-V4HQT-9VMD4-VMK7H",
-            "datacenter": "WX4NM-KYWYW-QJJR4-XV3QB-6VM33",
-        },
-    ),
-    "2025": Release(
-        "2025",
-        26100,
-        0,
-        "",
-        "2k25",
-        {
-            "standard": "TVRH6-WHNXV-R9WG3-9XRFY-MY832",
-            "datacenter": "D764K-2NDRG-47T6Q-P8T8W-YP6DF",
-        },
-    ),
+    "2019": Release("2019", 17763, 379, _VXLAN, "2k19", _2019),
+    "2022": Release("2022", 20348, 0, "", "2k22", _2022),
+    "2025": Release("2025", 26100, 0, "", "2k25", _2025),
 }
 
 

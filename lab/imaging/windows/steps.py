@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from lab.imaging.recipes import directory
@@ -265,11 +264,11 @@ def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
     )
 
 
-def settings(step: ImageStep) -> dict[str, Any]:
-    """The step's settings as JSON for its script."""
+def settings(step: Any) -> dict[str, Any]:
+    """A step's settings as JSON for its script."""
     return asdict(step)
 
 
-def script(name: str, folder: Path | None = None) -> bytes:
+def script(name: str) -> bytes:
     """A shipped script or module by file name, unchanged."""
-    return ((folder or directory()) / FOLDER / name).read_bytes()
+    return (directory() / FOLDER / name).read_bytes()

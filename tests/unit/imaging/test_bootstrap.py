@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import platform
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging import bootstrap, recipes
 from lab.imaging.job import BuildJob
-from lab.inventory.inventory import ImageSource, Inventory
+from lab.inventory.inventory import Inventory
 from lab.remote import programs
 
 TEMPLATES = {
@@ -89,7 +90,6 @@ def test_host_without_a_mirror_is_refused_with_what_to_write(job, monkeypatch):
 def test_mirror_of_the_inventory_is_used(job):
     found = bootstrap.sources(job.recipe, "http://near.example/debian")
     assert [one.line() for one in found] == ["deb http://near.example/debian bookworm main"]
-    assert Inventory(images={"debian-12": ImageSource(url="x")}).images["debian-12"].url == "x"
 
 
 def test_progress_is_told_and_chatter_is_not(job):
@@ -165,3 +165,114 @@ def test_an_unnamed_file_is_private_and_has_no_name(tmp_path, monkeypatch):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         assert subprocess.check_output(["cat", file], text=True) == "secret"
         assert list(tmp_path.iterdir()) == []
+
+
+TARGETS = """\
+Debian|bookworm|bookworm|http://mirror.example/debian/|main|Packages
+Debian|bookworm|bookworm|http://mirror.example/debian/|contrib|Packages
+Debian|bookworm|bookworm|http://mirror.example/debian/|main|DEP-11
+Debian|bookworm-updates|bookworm-updates|http://mirror.example/debian/|main|Packages
+Debian|bookworm-security|bookworm-security|http://mirror.example/debian-security/|main|Packages
+Debian|bookworm-backports|bookworm-backports|http://mirror.example/debian/|main|Packages
+Docker|bookworm|bookworm|https://packages.example/docker/|main|Packages
+node|nodistro|nodistro|https://packages.example/node/|main|Packages
+"""
+UNSEEN = """\
+||bookworm|http://mirror.example/debian/|main|Packages
+||bookworm-updates|http://mirror.example/debian/|main|Packages
+||bookworm|https://packages.example/docker/|stable|Packages
+"""
+HOST = ("debian", "bookworm")
+
+
+def lines(targets: str, suite: str = "bookworm", host: tuple[str, str] = HOST) -> list[str]:
+    return [one.line() for one in bootstrap.mirror_sources(targets, "debian", host, suite)]
+
+
+ALIAS = "Debian|bookworm|stable|http://mirror.example/debian/|main|Packages\n"
+
+
+@pytest.mark.parametrize(
+    ("targets", "suite", "found"),
+    [
+        (TARGETS, "bookworm", ["bookworm", "bookworm-updates", "security bookworm-security"]),
+        (TARGETS, "trixie", ["trixie", "trixie-updates", "security trixie-security"]),
+        (ALIAS, "bookworm", ["bookworm"]),
+        (UNSEEN, "bookworm", ["bookworm", "bookworm-updates"]),
+    ],
+    ids=["the host's own", "another beside it", "an alias", "lists that were not fetched yet"],
+)
+def test_release_comes_with_its_updates_and_nobody_elses_packages(targets, suite, found):
+    mirror = "deb http://mirror.example/debian"
+    wanted = [
+        f"{mirror}-{one} main" if one.startswith("security ") else f"{mirror} {one} main"
+        for one in found
+    ]
+    assert lines(targets, suite) == wanted
+
+
+@pytest.mark.parametrize(
+    ("targets", "host"),
+    [("", HOST), (TARGETS, ("ubuntu", "noble")), (TARGETS, ("", "")), ("a|b\n", HOST)],
+    ids=["nothing", "another distribution", "unknown host", "no table"],
+)
+def test_host_without_such_a_mirror_gives_none(targets, host):
+    assert lines(targets, host=host) == []
+
+
+DEPENDENCIES = """\
+kernel/fs/isofs/isofs.ko.xz: kernel/drivers/cdrom/cdrom.ko.xz
+kernel/drivers/cdrom/cdrom.ko.xz:
+kernel/drivers/virtio/virtio.ko.xz:
+kernel/drivers/virtio/virtio_ring.ko.xz: kernel/drivers/virtio/virtio.ko.xz
+kernel/drivers/block/virtio_blk.ko.xz: kernel/drivers/virtio/virtio_ring.ko.xz \
+kernel/drivers/virtio/virtio.ko.xz
+kernel/drivers/char/hw_random/virtio-rng.ko.xz: kernel/drivers/virtio/virtio.ko.xz
+"""
+BUILT_IN = "kernel/fs/ext4/ext4.ko\nkernel/lib/libcrc32c.ko\n"
+
+
+def names(order: tuple[str, ...]) -> list[str]:
+    return [path.rpartition("/")[2].partition(".")[0] for path in order]
+
+
+def test_modules_come_after_what_they_need_and_once():
+    order = bootstrap.load_order(("isofs", "virtio_blk", "virtio_rng"), DEPENDENCIES, BUILT_IN)
+    assert names(order) == ["cdrom", "isofs", "virtio", "virtio_ring", "virtio_blk", "virtio-rng"]
+
+
+def test_module_that_is_built_in_needs_no_loading():
+    assert bootstrap.load_order(("ext4",), DEPENDENCIES, BUILT_IN) == ()
+
+
+def test_module_that_is_nowhere_is_named():
+    with pytest.raises(bootstrap.ModuleMissingError, match="nvme"):
+        bootstrap.load_order(("isofs", "nvme"), DEPENDENCIES, BUILT_IN)
+
+
+def test_archive_is_read_by_cpio(tmp_path):
+    if shutil.which("cpio") is None:
+        pytest.skip("cpio is not installed")
+    entries = (
+        bootstrap.folder("bin"),
+        bootstrap.program("init", b"#!/bin/sh\n"),
+        bootstrap.file("bin/odd", b"x" * 4097),
+    )
+    subprocess.run(
+        ["cpio", "--extract", "--quiet"], input=bootstrap.archive(entries), cwd=tmp_path, check=True
+    )
+    assert (tmp_path / "init").read_bytes() == b"#!/bin/sh\n"
+    assert (tmp_path / "init").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "bin/odd").read_bytes() == b"x" * 4097
+
+
+def test_archive_is_aligned_so_that_another_one_can_follow():
+    for length in range(5):
+        assert len(bootstrap.archive((bootstrap.file("name", b"x" * length),))) % 4 == 0
+
+
+def test_boot_archive_lists_modules_in_their_order():
+    modules = {"kernel/fs/virtio-rng.ko.xz": b"one", "kernel/b.ko": b"two"}
+    found = bootstrap.boot_archive(b"#!", b"ELF", modules, b"fuse fuse c10:229\n")
+    assert b"virtio_rng.ko\nb.ko\n" in found
+    assert b"modules/virtio_rng.ko\0" in found

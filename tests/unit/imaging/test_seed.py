@@ -5,7 +5,6 @@ import json
 import tarfile
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
-from pathlib import Path
 
 import pytest
 
@@ -105,7 +104,7 @@ def test_cloud_init_gets_the_same_machine():
     assert cards["wan0"]["dhcp4"] is True
 
 
-def test_seed_is_a_medium_labelled_cidata_and_always_the_same(tmp_path: Path):
+def test_seed_is_a_medium_labelled_cidata_and_always_the_same(tmp_path):
     pytest.importorskip("pycdlib")
     image = seed_image(seed_files(WHO))
     assert seed_image(seed_files(WHO)) == image

@@ -150,12 +150,6 @@ class Shells:
         command.stdin += base64.b64decode(stream.text or "")
         return soap.done(asking), command if stream.get("End") == "true" else None
 
-    def unread(self, asking: Asking) -> None:
-        """End the input of a command, which then ends with the input it has."""
-        stream = asking.body("Stream")
-        command = self._named(asking, stream.get("CommandId") if stream is not None else None)
-        command.resolve(self.respond)
-
     def _receive(self, asking: Asking, gone: Callable[[], bool]) -> str:
         wanted = asking.body("DesiredStream")
         name = (wanted.get("CommandId") if wanted is not None else None) or ""

@@ -40,8 +40,6 @@ class SshService:
     subsystem: bool = True
     """Whether it has SFTP."""
     logins: list[str] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
-    terminals: list[str] = field(default_factory=list)
 
 
 class Sshd:
@@ -157,13 +155,6 @@ class _Server(paramiko.ServerInterface):
             return int(paramiko.OPEN_SUCCEEDED)
         return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
-    def check_channel_pty_request(self, channel: paramiko.Channel, term: bytes, *_: object) -> bool:  # noqa: ARG002  the same
-        self._service.terminals.append(term.decode())
-        return True
-
-    def check_channel_window_change_request(self, *_: object) -> bool:
-        return True
-
     def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
         return self._begins(channel, "")
 
@@ -176,7 +167,6 @@ class _Server(paramiko.ServerInterface):
 
     def _answer(self, channel: paramiko.Channel, line: str) -> None:
         asked = Asked(line, "ssh", user=self._service.user)
-        self._service.asked.append(asked)
         answer = answered(self._service.respond, asked)
         with suppress(OSError, EOFError):
             for out, err in (*answer.pieces, (answer.stdout, answer.stderr)):
@@ -244,17 +234,6 @@ class _Drives(paramiko.SFTPServerInterface):
     def canonicalize(self, path: str) -> str:
         return clean(path)
 
-    def list_folder(self, path: str) -> list[paramiko.SFTPAttributes] | int:
-        try:
-            found = []
-            for one in sorted(self._place(path).iterdir()):
-                attributes = paramiko.SFTPAttributes.from_stat(one.stat())
-                attributes.filename = one.name
-                found.append(attributes)
-        except OSError as error:
-            return _status(error)
-        return found
-
     def stat(self, path: str) -> paramiko.SFTPAttributes | int:
         try:
             return paramiko.SFTPAttributes.from_stat(self._place(path).stat())
@@ -279,27 +258,14 @@ class _Drives(paramiko.SFTPServerInterface):
         handle.readfile = handle.writefile = file  # type: ignore[attr-defined]
         return handle
 
-    def chattr(self, path: str, attr: paramiko.SFTPAttributes) -> int:  # noqa: ARG002  the same
-        return int(paramiko.SFTP_OP_UNSUPPORTED)
-
     def remove(self, path: str) -> int:
         return self._done(lambda: self._place(path).unlink())
-
-    def rename(self, oldpath: str, newpath: str) -> int:
-        if self._place(newpath).exists():
-            return int(paramiko.SFTP_FAILURE)
-        return self.posix_rename(oldpath, newpath)
 
     def posix_rename(self, oldpath: str, newpath: str) -> int:
         return self._done(lambda: self._place(oldpath).replace(self._place(newpath)))
 
-    def mkdir(self, path: str, attr: paramiko.SFTPAttributes) -> int:  # noqa: ARG002  the same
-        return self._done(lambda: self._place(path).mkdir())
-
-    def rmdir(self, path: str) -> int:
-        return self._done(lambda: self._place(path).rmdir())
-
-    def _done(self, act: Callable[[], object]) -> int:
+    @staticmethod
+    def _done(act: Callable[[], object]) -> int:
         try:
             act()
         except OSError as error:

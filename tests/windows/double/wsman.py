@@ -37,8 +37,8 @@ class Trouble:
     kind: str
     """``drop``: closed without a reply; ``ragged``: also without TLS close_notify; ``reset``: the
     same by RST; ``part``: half a reply;
-    ``status``: an HTTP status without XML; ``fault``: a WS-Management fault; ``held``: the reply
-    waits for ``gate``; ``garbage``: a reply that is not XML."""
+    ``status``: an HTTP status without XML; ``held``: the action waits for ``gate``; ``garbage``: a
+    reply that is not XML."""
     code: int = 0
     after: bool = False
     """Whether the action is done nevertheless."""
@@ -61,8 +61,6 @@ class Service:
     """The authenticated user of each connection."""
     refused: int = 0
     """Number of refused passwords."""
-    handshakes: list[str] = field(default_factory=list)
-    """TLS handshakes that broke off."""
 
     def trouble(self, action: str) -> Trouble | None:
         for one in self.troubles:
@@ -157,8 +155,8 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
                 own = self._shaken(request)
                 own.settimeout(None)
             super().finish_request(own, client_address)
-        except (ssl.SSLError, OSError) as error:
-            self.service.handshakes.append(str(error))
+        except OSError:
+            pass  # the client broke off
         finally:
             with self._lock:
                 self.live.discard(own)
@@ -255,9 +253,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             text = service.shells.verb(asking, self._user, self._gone)
             self._reply(200, text.encode())
             return
-        if trouble.kind == "fault" and asking.action == "Send":
-            service.shells.unread(asking)
-        if trouble.kind == "held" and not trouble.after:
+        if trouble.kind == "held":
             self._wait(trouble)
         done = trouble.after or trouble.kind == "held"
         text = service.shells.verb(asking, self._user, self._gone) if done else ""
@@ -270,15 +266,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 raise ConnectionError("the client has gone")
 
     def _suffer(self, trouble: Trouble, text: str) -> None:
-        if trouble.kind == "fault":
-            raise FaultError(trouble.code, f"fault {trouble.code} that a test asked for")
         if trouble.kind == "status":
             self._reply(trouble.code, b"", ("Negotiate",) if trouble.code == 401 else ())
         elif trouble.kind == "garbage":
             self._reply(200, b"<no xml")
         elif trouble.kind == "held":
-            if trouble.after:
-                self._wait(trouble)
             self._reply(200, text.encode())
         elif trouble.kind == "part":
             self.send_response(200)

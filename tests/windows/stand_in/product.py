@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.imaging import recipes
 from lab.imaging.golden import cache_directory
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
@@ -34,18 +32,19 @@ acceleration = "tcg"
 
 @dataclass
 class Product:
-    """The unchanged ``lab`` command; ``home``: the directory that it is imported from."""
+    """The ``lab`` command."""
 
     folder: Path
-    home: Path
     connected: Any
+    places: set[Path] = field(default_factory=set)
+    """Directories of builds that were seen."""
 
     @property
     def environment(self) -> dict[str, str]:
         own = {
             "HYBRIDLAB_INVENTORY": str(self.folder / "lab.toml"),
             "HYBRIDLAB_STATE": str(self.folder / "state"),
-            "PYTHONPATH": str(self.home),
+            "PYTHONPATH": str(PACKAGE.parent),
             "COLUMNS": "100",
         }
         return {**os.environ, **own}
@@ -83,12 +82,10 @@ class Product:
             self.connected.listAllNetworks,
             self.connected.listAllStoragePools,
         )
-        found = {one.name() for kind in kinds for one in kind()}
-        return {name for name in found if name != ownership.IMAGES_POOL and self._mine(name)}
-
-    def _mine(self, name: str) -> bool:
-        built = tuple(installer.site_token(place) for place in self.images.glob(".*.partial"))
-        return name.startswith(LAB) or name.endswith(built or ("\0",))
+        self.places |= set(self.images.glob(".*.partial"))
+        built = tuple(map(installer.site_token, self.places))
+        found = {one.name() for kind in kinds for one in kind()} - {ownership.IMAGES_POOL}
+        return {name for name in found if name.startswith(LAB) or name.endswith(built)}
 
 
 LAB = "standin"
@@ -96,48 +93,32 @@ LAB = "standin"
 
 
 @contextmanager
-def product(
-    folder: Path, connected: Any, change: Callable[[str], str] | None = None
-) -> Iterator[Product]:
-    """The product in a directory that QEMU can read; removed afterwards.
-
-    ``change``: changes the recipe's text; the product is then a copy with that recipe,
-    like that of a user with their own recipe.
-    """
+def product(folder: Path, connected: Any) -> Iterator[Product]:
+    """The product in a directory that QEMU can read; removed afterwards."""
     folder.mkdir()
     for one in (folder, *folder.parents[:3]):
         one.chmod(one.stat().st_mode | 0o055)
     (folder / "lab.toml").write_text(INVENTORY.format(cache=folder / "cache"))
-    home = PACKAGE.parent
-    if change is not None:
-        home = folder / "product"
-        shutil.copytree(PACKAGE, home / "lab", ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(recipes.directory(), home / "images")
-        recipe = home / "images" / NAME / recipes.FILE
-        recipe.write_text(change(recipe.read_text()))
-    made = Product(folder, home, connected)
+    made = Product(folder, connected)
     before = made.objects()
     try:
         yield made
         assert made.objects() == before
     finally:
-        remove_sites(connected, made.images)
+        for place in made.images.glob(".*.partial"):
+            installer.remove_site(connected, place)
         _remove_images(made)
-
-
-def remove_sites(connected: Any, images: Path) -> None:
-    """Remove leftovers of builds in this directory after a failed test."""
-    for place in images.glob(".*.partial"):
-        installer.remove_site(connected, place)
 
 
 def _remove_images(made: Product) -> None:
     """Remove copies of this cache's Windows images from the hypervisor."""
+    digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]
     pool = Host(STOCK.hypervisors["local"])
     with pool.explain_errors("removing the test's images"):
-        found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL)
+        found = pool.connected.storagePoolLookupByName(ownership.IMAGES_POOL) if digests else None
+        if found is None:
+            return
         storage.refresh(found)
-        digests = [one.name.rpartition("-")[2] for one in made.images.glob(f"{NAME}-*")]
         for volume in found.listAllVolumes():
             if any(digest in volume.name() for digest in digests):
                 volume.delete()
@@ -148,8 +129,3 @@ def _linked(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system
         shutil.copy2(source, target)
-
-
-def firmware(kind: str) -> Callable[[str], str]:
-    """A change of the recipe's firmware."""
-    return lambda text: re.sub(r"(?m)^firmware: .*$", f"firmware: {kind}", text)

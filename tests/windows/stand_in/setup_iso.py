@@ -6,7 +6,6 @@ import json
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import media_maker
 from stand_in import boots
@@ -18,23 +17,10 @@ TESTS = Path(__file__).parents[1]
 INIT = Path(__file__).with_name("init.sh")
 PROGRAMS = ("stand_in/guest", "double")
 """Directories of the tests that run inside."""
-ORDER = "/stand-in/order.json"
 
 
-def make(
-    folder: Path,
-    linux: Linux,
-    *,
-    order: Mapping[str, Sequence[str]],
-    year: str = "2022",
-    channel: media_maker.Channel = "evaluation",
-    **others: Any,
-) -> Path:
-    """A setup ISO in ``folder``.
-
-    ``order``: the golden order of commands: ``windowsPE``, ``specialize``, ``first-logon``,
-    ``clone`` and ``steps`` to their lines. ``others``: further arguments of `media_maker.make`.
-    """
+def make(folder: Path, linux: Linux, order: Mapping[str, Sequence[str]]) -> Path:
+    """A setup ISO in ``folder``; ``order``: the golden order of commands, place to its lines."""
     scratch = folder / "loaders"
     scratch.mkdir(parents=True)
     made = boots.loaders(linux, scratch)
@@ -44,16 +30,10 @@ def make(
         "/stand-in/root.ext4": linux.root,
         "/stand-in/disk.img": made.disk_bios,
         "/stand-in/bootx64.efi": made.disk_uefi,
-        ORDER: json.dumps(order).encode(),
+        "/stand-in/order.json": json.dumps(order).encode(),
     }
-    iso = media_maker.make(
-        folder,
-        year=year,
-        channel=channel,
-        boots=media_maker.Boots(made.bios, made.uefi, made.uefi_no_prompt),
-        files=files,
-        **others,
-    )
+    loaders = media_maker.Boots(made.bios, made.uefi, made.uefi_no_prompt)
+    iso = media_maker.make(folder, boots=loaders, files=files)
     boots.tell_where(iso, len(made.bios))
     return iso
 

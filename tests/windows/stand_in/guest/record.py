@@ -30,9 +30,6 @@ class Record:
             self.path = path
             self._write()
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [one for one in self.events if one["event"] == kind]
-
     def _write(self) -> None:
         if self.path is None:
             return
