@@ -186,15 +186,15 @@ class Access:
         return replace(self, server=server)
 
 
-def kubeconfig_document(access: Access) -> dict[str, Any]:
-    """The kubeconfig as data."""
+def kubeconfig_text(access: Access) -> str:
+    """The kubeconfig as a file."""
     name = access.name
     cluster = {"certificate-authority-data": _to_base64(access.ca), "server": access.server}
     user = {
         "client-certificate-data": _to_base64(access.client.certificate),
         "client-key-data": _to_base64(access.client.key),
     }
-    return {
+    document = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
@@ -202,11 +202,7 @@ def kubeconfig_document(access: Access) -> dict[str, Any]:
         "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
         "current-context": name,
     }
-
-
-def kubeconfig_text(access: Access) -> str:
-    """The kubeconfig as a file."""
-    return to_yaml((kubeconfig_document(access),))
+    return to_yaml((document,))
 
 
 def read_kubeconfig(content: str, name: str) -> Access:
@@ -217,15 +213,10 @@ def read_kubeconfig(content: str, name: str) -> Access:
     found = _load_kubeconfig(content)
     try:
         cluster, user = found["clusters"][0]["cluster"], found["users"][0]["user"]
-        client = Pair(
-            _from_base64(user["client-certificate-data"]), _from_base64(user["client-key-data"])
-        )
-        return Access(
-            name,
-            str(cluster["server"]),
-            _from_base64(cluster["certificate-authority-data"]),
-            client,
-        )
+        certificate, key = user["client-certificate-data"], user["client-key-data"]
+        client = Pair(_from_base64(certificate), _from_base64(key))
+        ca = _from_base64(cluster["certificate-authority-data"])
+        return Access(name, str(cluster["server"]), ca, client)
     except (KeyError, IndexError, TypeError) as error:
         raise KubeconfigError(f"it has no {error}") from error
     except (ValueError, AttributeError) as error:

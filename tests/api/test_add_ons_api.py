@@ -22,7 +22,7 @@ from lab.cluster.bundle.manifest import (
     add_on_versions,
 )
 from lab.cluster.cluster import plan_cluster
-from lab.cluster.linux.bring_up import addon_documents
+from lab.cluster.linux.bring_up import addon_waves
 from lab.lifecycle.compilation import compile_scenario
 from lab.scenario.loader import find, load, shipped
 
@@ -48,8 +48,9 @@ BUNDLE = Manifest(
 def documents(scenario: str) -> list[Any]:
     """Those of Kubernetes' own kinds."""
     intent = compile_scenario(scenario, pods="kubernetes", real=True).intent
-    made = addon_documents(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
+    waves = addon_waves(plan_cluster("drill", intent, BUNDLE), intent, BUNDLE)
     own = ("v1", "apps/v1", "rbac.authorization.k8s.io/v1")
+    made = [one for wave in waves for one in wave.documents]
     return [renamed(one) for one in made if one["apiVersion"] in own]
 
 

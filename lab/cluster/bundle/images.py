@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from io import BufferedReader
 from pathlib import Path
@@ -196,17 +196,14 @@ def _blob(content: bytes) -> Blob:
 
 
 def _keep(content: bytes, blob: Blob, into: Scratch, where: str) -> None:
-    if _blob(content) != blob:
-        raise _another(where, blob, _blob(content))
+    if (found := _blob(content)) != blob:
+        raise _another(where, blob, found)
     into.keep_bytes(content)
 
 
 def _another(where: str, expected: Blob, found: Blob) -> PreflightError:
-    return _broken(
-        where,
-        f"wrong content: expected sha256:{expected.sha256} with {expected.size:,} "
-        f"bytes, got sha256:{found.sha256} with {found.size:,}",
-    )
+    wanted = f"expected sha256:{expected.sha256} with {expected.size:,} bytes"
+    return _broken(where, f"wrong content: {wanted}, got sha256:{found.sha256} with {found.size:,}")
 
 
 def _elsewhere(web: Web, layer: Descriptor, into: Scratch, say: Say) -> None:
@@ -226,12 +223,9 @@ def _image(name: str, manifest: Blob, into: Scratch, source: str, where: str) ->
     parts = _parsed(_Image, into.read(manifest), where)
     platform = _parsed(Platform, into.read(parts.config.blob), where)
     if not platform.of_a_lab():
-        its = f"{cut(platform.os)}/{cut(platform.architecture)}"
-        raise _broken(
-            where,
-            f"'{cut(name)}' is for {its}, but a lab's machines are "
-            f"linux/{_ARCHITECTURE} and windows/{_ARCHITECTURE}",
-        )
+        its = f"'{cut(name)}' is for {cut(platform.os)}/{cut(platform.architecture)}"
+        ours = " and ".join(f"{system}/{_ARCHITECTURE}" for system in SYSTEMS)
+        raise _broken(where, f"{its}, but a lab's machines are {ours}")
     return ContainerImage(
         name,
         "windows" if platform.os == "windows" else "linux",
@@ -291,8 +285,13 @@ class _Archive:
         file.seek(0)
         try:
             self._tar = tarfile.TarFile(fileobj=file)
-            found = _whole(self._tar, os.fstat(file.fileno()).st_size)
-            self.members = {normpath(member.name): member for member in found}
+            length, found = os.fstat(file.fileno()).st_size, {}
+            for member in self._tar:
+                if not 0 <= member.size <= length - member.offset_data:  # it is cut short
+                    held = f"its member '{cut(member.name)}' has {member.size:,} bytes"
+                    raise tarfile.TarError(held)
+                found[normpath(member.name)] = member
+            self.members = found
         except ValueError as error:  # from tarfile, about headers with bad numbers
             raise tarfile.TarError(str(error)) from error
 
@@ -319,11 +318,8 @@ class _Archive:
         compression = next((how for how, magic in _COMPRESSED.items() if begins[:2] == magic), "")
         blob = into.keep(self._open(name), f"copying '{cut(name)}' of {self.where}")
         if not compression and f"sha256:{blob.sha256}" != unpacked:
-            raise _broken(
-                self.where,
-                f"layer '{cut(name)}' has the wrong content: expected {unpacked}, got "
-                f"sha256:{blob.sha256}",
-            )
+            which = f"expected {unpacked}, got sha256:{blob.sha256}"
+            raise _broken(self.where, f"layer '{cut(name)}' has the wrong content: {which}")
         return Layer(f"{_LAYER}{compression}", blob)
 
     def _open(self, name: str) -> IO[bytes]:
@@ -335,14 +331,6 @@ class _Archive:
         if content is None:
             raise _broken(self.where, f"it holds no file '{cut(name)}'")
         return content
-
-
-def _whole(members: Iterable[tarfile.TarInfo], length: int) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive of ``length`` bytes; raises TarError for one that is cut short."""
-    for member in members:
-        if not 0 <= member.size <= length - member.offset_data:
-            raise tarfile.TarError(f"its member '{cut(member.name)}' has {member.size:,} bytes")
-        yield member
 
 
 def _oci_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
@@ -398,11 +386,8 @@ def _name(notes: Mapping[str, str], where: str) -> str:
         if is_full_name(name):
             return name
     tag = next((f"'{cut(name)}'" for name in names if name), "nothing")
-    raise _broken(
-        where,
-        f"an image in it has no full name: its annotation '{_REFERENCE}' says {tag}; save it "
-        "as REGISTRY/PATH:TAG",
-    )
+    said = f"its annotation '{_REFERENCE}' says {tag}; save it as REGISTRY/PATH:TAG"
+    raise _broken(where, f"an image in it has no full name: {said}")
 
 
 def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[ContainerImage]:
@@ -421,9 +406,8 @@ def _docker_images(archive: _Archive, source: str, into: Scratch) -> Iterator[Co
         kept = into.keep_bytes(config)
         manifest = into.keep_bytes(_manifest(kept, layers))
         if not one.tags:
-            raise _broken(
-                archive.where, "an image in it has no name: save it by its name, not by its id"
-            )
+            why = "an image in it has no name: save it by its name, not by its id"
+            raise _broken(archive.where, why)
         for tag in one.tags:
             name = full_name(tag)
             if name is None:

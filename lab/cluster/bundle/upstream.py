@@ -209,9 +209,8 @@ def _member(path: Path, member: str, url: str) -> Iterator[IO[bytes]]:
             with found:
                 yield found
     except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise PreflightError(
-            doing, f"the archive is damaged or cut short ({error})", INSTEAD
-        ) from error
+        happened = f"the archive is damaged or cut short ({error})"
+        raise PreflightError(doing, happened, INSTEAD) from error
     except (zlib.error, lzma.LZMAError, RuntimeError) as error:  # RuntimeError: encrypted, or odd
         raise PreflightError(doing, f"it cannot be unpacked ({error})", INSTEAD) from error
 

@@ -57,11 +57,6 @@ def addon_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[W
     )
 
 
-def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """The documents of all waves."""
-    return tuple(one for wave in addon_waves(cluster, intent, manifest) for one in wave.documents)
-
-
 _FORM = "1"
 """Change it when the steps do something else for the same inputs."""
 KINDS_SECONDS = 300.0
@@ -75,10 +70,7 @@ def linux_steps(
 
     No shell is opened before a step runs.
     """
-    making = _BringUp(cluster, intent, manifest, site)
-    return tuple(
-        Step(name, digest(_FORM, name, *about), run) for name, about, run in making.steps()
-    )
+    return _BringUp(cluster, intent, manifest, site).steps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +80,17 @@ class _BringUp:
     manifest: Manifest
     site: ClusterSite
 
-    def steps(self) -> tuple[tuple[str, tuple[object, ...], Callable[[], None]], ...]:
+    def steps(self) -> tuple[Step, ...]:
         """Each step with what it depends on."""
-        joining = self._planned()
+        planes, workers = self._planned()
         waves = addon_waves(self.cluster, self.intent, self.manifest)
         names = [node.name for node in self.cluster.nodes]
         return (
-            ("nodes", tuple(self._prepared(node) for node in self._linux()), self._nodes),
-            ("control-plane", (self._balanced(), joining[0]), self._planes),
-            ("workers", (joining[1],), self._workers),
-            ("add-ons", waves, self._add_ons),
-            ("ready", (names,), self._ready),
+            _step("nodes", self._nodes, *map(self._prepared, self._linux())),
+            _step("control-plane", self._planes, self._balanced(), planes),
+            _step("workers", self._workers, workers),
+            _step("add-ons", self._add_ons, *waves),
+            _step("ready", self._ready, names),
         )
 
     def _linux(self) -> tuple[ClusterNode, ...]:
@@ -171,3 +163,7 @@ class _BringUp:
         api = ClusterApi(self.cluster, self.site)
         api.wait_for_nodes(names, self.site.deadline(READY_SECONDS))
         api.wait_for_dns(self.site.deadline(DNS_SECONDS))
+
+
+def _step(name: str, run: Callable[[], None], *about: object) -> Step:
+    return Step(name, digest(_FORM, name, *about), run)

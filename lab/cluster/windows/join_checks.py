@@ -38,18 +38,9 @@ def version_refusal(version: str) -> str | None:
     return f"kubelet {version} {why}" if why else None
 
 
-def takes_gates(version: str) -> bool:
-    """Whether kube-proxy needs and accepts the feature gates WinDSR and WinOverlay."""
-    return _takes_flag("kube-proxy", version, "--feature-gates=")
-
-
-def takes_infra_image(version: str) -> bool:
-    """Whether the kubelet has ``--pod-infra-container-image``."""
-    return _takes_flag("kubelet", version, "--pod-infra-container-image=")
-
-
-def _takes_flag(program: str, version: str, flag: str) -> bool:
-    return any(one.startswith(flag) for one in rules.flags(program, "windows", version))
+def takes_flag(program: str, version: str, flag: str) -> bool:
+    """Whether this version of a program needs and accepts a flag such as ``--feature-gates``."""
+    return any(one.startswith(f"{flag}=") for one in rules.flags(program, "windows", version))
 
 
 PAUSE = "registry.k8s.io/pause"

@@ -24,7 +24,7 @@ from lab.cluster.windows.join_checks import (
     WindowsObserved,
     images_for_build,
     pause_image,
-    takes_gates,
+    takes_flag,
 )
 from lab.cluster.windows.kubelet import (
     KUBELET_PORT,
@@ -187,7 +187,7 @@ def proxy_command(
         given.append(f"--source-vip={source_vip}")
     elif network.endpoint != "cbr0":
         given.append(f"--root-hnsendpoint-name={network.endpoint}")
-    if takes_gates(node.version):
+    if takes_flag("kube-proxy", node.version, "--feature-gates"):
         gates = ["WinDSR=true"] if observed.dsr else []
         gates += ["WinOverlay=true"] if network.kind == "Overlay" else []
         given += [f"--feature-gates={','.join(gates)}"] if gates else []

@@ -14,7 +14,7 @@ from typing import Protocol
 from lab._deadline import Deadline
 from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import paths
-from lab.cluster.windows.join_checks import takes_infra_image
+from lab.cluster.windows.join_checks import takes_flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def kubelet_command(node: ClusterNode, pause: str, *, by_hand: bool) -> str:
         "--enforce-node-allocatable=",
         "--resolv-conf=",
     ]
-    if takes_infra_image(node.version):
+    if takes_flag("kubelet", node.version, "--pod-infra-container-image"):
         given.append(f"--pod-infra-container-image={pause}")
     return logged_command(KUBELET_SERVICE, "kubelet.exe", given)
 

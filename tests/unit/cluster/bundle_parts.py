@@ -154,6 +154,12 @@ class Image:
             indent=3,
         ).encode()
 
+    def change_layer(self, **facts: object) -> None:
+        """State other facts of its layer in the manifest."""
+        found = json.loads(self.manifest)
+        found["layers"][0].update(facts)
+        self.manifest = json.dumps(found).encode()
+
     @property
     def blobs(self) -> dict[str, bytes]:
         found = (self.manifest, self.config, self.layer)

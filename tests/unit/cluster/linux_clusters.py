@@ -18,7 +18,9 @@ from lab.cluster.bundle.manifest import (
     wanted_images,
 )
 from lab.cluster.cluster import Cluster, ClusterNode, plan_cluster
+from lab.cluster.documents import Document
 from lab.cluster.kubeadm import Surroundings
+from lab.cluster.linux.bring_up import addon_waves
 from lab.cluster.linux.operations import (
     Enabled,
     Operations,
@@ -110,6 +112,11 @@ def of_every_topology() -> tuple[str, ...]:
     """A scenario of each topology that clusters can have."""
     kinds = {load(find(name)).topology.kind: name for name in reversed(shipped())}
     return tuple(sorted(kinds[kind] for kind in addons()))
+
+
+def addon_documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
+    """The documents of all waves."""
+    return tuple(one for wave in addon_waves(cluster, intent, manifest) for one in wave.documents)
 
 
 def linux_only(one: Case) -> Case:

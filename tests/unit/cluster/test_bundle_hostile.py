@@ -214,9 +214,7 @@ def with_config(**more: object) -> bytes:
 
 def with_layer(media_type: object) -> bytes:
     image = parts.Image(NAME)
-    found = json.loads(image.manifest)
-    found["layers"][0]["mediaType"] = media_type
-    image.manifest = json.dumps(found).encode()
+    image.change_layer(mediaType=media_type)
     return parts.oci_archive(NAME, [image])
 
 

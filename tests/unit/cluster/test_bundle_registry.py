@@ -108,9 +108,7 @@ def test_a_layer_that_is_another_one_is_not_kept_and_the_next_try_goes_on(regist
 
 def test_a_layer_whose_size_is_another_one_is_refused(registry, pull):
     image = parts.Image("sized")
-    manifest = json.loads(image.manifest)
-    manifest["layers"][0]["size"] += 1
-    image.manifest = json.dumps(manifest).encode()
+    image.change_layer(size=len(image.layer) + 1)
     push(registry, "sized/pause:3.10.2", [image])
     with pytest.raises((BrokenError, PreflightError), match=r"Size mismatch|its size is not the"):
         pull("sized")
@@ -199,11 +197,9 @@ def test_a_mirror_without_tls_is_asked_so_and_one_below_a_path_is_refused(tmp_pa
 
 def test_layers_that_registries_may_not_keep_come_from_their_own_address(registry, site, into):
     image = parts.Image(NAME, kind=parts.DOCKER)
-    manifest = json.loads(image.manifest)
-    manifest["layers"][0]["mediaType"] = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
-    manifest["layers"][0]["urls"] = ["https://github.com/layer"]
     registry.push_image("foreign/pause", image, parts.DOCKER)
-    image.manifest = json.dumps(manifest).encode()
+    kind = "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip"
+    image.change_layer(mediaType=kind, urls=["https://github.com/layer"])
     registry.push("foreign/pause", "3.10.2", image.manifest, parts.DOCKER)
     site.files["/github.com/layer"] = image.layer
     web = Web({**site.mirrors(), **mirrored(registry, "foreign").mirrors}, {})
@@ -215,9 +211,8 @@ def test_layers_that_registries_may_not_keep_come_from_their_own_address(registr
 @pytest.mark.parametrize("odd", ["https://a\0b/layer", "https://a\nb/layer"])
 def test_an_address_of_a_layer_with_control_characters_is_refused(pull, monkeypatch, odd):
     image = parts.Image(NAME, kind=parts.DOCKER)
-    manifest = json.loads(image.manifest)
-    manifest["layers"][0]["urls"] = [odd]
-    foreign = json.dumps(manifest).encode()
+    image.change_layer(urls=[odd])
+    foreign = image.manifest
     found = {f":{NAME.rpartition(':')[2]}": foreign, f"@sha256:{parts.sha256(foreign)}": foreign}
     monkeypatch.setattr(
         skopeo.Repository,
@@ -254,9 +249,7 @@ def test_a_disk_that_gets_full_is_said_with_the_cure(pull, monkeypatch, tmp_path
 
 def test_a_layer_of_any_size_has_its_time(registry, pull, monkeypatch):
     image = parts.Image("long")
-    manifest = json.loads(image.manifest)
-    manifest["layers"][0]["size"] = 1 << 49
-    image.manifest = json.dumps(manifest).encode()
+    image.change_layer(size=1 << 49)
     push(registry, "long/pause:3.10.2", [image])
     given: list[float] = []
     plain = programs.run

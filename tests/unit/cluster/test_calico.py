@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from linux_clusters import Case, bundle, case, linux_only
+from linux_clusters import Case, addon_documents, bundle, case, linux_only
 
 from lab._errors import PreflightError
 from lab.cluster import rules
@@ -19,7 +19,7 @@ from lab.cluster.addons.calico import (
     OPERATOR_IMAGES,
     operator_waves,
 )
-from lab.cluster.linux.bring_up import addon_documents, addon_waves
+from lab.cluster.linux.bring_up import addon_waves
 from lab.cluster.linux.daemons import wanted_daemons
 from lab.cluster.linux.joining import leave_cluster
 from lab.cluster.linux.node import node_images

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from linux_clusters import case, linux_only, of_every_topology
+from linux_clusters import addon_documents, case, linux_only, of_every_topology
 
-from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.probe_manifests import ObjectOwner, manifests
 from lab.lifecycle.compilation import compile_scenario
 

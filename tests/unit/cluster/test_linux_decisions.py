@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from linux_clusters import Case, bundle, case
+from linux_clusters import Case, addon_documents, bundle, case
 
 from lab._errors import PreflightError
 from lab.cluster import rules
@@ -20,7 +20,6 @@ from lab.cluster.kubeadm import (
     api_server_arguments,
     static_pod_patches,
 )
-from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.node import haproxy_config, node_images, prepare_node
 from lab.cluster.linux.operations import Symlink
 from lab.plan.planner import make_plan

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from golden_files import check_golden
-from linux_clusters import Case, case, of_every_topology, render
+from linux_clusters import Case, addon_documents, case, of_every_topology, render
 
 from lab.cluster.credentials import Access, Pair, kubeconfig_text
 from lab.cluster.documents import to_yaml
 from lab.cluster.kubeadm import Ticket, api_endpoint, init_documents, join_documents
-from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.daemons import daemon_operations, wanted_daemons
 from lab.cluster.linux.hard_way import (
     BLANK,

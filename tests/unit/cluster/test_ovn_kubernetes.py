@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from linux_clusters import Case, bundle, case
+from linux_clusters import Case, addon_documents, bundle, case
 
 from lab._errors import PreflightError
 from lab.cluster import rules
 from lab.cluster.addons import ovn_kubernetes
-from lab.cluster.linux.bring_up import addon_documents
 from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
 
 
