@@ -270,9 +270,9 @@ def locked_zip(flag: int, method: int) -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("content", [locked_zip(1, 0), locked_zip(0, 99)])
-def test_an_archive_that_cannot_be_unpacked_is_refused(store, site, content):
+@pytest.mark.parametrize(("flag", "method"), [(1, 0), (0, 99)], ids=["encrypted", "packed"])
+def test_an_archive_that_cannot_be_unpacked_is_refused(store, site, flag, method):
     (path,) = (path for path in site.files if path.endswith("-v0.3.1.zip"))
-    site.files[path] = content
+    site.files[path] = locked_zip(flag, method)
     with pytest.raises(PreflightError, match="it cannot be unpacked"):
         create(store, site, systems=("linux", "windows"))
