@@ -144,7 +144,8 @@ def emulation(run: RunResult) -> str:
 
 def path_words(cell: Cell) -> str:
     """``worker1-p1 to win1-p1, TCP small``."""
-    return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {cell.size}"
+    sent = "stream" if cell.family == "throughput" else cell.size
+    return f"{cell.source.name} to {cell.target.name}, {cell.protocol.upper()} {sent}"
 
 
 def explain_command(lab: str, result: CellResult) -> str:
