@@ -167,13 +167,11 @@ class Look:
         self, kind: str, what: str, intended: str, observed: str, shows: str, mends: str
     ) -> Difference:
         """A difference of this machine."""
-        found = differs(kind, self.intended.name, what, intended, observed, shows, mends)
         windows = kinds()[kind].windows if self.observed.os == "windows" else None
-        if windows is None:
-            return found
-        network = self.intended.tunnel or self.intended.bridge
-        name = network.name if network else ""
-        shows, mends = (text.replace("{network}", name) for text in windows)
+        if windows is not None:
+            network = self.intended.tunnel or self.intended.bridge
+            name = network.name if network else ""
+            shows, mends = (text.replace("{network}", name) for text in windows)
         return differs(kind, self.intended.name, what, intended, observed, shows, mends)
 
     def mtu(  # noqa: PLR0913, PLR0917  a difference is all of these

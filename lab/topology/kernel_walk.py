@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from lab.topology.intent import (
     BLACKHOLE,
+    Backend,
     Intent,
     Interface,
     MachineIntent,
@@ -265,13 +266,18 @@ class KernelWalk:
             if not own and packet.target not in own_addresses(machine):
                 self._hop("forwarding", machine, "ip_forward", packet)  # and is refused afterwards
             raise Ends(unserved(machine, packet, chosen))
-        self.choices = max(self.choices, len(chosen.backends))
-        backend = chosen.backends[min(self.choice, len(chosen.backends) - 1)]
-        self.backend = backend.pod
+        backend = self._pick(chosen.backends)
         marked = chosen.masqueraded or packet.source == backend.address
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
         self._hop("service", machine, what, packet)
         return packet, marked
+
+    def _pick(self, backends: tuple[Backend, ...]) -> Backend:
+        """The backend that this path takes."""
+        self.choices = max(self.choices, len(backends))
+        backend = backends[min(self.choice, len(backends) - 1)]
+        self.backend = backend.pod
+        return backend
 
     def _masqueraded(
         self, machine: MachineIntent, packet: Packet, way: Route, *, marked: bool
@@ -296,9 +302,10 @@ class KernelWalk:
         if before != after:
             self.changed.append((machine.name, before, after))
 
-    def _put_back(self, machine: MachineIntent, packet: Packet) -> Packet:
+    def _put_back(self, machine: MachineIntent, packet: Packet, where: str = "") -> Packet:
+        """The answer with the addresses of its request, if that was translated there."""
         for name, before, after in self.changed:
-            if name == machine.name and after.answered() == packet:
+            if name == (where or machine.name) and after.answered() == packet:
                 self._hop("untranslated", machine, "connection tracking", before.answered())
                 return before.answered()
         return packet

@@ -66,7 +66,7 @@ def choice(
         return None
     found = next((one for one in translation.services if one.address == target), None)
     if found is not None:
-        return _by_address(machine.name, translation, found, _port(found, protocol, port), source)
+        return _by_address(machine.name, translation, found, port_of(found, protocol, port), source)
     if target in own_addresses(machine):
         for service, of_node in _node_ports(translation):
             if of_node.node_port == port and protocol in of_node.protocols:
@@ -74,7 +74,8 @@ def choice(
     return None
 
 
-def _port(service: ProxiedService, protocol: Protocol, number: int) -> ServicePort | None:
+def port_of(service: ProxiedService, protocol: Protocol, number: int) -> ServicePort | None:
+    """The Service's port with this number and protocol."""
     fitting = (one for one in service.ports if one.port == number and protocol in one.protocols)
     return next(fitting, None)
 
@@ -100,7 +101,7 @@ def _by_address(
         service,
         port,
         inside(service, node),
-        masqueraded=not _from_own_pods(translation, source),
+        masqueraded=not is_from_own_pods(translation, source),
         refused=nobody and translation.refuses,
     )
 
@@ -117,12 +118,13 @@ def _by_node_port(
     if service.outside == "cluster":
         return ProxyChoice(service, port, service.backends, masqueraded=True, refused=refused)
     if translation.short_circuits:
-        if _from_own_pods(translation, source):
+        if is_from_own_pods(translation, source):
             return ProxyChoice(service, port, service.backends, refused=refused)
         if source in own_addresses(machine):
             return ProxyChoice(service, port, service.backends, masqueraded=True, refused=refused)
     return ProxyChoice(service, port, local(service, machine.name), refused=refused)
 
 
-def _from_own_pods(translation: Translation, source: str) -> bool:
+def is_from_own_pods(translation: Translation, source: str) -> bool:
+    """Whether a packet comes from one of the node's own pods."""
     return translation.local_cidr is not None and covers(translation.local_cidr, source)

@@ -57,7 +57,7 @@ class LogicalWalk(KernelWalk):
         self._logical(machine, port, packet)
         if packet.answer:
             if packet.target == self.network.hairpin:
-                packet = self._unbalanced(machine, switch, packet)
+                packet = self._put_back(machine, packet, _key(switch))
         else:
             before = packet
             packet = self._balanced(machine, switch, packet)
@@ -65,7 +65,7 @@ class LogicalWalk(KernelWalk):
                 self.changed.append((_key(switch), before, packet))
         there, out = self._aimed(machine, switch, packet)
         if packet.answer:
-            packet = self._unbalanced(machine, there, packet)
+            packet = self._put_back(machine, packet, _key(there))
         return self._delivered(machine, out, packet)
 
     def _balanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
@@ -75,21 +75,12 @@ class LogicalWalk(KernelWalk):
         if service is None:
             return packet
         self._hop("service", machine, f"Service {service.name}", packet)
-        port = next(
-            (
-                one
-                for one in service.ports
-                if one.port == packet.port and packet.protocol in one.protocols
-            ),
-            None,
-        )
+        port = proxying.port_of(service, packet.protocol, packet.port)
         backends = proxying.inside(service, switch.name)
         chosen = ProxyChoice(service, port, backends, refused=not service.backends)
         if port is None or not backends:
             raise Ends(unserved(machine, packet, chosen))
-        self.choices = max(self.choices, len(backends))
-        backend = backends[min(self.choice, len(backends) - 1)]
-        self.backend = backend.pod
+        backend = self._pick(backends)
         hairpin = packet.source == backend.address
         return replace(
             packet,
@@ -97,13 +88,6 @@ class LogicalWalk(KernelWalk):
             target=backend.address,
             port=port.target_port,
         )
-
-    def _unbalanced(self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet) -> Packet:
-        for name, before, after in self.changed:
-            if name == _key(switch) and after.answered() == packet:
-                self._hop("untranslated", machine, "connection tracking", before.answered())
-                return before.answered()
-        return packet
 
     def _aimed(
         self, machine: MachineIntent, switch: LogicalSwitch, packet: Packet
@@ -195,7 +179,10 @@ class LogicalWalk(KernelWalk):
         if chosen is None or chosen.port is None or chosen.service.address == packet.target:
             return packet, False
         service, what = chosen.service, f"Service {chosen.service.name}"
-        near = packet.source in own_addresses(machine) or _is_pods_own(machine, packet.source)
+        local_pods = machine.translation and proxying.is_from_own_pods(
+            machine.translation, packet.source
+        )
+        near = packet.source in own_addresses(machine) or bool(local_pods)
         if service.outside == "cluster" or near:
             packet = replace(packet, target=service.address, port=chosen.port.port)
             self._hop("service", machine, what, packet)
@@ -204,9 +191,7 @@ class LogicalWalk(KernelWalk):
         if not local:
             self._hop("service", machine, what, packet)
             raise Ends(unserved(machine, packet, replace(chosen, backends=())))
-        self.choices = max(self.choices, len(local))
-        backend = local[min(self.choice, len(local) - 1)]
-        self.backend = backend.pod
+        backend = self._pick(local)
         packet = replace(packet, target=backend.address, port=chosen.port.target_port)
         self._hop("service", machine, what, packet)
         return packet, False
@@ -232,11 +217,6 @@ def _with_address(switch: LogicalSwitch, address: str) -> LogicalPort:
 
 def _switched_card(machine: MachineIntent) -> Interface | None:
     return next((one for one in machine.interfaces if one.card), None)
-
-
-def _is_pods_own(machine: MachineIntent, address: str) -> bool:
-    local = machine.translation.local_cidr if machine.translation else None
-    return local is not None and covers(local, address)
 
 
 def walk(intent: Intent, flow: Flow) -> tuple[Path, ...]:
