@@ -45,6 +45,7 @@ class Network:
         limits: Sequence[Limit] = (),
         fault: Fault = lambda _cell, _attempt, outcome: outcome,
     ) -> None:
+        self.cells = cells
         self.fault = fault
         self.limits = limits
         self.seconds = 0.0

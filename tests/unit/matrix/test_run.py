@@ -10,7 +10,7 @@ from simulation import Fault, Network, silent
 from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.judge import expect
 from lab.matrix.run import PACE, RunPace, group, probe, representatives, retry_order, run
-from lab.matrix.verdict import CellResult
+from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
 from lab.scenario.scenario import Limit
 from lab.topology import registry
@@ -20,12 +20,10 @@ AT_ONCE = replace(PACE, settle=0.0)
 
 
 def judged(
-    cells: Sequence[Cell],
-    network: Network,
-    pace: RunPace = AT_ONCE,
-    limits: Sequence[Limit] | None = None,
+    network: Network, pace: RunPace = AT_ONCE, limits: Sequence[Limit] | None = None
 ) -> dict[str, CellResult]:
     """Run the engine on a network, expecting the limits that the network has itself."""
+    cells = network.cells
     expected = network.limits if limits is None else limits
     results = run(
         cells, expected, network.send, network.clock, lambda c: f"again {c.id}", pace=pace
@@ -34,59 +32,56 @@ def judged(
     return {result.cell.id: result for result in results}
 
 
-def only(cell_id: str, *, until: int = 99) -> Fault:
-    """Silence for one cell, for so many attempts."""
+def verdicts(found: dict[str, CellResult], verdict: Verdict) -> set[str]:
+    return {name for name, one in found.items() if one.verdict == verdict}
+
+
+def silence(cut: Callable[[Cell], bool], until: int = 99) -> Fault:
+    """No answers for some cells that would get one, for so many attempts."""
 
     def fault(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
-        return silent(outcome) if cell.id == cell_id and attempt <= until else outcome
+        return (
+            silent(outcome)
+            if outcome.status == "ok" and attempt <= until and cut(cell)
+            else outcome
+        )
 
     return fault
 
 
 def dead(node: str) -> Fault:
-    """Silence for every cell with an end on the node."""
+    return silence(lambda cell: node in {cell.source.node, cell.target.node, cell.entry})
 
-    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
-        ends = (cell.source.node, cell.target.node, cell.entry)
-        return silent(outcome) if node in ends and outcome.status == "ok" else outcome
 
-    return fault
+BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
 
 
 def test_faultless_lab_is_green() -> None:
-    found = judged(CELLS, Network(CELLS, LIMITS))
+    found = judged(Network(CELLS, LIMITS))
     assert {result.verdict for result in found.values()} == {"pass", "known-limit"}
     known = {result.expectation.rule for result in found.values() if not result.expectation.works}
     assert known == {limit.id for limit in LIMITS}
     assert all(result.repeat == f"again {result.cell.id}" for result in found.values())
 
 
-def test_first_pass_sends_everything_at_once() -> None:
-    network = Network(CELLS)
-    judged(CELLS, network)
-    asked, settings = network.sent[1]
-    assert asked == tuple(cell.id for cell in CELLS)
+def test_first_pass_sends_everything_at_once_and_a_failure_is_tried_once_more_with_patience() -> (
+    None
+):
+    network = Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN))
+    found = judged(network)[BROKEN]
+    _, (first, settings), (again, patient) = network.sent
+    assert first == tuple(cell.id for cell in CELLS)
     assert (settings.timeout, settings.in_flight) == (1.0, 256)
-    assert len(network.sent) == 2
-
-
-def test_failure_is_tried_once_more_with_patience() -> None:
-    broken = "pod-pod/master-p1/win1-p1/tcp-large"
-    network = Network(CELLS, fault=only(broken))
-    found = judged(CELLS, network)[broken]
-    asked, settings = network.sent[-1]
-    assert asked == (broken,)
-    assert settings == PACE.second
-    assert settings.timeout > PACE.first.timeout
-    assert settings.in_flight < PACE.first.in_flight
+    assert (again, patient) == ((BROKEN,), PACE.second)
+    assert patient.timeout > settings.timeout
+    assert patient.in_flight < settings.in_flight
     assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
 
 
 def test_failure_that_passes_the_second_time_is_flaky() -> None:
-    broken = "pod-pod/master-p1/win1-p1/tcp-large"
-    found = judged(CELLS, Network(CELLS, fault=only(broken, until=1)))
-    assert found[broken].verdict == "flaky"
-    assert sum(result.verdict == "pass" for result in found.values()) == len(CELLS) - 1
+    found = judged(Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN, until=1)))
+    assert verdicts(found, "flaky") == {BROKEN}
+    assert verdicts(found, "pass") == found.keys() - {BROKEN}
 
 
 def test_probe_error_is_not_tried_again() -> None:
@@ -95,24 +90,22 @@ def test_probe_error_is_not_tried_again() -> None:
         return replace(outcome, status="error", detail="no such namespace") if gone else outcome
 
     network = Network(CELLS, fault=fault)
-    found = judged(CELLS, network)
+    found = judged(network)
     assert len(network.sent) == 2
-    for result in found.values():
-        assert (result.verdict == "probe-error") is (result.cell.source.name == "win2-p2")
+    assert verdicts(found, "probe-error") == {c.id for c in CELLS if c.source.name == "win2-p2"}
 
 
 def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass() -> None:
     obeyed = tuple(limit for limit in LIMITS if limit.id != "WIN-HOST-SERVICE")
-    found = judged(CELLS, Network(CELLS, obeyed), limits=LIMITS)
-    for result in found.values():
-        off = result.expectation.rule == "WIN-HOST-SERVICE"
-        assert (result.verdict == "unexpected-pass") is off, result.cell.id
-    assert sum(result.verdict == "unexpected-pass" for result in found.values()) == 2 * 3 * 4
+    found = judged(Network(CELLS, obeyed), limits=LIMITS)
+    off = {name for name, one in found.items() if one.expectation.rule == "WIN-HOST-SERVICE"}
+    assert verdicts(found, "unexpected-pass") == off
+    assert len(off) == 2 * 3 * 4
 
 
 def test_retries_stop_when_the_budget_is_spent_and_say_so() -> None:
     network = Network(CELLS, fault=dead("win1"))
-    found = judged(CELLS, network, replace(AT_ONCE, budget=12.0))
+    found = judged(network, replace(AT_ONCE, budget=12.0))
     failed = [result for result in found.values() if result.verdict == "fail"]
     retried = [result for result in failed if result.retried]
     left = [result for result in failed if not result.retried]
@@ -160,7 +153,7 @@ def test_groups_are_of_source_node_target_node_and_family() -> None:
 
 def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]) -> None:
     network = Network(large, fault=dead("n50"))
-    found = judged(large, network)
+    found = judged(network)
     failed = [result for result in found.values() if result.verdict == "fail"]
     assert len(failed) == 4 * 99 * 4 * 2 + 2 * 4
     first_pass = 2 * (len(failed) // 256 + 1) * PACE.first.timeout
@@ -170,29 +163,21 @@ def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]
 
 def test_same_network_gives_the_same_run() -> None:
     one, other = (Network(CELLS, LIMITS, dead("worker2")) for _ in range(2))
-    assert judged(CELLS, one) == judged(CELLS, other)
+    assert judged(one) == judged(other)
     assert one.sent == other.sent
 
 
 def test_lab_is_waited_for_until_every_service_and_node_has_answered() -> None:
-    def settling(_cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
-        return silent(outcome) if attempt <= 2 else outcome
-
     chosen = set(representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
     settled = {CELLS[index].id for index in chosen}
-    network = Network(
-        CELLS,
-        fault=lambda cell, attempt, out: (
-            settling(cell, attempt, out) if cell.id in settled else out
-        ),
-    )
-    found = judged(CELLS, network, replace(PACE, settle=30.0))
+    network = Network(CELLS, fault=silence(lambda cell: cell.id in settled, until=2))
+    found = judged(network, replace(PACE, settle=30.0))
     assert {result.verdict for result in found.values()} == {"pass"}
     assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
 
 
 def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait() -> None:
-    found = judged(CELLS, Network(CELLS, fault=dead("win1")))
+    found = judged(Network(CELLS, fault=dead("win1")))
     broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
     assert broken.verdict == "fail"
     assert "node 'win1' had not settled when the run began" in broken.detail
@@ -205,7 +190,7 @@ def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_t
 def test_nothing_is_waited_for_that_is_not_expected_to_answer() -> None:
     barred = [cell for cell in CELLS if not expect(cell, LIMITS).works]
     network = Network(barred, LIMITS)
-    judged(barred, network, replace(PACE, settle=30.0))
+    judged(network, replace(PACE, settle=30.0))
     assert len(network.sent) == 1
 
 
@@ -235,11 +220,7 @@ DOUBT = "not tested"
 
 def doubted(cut: Callable[[Cell], bool], cells: Sequence[Cell] = CELLS) -> dict[str, CellResult]:
     """A run in which the cells that are cut get no answer."""
-
-    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
-        return silent(outcome) if cut(cell) and outcome.status == "ok" else outcome
-
-    return judged(cells, Network(cells, LIMITS, fault), PACE)
+    return judged(Network(cells, LIMITS, silence(cut)), PACE)
 
 
 def between(one: str, other: str) -> Callable[[Cell], bool]:
@@ -261,15 +242,10 @@ def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing() -> 
         ), result.cell.id
 
 
-def test_limit_of_a_whole_lab_is_not_doubted() -> None:
-    found = doubted(lambda _: False)
-    assert not any(DOUBT in result.detail for result in found.values())
-
-
-def test_limit_without_a_control_is_not_doubted() -> None:
-    alone = tuple(c for c in CELLS if c.family == "node-pod" and c.source.os == "windows")
-    found = doubted(between("win1", "worker1"), alone)
-    assert not any(DOUBT in result.detail for result in found.values())
+def test_limit_of_a_whole_lab_or_without_a_control_is_not_doubted() -> None:
+    alone = [c for c in CELLS if c.family == "node-pod" and c.source.os == "windows"]
+    for found in (doubted(lambda _: False), doubted(between("win1", "worker1"), alone)):
+        assert not any(DOUBT in result.detail for result in found.values())
 
 
 def test_other_way_through_a_third_node_is_no_control() -> None:
