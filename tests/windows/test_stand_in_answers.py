@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import answers
+import pytest
 from stand_in.guest import answer, order
 from stand_in.orders import GOLDEN, golden
 
@@ -42,6 +44,11 @@ def test_the_product_s_answer_file_says_what_its_settings_say():
     assert told.autologon == answer.Logon("Administrator", PASSWORD)
     assert len(told.first_logon) == 4
     assert told.time_zone == "UTC"
+
+
+@pytest.mark.parametrize("document", answers.documents().values(), ids=answers.documents())
+def test_every_answer_file_has_only_what_the_stand_in_knows(document):
+    assert answer.read(document).password == answers.PASSWORD
 
 
 def test_a_clone_s_answer_file_has_no_installation():

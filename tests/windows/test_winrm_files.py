@@ -1,15 +1,20 @@
-"""Files on a guest over SFTP, as a double answers: not Windows."""
+"""Files on a guest over SFTP, and commands with the caller's streams, as a double answers."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from double.guest import Guest
+from double.script import Answer, Asked
 from windows_guests import NewGuest, jump, lines
 
+import lab
 from lab._deadline import Deadline
 from lab._errors import BrokenError, UsageError
 from lab.remote.shell import ConnectionLostError, HostKeyError
@@ -131,3 +136,58 @@ def test_output_that_a_host_may_have_swallowed_is_said(
         ):
             running.result()
     assert lines(guest) == ["C:\\it.exe"]
+
+
+ATTACH = """
+import sys
+from pathlib import Path
+from lab.remote.shell import Reach, WindowsReach
+from lab.remote.windows import WindowsShell
+host_key, keyfile, port, *command = sys.argv[1:]
+own = Reach("win1", "127.0.0.1", "Administrator", Path(keyfile), host_key, int(port))
+shell = WindowsShell(WindowsReach(own, "unused", "ab" * 32))
+code = shell.attach(command)
+shell.close()
+sys.exit(code)
+"""
+"""A process that attaches its streams to a guest's command."""
+
+
+def attach(guest: Guest, *command: str) -> subprocess.CompletedProcess[str]:
+    facts = (guest.host_key, str(guest.keyfile), str(guest.ssh.port))
+    return subprocess.run(
+        [sys.executable, "-c", ATTACH, *facts, *command],
+        env={**os.environ, "PYTHONPATH": str(Path(lab.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_program_gets_its_arguments_whatever_shell_sshd_starts(guest):
+    seen: list[Asked] = []
+
+    def answer(asked: Asked) -> Answer:
+        seen.append(asked)
+        return Answer(9, b"out", b"err")
+
+    guest.script.on("powershell.exe", answer)
+    done = attach(guest, "C:\\Program Files\\it.exe", "a b", "it's $x")
+    assert (done.returncode, done.stdout, done.stderr) == (9, "out", "err")
+    words = seen[0].line.split()
+    assert words[1:-1] == [
+        *("-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-EncodedCommand")
+    ]
+    assert not set(seen[0].line) & set("\"'&|<>^%$`"), "cmd or PowerShell would interpret that"
+    lines = seen[0].script.splitlines()
+    assert "$start.FileName = 'C:\\Program Files\\it.exe'" in lines
+    assert "$start.Arguments = '\"a b\" \"it''s $x\"'" in lines
+    assert lines[-1] == "exit $process.ExitCode"
+
+
+def test_no_command_is_a_login_shell(guest):
+    guest.script.on("^$", code=3, stdout=b"PS C:\\>")
+    done = attach(guest)
+    assert (done.returncode, done.stdout) == (3, "PS C:\\>")

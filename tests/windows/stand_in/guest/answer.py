@@ -61,7 +61,7 @@ class Preinstallation:
     drivers: tuple[str, ...]
     disks: tuple[Disk, ...]
     image: tuple[str, str]
-    """``/IMAGE/NAME`` or ``/IMAGE/INDEX``, and its value."""
+    """``/IMAGE/NAME``, and its value."""
     target: Target
     key: str | None
     commands: tuple[str, ...]
@@ -181,7 +181,7 @@ def _answer(found: dict[tuple[str, str], ET.Element]) -> Answer:
         first_logon=_commands(
             oobe, "FirstLogonCommands/SynchronousCommand", "CommandLine", LONGEST_COMMAND_LINE
         ),
-        time_zone=_text(oobe, "TimeZone") or _text(shell, "TimeZone"),
+        time_zone=_text(oobe, "TimeZone"),
     )
 
 

@@ -20,7 +20,6 @@ NONE = "No images are available"
 
 @dataclass(frozen=True)
 class Image:
-    index: int
     name: str
     edition: str
     build: int
@@ -48,7 +47,6 @@ def _image(element: ET.Element) -> Image:
     windows = element.find("WINDOWS")
     assert windows is not None
     return Image(
-        index=int(element.get("INDEX", "0")),
         name=element.findtext("NAME", ""),
         edition=windows.findtext("EDITIONID", ""),
         build=int(windows.findtext("VERSION/BUILD", "0")),
@@ -60,10 +58,9 @@ def _image(element: ET.Element) -> Image:
 def chosen(images: tuple[Image, ...], told: Preinstallation) -> Image:
     """The image that an answer file selects; StopError with Setup's message if there is none."""
     key, value = told.image
-    by = {"/IMAGE/NAME": lambda one: one.name, "/IMAGE/INDEX": lambda one: str(one.index)}
-    if key not in by:
+    if key != "/IMAGE/NAME":
         raise StopError(f"unknown element MetaData/Key {key!r}")
-    found = [one for one in images if by[key](one) == value]
+    found = [one for one in images if one.name == value]
     if not found:
         names = ", ".join(one.name for one in images)
         raise StopError(f"{NONE}: the answer file says {value!r}, the medium has {names}")

@@ -1,7 +1,7 @@
 """Every element that the stand-in knows, by pass and component: one path per line.
 
-From public answer files for Windows Server (image-builder, windows-vagrant, Kubeinit, avocado-vt,
-dockur). Any other element stops the stand-in.
+Those of the product's templates that public answer files for Windows Server have too
+(image-builder, windows-vagrant, Kubeinit, avocado-vt, dockur). Any other stops the stand-in.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ _INTERNATIONAL = """
     InputLocale
     SystemLocale
     UILanguage
-    UILanguageFallback
     UserLocale
 """
 _ACCOUNT = """
@@ -19,7 +18,6 @@ _ACCOUNT = """
     AutoLogon/Enabled
     AutoLogon/LogonCount
     AutoLogon/Username
-    AutoLogon/Domain
     AutoLogon/Password/Value
     AutoLogon/Password/PlainText
 """
@@ -31,11 +29,7 @@ _RUN = """
 """
 _LISTED = {
     "windowsPE": {
-        "Microsoft-Windows-International-Core-WinPE": _INTERNATIONAL
-        + """
-            SetupUILanguage/UILanguage
-            SetupUILanguage/WillShowUI
-        """,
+        "Microsoft-Windows-International-Core-WinPE": _INTERNATIONAL + "SetupUILanguage/UILanguage",
         "Microsoft-Windows-PnpCustomizationsWinPE": "DriverPaths/PathAndCredentials/Path",
         "Microsoft-Windows-Setup": _RUN
         + """
@@ -67,34 +61,20 @@ _LISTED = {
             DynamicUpdate/WillShowUI
             Diagnostics/OptIn
             EnableFirewall
-            EnableNetwork
         """,
     },
     "offlineServicing": {"Microsoft-Windows-LUA-Settings": "EnableLUA"},
     "generalize": {
-        "Microsoft-Windows-Security-SPP": "SkipRearm",
-        "Microsoft-Windows-PnPSysprep": """
-            PersistAllDeviceInstalls
-            DoNotCleanUpNonPresentDevices
-        """,
+        "Microsoft-Windows-PnPSysprep": "PersistAllDeviceInstalls",
     },
     "specialize": {
         "Microsoft-Windows-International-Core": _INTERNATIONAL,
         "Microsoft-Windows-Shell-Setup": """
             ComputerName
-            TimeZone
             ProductKey
-            RegisteredOwner
-            RegisteredOrganization
         """,
         "Microsoft-Windows-Deployment": _RUN,
         "Microsoft-Windows-ServerManager-SvrMgrNc": "DoNotOpenServerManagerAtLogon",
-        "Microsoft-Windows-TerminalServices-LocalSessionManager": "fDenyTSConnections",
-        "Networking-MPSSVC-Svc": """
-            FirewallGroups/FirewallGroup/Active
-            FirewallGroups/FirewallGroup/Group
-            FirewallGroups/FirewallGroup/Profile
-        """,
         "Microsoft-Windows-Security-SPP-UX": "SkipAutoActivation",
         "Microsoft-Windows-SQMApi": "CEIPEnabled",
     },
@@ -103,8 +83,6 @@ _LISTED = {
         "Microsoft-Windows-Shell-Setup": _ACCOUNT
         + """
             TimeZone
-            RegisteredOwner
-            RegisteredOrganization
             OOBE/HideEULAPage
             OOBE/HideLocalAccountScreen
             OOBE/HideOEMRegistrationScreen
@@ -112,8 +90,6 @@ _LISTED = {
             OOBE/HideWirelessSetupInOOBE
             OOBE/NetworkLocation
             OOBE/ProtectYourPC
-            OOBE/SkipMachineOOBE
-            OOBE/SkipUserOOBE
             FirstLogonCommands/SynchronousCommand/Order
             FirstLogonCommands/SynchronousCommand/CommandLine
             FirstLogonCommands/SynchronousCommand/Description
@@ -155,7 +131,6 @@ VALUES = {
     "ProtectYourPC": "[1-3]",
     "RequiresUserInput": _LOGIC,
     "Size": "[1-9][0-9]*",
-    "SkipRearm": "0|1",
     "Type": "EFI|MSR|Primary|Extended|Logical",
     "WillReboot": "Never|Always|OnRequest",
     "WillShowUI": _SHOW,
