@@ -53,17 +53,9 @@ class Drill(RealLab):
     def command(self, *words: str) -> list[str]:
         return [sys.executable, str(PROGRAM), *words]
 
-    def up_words(self) -> tuple[str, ...]:
-        return (
-            "up",
-            str(SCENARIO),
-            "--provider",
-            "libvirt",
-            "--pods",
-            "namespaces",
-            "--name",
-            self.name,
-        )
+    def up_words(self, scenario: Path = SCENARIO) -> tuple[str, ...]:
+        words = ("up", str(scenario), "--provider", "libvirt", "--pods", "namespaces")
+        return (*words, "--name", self.name)
 
     def killed(self, call: int, *words: str) -> subprocess.CompletedProcess[str]:
         """Kill the command with SIGKILL at this call on a hypervisor; it may end before."""

@@ -144,7 +144,7 @@ def with_nics(lab: Drill, *wanted: str) -> tuple[str, ...]:
     file = lab.folder / "nics.yaml"
     cards = "".join(f"\n      - network: {one}" for one in wanted)
     file.write_text(f"{SCENARIO.read_text()}    nics:{cards}\n")
-    return ("up", str(file), "--provider", "libvirt", "--pods", "namespaces", "--name", lab.name)
+    return lab.up_words(file)
 
 
 def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_made(
@@ -178,8 +178,7 @@ def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_p
 def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any) -> None:
     file = lab.folder / "huge.yaml"
     file.write_text(SCENARIO.read_text().replace("512MiB", "1100GiB"))
-    up = ("up", str(file), "--provider", "libvirt", "--pods", "namespaces", "--name", lab.name)
-    said = lab.run(*up, code=4).stderr
+    said = lab.run(*lab.up_words(file), code=4).stderr
     assert "no hypervisor has room" in said
     assert "'local' has free:" in said
     assert lab.left(connected) == set()

@@ -31,11 +31,19 @@ def chosen(most: int = MOST) -> list[int]:
     return [1 + int(width * (at + random.random())) for at in range(ROUNDS)]
 
 
-def test_down_after_a_kill_leaves_nothing(lab: Drill, connected: Any) -> None:
+@pytest.mark.parametrize("how", ["down", "down without the journal", "gc without the journal"])
+def test_what_cleans_after_a_killed_up_leaves_nothing(lab: Drill, connected: Any, how: str) -> None:
     for call in chosen():
-        lab.forget_image(connected)
+        if how == "down":
+            lab.forget_image(connected)
         lab.killed(call, *lab.up_words())
-        lab.run("down", lab.name)
+        if how != "down":
+            lab.forget()
+        if how.startswith("gc"):
+            lab.run("gc", "--yes")
+        else:  # by the marks alone, if there are any
+            known = how == "down" or lab.left(connected)
+            lab.run("down", lab.name, code=0 if known else 2)
         assert lab.left(connected) == set(), f"killed at call {call}"
 
 
@@ -71,20 +79,3 @@ def test_up_goes_on_after_a_suspend_that_was_killed(lab: Drill) -> None:
     lab.killed(2, "suspend", lab.name)
     assert "resumed" in lab.run(*lab.up_words()).stderr
     assert "is up" in lab.run("status", lab.name).stdout
-
-
-def test_without_the_journal_down_goes_by_marks_alone(lab: Drill, connected: Any) -> None:
-    for call in chosen():
-        lab.killed(call, *lab.up_words())
-        lab.forget()
-        there = lab.left(connected)
-        lab.run("down", lab.name, code=0 if there else 2)
-        assert lab.left(connected) == set(), f"killed at call {call}"
-
-
-def test_without_the_journal_gc_collects_orphans(lab: Drill, connected: Any) -> None:
-    for call in chosen():
-        lab.killed(call, *lab.up_words())
-        lab.forget()
-        lab.run("gc", "--yes")
-        assert lab.left(connected) == set(), f"killed at call {call}"

@@ -328,8 +328,7 @@ class MachinesProvider(Provider):
                 if intent.kubernetes is None:
                     yield from guests.logs(asked, deadline, RECENTLY)
                     return
-                for path, content in self._cluster(lab, intent).logs(guests, asked, deadline):
-                    yield Evidence(path, content)
+                yield from self._cluster(lab, intent).logs(guests, asked, deadline)
         except LabError as error:
             yield Evidence("logs.missing", f"{error}\n".encode())
 
@@ -346,8 +345,7 @@ class MachinesProvider(Provider):
         if cluster is None:
             yield from guests.logs(machines, Deadline(SLOW_EVIDENCE_SECONDS))
             return
-        for path, content in cluster.evidence(guests):
-            yield Evidence(path, content)
+        yield from cluster.evidence(guests)
 
     def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
         """How to log in to each machine, in the intent's order."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import starmap
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -172,8 +173,7 @@ class Guests(ABC):
     ) -> Iterator[Evidence]:
         """The end of the logs of Linux machines. Never raises."""
         nodes = (LinuxNode(one, self.shell(one)) for one in self._controls if one in asked)
-        for path, content in logs(nodes, deadline, self.patience, since):
-            yield Evidence(path, content)
+        return starmap(Evidence, logs(nodes, deadline, self.patience, since))
 
     def evidence(self) -> Iterator[Evidence]:
         """Evidence of every machine's network. Never raises."""

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
 from typing import TYPE_CHECKING, Never
@@ -51,7 +52,7 @@ from lab.providers.machines.guests import Guests, Opened
 from lab.providers.netns.dialects import FINGERPRINT, fingerprint
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.fleet import with_names
-from lab.providers.provider import LabHandle, Machine, Outcome, Probe, ProbeSettings
+from lab.providers.provider import Evidence, LabHandle, Machine, Outcome, Probe, ProbeSettings
 from lab.remote.parallel import on_each
 from lab.remote.shell import Completed, Shell
 from lab.scenario.terms import Os
@@ -310,34 +311,32 @@ class MachinesCluster:
         except LabError as error:
             return error
 
-    def evidence(self, guests: Guests) -> Iterator[tuple[str, bytes]]:
+    def evidence(self, guests: Guests) -> Iterator[Evidence]:
         """Evidence from nodes and API server, and the logs of other machines. Never raises."""
         deadline = guests.deadline(EVIDENCE_SECONDS)
         asked = [self._evidence_node(guests, node) for node in self.bundled.cluster.nodes]
         try:
             with self.api(guests, deadline) as api:
-                yield from gather(
+                found = gather(
                     asked,
                     lambda path, within: api.ask("GET", path, within),
                     deadline,
                     guests.patience,
                 )
+                yield from starmap(Evidence, found)
         except LabError as error:
-            yield "api/missing", f"{error}\n".encode()
-        for piece in guests.logs(
-            self._other_machines(one.name for one in self.intent.machines), deadline
-        ):
-            yield piece.path, piece.content
+            yield Evidence("api/missing", f"{error}\n".encode())
+        others = self._other_machines(one.name for one in self.intent.machines)
+        yield from guests.logs(others, deadline)
 
     def logs(
         self, guests: Guests, asked: Collection[str], deadline: Deadline
-    ) -> Iterator[tuple[str, bytes]]:
+    ) -> Iterator[Evidence]:
         """The end of the logs of the machines in ``asked``, nodes or not. Never raises."""
         nodes = [one for one in self.bundled.cluster.nodes if one.name in asked]
         asking = (self._evidence_node(guests, one) for one in nodes)
-        yield from logs(asking, deadline, guests.patience, RECENTLY)
-        for piece in guests.logs(self._other_machines(asked), deadline, RECENTLY):
-            yield piece.path, piece.content
+        yield from starmap(Evidence, logs(asking, deadline, guests.patience, RECENTLY))
+        yield from guests.logs(self._other_machines(asked), deadline, RECENTLY)
 
     @contextmanager
     def api(self, guests: Guests, deadline: Deadline, plane: str = "") -> Iterator[Api]:

@@ -194,7 +194,8 @@ def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them() -> None:
     shells = {name: Shell() for name in LAYOUT.machines}
     there = guests(**shells)
     made = MachinesCluster(LAB, None, bundled, lambda: there)  # type: ignore[arg-type]  # the same
-    pieces = dict(made.logs(there, ("worker1", "client"), Deadline(60)))
+    found = made.logs(there, ("worker1", "client"), Deadline(60))
+    pieces = {one.path: one.content for one in found}
     assert pieces["worker1/kubelet.log"] == SWAP.encode()
     assert pieces["client/kubelet.log"] == SWAP.encode()
     assert {path.partition("/")[0] for path in pieces} == {"worker1", "client"}
