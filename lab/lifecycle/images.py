@@ -19,8 +19,8 @@ from lab.inventory.inventory import STOCK, Inventory
 from lab.lifecycle.interruption import terminable
 from lab.providers.libvirt import connection, images, installer, placement
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.images import Copies
-from lab.providers.libvirt.installer import LeftSites, LibvirtInstaller
+from lab.providers.libvirt.images import Leftovers
+from lab.providers.libvirt.installer import LibvirtInstaller
 from lab.providers.nspawn import layout as containers_layout
 from lab.providers.nspawn import prepared
 from lab.providers.provider import LabHandle
@@ -190,13 +190,13 @@ def has_product_key(name: str) -> bool:
     return secret_name(name, inventory.secrets) is not None
 
 
-def collect_sites(yes: bool, say: Say) -> tuple[LeftSites, ...]:
+def collect_sites(yes: bool, say: Say) -> tuple[Leftovers, ...]:
     """Find, and with ``yes`` remove, interrupted installations that no build continues."""
     alive = image_store().is_building
     return _on_hypervisors(lambda host: installer.collect_sites(host, alive, yes=yes), say)
 
 
-def collect_copies(yes: bool, say: Say) -> tuple[Copies, ...]:
+def collect_copies(yes: bool, say: Say) -> tuple[Leftovers, ...]:
     """Find, and with ``yes`` remove, copies on hypervisors that are no longer needed."""
     there = image_store()
     current = [listed.digest for listed in there.list() if listed.digest]

@@ -175,7 +175,7 @@ def define(pool: libvirt.virStoragePool, owner: Owner, disk: str, medium: str) -
 def lab_pool(connected: Any, lab: LabHandle, path: str) -> libvirt.virStoragePool:
     """The lab's pool, at this path."""
     uuid = ownership.object_uuid(lab, "pool", "")
-    return storage.ensure_pool(connected, ownership.pool_name(lab), uuid, path)
+    return storage.ensure_pool(connected, ownership.name_prefix(lab), uuid, path)
 
 
 @contextmanager

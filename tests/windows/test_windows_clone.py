@@ -131,7 +131,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         networks.ensure_segment(host.connected, lab, owner, segment)
     path = storage.lab_path(host.hypervisor.storage, lab.token)
     storage.ensure_pool(
-        host.connected, ownership.pool_name(lab), ownership.object_uuid(lab, "pool", ""), path
+        host.connected, ownership.name_prefix(lab), ownership.object_uuid(lab, "pool", ""), path
     )
     made = Place(host, lab, machine, owner, tmp_path)
     yield made

@@ -162,7 +162,7 @@ class LibvirtBringUp:
                     networks.ensure_segment(host.connected, self.lab, owner, segment)
                 storage.ensure_pool(
                     host.connected,
-                    ownership.pool_name(self.lab),
+                    ownership.name_prefix(self.lab),
                     ownership.object_uuid(self.lab, "pool", ""),
                     storage.lab_path(host.hypervisor.storage, self.lab.token),
                 )

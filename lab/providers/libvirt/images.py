@@ -32,15 +32,6 @@ _ANY = -1
 """Unknown length: older versions did not record it."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostImage:
-    """A golden image on one hypervisor; paths are on the hypervisor."""
-
-    disk: str
-    kernel: str | None
-    initrd: str | None
-
-
 def images_pool(connected: libvirt.virConnect, directory: str) -> libvirt.virStoragePool:
     """The hypervisor's pool of golden images, shared by all labs."""
     path = storage.images_path(directory)
@@ -65,18 +56,18 @@ def ensure_image(
         (image.initrd, "initrd", "initrd"),
     ):
         if file is not None:
-            name = f"{image.name}-{image.digest[:16]}.{ending}"
-            ensure_copy(shared, name, file, f"{what} of image '{image.name}'", say)
+            ensure_copy(
+                shared, _copy_name(image, ending), file, f"{what} of image '{image.name}'", say
+            )
 
 
-def image_paths(directory: str, image: GoldenImage) -> HostImage:
-    """The paths that :func:`ensure_image` copies to."""
-    head = f"{storage.images_path(directory)}/{image.name}-{image.digest[:16]}"
-    return HostImage(
-        f"{head}.qcow2",
-        f"{head}.kernel" if image.kernel else None,
-        f"{head}.initrd" if image.initrd else None,
-    )
+def image_path(directory: str, image: GoldenImage, ending: str) -> str:
+    """The path that :func:`ensure_image` copies the ``qcow2``, ``kernel`` or ``initrd`` to."""
+    return f"{storage.images_path(directory)}/{_copy_name(image, ending)}"
+
+
+def _copy_name(image: GoldenImage, ending: str) -> str:
+    return f"{image.name}-{image.digest[:16]}.{ending}"
 
 
 def ensure_copy(
@@ -170,17 +161,18 @@ def _others_copy(shared: libvirt.virStoragePool, name: str, what: str, deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """Unused copies in one hypervisor's shared pool, found or removed."""
+class Leftovers:
+    """Unused copies or abandoned sites on one hypervisor, found or removed."""
 
     hypervisor: str
     names: tuple[str, ...]
-    bytes: int
+    bytes: int = 0
+    """Of copies."""
 
 
 def collect_copies(
     host: Host, current: Collection[str], discs: Collection[str] = (), *, yes: bool
-) -> Copies:
+) -> Leftovers:
     """Find, and with ``yes`` remove, copies that no recipe and no machine uses.
 
     ``current``: digests of the recipes' current images and of bundles' media. ``discs``: digests
@@ -191,7 +183,7 @@ def collect_copies(
     with host.explain_errors("collecting copies of images"):
         pool = storage.find_pool(host.connected, ownership.IMAGES_POOL)
         if pool is None or not pool.isActive():
-            return Copies(host.name, (), 0)
+            return Leftovers(host.name, ())
         storage.refresh(pool)
         used = set(_used(host.connected))
         found = [
@@ -205,7 +197,7 @@ def collect_copies(
         size = sum(int(volume.info()[2]) for volume in found)
         for volume in found if yes else ():
             volume.delete()
-    return Copies(host.name, listed, size)
+    return Leftovers(host.name, listed, size)
 
 
 def _is_current_image(name: str, current: Collection[str]) -> bool:

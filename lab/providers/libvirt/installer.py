@@ -48,6 +48,7 @@ from lab.providers.libvirt import (
 from lab.providers.libvirt.connection import controller_id
 from lab.providers.libvirt.documents import Card, Disc, Reservation, VirtualMachine
 from lab.providers.libvirt.host import Host, jump_to
+from lab.providers.libvirt.images import Leftovers
 from lab.remote import programs
 
 if TYPE_CHECKING:
@@ -82,14 +83,6 @@ class SiteMark:
     site: Path
     """The directory of the build."""
     controller: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeftSites:
-    """Abandoned sites on one hypervisor, found or removed."""
-
-    hypervisor: str
-    names: tuple[str, ...]
 
 
 def site_token(site: Path) -> str:
@@ -137,7 +130,7 @@ def _remove_abandoned(connected: libvirt.virConnect) -> None:
         _remove(connected, lambda found: now - int(found["made"]) > _ABANDONED_SECONDS)
 
 
-def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> LeftSites:
+def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Leftovers:
     """Find, and with ``yes`` remove, this controller's sites whose build is not running.
 
     ``alive``: returns True if the build in that directory is running. Raises LabError if the
@@ -159,7 +152,7 @@ def collect_sites(host: Host, alive: Callable[[Path], bool], *, yes: bool) -> Le
         names = {name for name, _, _ in _site_objects(connected, is_dead)}
         if yes:
             _remove(connected, is_dead)
-    return LeftSites(host.name, tuple(sorted(names)))
+    return Leftovers(host.name, tuple(sorted(names)))
 
 
 def _remove(connected: libvirt.virConnect, wanted: Callable[[re.Match[str]], bool]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import sha256
 from ipaddress import IPv4Interface
 from typing import TYPE_CHECKING, Any
@@ -165,10 +166,10 @@ def _create(host: Host, recipe: MachineRecipe, owner: Owner, define: Define) -> 
     if pool is None:
         doing = f"making machine '{machine.name}'"
         raise BrokenError(doing, "the lab's storage pool is missing", "'lab up'")
-    golden = images.image_paths(host.hypervisor.storage, image)
+    golden = images.image_path(host.hypervisor.storage, image, "qcow2")
     size = max(machine.hardware.disk_gib, image.virtual_gib) * _GIB
     storage.remove(pool, recipe.console_volume)
-    disk = storage.clone(pool, f"{machine.name}.qcow2", golden.disk, size)
+    disk = storage.clone(pool, f"{machine.name}.qcow2", golden, size)
     document = documents.domain(define(host, recipe, pool, disk), ownership.owner_xml(owner))
     return host.connected.defineXML(document)
 
@@ -179,7 +180,8 @@ def linux_machine(
     """Write its seed; returns the machine."""
     from lab.imaging.seed import seed_files, seed_image  # noqa: PLC0415  an extra
 
-    golden = images.image_paths(host.hypervisor.storage, recipe.image)
+    image = recipe.image
+    path = partial(images.image_path, host.hypervisor.storage, image)
     content = seed_image(seed_files(recipe.identity()))
     seed = storage.write(pool, f"{recipe.machine.name}.seed", content)
     return virtual_machine(
@@ -188,9 +190,9 @@ def linux_machine(
         disk,
         seed,
         kind="linux",
-        kernel=golden.kernel,
-        initrd=golden.initrd,
-        arguments=recipe.image.arguments,
+        kernel=path("kernel") if image.kernel else None,
+        initrd=path("initrd") if image.initrd else None,
+        arguments=image.arguments,
     )
 
 

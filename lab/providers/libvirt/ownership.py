@@ -27,7 +27,7 @@ _BRIDGE_DIGITS = 8
 
 
 def name_prefix(lab: LabHandle) -> str:
-    """The prefix of the names of all the lab's objects: ``overlay-3fa9``."""
+    """The prefix of the names of all the lab's objects, and its pool's name: ``overlay-3fa9``."""
     return f"{lab.name}-{lab.token[:_PREFIX_DIGITS]}"
 
 
@@ -39,11 +39,6 @@ def domain_name(lab: LabHandle, machine: str) -> str:
 def network_name(lab: LabHandle, segment: str) -> str:
     """The network of a segment: ``overlay-3fa9-cluster``."""
     return f"{name_prefix(lab)}-{segment}"
-
-
-def pool_name(lab: LabHandle) -> str:
-    """The lab's storage pool."""
-    return name_prefix(lab)
 
 
 def bridge_name(lab: LabHandle, segment: str) -> str:
