@@ -73,27 +73,16 @@ class Guest:
     answered: float = field(default=0.0)
 
     def try_ssh(self, command: str) -> subprocess.CompletedProcess[str]:
-        options = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR")
-        known = self.key.with_name("known_hosts")
-        return subprocess.run(
-            [
-                "ssh",
-                "-F",
-                "none",
-                "-i",
-                str(self.key),
-                *options,
-                "-o",
-                f"UserKnownHostsFile={known}",
-                "-o",
-                "StrictHostKeyChecking=yes",
-                f"{self.user}@{self.address}",
-                command,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        set_to = {
+            "BatchMode": "yes",
+            "ConnectTimeout": "5",
+            "LogLevel": "ERROR",
+            "StrictHostKeyChecking": "yes",
+            "UserKnownHostsFile": self.key.with_name("known_hosts"),
+        }
+        options = [f"-o{name}={value}" for name, value in set_to.items()]
+        words = ["ssh", "-F", "none", "-i", self.key, *options, f"{self.user}@{self.address}"]
+        return subprocess.run([*words, command], capture_output=True, text=True, check=False)
 
     def ssh(self, command: str) -> str:
         done = self.try_ssh(command)

@@ -31,20 +31,13 @@ SURVEY_SCRIPT = "date +%s.%N; ip -json -4 route show; echo; ip -json address sho
 
 
 @dataclass(frozen=True, slots=True)
-class KernelRoute:
-    """A route of the main table, except default routes."""
-
-    network: IPv4Network
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
 class Survey:
     """The result of :data:`SURVEY_SCRIPT` on one hypervisor."""
 
     clock: float
     """Seconds since 1970."""
-    routes: tuple[KernelRoute, ...]
+    routes: tuple[tuple[IPv4Network, str], ...]
+    """Network and device of each route of the main table, except default routes."""
     uplink: str | None
     mtus: dict[str, int]
     devices: dict[IPv4Address, str]
@@ -65,7 +58,7 @@ def read_survey(printed: str) -> Survey:
     return Survey(
         clock=float(clock.replace("N", "0")),  # a 'date' without %N prints the letter
         routes=tuple(
-            KernelRoute(IPv4Network(str(way["dst"])), str(way.get("dev", "")))
+            (IPv4Network(str(way["dst"])), str(way.get("dev", "")))
             for way in ways
             if way.get("dst") != "default"
         ),
@@ -91,15 +84,6 @@ _SHELL_SECONDS = 30.0
 _PING_SECONDS = 15.0
 _IP_AND_ICMP_BYTES = 28
 _NO_SUCH_COMMAND = 127
-
-
-@dataclass(frozen=True, slots=True)
-class StorageRoom:
-    """Free space in the file system of the storage directory."""
-
-    free_gib: int | None
-    refusal: str
-    """libvirt's error if it cannot be determined; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +115,8 @@ class HypervisorFacts:
     uefi: bool
     nested: bool
     trials: tuple[AccelerationTrial, ...]
-    storage: StorageRoom
+    storage: int | str
+    """GiB free in the file system of the storage directory, or libvirt's error."""
     networks: tuple[tuple[str, IPv4Network], ...]
     """Ranges of libvirt networks that do not belong to a lab."""
     bridges: frozenset[str]
@@ -169,13 +154,13 @@ def gather_facts(host: Host, peers: tuple[Hypervisor, ...]) -> HypervisorFacts:
     )
 
 
-def _storage_room(host: Host) -> StorageRoom:
+def _storage_room(host: Host) -> int | str:
     library = connection.load()
     try:
         with storage.scratch_pool(host.connected, host.hypervisor) as pool:
-            return StorageRoom(int(pool.info()[3]) >> 30, "")
+            return int(pool.info()[3]) >> 30
     except library.libvirtError as error:
-        return StorageRoom(None, connection.reason(error))
+        return connection.reason(error)
 
 
 def _capabilities(connected: libvirt.virConnect, kind: str) -> ET.Element | None:
@@ -362,10 +347,10 @@ def _memory(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 
 def _storage(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     place = f"'{asked.hypervisor.storage}'"
-    free, limit = facts.storage.free_gib, asked.hypervisor.disk_gib
-    if free is None:
+    free, limit = facts.storage, asked.hypervisor.disk_gib
+    if isinstance(free, str):
         hint = "set another [storage] path: a directory in which libvirt may create pools"
-        yield "fail", f"{place}: {facts.storage.refusal}", hint
+        yield "fail", f"{place}: {free}", hint
     elif free < SMALL_LAB_GIB:
         seen = f"{free} GiB are free in {place}, at least {SMALL_LAB_GIB} are needed"
         yield "fail", seen, "free some space, or set another [storage] path"
@@ -387,9 +372,9 @@ def _firmware(_asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
 def _management(asked: ExaminedHypervisor, facts: HypervisorFacts) -> Findings:
     used = {f"network '{name}'": subnet for name, subnet in facts.networks}
     survey = facts.inside.survey
-    for route in survey.routes if survey else ():
-        if route.device not in facts.bridges and route.network not in used.values():
-            used[f"the route by {route.device}"] = route.network
+    for network, device in survey.routes if survey else ():
+        if device not in facts.bridges and network not in used.values():
+            used[f"the route by {device}"] = network
     hits = {name: one for name, one in used.items() if one.overlaps(asked.management)}
     if not hits:
         yield "ok", f"{asked.management} is not used by anything else", ""

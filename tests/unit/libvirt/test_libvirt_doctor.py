@@ -15,9 +15,7 @@ from lab.providers.libvirt import documents, host, storage
 from lab.providers.libvirt.doctor import (
     ExaminedHypervisor,
     HypervisorFacts,
-    KernelRoute,
     ShellFacts,
-    StorageRoom,
     Survey,
     check_facts,
     read_survey,
@@ -33,7 +31,7 @@ TCG = AccelerationTrial("tcg", works=True, detail="a tiny guest runs with TCG")
 NO_TCG = AccelerationTrial("tcg", works=False, detail="no guest runs with TCG: ...")
 SURVEY = Survey(
     clock=NOW,
-    routes=(KernelRoute(IPv4Network("192.0.2.0/24"), "eth0"),),
+    routes=((IPv4Network("192.0.2.0/24"), "eth0"),),
     uplink="eth0",
     mtus={"lo": 65536, "eth0": 1500, "eth1": 9000},
     devices={IPv4Address("192.0.2.11"): "eth0", IPv4Address("198.51.100.1"): "eth1"},
@@ -48,7 +46,7 @@ GOOD = HypervisorFacts(
     uefi=True,
     nested=True,
     trials=(KVM,),
-    storage=StorageRoom(500, ""),
+    storage=500,
     networks=(("default", IPv4Network("192.168.122.0/24")),),
     bridges=frozenset({"hl01234567-mgmt"}),
     owners=(),
@@ -107,8 +105,8 @@ KVM_WANTED, TCG_WANTED = {"acceleration": "kvm"}, {"acceleration": "tcg"}
         ("memory", "fail", "68.4", {}, {"memory_mib": 70_000}),
         ("memory", "warn", "2.9 GiB", {"available_mib": 3000}, {}),
         ("memory", "ok", "2.9", {"available_mib": 3000}, {"memory_mib": 2048}),
-        ("storage", "fail", "cannot open", {"storage": StorageRoom(None, "cannot open")}, {}),
-        ("storage", "fail", "2 GiB are free", {"storage": StorageRoom(2, "")}, {}),
+        ("storage", "fail", "cannot open", {"storage": "cannot open"}, {}),
+        ("storage", "fail", "2 GiB are free", {"storage": 2}, {}),
         ("storage", "warn", "may have 900", {}, {"disk_gib": 900}),
         ("firmware", "warn", "Windows", {"uefi": False}, {}),
         ("clock", "warn", "40.0 s behind", {"inside": LATE}, {}),
@@ -152,7 +150,7 @@ def test_management_range_that_is_partly_used_is_told_with_a_free_one() -> None:
 
 
 def test_management_range_within_a_route_leaves_no_room() -> None:
-    survey = replace(SURVEY, routes=(KernelRoute(IPv4Network("10.0.0.0/8"), "tun0"),))
+    survey = replace(SURVEY, routes=((IPv4Network("10.0.0.0/8"), "tun0"),))
     found = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
     assert found.level == "fail"
     assert "the route by tun0 overlaps it: 10.0.0.0/8" in found.seen
@@ -160,7 +158,7 @@ def test_management_range_within_a_route_leaves_no_room() -> None:
 
 
 def test_range_of_a_lab_of_ours_is_no_collision() -> None:
-    route = KernelRoute(IPv4Network("10.201.7.0/24"), "hl01234567-mgmt")
+    route = (IPv4Network("10.201.7.0/24"), "hl01234567-mgmt")
     inside = ShellFacts(replace(SURVEY, routes=(route,)), "", "", None)
     assert judge(replace(GOOD, inside=inside))["management"].level == "ok"
 
@@ -187,8 +185,8 @@ def test_clock_routes_links_and_addresses_are_read() -> None:
     found = read_survey(PRINTED)
     assert found.clock == 1_800_000_000.25
     assert found.routes == (
-        KernelRoute(IPv4Network("192.0.2.0/24"), "eth0"),
-        KernelRoute(IPv4Network("10.8.0.1/32"), "tun0"),
+        (IPv4Network("192.0.2.0/24"), "eth0"),
+        (IPv4Network("10.8.0.1/32"), "tun0"),
     )
     assert found.uplink == "eth0"
     assert found.mtus == {"lo": 65536, "eth0": 1400}
