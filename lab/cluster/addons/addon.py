@@ -28,6 +28,8 @@ from lab.cluster.linux.operations import (
 from lab.topology.intent import Intent, MachineIntent, Translation
 
 DaemonSet = tuple[str, str]
+Waves = tuple[tuple[Document, ...], ...]
+"""Documents; a later wave may use kinds that an earlier one defines."""
 
 
 class Addon(ABC):
@@ -47,24 +49,19 @@ class Addon(ABC):
     account = ""
     """Account of its programs on Windows nodes; empty if they need none."""
 
-    def images(self, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002  for those with images
+    def images(self, cluster: Cluster) -> tuple[str, ...]:
         """Images that a Linux node needs, without tags."""
         return ()
 
-    def pinned(self, cluster: Cluster) -> bool:  # noqa: ARG002  the same
+    def pinned(self, cluster: Cluster) -> bool:
         """Whether the images must have the versions of ``bundle/upstream.json``."""
         return False
 
-    def waves(
-        self,
-        cluster: Cluster,  # noqa: ARG002  the same
-        intent: Intent,  # noqa: ARG002  the same
-        manifest: Manifest,  # noqa: ARG002  the same
-    ) -> tuple[tuple[Document, ...], ...]:
-        """Its documents; a later wave may use kinds that an earlier one defines."""
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
+        """Its documents."""
         return ()
 
-    def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:  # noqa: ARG002  the same
+    def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
         """Documents with the settings it needs on Node objects of nodes that kubeadm joins."""
         return ()
 
@@ -72,15 +69,15 @@ class Addon(ABC):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Operations on a node that runs pods: CNI configuration, masquerading."""
 
-    def packages(self, machine: MachineIntent) -> frozenset[str]:  # noqa: ARG002  the same
+    def packages(self, machine: MachineIntent) -> frozenset[str]:
         """The Debian packages that a machine's image must have."""
         return frozenset()
 
-    def unfit(self, intent: Intent) -> str:  # noqa: ARG002  the same
+    def unfit(self, intent: Intent) -> str:
         """Why it cannot provide an Intent's network, as a clause; empty if it can."""
         return ""
 
-    def unverified(self, intent: Intent) -> str:  # noqa: ARG002  the same
+    def unverified(self, intent: Intent) -> str:
         """Which part of it has never been run in such a cluster, as a clause; empty if all has."""
         return ""
 

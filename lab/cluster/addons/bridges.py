@@ -63,7 +63,6 @@ class Bridges(Addon):
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The bridge's CNI configuration and the node's own masquerading table."""
-        del cluster, intent
         config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
         return (
             Remove((FLANNEL_CONFIG,)),

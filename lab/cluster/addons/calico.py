@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, administrator, render
@@ -173,9 +173,7 @@ _STORED = {"IPAMConfiguration": "IPAMConfig"}
 """Kinds that are stored under another name."""
 
 
-def manifest_waves(
-    cluster: Cluster, intent: Intent, manifest: Manifest
-) -> tuple[tuple[Document, ...], ...]:
+def manifest_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
     """The custom resource definitions, then everything else."""
     settings = calico_settings(cluster, intent)
     return (
@@ -237,9 +235,7 @@ MOST_POOLS = 25
 """Limit of an Installation (``+kubebuilder:validation:MaxItems``)."""
 
 
-def operator_waves(
-    cluster: Cluster, intent: Intent, manifest: Manifest
-) -> tuple[tuple[Document, ...], ...]:
+def operator_waves(cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
     """The operator, its Installation, and Calico's settings, each once its kinds are defined.
 
     The operator defines its kinds itself. It has a cluster administrator's rights, because it can
@@ -302,21 +298,15 @@ class Calico(Addon):
         """With the operator, which names their versions itself."""
         return by_operator(cluster)
 
-    def waves(
-        self, cluster: Cluster, intent: Intent, manifest: Manifest
-    ) -> tuple[tuple[Document, ...], ...]:
-        """Kinds first, then their objects."""
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
         if by_operator(cluster):
             return operator_waves(cluster, intent, manifest)
         return manifest_waves(cluster, intent, manifest)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-        """The AS number of each node that has its own."""
         return tuple(as_number_documents(cluster, intent))
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
-        """Remove other CNI configurations."""
-        del cluster, intent, machine
         return (Remove((FLANNEL_CONFIG, BRIDGE_CONFIG)),)
 
     def unfit(self, intent: Intent) -> str:
@@ -330,7 +320,6 @@ class Calico(Addon):
         )
 
     def unverified(self, intent: Intent) -> str:
-        """The operator has not been run."""
         if not _has_windows(intent):
             return ""
         return (

@@ -13,7 +13,7 @@ import json
 from ipaddress import ip_network
 from typing import Any
 
-from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, masqueraded
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves, masqueraded
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, render
@@ -113,19 +113,13 @@ class Flannel(Addon):
     account = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
-        """Its only image."""
-        del cluster
         return (IMAGE,)
 
-    def waves(
-        self, cluster: Cluster, intent: Intent, manifest: Manifest
-    ) -> tuple[tuple[Document, ...], ...]:
-        """A single wave."""
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
         return (documents(cluster, intent, manifest),)
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The node's CNI configuration and its own masquerading table."""
-        del cluster
         config = WriteFile(FLANNEL_CONFIG, cni_config(intent))
         return (
             Remove((BRIDGE_CONFIG,)),

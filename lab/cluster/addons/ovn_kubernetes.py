@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator
 from ipaddress import ip_network
 
-from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon
+from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
 from lab.cluster.documents import Document, administrator, render
@@ -151,40 +151,28 @@ class OvnKubernetes(Addon):
     kube_proxy = False
 
     def images(self, cluster: Cluster) -> tuple[str, ...]:
-        """Its only image."""
-        del cluster
         return (IMAGE,)
 
     def pinned(self, cluster: Cluster) -> bool:
         """The documents are written for one release."""
-        del cluster
         return True
 
-    def waves(
-        self, cluster: Cluster, intent: Intent, manifest: Manifest
-    ) -> tuple[tuple[Document, ...], ...]:
-        """A single wave."""
-        del intent
+    def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
         return (documents(cluster, manifest),)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
         """Each node's zone and its pod CIDR from the plan."""
-        del intent
         return tuple(zones(cluster))
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Remove other CNI configurations and put the node's interface into a bridge."""
-        del cluster, intent
         others = Remove((FLANNEL_CONFIG, BRIDGE_CONFIG))
         return (others, *external_bridge(machine))
 
     def packages(self, machine: MachineIntent) -> frozenset[str]:
-        """Open vSwitch."""
         return frozenset({PACKAGE}) if machine.chassis else frozenset()
 
     def unverified(self, intent: Intent) -> str:
-        """None of it has been run."""
-        del intent
         return (
             "ovn-kubernetes' documents follow its templates; no cluster has been brought up with it"
         )
