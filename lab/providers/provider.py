@@ -170,6 +170,11 @@ class Outcome:
     throughput: float | None = None
     """Bits per second at the receiver of a stream; None for other probes."""
 
+    @classmethod
+    def failed(cls, key: int, status: ProbeStatus, detail: str) -> Outcome:
+        """The outcome of a probe to which nothing answered."""
+        return cls(key, status, detail, None, (), None, 0.0)
+
 
 _EXCHANGES_A_TRY = 8
 """A DNS name is queried with up to four search domains, and may be retried."""

@@ -38,7 +38,6 @@ from lab.providers.provider import (
     Pods,
     Probe,
     ProbeSettings,
-    ProbeStatus,
     Provider,
 )
 from lab.providers.setup import ProviderSetup
@@ -96,12 +95,14 @@ def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -
 
 def _sends_nothing(known: Places, probe: Probe, dead: frozenset[str]) -> Outcome | None:
     if probe.source not in known:
-        return _failed(probe, "error", f"there is no '{probe.source}'")
+        return Outcome.failed(probe.key, "error", f"there is no '{probe.source}'")
     machine, pod = known[probe.source]
     if not dead.isdisjoint({probe.source, machine.name}):
-        return _failed(probe, "timeout", f"'{probe.source}' is switched off")
+        return Outcome.failed(probe.key, "timeout", f"'{probe.source}' is switched off")
     if pod is None and probe.name is None and _drops(machine, probe.address, probe.port):
-        return _failed(probe, "timeout", f"'{machine.name}' drops packets to that address")
+        return Outcome.failed(
+            probe.key, "timeout", f"'{machine.name}' drops packets to that address"
+        )
     return None
 
 
@@ -120,13 +121,15 @@ def _failure(known: Places, probe: Probe, path: PacketPath, dead: frozenset[str]
         (hop.place for hop in path.hops if not dead.isdisjoint({hop.place, hop.machine})), ""
     )
     if off:
-        return _failed(probe, "timeout", f"no reply from '{off}'")
+        return Outcome.failed(probe.key, "timeout", f"no reply from '{off}'")
     if path.end:
-        return _failed(probe, "refused" if path.end.endswith(REFUSES) else "timeout", path.end)
+        return Outcome.failed(
+            probe.key, "refused" if path.end.endswith(REFUSES) else "timeout", path.end
+        )
     arrived = path.there[-1]
     if path.backend is None and arrived.packet.port not in _ports(known[arrived.place][1]):
         what = f"'{arrived.place}' has nothing on port {arrived.packet.port}"
-        return _failed(probe, "refused", what)
+        return Outcome.failed(probe.key, "refused", what)
     return None
 
 
@@ -151,23 +154,19 @@ def _asked(intent: Intent, pod: Pod | None, probe: Probe) -> Outcome:
         if each in zone:
             answer = ", ".join(map(str, sorted(map(ip_address, zone[each]))))
             return Outcome(probe.key, "ok", "", None, (), answer, LATENCY_MS)
-    return _failed(probe, "no-such-name", f"tried {', '.join(tried)}")
+    return Outcome.failed(probe.key, "no-such-name", f"tried {', '.join(tried)}")
 
 
 def _health(intent: Intent, probe: Probe, dead: frozenset[str]) -> Outcome:
     """A node's health check: the number of the Service's backends on it."""
     machine = next((one for one in intent.machines if probe.address in own_addresses(one)), None)
     if machine is None or machine.name in dead:
-        return _failed(probe, "timeout", f"no reply from {probe.address}")
+        return Outcome.failed(probe.key, "timeout", f"no reply from {probe.address}")
     for service in machine.translation.services if machine.translation else ():
         if service.health_port == probe.port:
             number = len(local(service, machine.name))
             return Outcome(probe.key, "ok", "", None, (), str(number), LATENCY_MS)
-    return _failed(probe, "refused", f"nothing checks health on port {probe.port}")
-
-
-def _failed(probe: Probe, status: ProbeStatus, detail: str) -> Outcome:
-    return Outcome(probe.key, status, detail, None, (), None, 0.0)
+    return Outcome.failed(probe.key, "refused", f"nothing checks health on port {probe.port}")
 
 
 def _drops(machine: MachineIntent, address: str, port: int) -> bool:

@@ -106,15 +106,21 @@ def draft_fabric(intent: Intent, drafts: dict[str, Draft], indexes: count[int]) 
         fabric.has(segment.name, index)
         fabric.operations.append(BridgeAdd(segment.name, index, port_mac(index), segment.mtu))
     for machine, card in cards:
-        index, far = next(indexes), next(indexes)
-        port = f"p{index}"
-        fabric.has(port, index)
-        far_name = card.card or card.name
-        drafts[machine].has(far_name, far)
-        fabric.operations += [
-            VethAdd(port, index, port_mac(index), machine, far_name, far, card.mac, card.mtu),
-            MasterSet(port, card.segment),
-        ]
+        index = next(indexes)
+        _cable(fabric, card.segment, f"p{index}", index, card, drafts[machine], next(indexes))
+
+
+def _cable(  # noqa: PLR0913, PLR0917  both ends of it
+    switch: Draft, bridge: str, port: str, index: int, card: Interface, machine: Draft, far: int
+) -> None:
+    """Plug a machine's card into a bridge by a veth pair; ``index`` and ``far`` are its indexes."""
+    name = card.card or card.name
+    switch.has(port, index)
+    machine.has(name, far)
+    switch.operations += [
+        VethAdd(port, index, port_mac(index), machine.namespace, name, far, card.mac, card.mtu),
+        MasterSet(port, bridge),
+    ]
 
 
 def draft_hypervisor(
@@ -134,17 +140,8 @@ def draft_hypervisor(
     if machine.tunnel:
         draft.operations.append(MasterSet(machine.tunnel.name, switch.name))
     for port in switch.ports:
-        card = cards[port.machine, port.card]
-        index, far = next(indexes), next(indexes)
-        draft.has(port.name, index)
-        far_name = card.card or card.name
-        drafts[port.machine].has(far_name, far)
-        draft.operations += [
-            VethAdd(
-                port.name, index, port_mac(index), port.machine, far_name, far, card.mac, card.mtu
-            ),
-            MasterSet(port.name, switch.name),
-        ]
+        card, index = cards[port.machine, port.card], next(indexes)
+        _cable(draft, switch.name, port.name, index, card, drafts[port.machine], next(indexes))
 
 
 _STRAIGHT_KEYS = ("accept_redirects", "send_redirects", "rp_filter")

@@ -48,10 +48,9 @@ class NetnsMachine:
         started.
         """
         doing = f"running '{shlex.join(command)}' in '{self.name}'"
-        where = _here()
-        return self.entry.call(
-            doing, lambda _: self._run_apart(command, where), deadline, apart=True
-        )
+        found: list[Completed] = []
+        self._run_apart(doing, [command], deadline, found.append)
+        return found[0]
 
     def run_each(
         self,
@@ -64,14 +63,24 @@ class NetnsMachine:
         Raises DeadlineError when not all finish in time; ``heard`` has received the results of
         those that did.
         """
+        doing = f"running {quantity(len(commands), 'command')} in '{self.name}'"
+        self._run_apart(doing, commands, deadline, heard)
+
+    def _run_apart(
+        self,
+        doing: str,
+        commands: Sequence[Sequence[str]],
+        deadline: Deadline,
+        heard: Callable[[Completed], None],
+    ) -> None:
         where = _here()
 
         def inside(tell: Tell) -> None:
-            self._go_apart(where)
+            isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
+            self._enter_machine(where)
             for command in commands:
                 tell(run_captured(command))
 
-        doing = f"running {quantity(len(commands), 'command')} in '{self.name}'"
         self.entry.call(doing, inside, deadline, heard=heard, apart=True)
 
     def attach(self, command: Sequence[str]) -> int:
@@ -103,14 +112,6 @@ class NetnsMachine:
             bind = f"mount --bind {own} /run"
             inside[4:] = ["sh", "-c", f"{bind} && exec {shlex.join(words)}"]
         return shlex.join([*go_in, *inside])
-
-    def _run_apart(self, command: Sequence[str], where: str) -> Completed:
-        self._go_apart(where)
-        return run_captured(command)
-
-    def _go_apart(self, where: str) -> None:
-        isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
-        self._enter_machine(where)
 
     def _run_here(self, command: Sequence[str], where: str) -> int:
         isolation.unshare(isolation.CLONE_NEWNS | isolation.CLONE_NEWUTS)

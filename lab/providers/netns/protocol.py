@@ -166,15 +166,9 @@ def respond(request: HttpRequest, body: bytes, endpoint: bytes, client: bytes) -
             return _reply(200, b"application/json", text, endpoint, client)
         case b"POST", b"/echo":
             return _reply(200, b"application/octet-stream", body, endpoint, client)
-        case _, b"/" | b"/echo" | b"/readyz" | b"/throughput":
-            return refusal(
-                RequestError(405, "GET /, POST /echo and POST /throughput are served"),
-                endpoint,
-                client,
-            )
-    return refusal(
-        RequestError(404, "GET /, POST /echo and POST /throughput are served"), endpoint, client
-    )
+    known = request.target in {b"/", b"/echo", b"/readyz", b"/throughput"}
+    served = "GET /, POST /echo and POST /throughput are served"
+    return refusal(RequestError(405 if known else 404, served), endpoint, client)
 
 
 def asks_for_stream(request: HttpRequest) -> bool:

@@ -7,7 +7,7 @@ own packets cannot reach.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, collapse_addresses
 
 from lab.scenario.terms import Protocol, ServicePort
@@ -21,6 +21,7 @@ LEAVING = "nat-postrouting"
 _MULTICAST = "224.0.0.0/4"
 _BY_ADDRESS = "ipv4_addr . inet_proto . inet_service"
 _BY_PORT = "inet_proto . inet_service"
+_PORT = "meta l4proto . th dport"
 
 
 def ruleset(machine: MachineIntent) -> str:
@@ -84,8 +85,7 @@ def _collections(rules: Rules) -> Iterator[str]:
 
 def _dispatch(translation: Translation) -> Iterator[str]:
     """The chains between the hooks and the Services' chains, and those for unmatched packets."""
-    by_address = "ip daddr . meta l4proto . th dport"
-    by_port = "meta l4proto . th dport"
+    by_address, by_port = f"ip daddr . {_PORT}", _PORT
     not_loopback = "ip daddr != 127.0.0.0/8"
     local = translation.local_cidr
     elsewhere = f"ip saddr != {local} " if local else ""
@@ -214,21 +214,27 @@ def service_rules(translation: Translation, node: str) -> Rules:
     rules = Rules()
     for service in translation.services:
         rules.addresses.append(service.address)
-        local = proxying.local(service, node)
-        for port in _ports(service, local):
-            _add(rules, port, translation)
+        for whole in _ports(service, node):
+            for port in _by_affinity(whole):
+                _add(rules, port, translation)
     return rules
 
 
-def _ports(service: ProxiedService, local: tuple[Backend, ...]) -> Iterator[_Port]:
+def _ports(service: ProxiedService, node: str) -> Iterator[_Port]:
     several = len(service.ports) > 1
+    local = proxying.local(service, node)
     for port in service.ports:
         name = f"{service.name}/{port.name}" if several else service.name
-        if service.affinity is None:
-            yield _Port(name, service, port, port.protocols, local)
-        else:
-            for protocol in port.protocols:
-                yield _Port(f"{name}/{protocol}", service, port, (protocol,), local)
+        yield _Port(name, service, port, port.protocols, local)
+
+
+def _by_affinity(port: _Port) -> Iterator[_Port]:
+    """The port itself, or with session affinity one for each protocol."""
+    if port.service.affinity is None:
+        yield port
+        return
+    for protocol in port.protocols:
+        yield replace(port, name=f"{port.name}/{protocol}", protocols=(protocol,))
 
 
 def _add(rules: Rules, port: _Port, translation: Translation) -> None:
@@ -357,7 +363,6 @@ def collection(kind: str, name: str, keys: str, elements: Iterable[str]) -> Iter
 
 GATEWAY_TABLE = "ovn-kubernetes"
 SWITCH_TABLE = "open-vswitch"
-_GATEWAY_RULES_BY_PORT = "meta l4proto . th dport"
 _OWN = "fib daddr type local ip daddr != 127.0.0.0/8"
 
 
@@ -377,53 +382,28 @@ def gateway_tables(machine: MachineIntent) -> Iterator[list[str]]:
     yield [f"table netdev {SWITCH_TABLE} {{", *(f"  {line}" for line in body), "}"]
 
 
-@dataclass(frozen=True, slots=True)
-class _NodePort:
-    name: str
-    service: ProxiedService
-    port: ServicePort
-    local: tuple[str, ...]
-
-    @property
-    def lost(self) -> bool:
-        """True if only local backends may serve it and there are none."""
-        return self.service.outside == "local" and not self.local
-
-    def elements(self, value: str = "") -> list[str]:
-        number = self.port.node_port
-        return [f"{protocol} . {number}{value}" for protocol in self.port.protocols]
-
-
-def _node_ports(translation: Translation, node: str) -> Iterator[_NodePort]:
-    for service in translation.services:
-        several = len(service.ports) > 1
-        local = proxying.local(service, node)
-        for port in service.ports:
-            if port.node_port is not None:
-                name = f"{service.name}/{port.name}" if several else service.name
-                targets = tuple(f"{one.address}:{port.target_port}" for one in local)
-                yield _NodePort(name, service, port, targets)
-
-
 def _gateway(translation: Translation, bridge: Bridge, node: str) -> Iterator[str]:
-    ports = tuple(_node_ports(translation, node))
+    every = (port for service in translation.services for port in _ports(service, node))
+    ports = [one for one in every if one.port.node_port is not None]
     for one in ports:
         yield from chain(f"external-{one.name}", *_gateway_rules_external(one, translation))
-    leading = [text for one in ports for text in one.elements(f" : goto external-{one.name}")]
-    lost = [text for one in ports if one.lost for text in one.elements()]
-    by_port = "inet_proto . inet_service"
-    yield from collection("map", "node-ports", f"{by_port} : verdict", leading)
-    yield from collection("set", "no-local-backends", by_port, lost)
+    keys = [
+        (one, f"{protocol} . {one.port.node_port}") for one in ports for protocol in one.protocols
+    ]
+    leading = [f"{key} : goto external-{one.name}" for one, key in keys]
+    lost = [key for one, key in keys if one.service.outside == "local" and not one.local]
+    yield from collection("map", "node-ports", f"{_BY_PORT} : verdict", leading)
+    yield from collection("set", "no-local-backends", _BY_PORT, lost)
     for hook in ("prerouting", "output"):
         yield from chain(
             f"nat-{hook}",
             f"type nat hook {hook} priority -100; policy accept;",
-            f"{_OWN} {_GATEWAY_RULES_BY_PORT} vmap @node-ports",
+            f"{_OWN} {_PORT} vmap @node-ports",
         )
     yield from chain(
         "filter-input",
         "type filter hook input priority 0; policy accept;",
-        f"ct state new {_GATEWAY_RULES_BY_PORT} @no-local-backends drop",
+        f"ct state new {_PORT} @no-local-backends drop",
     )
     yield from chain(
         "nat-postrouting",
@@ -441,25 +421,27 @@ def gateway_leaving_rules(translation: Translation, port: str) -> tuple[str, str
     )
 
 
-def _gateway_rules_external(one: _NodePort, translation: Translation) -> Iterator[str]:
+def _gateway_rules_external(one: _Port, translation: Translation) -> Iterator[str]:
     """DNAT to the Service's address, masqueraded; with policy Local, straight to local backends.
 
     As with kube-proxy, the policy does not apply to the node and its own pods.
     """
     if one.service.outside == "local":
         own = f"ip saddr != {translation.local_cidr} fib saddr type != local"
-        for protocol in one.port.protocols if one.local else ():
-            yield f"{own} meta l4proto {protocol} {_random_dnat(one.local)}"
+        for protocol in one.protocols if one.local else ():
+            yield f"{own} meta l4proto {protocol} {_random_dnat(one)}"
         if not one.local:
             yield f"{own} return"
     yield f"meta mark set meta mark or {MASQUERADE_MARK:#x}"
-    for protocol in one.port.protocols:
+    for protocol in one.protocols:
         yield f"meta l4proto {protocol} dnat to {one.service.address}:{one.port.port}"
 
 
-def _random_dnat(targets: tuple[str, ...]) -> str:
-    if len(targets) == 1:
-        return f"dnat to {targets[0]}"
-    pairs = [target.partition(":") for target in targets]
-    choice = ", ".join(f"{n} : {address} . {port}" for n, (address, _, port) in enumerate(pairs))
-    return f"dnat ip to numgen random mod {len(targets)} map {{ {choice} }}"
+def _random_dnat(port: _Port) -> str:
+    if len(port.local) == 1:
+        return f"dnat to {port.targets(port.local[0])}"
+    choice = ", ".join(
+        f"{number} : {one.address} . {port.port.target_port}"
+        for number, one in enumerate(port.local)
+    )
+    return f"dnat ip to numgen random mod {len(port.local)} map {{ {choice} }}"

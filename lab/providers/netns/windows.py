@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
+from typing import Literal
 
-from lab.topology.intent import Drop, Intent, MachineIntent, Pod, Resolver, Translation
+from lab.topology.intent import Drop, Intent, MachineIntent, Resolver, Translation
+from lab.topology.routing import own_addresses
 
 _NETWORKING = "Kubernetes documentation, Networking on Windows"
 _DEBUGGING = "sig-windows debugging guide"
@@ -61,22 +63,20 @@ def _joined(prefixes: list[str]) -> tuple[str, ...]:
     return tuple(str(one) for one in collapse_addresses(IPv4Network(text) for text in prefixes))
 
 
-def own_addresses(machine: MachineIntent) -> tuple[str, ...]:
-    """Every address of the machine, without prefix length."""
-    devices = (*machine.interfaces, machine.bridge, machine.tunnel)
-    texts = [text for device in devices if device for text in device.addresses]
-    return tuple(dict.fromkeys(text.partition("/")[0] for text in texts))
+def _node_ports(machine: MachineIntent, rule: str, hook: Literal["output", "input"]) -> Drop:
+    """A drop of packets to the machine's NodePorts, for no destination if there are none."""
+    services = machine.translation.services if machine.translation else ()
+    ports = [port for service in services for port in service.node_ports()]
+    if not ports:
+        return Drop(rule, ())
+    addresses = tuple(f"{address}/32" for address in sorted(own_addresses(machine)))
+    return Drop(rule, addresses, (min(ports), max(ports)), hook=hook)
 
 
 def _node_port_self(machine: MachineIntent, _: Intent) -> MachineIntent:
     if machine.chassis:
         return machine
-    services = machine.translation.services if machine.translation else ()
-    ports = [port for service in services for port in service.node_ports()]
-    if not ports:
-        return machine
-    addresses = tuple(f"{address}/32" for address in own_addresses(machine))
-    return _with_drop(machine, Drop("WIN-NODEPORT-SELF", addresses, (min(ports), max(ports))))
+    return _with_drop(machine, _node_ports(machine, "WIN-NODEPORT-SELF", "output"))
 
 
 def _host_service(machine: MachineIntent, _: Intent) -> MachineIntent:
@@ -105,29 +105,19 @@ def _ovn_node_port(machine: MachineIntent, _: Intent) -> MachineIntent:
     """Dropped: the Windows firewall does not reject packets to a port without a listener."""
     if machine.chassis is None or machine.translation is None:
         return machine
-    services = machine.translation.services
-    ports = [port for service in services for port in service.node_ports()]
-    if not ports:
-        return machine
     unserved = tuple(
         replace(service, ports=tuple(replace(port, node_port=None) for port in service.ports))
-        for service in services
+        for service in machine.translation.services
     )
-    addresses = tuple(f"{address}/32" for address in own_addresses(machine))
-    span = (min(ports), max(ports))
     return _with_drop(
         replace(machine, translation=replace(machine.translation, services=unserved)),
-        Drop("WIN-OVN-NODEPORT", addresses, span, hook="input"),
+        _node_ports(machine, "WIN-OVN-NODEPORT", "input"),
     )
 
 
 def _with_resolver(machine: MachineIntent, change: Callable[[Resolver], Resolver]) -> MachineIntent:
-    pods = tuple(_changed(pod, change) for pod in machine.pods)
+    pods = tuple(replace(pod, resolver=change(pod.resolver)) for pod in machine.pods)
     return replace(machine, pods=pods)
-
-
-def _changed(pod: Pod, change: Callable[[Resolver], Resolver]) -> Pod:
-    return replace(pod, resolver=change(pod.resolver))
 
 
 def _dns_partial(machine: MachineIntent, _: Intent) -> MachineIntent:

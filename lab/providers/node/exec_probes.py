@@ -459,7 +459,9 @@ class ExecProber:
         deadline: Deadline,
         _: Callable[[int], None],
     ) -> dict[int, Outcome]:
-        skipped = {one.key: _failed(one.key, ONE_ADDRESS) for one in probes if one.every}
+        skipped = {
+            one.key: Outcome.failed(one.key, "error", ONE_ADDRESS) for one in probes if one.every
+        }
         probes = [probe for probe in probes if not probe.every]
         if not probes:
             return skipped
@@ -475,7 +477,7 @@ class ExecProber:
             bodies = self._run(pod, *collect_command(every), within)
         except LabError as error:
             why = f"cannot probe: {error.doing}: {error.happened}"
-            return skipped | {key: _failed(key, why) for key in asked}
+            return skipped | {key: Outcome.failed(key, "error", why) for key in asked}
         ended, texts = read_transfers(said), read_bodies(bodies)
         found = {probe.key: read_outcome(probe, asked[probe.key], ended, texts) for probe in probes}
         return skipped | found
@@ -490,7 +492,3 @@ class ExecProber:
         return self._api.execute(
             NAMESPACE, pod, _CONTAINER, command, deadline, stdin.encode()
         ).stdout
-
-
-def _failed(key: int, why: str) -> Outcome:
-    return Outcome(key, "error", why, None, (), None, 0.0)

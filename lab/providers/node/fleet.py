@@ -178,9 +178,7 @@ class Campaign:
 
     def _fail(self, probes: Iterable[Probe], why: str) -> None:
         for probe in probes:
-            self._found[probe.key] = Outcome(
-                probe.key, "error", f"cannot probe: {why}", None, (), None, 0.0
-            )
+            self._found[probe.key] = Outcome.failed(probe.key, "error", f"cannot probe: {why}")
 
 
 def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int]:
@@ -457,7 +455,7 @@ class Fleet:
         except LabError as error:
             why = f"cannot receive: {error.doing}: {error.happened}"
             missing = (one.key for one in probes if one.key not in found)
-            found |= {key: Outcome(key, "error", why, None, (), None, 0.0) for key in missing}
+            found |= {key: Outcome.failed(key, "error", why) for key in missing}
         return found
 
     def capture(

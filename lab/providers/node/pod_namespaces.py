@@ -147,6 +147,26 @@ def _open(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
+def run_here(doing: str, command: Sequence[str], deadline: Deadline) -> Completed:
+    """Run a command on this machine with empty standard input.
+
+    Raises OSError if it cannot be started. Raises DeadlineError when it does not finish in time; it
+    is killed.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603  the user's own command, or one of the lab's looks
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=deadline.left(),
+        )
+    except subprocess.TimeoutExpired:
+        raise DeadlineError(doing, f"not done within {deadline.seconds:g} s") from None
+    out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    return Completed(done.returncode, out, err)
+
+
 def find_pod(pod: str) -> PodMachine | None:
     """The Kubernetes pod of that name on this machine; None if there is none."""
     return next((PodMachine(one) for one in pod_processes() if one.pod == pod), None)
@@ -163,21 +183,8 @@ class PodMachine:
 
         Raises DeadlineError when it does not finish in time; it is killed.
         """
-        try:
-            done = subprocess.run(  # noqa: S603  the user's own command
-                self._words(command),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=deadline.left(),
-            )
-        except subprocess.TimeoutExpired:
-            raise DeadlineError(
-                f"running '{command[0]}' in pod '{self.carrier.pod}'",
-                f"not done within {deadline.seconds:g} s",
-            ) from None
-        out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-        return Completed(done.returncode, out, err)
+        doing = f"running '{command[0]}' in pod '{self.carrier.pod}'"
+        return run_here(doing, self._words(command), deadline)
 
     def attach(self, command: Sequence[str]) -> int:
         """Run a command on this terminal, or a shell if ``command`` is empty."""
