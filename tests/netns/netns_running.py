@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
+from lab.explain.faults.registry import FaultCommand
+from lab.lifecycle.faults import batches, script
 from lab.plan.planner import make_plan
 from lab.providers.netns import namespaces, protocol
 from lab.providers.netns.holders import HolderEntry, enter_holder
@@ -61,10 +63,15 @@ class Running:
 
     def shell(self, machine: str, command: str) -> str:
         done = self.provider.machine(self.lab, self.intent, machine).run(
-            ["sh", "-c", command], Deadline(10)
+            ["sh", "-c", command], Deadline(30)
         )
         assert done.code == 0, done
         return done.stdout
+
+    def run(self, commands: tuple[FaultCommand, ...]) -> None:
+        """Run the commands of a fault."""
+        for place, lines in batches(commands):
+            self.shell(place, script(lines))
 
 
 def _asked(address: str, port: int, kind: str, source_port: int, seconds: float) -> str:

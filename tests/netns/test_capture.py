@@ -16,8 +16,6 @@ from lab._deadline import Deadline
 from lab.explain.capture.files import WHOLE, Captured, files
 from lab.explain.capture.probe import capture_probe as once
 from lab.explain.faults import registry
-from lab.explain.faults.registry import FaultCommand
-from lab.lifecycle.faults import batches, script
 from lab.matrix.cells import Product, product
 from lab.matrix.run import probe
 from lab.plan.plan import Plan
@@ -55,13 +53,6 @@ def capture_cell(running: Running, cell_id: str, seconds: float = SECONDS) -> Ca
     return once(running.provider, running.lab, running.intent, cell, (), timeout=seconds)
 
 
-def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:
-    for place, lines in batches(commands):
-        machine = running.provider.machine(running.lab, running.intent, place)
-        done = machine.run(("sh", "-c", script(lines)), Deadline(30))
-        assert done.code == 0, done
-
-
 @pytest.mark.parametrize(
     ("cell", "first", "last"),
     [
@@ -88,81 +79,41 @@ def test_what_works_is_seen_all_the_way_there_and_back(
     assert back == there[::-1]
 
 
-@pytest.mark.parametrize(
-    ("fault", "node", "peer", "cell", "last", "missing"),
-    [
-        (
-            "tunnel-udp-dropped",
-            "worker1",
-            "",
-            "pod-pod/master-p1/worker1-p1/udp-small",
-            Tap("worker1", "eth0"),
-            Tap("worker1", "flannel.4096"),
-        ),
-        (
-            "node-link-down",
-            "worker1",
-            "",
-            "pod-pod/master-p1/worker1-p1/udp-small",
-            Tap("master", "eth0"),
-            Tap("worker1", "eth0"),
-        ),
-        (
-            "ip-forward-off",
-            "worker1",
-            "",
-            "pod-service/master-p1/to-worker1-p1/udp-small",
-            Tap("worker1", "flannel.4096"),
-            Tap("worker1", "cni0"),
-        ),
-        (
-            "pod-link-down",
-            "worker1",
-            "worker1-p1",
-            "nodeport/client/worker1:to-worker1-p1/udp-small",
-            Tap("worker1", "cni0"),
-            Tap("worker1", "veth1"),
-        ),
-        (
-            "route-missing",
-            "master",
-            "worker1",
-            "pod-pod/worker1-p1/master-p1/udp-small",
-            Tap("master", "eth0"),
-            Tap("worker1", "eth0"),
-        ),
-        (
-            "mtu-black-hole",
-            "worker1",
-            "",
-            "pod-pod/master-p1/worker1-p1/tcp-large",
-            Tap("worker1", "flannel.4096"),
-            Tap("worker1", "cni0"),
-        ),
-    ],
-)
-def test_what_is_lost_is_last_seen_where_the_fault_is(  # noqa: PLR0913, PLR0917  one row of the table
-    running: Running, fault: str, node: str, peer: str, cell: str, last: Tap, missing: Tap
-) -> None:
-    change = FAULTS[fault].change(running.intent, node, peer)
-    run(running, change.do)
+LOST = """
+tunnel-udp-dropped worker1 - pod-pod/master-p1/worker1-p1/udp-small: eth0, flannel.4096
+node-link-down worker1 - pod-pod/master-p1/worker1-p1/udp-small: master eth0, eth0
+ip-forward-off worker1 - pod-service/master-p1/to-worker1-p1/udp-small: flannel.4096, cni0
+pod-link-down worker1 worker1-p1 nodeport/client/worker1:to-worker1-p1/udp-small: cni0, veth1
+route-missing master worker1 pod-pod/worker1-p1/master-p1/udp-small: master eth0, eth0
+mtu-black-hole worker1 - pod-pod/master-p1/worker1-p1/tcp-large: flannel.4096, cni0
+""".strip().splitlines()
+"""Fault, node, peer and cell; where the probe is last seen, and where it is missing: on worker1."""
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_what_is_lost_is_last_seen_where_the_fault_is(running: Running, case: str) -> None:
+    asked, _, points = case.rpartition(": ")
+    fault, node, peer, cell = asked.split()
+    change = FAULTS[fault].change(running.intent, node, peer.strip("-"))
+    running.run(change.do)
     try:
         found = capture_cell(running, cell)
     finally:
-        run(running, change.undo)
+        running.run(change.undo)
     assert found.verdict == "fail"
-    points = (found.conclusion.last, found.conclusion.missing)
-    assert [point and point.tap for point in points] == [last, missing], found.conclusion
+    seen = (found.conclusion.last, found.conclusion.missing)
+    wanted = [one if " " in one else f"worker1 {one}" for one in points.split(", ")]
+    assert [point and str(point.tap) for point in seen] == wanted, found.conclusion
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
 def test_a_rejection_is_told_with_who_sent_it(running: Running) -> None:
     change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
-    run(running, change.do)
+    running.run(change.do)
     try:
         found = capture_cell(running, "pod-pod/master-p1/worker1-p1/udp-small")
     finally:
-        run(running, change.undo)
+        running.run(change.undo)
     assert found.conclusion.kind == "refused"
     address = running.intent.machine("worker1").interfaces[0].addresses[0].partition("/")[0]
     assert f"ICMP 'port unreachable' from {address}, first seen leaving worker1 eth0" in (

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,11 @@ from daemon_worlds import VIRTUAL, having, world
 from netns_running import PROGRAMS, BringUp, NewLab, Running
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab._errors import BrokenError, DeadlineError, LabError, PreflightError
 from lab.providers.netns import holders
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import LabHandle, Liveness
+from lab.providers.provider import Liveness
 from lab.topology.daemon import Daemon, File, Ready
-from lab.topology.intent import Intent
 
 SLEEPER = Daemon("sleeper", "coreutils", ("sleep", "1000000"), Ready("", ("true",)))
 
@@ -41,22 +39,6 @@ def _record(running: Running) -> dict[str, int]:
 def _kill(running: Running, daemon: str, how: signal.Signals = signal.SIGKILL) -> None:
     pid = _record(running)[daemon]
     running.entry.call(f"signalling {daemon}", lambda _: os.kill(pid, how), Deadline(10))
-
-
-@contextmanager
-def attempted(lab: LabHandle) -> Iterator[NetnsProvider]:
-    """Bring up until something fails; away with it all at the end."""
-    provider = NetnsProvider()
-    try:
-        yield provider
-    finally:
-        provider.destroy(lab)
-
-
-def bring(provider: NetnsProvider, lab: LabHandle, intent: Intent) -> None:
-    provider.preflight(lab, intent)
-    for step in provider.steps(lab, intent):
-        step.run()
 
 
 def test_daemons_of_every_kind_do_their_work_each_on_its_machine(running: Running) -> None:
@@ -153,41 +135,51 @@ def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(
     assert look().state == "running"
 
 
-def test_one_that_ends_instead_of_getting_ready_fails_the_step(new_lab: NewLab) -> None:
-    lab = new_lab("dying")
-    dying = Daemon("dying", "dash", ("sh", "-c", "echo no such port; exit 3"), Ready("ready"))
-    intent = having(worker2=(dying,))
-    with (
-        attempted(lab) as provider,
-        pytest.raises(BrokenError, match=r"'dying' on 'worker2'.*exit code 3: no such port"),
-    ):
-        bring(provider, lab, intent)
+def _shell(name: str, command: str, ready: Ready) -> Daemon:
+    return Daemon(name, "dash", ("sh", "-c", command), ready)
 
 
-def test_one_that_is_never_ready_is_given_up_with_the_last_thing_seen(new_lab: NewLab) -> None:
-    lab = new_lab("slow")
-    looks = ("sh", "-c", "echo still thinking")
-    slow = Daemon("slow", "coreutils", ("sleep", "1000000"), Ready("^done$", looks, seconds=0.5))
-    intent = having(worker1=(slow,))
-    with (
-        attempted(lab) as provider,
-        pytest.raises(DeadlineError, match=r"within 0\.5 s; last seen: .*still thinking"),
-    ):
-        bring(provider, lab, intent)
+NONSENSE = ("bird", "-f", "-c", "bird.conf", "-s", "bird.ctl")
+THINKING = Ready("^done$", ("sh", "-c", "echo still thinking"), seconds=0.5)
+NO_SPACE = (("sh", "-c", "echo no space; exit 7"),)
 
 
-def test_a_wrong_configuration_is_told_in_the_daemons_own_words(new_lab: NewLab) -> None:
-    lab = new_lab("wrong")
-    command = ("bird", "-f", "-c", "bird.conf", "-s", "bird.ctl")
-    bad = Daemon("bird", "bird2", command, Ready("x"), (File("bird.conf", "protocol nonsense;"),))
-    intent = having(worker1=(bad,))
-    with (
-        attempted(lab) as provider,
-        pytest.raises(
-            BrokenError, match=r"(exit code 1: |has ended).*bird\.conf:1:\d+ syntax error"
+@pytest.mark.parametrize(
+    ("daemon", "error", "says"),
+    [
+        (
+            _shell("dying", "echo no such port; exit 3", Ready("ready")),
+            BrokenError,
+            r"'dying' on 'worker2'.*exit code 3: no such port",
         ),
-    ):
-        bring(provider, lab, intent)
+        (
+            _shell("slow", "sleep 1000000", THINKING),
+            DeadlineError,
+            r"within 0\.5 s; last seen: .*still thinking",
+        ),
+        (
+            Daemon("bird", "bird2", NONSENSE, Ready("x"), (File("bird.conf", "protocol non;"),)),
+            BrokenError,
+            r"(exit code 1: |has ended).*bird\.conf:1:\d+ syntax error",
+        ),
+        (
+            replace(_shell("db", "sleep 1", Ready("x")), before=NO_SPACE),
+            BrokenError,
+            "for 'db' on 'worker2': exit code 7: no space",
+        ),
+    ],
+    ids=["ends", "never ready", "wrong configuration", "command fails"],
+)
+def test_one_that_does_not_get_ready_fails_the_step_and_says_why(
+    new_lab: NewLab, daemon: Daemon, error: type[LabError], says: str
+) -> None:
+    lab, intent, provider = new_lab("failing"), having(worker2=(daemon,)), NetnsProvider()
+    try:
+        provider.preflight(lab, intent)
+        with pytest.raises(error, match=says):
+            Running(lab, intent, provider).up()
+    finally:
+        provider.destroy(lab)
 
 
 def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up: BringUp) -> None:
@@ -210,19 +202,6 @@ def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up:
     )
     assert running.shell("worker1", "stat -c %a /run/first/deep/file") == "600\n"
     assert list(_record(running)) == ["early", "first", "late"]
-
-
-def test_a_command_that_fails_is_told(new_lab: NewLab) -> None:
-    lab = new_lab("failing")
-    failing = Daemon(
-        "db", "dash", ("sleep", "1"), Ready("x"), before=(("sh", "-c", "echo no space; exit 7"),)
-    )
-    intent = having(worker1=(failing,))
-    with (
-        attempted(lab) as provider,
-        pytest.raises(BrokenError, match="for 'db' on 'worker1': exit code 7: no space"),
-    ):
-        bring(provider, lab, intent)
 
 
 def test_missing_programs_are_refused_before_anything_is_made(new_lab: NewLab) -> None:

@@ -37,12 +37,6 @@ def found(running: Running, *places: str) -> list[tuple[str, StateDifference]]:
     return [(name, one) for name, differences in there.items() for one in differences]
 
 
-def do(running: Running, place: str, command: str) -> None:
-    machine = running.provider.machine(running.lab, running.intent, place)
-    done = machine.run(("sh", "-c", command), Deadline(30))
-    assert done.code == 0, done.stderr
-
-
 @pytest.mark.parametrize("name", shipped())
 def test_nothing_of_a_healthy_lab_deviates(bring_up: BringUp, name: str) -> None:
     healthy = bring_up(scenario_intent(name), name=f"made-{name}")
@@ -75,12 +69,12 @@ BY_HAND = [
 def test_what_was_done_by_hand_is_found_and_undone(
     running: Running, place: str, thing: str, command: str
 ) -> None:
-    do(running, place, command)
+    running.shell(place, command)
     there = found(running, NODE, POD)
     assert any(where == place and thing in one.object for where, one in there), there
     for where, one in there:
         if found(running, where):
-            do(running, where, one.mends)
+            running.shell(where, one.mends)
     assert found(running, NODE, POD) == []
 
 

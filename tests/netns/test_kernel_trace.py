@@ -32,20 +32,13 @@ def lab(bring_up: BringUp) -> Running:
     return bring_up(topologies.intent(PLAN), name="overlay")
 
 
-def run(running: Running, place: str, line: str) -> str:
-    machine = running.provider.machine(running.lab, running.intent, place)
-    done = machine.run(("sh", "-c", line), Deadline(30))
-    assert done.code == 0, done.stderr
-    return done.stdout
-
-
 @contextmanager
 def dropping(running: Running, place: str, rule: str) -> Iterator[None]:
-    run(running, place, f"nft 'table inet mine {{ chain c {{ {rule} }}; }}'")
+    running.shell(place, f"nft 'table inet mine {{ chain c {{ {rule} }}; }}'")
     try:
         yield
     finally:
-        run(running, place, "nft delete table inet mine")
+        running.shell(place, "nft delete table inet mine")
 
 
 def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[str, ...]:
@@ -68,10 +61,8 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
 
 
 def tables(running: Running) -> set[str]:
-    return {
-        line.split()[2] for place in PLACES for line in run(running, place, "nft list tables")
-        .splitlines()
-    }  # fmt: skip
+    listed = "".join(running.shell(place, "nft list tables") for place in PLACES)
+    return {line.split()[2] for line in listed.splitlines()}
 
 
 @pytest.mark.parametrize(

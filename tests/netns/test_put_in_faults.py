@@ -8,10 +8,8 @@ import pytest
 from netns_running import BringUp, Running, scenario_intent
 from observed_labs import differences
 
-from lab._deadline import Deadline
 from lab.explain.faults import registry
-from lab.explain.faults.registry import Fault, FaultCommand, FaultSite
-from lab.lifecycle.faults import batches, script
+from lab.explain.faults.registry import Fault, FaultSite
 from lab.providers.netns.services import SERVICE_TABLE
 
 pytestmark = pytest.mark.slow
@@ -28,13 +26,6 @@ def running(request: pytest.FixtureRequest, bring_up: BringUp) -> Running:
 @pytest.fixture(scope="module")
 def services(bring_up: BringUp) -> Running:
     return bring_up(replace(scenario_intent("services"), kubernetes=None), name="services")
-
-
-def run(running: Running, commands: tuple[FaultCommand, ...]) -> None:
-    for place, lines in batches(commands):
-        machine = running.provider.machine(running.lab, running.intent, place)
-        done = machine.run(("sh", "-c", script(lines)), Deadline(30))
-        assert done.code == 0, done
 
 
 def concerned(fault: Fault, site: FaultSite) -> tuple[str, ...]:
@@ -62,23 +53,21 @@ def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running: Running,
     change = fault.change(running.intent, site.node, peer)
     machines = dict.fromkeys((*concerned(fault, site), *nodes_of(running, (peer,))))
 
-    run(running, change.undo)  # of nothing
-    run(running, change.do)
+    running.run(change.undo)  # of nothing
+    running.run(change.do)
     found = differences(running, *machines)
     assert site.node in {one.node for one in found}
-    run(running, change.undo)
-    run(running, change.undo)
-    run(running, change.do[: len(change.do) // 2])
-    run(running, change.undo)
+    running.run(change.undo)
+    running.run(change.undo)
+    running.run(change.do[: len(change.do) // 2])
+    running.run(change.undo)
     assert [str(one) for one in differences(running, *machines)] == []
 
 
 def rules(running: Running, node: str) -> list[str]:
     """What the node translates, as it is listed; sets and maps keep no order."""
-    machine = running.provider.machine(running.lab, running.intent, node)
-    listed = machine.run(("nft", "--stateless", "list", "table", "ip", SERVICE_TABLE), Deadline(30))
-    assert listed.code == 0, listed
-    return sorted(listed.stdout.replace("}", ",").replace("{", ",").replace(",", "\n").split())
+    listed = running.shell(node, f"nft --stateless list table ip {SERVICE_TABLE}")
+    return sorted(listed.replace("}", ",").replace("{", ",").replace(",", "\n").split())
 
 
 @pytest.mark.parametrize("name", ["service-backend-stale", "service-rules-missing"])
@@ -88,9 +77,9 @@ def test_every_node_has_its_own_rules_again(services: Running, name: str) -> Non
         before = rules(services, site.node)
         for peer in site.peers[-1:] or ("",):
             change = fault.change(made, site.node, peer)
-            run(services, change.do)
+            services.run(change.do)
             assert rules(services, site.node) != before
-            run(services, change.undo)
+            services.run(change.undo)
             assert rules(services, site.node) == before
 
 
@@ -99,6 +88,6 @@ def test_a_pod_whose_link_is_up_again_has_its_route_again(bring_up: BringUp) -> 
     fault = FAULTS["pod-link-down"]
     for site in registry.sites(fault, running.intent):
         change = fault.change(running.intent, site.node, site.peers[-1])
-        run(running, change.do)
-        run(running, change.undo)
+        running.run(change.do)
+        running.run(change.undo)
         assert [str(one) for one in differences(running, site.node)] == []

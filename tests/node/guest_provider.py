@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from node_lab import NodeLab
 
-from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.facts.node import NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
-from lab.providers.capture import Taken, Tap
+from lab.providers.capture import Taken
+from lab.providers.fake.provider import FakeProvider
 from lab.providers.node.control import NodeMachine
 from lab.providers.node.fleet import Fleet
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
     MACHINES,
-    Evidence,
     LabHandle,
     Liveness,
     Outcome,
-    Probe,
-    ProbeSettings,
     Provider,
 )
 from lab.state.rows import LabRow
@@ -34,16 +31,14 @@ from lab.state.store import Store
 from lab.topology.intent import Intent
 
 
-class GuestProvider:
+class GuestProvider(FakeProvider):
     """A provider that uses its machines like the libvirt provider, without libvirt."""
 
-    name = "libvirt"
-    abilities = frozenset({MACHINES, CLUSTER, CAPTURE})
-
     def __init__(self, fleet: Fleet) -> None:
+        super().__init__(name="libvirt", abilities=frozenset({MACHINES, CLUSTER, CAPTURE}))
         self._fleet = fleet
 
-    def liveness(self, _lab: LabHandle, _intent: Intent) -> Liveness:
+    def liveness(self, *_: object) -> Liveness:
         return Liveness("running", "")
 
     def machine(self, _lab: LabHandle, intent: Intent, name: str) -> NodeMachine:
@@ -52,46 +47,14 @@ class GuestProvider:
     def cluster(self, _lab: LabHandle, _intent: Intent) -> GuestCluster | None:
         return None
 
-    def realised(self, intent: Intent) -> Intent:
-        return intent
+    def observe(self, _lab: LabHandle, *asked: Any) -> Mapping[str, NodeFacts | LabError]:
+        return self._fleet.observe(*asked)
 
-    def observe(
-        self,
-        _lab: LabHandle,
-        intent: Intent,
-        asked: Mapping[str, Collection[str]],
-        deadline: Deadline,
-    ) -> Mapping[str, NodeFacts | LabError]:
-        return self._fleet.observe(intent, asked, deadline)
+    def probe(self, _lab: LabHandle, *asked: Any) -> Mapping[int, Outcome]:
+        return self._fleet.probe_all(*asked)
 
-    def probe(
-        self,
-        _lab: LabHandle,
-        intent: Intent,
-        probes: Sequence[Probe],
-        settings: ProbeSettings,
-        progress: Callable[[int], None],
-    ) -> Mapping[int, Outcome]:
-        return self._fleet.probe_all(intent, probes, settings, progress)
-
-    def capture(
-        self,
-        _lab: LabHandle,
-        intent: Intent,
-        taps: Sequence[Tap],
-        limit: int,
-        during: Callable[[], None],
-        deadline: Deadline,
-    ) -> tuple[Taken, ...]:
-        return self._fleet.capture(intent, taps, limit, during, deadline)
-
-    def deviations(self, *_asked: object) -> Mapping[str, Sequence[StateDifference]]:
-        return {}
-
-    def logs(
-        self, _lab: LabHandle, _intent: Intent, _asked: Collection[str], _deadline: Deadline
-    ) -> Iterator[Evidence]:
-        return iter(())
+    def capture(self, _lab: LabHandle, *asked: Any) -> tuple[Taken, ...]:
+        return self._fleet.capture(*asked)
 
 
 class GuestCluster(GuestProvider):
