@@ -24,27 +24,32 @@ def link(name: str, mac: str = CARD.mac, kind: str = "", index: int = 3) -> Link
     return Link(name, index, mac, kind, carrier=True)
 
 
-def test_a_card_is_found_by_its_mac_whatever_its_name() -> None:
-    assert network.find_cards([MANAGEMENT, link("ens4")], WORKER)["eth0"].name == "ens4"
+@pytest.mark.parametrize(
+    ("there", "index"),
+    [
+        ([MANAGEMENT, link("ens4")], 3),
+        ([link("br0", kind="bridge", index=9), link("ens4")], 3),
+        ([link("ens4"), link("eth0", index=4)], 4),
+    ],
+    ids=["by its MAC", "not a bridge with its MAC", "of two, by its name"],
+)
+def test_a_card_is_found(there: list[Link], index: int) -> None:
+    assert network.find_cards(there, WORKER)["eth0"].index == index
 
 
-def test_a_bridge_with_the_mac_of_a_card_of_its_is_no_card() -> None:
-    there = [link("br0", kind="bridge", index=9), link("ens4")]
-    assert network.find_cards(there, WORKER)["eth0"].name == "ens4"
-
-
-def test_two_cards_of_one_mac_are_told_apart_by_name() -> None:
-    assert network.find_cards([link("ens4"), link("eth0", index=4)], WORKER)["eth0"].index == 4
-
-
-def test_the_management_card_is_never_taken_whatever_its_mac() -> None:
-    with pytest.raises(BrokenError, match="no such card; it has 'mgmt0'"):
-        network.find_cards([replace(MANAGEMENT, mac=CARD.mac)], WORKER)
-
-
-def test_a_name_that_a_strangers_card_has_is_refused() -> None:
-    with pytest.raises(BrokenError, match="another device already has this name"):
-        network.find_cards([link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)], WORKER)
+@pytest.mark.parametrize(
+    ("there", "says"),
+    [
+        ([replace(MANAGEMENT, mac=CARD.mac)], "no such card; it has 'mgmt0'"),
+        (
+            [link("eth0", mac="02:00:00:00:00:01"), link("eth1", index=4)],
+            "another device already has this name",
+        ),
+    ],
+)
+def test_a_card_of_others_is_never_taken(there: list[Link], says: str) -> None:
+    with pytest.raises(BrokenError, match=says):
+        network.find_cards(there, WORKER)
 
 
 def test_cards_may_have_each_others_names() -> None:

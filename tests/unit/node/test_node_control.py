@@ -124,11 +124,8 @@ def test_what_went_wrong_is_said_with_the_machines_name(
     assert "'worker1'" in str(caught.value)
 
 
-def test_noise_before_an_answer_is_passed_over() -> None:
+def test_noise_is_passed_over_and_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
     up((0, b'Last login: today\n{"done": true}\n', ""))
-
-
-def test_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
     with pytest.raises(BrokenError, match="exit code 118"):
         up((118, b"", ""), (118, b"", ""))
 
@@ -208,23 +205,14 @@ def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
     said = make_line("piece", [path, "text"]) + make_line("piece", ["b/c.txt", "it"]) + DONE[1]
     pieces = list(control((0, said, ""))[0].evidence(Deadline(5)))
     assert [one.path for one in pieces] == ["worker1/network/b/c.txt"]
-
-
-def test_evidence_of_a_machine_that_does_not_answer_says_why() -> None:
-    here, _ = control((127, b"", ""))
-    pieces = list(here.evidence(Deadline(5)))
-    assert [one.path for one in pieces] == ["worker1/network/missing.txt"]
-    assert b"no 'python3'" in pieces[0].content
+    (missing,) = control((127, b"", ""))[0].evidence(Deadline(5))
+    assert missing.path == "worker1/network/missing.txt"
+    assert b"no 'python3'" in missing.content
 
 
 def test_the_work_is_the_same_every_time_and_another_for_another_intent() -> None:
-    again = compile_scenario("overlay", only="linux").intent
-    assert (
-        machine_work(again.machine("worker1"), again).digest()
-        == machine_work(WORKER, INTENT).digest()
-    )
-    other = compile_scenario("host-gateway", only="linux").intent
-    assert (
-        machine_work(other.machine("worker1"), other).digest()
-        != machine_work(WORKER, INTENT).digest()
-    )
+    def digest(scenario: str) -> str:
+        intent = compile_scenario(scenario, only="linux").intent
+        return machine_work(intent.machine("worker1"), intent).digest()
+
+    assert digest("overlay") == machine_work(WORKER, INTENT).digest() != digest("host-gateway")

@@ -89,29 +89,32 @@ def test_every_try_is_made_and_every_source_noted() -> None:
     assert (outcome.source_seen, outcome.other_sources) == ("10.0.0.1", ("10.0.0.8",))
 
 
-def test_large_datagrams_are_of_exactly_the_mtu_and_twice_the_mtu() -> None:
-    sock = ScriptedSocket(recv=[ECHO])
-    outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450)
-    assert [len(data) + 28 for data in sock.sent[1:]] == [1450, 2900]
-    assert outcome.status == "timeout"
-    assert outcome.detail == (
-        "1450 bytes with DF: no reply in time; 2900 bytes in fragments: no reply in time"
-    )
-
-
-def test_large_datagrams_wait_for_a_small_one_that_makes_the_connection() -> None:
-    sock = ScriptedSocket()
-    outcome, _ = fly(sock, protocol="udp", size="large")
-    assert [len(data) for data in sock.sent] == [64]
-    assert (outcome.status, outcome.detail) == ("timeout", "answer: no reply in 1 s")
-
-
-def test_the_large_datagram_that_failed_is_named() -> None:
-    outcome, _ = fly(ScriptedSocket(recv=[ECHO, ECHO]), protocol="udp", size="large", events=4)
-    assert outcome.status == "timeout"
-    assert outcome.detail == (
-        "1500 bytes with DF: no reply in time; 3000 bytes in fragments: echoed"
-    )
+@pytest.mark.parametrize(
+    ("script", "events", "sent", "detail"),
+    [
+        ([], 20, [92], "answer: no reply in 1 s"),
+        (
+            [ECHO],
+            20,
+            [92, 1450, 2900],
+            "1450 bytes with DF: no reply in time; 2900 bytes in fragments: no reply in time",
+        ),
+        (
+            [ECHO, ECHO],
+            4,
+            [92, 1450, 2900],
+            "1450 bytes with DF: no reply in time; 2900 bytes in fragments: echoed",
+        ),
+    ],
+    ids=["the small one first", "the mtu and twice the mtu", "the failed one is named"],
+)
+def test_large_datagrams_follow_a_small_one_and_are_told_apart(
+    script: list[Any], events: int, sent: list[int], detail: str
+) -> None:
+    sock = ScriptedSocket(recv=script)
+    outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450, events=events)
+    assert [len(data) + 28 for data in sock.sent] == sent
+    assert (outcome.status, outcome.detail) == ("timeout", detail)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +153,16 @@ def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
     assert sum(map(len, sock.sent)) > 1_000_000
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"throughput": "x"}', b'{"throughput": -1}'])
-def test_a_receiver_that_says_no_rate_is_wrong(body: bytes) -> None:
-    outcome, _ = fly(ScriptedSocket(recv=[reply(body)]), dialect="throughput")
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        *((reply(body), "not the rate of a stream") for body in (b"", b"{}")),
+        (reply(b'{"throughput": "x"}'), "not the rate of a stream"),
+        (reply(b'{"throughput": -1}'), "not the rate of a stream"),
+        (b"", "the connection ended after 0 bytes"),
+    ],
+)
+def test_a_receiver_that_says_no_rate_is_wrong(answer: bytes, says: str) -> None:
+    outcome, _ = fly(ScriptedSocket(recv=[answer]), dialect="throughput")
     assert (outcome.status, outcome.throughput) == ("wrong", None)
-    assert "not the rate of a stream" in outcome.detail
-
-
-def test_a_stream_whose_receiver_goes_is_wrong() -> None:
-    outcome, _ = fly(ScriptedSocket(recv=[b""]), dialect="throughput")
-    assert outcome.status == "wrong"
-    assert "the connection ended after 0 bytes" in outcome.detail
+    assert says in outcome.detail

@@ -23,19 +23,13 @@ def test_a_configuration_is_read_entry_by_entry() -> None:
         [
             {"namespace": "n", "name": "p", "tcp": [8080], "udp": [8080, 9], "dns": None},
             {"namespace": "/x/y", "name": "d", "tcp": [], "udp": [], "dns": {"a.": ["1.2.3.4"]}},
+            {"namespace": "m", "name": "m", "tcp": [1], "udp": [], "health": {"32000": ["web", 2]}},
         ]
     )
-    pod, dns = responder.read_config(text)
+    pod, dns, node = responder.read_config(text)
     assert (pod.namespace, pod.name, pod.tcp, pod.udp) == ("n", "p", (8080,), (8080, 9))
-    assert (pod.sockets(), dns.sockets()) == (3, 2)
-    assert dns.dns == {"a.": ["1.2.3.4"]}
-
-
-def test_health_checks_have_a_socket_each() -> None:
-    told = {"namespace": "n", "name": "n", "tcp": [1], "udp": [], "health": {"32000": ["web", 2]}}
-    (node,) = responder.read_config(json.dumps([told]))
-    assert node.health == {"32000": ["web", 2]}
-    assert node.sockets() == 2
+    assert [one.sockets() for one in (pod, dns, node)] == [3, 2, 2]
+    assert (dns.dns, node.health) == ({"a.": ["1.2.3.4"]}, {"32000": ["web", 2]})
 
 
 @pytest.mark.parametrize("text", ["", "{}x", '[{"namespace": "n"}]'])
@@ -177,6 +171,10 @@ def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
 def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
     server: responder.SocketServer, connect: Connect
 ) -> None:
+    garbage = connect()
+    garbage.sendall(b"\x16\x03\x01\x02\n")
+    garbage.shutdown(socket.SHUT_WR)
+    assert answer(server, garbage).status == 400
     client = connect()
     client.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n" + bytes(50_000))
     server.turn(1.0)
@@ -197,13 +195,6 @@ def test_a_client_that_waits_is_told_to_continue_once(
     server.turn(1.0)
     client.sendall(b"dy")
     assert answer(server, client).body == b"body"
-
-
-def test_garbage_is_refused(server: responder.SocketServer, connect: Connect) -> None:
-    client = connect()
-    client.sendall(b"\x16\x03\x01\x02\n")
-    client.shutdown(socket.SHUT_WR)
-    assert answer(server, client).status == 400
 
 
 def test_a_silent_client_is_dropped_when_its_time_is_up(
