@@ -24,6 +24,10 @@ def pieces(running: Running) -> dict[str, str]:
 
 def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
     found = pieces(overlay)
+    for path, text in found.items():
+        if path != "holder.txt":
+            assert text.startswith("$ "), "the command that shows it"
+            assert "no such program" not in text, path
     for machine in overlay.intent.machines:
         for interface in machine.interfaces:
             assert interface.mac in found[f"{machine.name}/addresses.txt"]
@@ -41,13 +45,6 @@ def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
             assert ":8080" in found[f"{pod.name}/sockets.txt"]
     assert "ipv4/ip_forward:1" in found["worker1/sysctls.txt"]
     assert "responder: running" in found["holder.txt"]
-
-
-def test_every_piece_says_by_which_command_it_was_had(overlay: Running) -> None:
-    for path, text in pieces(overlay).items():
-        if path != "holder.txt":
-            assert text.startswith("$ "), path
-            assert "no such program" not in text, path
 
 
 def test_a_lab_that_is_not_there_is_told_as_such(new_lab: NewLab) -> None:

@@ -34,22 +34,35 @@ def _apply(*operations: Operation) -> None:
     call_isolated("applying", work, Deadline(10))
 
 
-def test_an_error_names_operation_namespace_object_and_errno_in_words() -> None:
-    with pytest.raises(BrokenError) as raised:
-        _apply(BridgeAdd("br", 9, MAC, 1500), LinkUp("ghost"))
-    text = str(raised.value)
-    assert "setting link 'ghost' up in namespace 'node'" in text
-    assert "No such device (ENODEV)" in text
+BRIDGE = BridgeAdd("br", 9, MAC, 1500)
 
 
-def test_the_kernels_own_explanation_is_passed_on() -> None:
-    with pytest.raises(BrokenError, match="Nexthop has invalid gateway"):
-        _apply(BridgeAdd("br", 9, MAC, 1500), RouteSet("10.0.0.0/8", "br", "192.0.2.1", False))
+@pytest.mark.parametrize(
+    ("operations", "says"),
+    [
+        (
+            (BRIDGE, LinkUp("ghost")),
+            r"setting link 'ghost' up in namespace 'node'.*No such device \(ENODEV\)",
+        ),
+        ((BRIDGE, RouteSet("10.0.0.0/8", "br", "192.0.2.1", False)), "Nexthop has invalid gateway"),
+        ((AddressAdd("ghost", "192.0.2.1/24"), LinkUp("ghost")), "'192.0.2.1/24' to 'ghost'"),
+        (
+            (SysctlSet("net/none/such", "1"),),
+            "'net/none/such' to '1' in namespace 'node'.*no such setting",
+        ),
+        ((SysctlSet("net/ipv4/ip_forward", "maybe"),), "Invalid argument"),
+    ],
+    ids=["object and errno", "the kernel's words", "the first of two", "no setting", "bad setting"],
+)
+def test_a_refused_operation_is_named_with_the_reason(
+    operations: tuple[Operation, ...], says: str
+) -> None:
+    with pytest.raises(BrokenError, match=says):
+        _apply(*operations)
 
 
-def test_the_first_of_several_errors_in_a_batch_is_the_one_named() -> None:
-    with pytest.raises(BrokenError, match=r"'192.0.2.1/24' to 'ghost'"):
-        _apply(AddressAdd("ghost", "192.0.2.1/24"), LinkUp("ghost"))
+def test_an_optional_setting_may_be_missing() -> None:
+    _apply(SysctlSet("net/none/such", "1", optional=True))
 
 
 def test_more_operations_than_one_batch_holds_are_all_done() -> None:
@@ -67,19 +80,6 @@ def test_more_operations_than_one_batch_holds_are_all_done() -> None:
             return len({address for address in found if address.startswith(b"\x0a\x01")})
 
     assert call_isolated("applying", work, Deadline(20)) == 3000
-
-
-def test_a_missing_setting_is_an_error_unless_it_is_optional() -> None:
-    _apply(SysctlSet("net/none/such", "1", optional=True))
-    with pytest.raises(
-        BrokenError, match=r"'net/none/such' to '1' in namespace 'node'.*no such setting"
-    ):
-        _apply(SysctlSet("net/none/such", "1"))
-
-
-def test_a_refused_setting_names_the_reason() -> None:
-    with pytest.raises(BrokenError, match="Invalid argument"):
-        _apply(SysctlSet("net/ipv4/ip_forward", "maybe"))
 
 
 def test_going_into_a_namespace_that_is_not_there() -> None:

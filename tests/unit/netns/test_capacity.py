@@ -58,19 +58,13 @@ def test_what_does_not_fit_is_refused_with_its_cure(
     assert hint in raised.value.hint
 
 
-def test_the_neighbour_table_is_used_to_its_last_entry() -> None:
-    check_capacity(NEED, replace(ROOM, neighbours_used=1017))
-
-
 def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
+    check_capacity(NEED, replace(ROOM, neighbours_used=1017))  # to its last entry
     intent = cluster(linux=2, windows=1, pods=2)
     assert lab_need(intent).neighbours == len(intent.machines) == 5
     bare = tuple(replace(machine, neighbours=()) for machine in intent.machines)
     # One router for each of three nodes and the client, and two tunnel ends for each node.
     assert lab_need(replace(intent, machines=bare)).neighbours == 5 + 4 + 3 * 2
-
-
-def test_namespaces_are_those_of_the_plan() -> None:
     assert lab_need(cluster(linux=1, windows=0, pods=2)).namespaces == 1 + 1 + 2 + 2
 
 
