@@ -11,7 +11,6 @@ from node_lab import NodeLab
 
 from lab._errors import LabError
 from lab.facts.node import NodeFacts
-from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.providers.capture import Taken
 from lab.providers.fake.provider import FakeProvider
