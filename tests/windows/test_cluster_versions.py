@@ -141,7 +141,9 @@ def test_everything_that_is_wrong_with_a_node_is_said_at_once():
 def test_host_gateways_other_bridge_is_sdnbridge_told_to_use_the_second_address():
     plan = decided("host-gateway")
     plan = replace(plan, node=replace(plan.node, pod_cidr="10.10.187.0/26"))
-    made = json.loads(plugin_config(plan.cluster, plan.network)[1])["delegate"]
+    written = plugin_config(plan.cluster, plan.network)
+    assert written is not None
+    made = json.loads(written[1])["delegate"]
     assert (made["type"], made["optionalFlags"]) == ("sdnbridge", {"forceBridgeGateway": True})
 
 

@@ -162,13 +162,15 @@ def test_flags_of_kubeadm_are_read_whatever_stands_in_their_file(text, wanted):
     """The script's own pattern: it means the same in Python."""
     source = load("cluster/node-service.ps1").source.decode()
     found = re.search(r"Match\(\$text, '([^']+)'\)", source)
+    assert found is not None
     match = re.search(found[1], text)
     assert (match[1].split() if match else []) == wanted
 
 
 @pytest.mark.parametrize("year", ["2019", "2022", "2025"])
 def test_golden_image_refuses_first_and_has_the_values_of_its_own_release_alone(year):
-    made = {step.name: step for step in steps.golden_steps(year, "ab" * 32)}
+    found = steps.golden_steps(year, "ab" * 32)
+    made: dict[str, typing.Any] = {step.name: step for step in found}
     order = ["patch-level", "wsman", "features", "settings", "sysprep-prepare", "sysprep"]
     assert list(made) == order
     own = {

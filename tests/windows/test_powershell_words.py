@@ -16,6 +16,7 @@ def forbidden():
     module = load("hybridlab.psm1")
     function = next(one for one in module.functions if one.name == "ConvertTo-Plain")
     found = re.search(r"\$Text, '((?:[^']|'')+)'", module.text(function.node))
+    assert found is not None
     return re.compile(found[1].replace("''", "'"))
 
 
