@@ -189,6 +189,7 @@ def test_build_that_was_killed_is_done_anew(image_store, tmp_path):
         b"9" * 9_000,
         b'{"sizes": {"a\\u0000": 1}}',
     ],
+    ids=["empty", "binary", "list", "nothing", "deep", "long", "null"],
 )
 def test_image_with_a_damaged_record_is_built_anew_and_stops_no_gc(image_store, content):
     image = image_store.get("tiny", print)
