@@ -21,11 +21,11 @@ try:
     from lab.cli.main import main, report_beside
 except Exception as error:  # noqa: BLE001  a broken installation
     try:
-        from lab.cli.defect import report_import
+        from lab.cli.defect import report
     except Exception:  # noqa: BLE001  even that module is missing
         sys.stderr.write(f"lab cannot start: {type(error).__name__}; install it again\n")
     else:
-        report_import(error)
+        report(error, "lab cannot start", "; install it again")
     sys.exit(_DEFECT)
 
 

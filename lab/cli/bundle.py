@@ -9,7 +9,7 @@ import click
 from lab._log import quantity, say
 from lab.cli.commands import Commands
 from lab.cli.options import json_option
-from lab.cli.output import echo, echo_json, echo_table
+from lab.cli.output import echo, echo_collected, echo_json, echo_table
 from lab.scenario.terms import Os
 
 
@@ -156,7 +156,4 @@ def gc(yes: bool, as_json: bool) -> None:
         return
     for path in result.found:
         say(path)
-    done = "removed" if yes else "would remove"
-    after = "" if yes or not result.found else "; 'lab bundle gc --yes' removes it"
-    count = quantity(len(result.found), "object")
-    echo(f"{done} {count}, {result.bytes / 1e6:.0f} MB{after}")
+    echo_collected(len(result.found), result.bytes, "lab bundle gc", yes=yes)

@@ -23,17 +23,8 @@ KEPT = 20
 """Number of logs kept; older ones are removed."""
 
 
-def report(error: Exception) -> None:
+def report(error: Exception, begin: str = "this is a bug in lab itself", hint: str = "") -> None:
     """Say in one sentence what happened and where the traceback is."""
-    _tell("this is a bug in lab itself", error)
-
-
-def report_import(error: Exception) -> None:
-    """Report that a part of the installation cannot be imported."""
-    _tell("lab cannot start", error, "; install it again")
-
-
-def _tell(begin: str, error: Exception, hint: str = "") -> None:
     words = " ".join(str(error).split())
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = _log("".join(traceback.format_exception(error)))

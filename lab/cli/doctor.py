@@ -17,8 +17,6 @@ from lab.cli.output import echo, echo_json
 if TYPE_CHECKING:
     from lab.providers.provider import Diagnosis
 
-REFUSED = PreflightError.exit_code
-
 
 @click.command("doctor")
 @click.option(
@@ -44,7 +42,7 @@ def command(provider: str | None, as_json: bool) -> int:
         echo_json(found)
     else:
         _print(found)
-    return REFUSED if any(one.level == "fail" for one in found) else 0
+    return PreflightError.exit_code if any(one.level == "fail" for one in found) else 0
 
 
 def _print(found: tuple[Diagnosis, ...]) -> None:

@@ -157,13 +157,8 @@ def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bo
     only = None if fault is None else FaultRequest(fault, node, peer)
     done = heal(api.open_any(name), say, only)
     if as_json:
-        plain = {
-            "mended": [
-                {"fault": one.name, "node": one.node, "peer": one.peer} for one in done.removed
-            ],
-            "rebuilt": [one.name for one in done.rebuilt],
-        }
-        echo_json(plain)
+        removed = [{"fault": one.name, "node": one.node, "peer": one.peer} for one in done.removed]
+        echo_json({"mended": removed, "rebuilt": [one.name for one in done.rebuilt]})
         return
     for row in done.removed:
         echo(f"removed {words(row)}")

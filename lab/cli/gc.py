@@ -55,29 +55,20 @@ def command(
     old = api.prune(keep_runs, keep_nights, yes, say)
     result = api.collect(older_than, yes, all_users, say)
     if as_json:
-        document = {
-            **asdict(result),
-            "runs": old.runs,
-            "captures": old.captures,
-            "nights": old.nights,
-        }
-        echo_json(document)
+        kept = {"runs": old.runs, "captures": old.captures, "nights": old.nights}
+        echo_json(asdict(result) | kept)
     else:
         for line in result.removed:
             say(line)
-        _tell(result.dry_run, len(result.found), len(result.removed), list(old.words()))
+        counts = list(old.words())
+        if result.dry_run and (result.found or counts):
+            listed = [quantity(len(result.found), "lab")] * bool(result.found) + counts
+            echo(f"would remove {', '.join(listed)}; 'lab gc --yes' removes it")
+        else:
+            echo(f"removed {', '.join([quantity(len(result.removed), 'object'), *counts])}")
     if old.failed:
         raise BrokenError(
             "removing old runs and nights",
             "; ".join(old.failed),
             "change their owner to yourself, then run 'lab gc --yes' again",
         )
-
-
-def _tell(dry_run: bool, labs: int, objects: int, old: list[str]) -> None:
-    """Say in one line what was removed, or would be."""
-    if dry_run and (labs or old):
-        listed = [quantity(labs, "lab")] * bool(labs) + old
-        echo(f"would remove {', '.join(listed)}; 'lab gc --yes' removes it")
-    else:
-        echo(f"removed {', '.join([quantity(objects, 'object'), *old])}")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import ago, quantity, say
+from lab._log import ago, say
 from lab.cli.commands import Commands
 from lab.cli.complete import images, labs
 from lab.cli.options import json_option
-from lab.cli.output import echo, echo_json, echo_table
+from lab.cli.output import echo, echo_collected, echo_json, echo_table
 
 if TYPE_CHECKING:
     from lab.imaging.windows.medium import Channel
@@ -70,8 +70,7 @@ def build(
     files = {name: path for name, path in given.items() if path is not None}
     made = [images.build(name, files, say, firmware) for name in names]
     if as_json:
-        shown = [asdict(one) for one in made]
-        echo_json(shown)
+        echo_json(made)
         return
     for one in made:
         echo(one.disk)
@@ -205,22 +204,14 @@ def gc(yes: bool, as_json: bool) -> None:
     copies = images.collect_copies(yes, say)
     sites = images.collect_sites(yes, say)
     if as_json:
-        document = {
-            **asdict(result),
-            "hypervisors": [asdict(one) for one in copies],
-            "installations": [asdict(one) for one in sites],
-        }
-        echo_json(document)
+        echo_json({**asdict(result), "hypervisors": copies, "installations": sites})
         return
-    left = [(one.hypervisor, name) for one in copies for name in one.names]
-    left += [(one.hypervisor, name) for one in sites for name in one.names]
-    found = [*result.found, *(f"{hypervisor}: {name}" for hypervisor, name in left)]
+    left = [f"{one.hypervisor}: {name}" for one in (*copies, *sites) for name in one.names]
+    found = [*result.found, *left]
     for path in found:
         say(path)
-    done = "removed" if yes else "would remove"
-    after = "" if yes or not found else "; 'lab image gc --yes' removes it"
-    size = f"{(result.bytes + sum(one.bytes for one in copies)) / 1e6:.0f} MB"
-    echo(f"{done} {quantity(len(found), 'object')}, {size}{after}")
+    size = result.bytes + sum(one.bytes for one in copies)
+    echo_collected(len(found), size, "lab image gc", yes=yes)
 
 
 @command.command("inspect")

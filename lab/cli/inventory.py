@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,12 +43,7 @@ def check(file: Path | None, as_json: bool) -> int:
     path, named = (file, True) if file else _found()
     inventory, findings = loader.check(path, named=named)
     if as_json:
-        document = {
-            "file": str(path),
-            "valid": not findings,
-            "findings": [asdict(finding) for finding in findings],
-        }
-        echo_json(document)
+        echo_json({"file": str(path), "valid": not findings, "findings": findings})
         return 2 if findings else 0
     if findings or inventory is None:
         echo("\n".join(lines(str(path), findings)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from lab._deadline import Deadline
 from lab._errors import UsageError
 from lab._log import say
 from lab.cli.complete import machines
@@ -14,8 +18,10 @@ from lab.cli.output import echo, echo_raw
 
 if TYPE_CHECKING:
     from lab.lifecycle.session import OpenLab
+    from lab.providers.provider import Evidence
 
 _FOLLOW = ("journalctl", "--follow", "--lines=50")
+_EVERY_SECONDS = 0.5
 
 
 @click.command("logs")
@@ -30,7 +36,7 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     programs and pods; there "--follow" needs a MACHINE, and prints its journal. 'lab gather' writes
     all logs to a file.
     """
-    from lab.lifecycle import logs
+    from lab.explain.question import LOOK_SECONDS
     from lab.lifecycle.access import machine_name
     from lab.lifecycle.api import open_any
     from lab.providers.provider import MACHINES
@@ -38,13 +44,18 @@ def command(name: str, machine: str | None, follow: bool) -> int:
     opened = open_any(name)
     say(opened.banner)
     doing = f"reading the logs of lab '{name}'"
-    asked = [machine_name(opened, machine, doing)] if machine else logs.everywhere(opened)
+    names = [one.name for one in opened.intent.machines]
+    asked = [machine_name(opened, machine, doing)] if machine else names
+
+    def read() -> Iterator[Evidence]:
+        return opened.provider.logs(opened.handle, opened.intent, asked, Deadline(LOOK_SECONDS))
+
     with opened.reached():
         if follow and MACHINES in opened.provider.abilities:
             return _journal(opened, machine, doing)
         opened.require_running(well=False)
         shown = ""
-        for piece in logs.follow(opened, asked) if follow else logs.read(opened, asked):
+        for piece in _follow(opened, read) if follow else read():
             if not piece.is_log:
                 say(f"{piece.path}: {piece.content.decode(errors='replace').strip()}")
                 continue
@@ -56,6 +67,19 @@ def command(name: str, machine: str | None, follow: bool) -> int:
         if not shown:
             say(f"no logs: no program of {machine or 'its machines'} has a log")
     return 0
+
+
+def _follow(opened: OpenLab, read: Callable[[], Iterator[Evidence]]) -> Iterator[Evidence]:
+    """The logs, then what is added to them while the lab runs; all of a log that restarted."""
+    seen: dict[str, bytes] = {}
+    for _ in Deadline(math.inf).tries(_EVERY_SECONDS):
+        if opened.provider.liveness(opened.handle, opened.intent).state != "running":
+            return
+        for piece in read():
+            before = seen.get(piece.path, b"")
+            seen[piece.path] = piece.content
+            if new := piece.content.removeprefix(before):
+                yield replace(piece, content=new)
 
 
 def _journal(opened: OpenLab, machine: str | None, doing: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from lab._errors import UsageError, os_words
-from lab._log import clean, table_lines
+from lab._log import clean, quantity, table_lines
 
 
 def echo(result: object = "", *, nl: bool = True) -> None:
@@ -37,6 +37,13 @@ def echo_table(*rows: Sequence[str]) -> None:
     """Print rows in columns as wide as they need to be."""
     for line in table_lines(rows):
         echo(line)
+
+
+def echo_collected(count: int, size: float, command: str, *, yes: bool) -> None:
+    """Print how many objects were removed, or what ``command`` would remove; ``size`` in bytes."""
+    after = "" if yes or not count else f"; '{command} --yes' removes it"
+    done = "removed" if yes else "would remove"
+    echo(f"{done} {quantity(count, 'object')}, {size / 1e6:.0f} MB{after}")
 
 
 def echo_raw(content: str | bytes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -50,10 +49,10 @@ def command(
         document = {
             "lab": prepared.name,
             "digest": digest(plan),
-            "steps": [asdict(decision) for decision in api.preview(prepared)],
-            "cost": asdict(prepared.provider.cost(intent)),
+            "steps": api.preview(prepared),
+            "cost": prepared.provider.cost(intent),
             "matrix": whole.counts(),
-            "asked": asdict(asked),
+            "asked": asked,
             "plan": plain(plan),
         }
         echo_json(document)
@@ -61,9 +60,7 @@ def command(
         return
     echo(f"lab '{prepared.name}': {plan.summary}")
     echo(f"plan {digest(plan)}, topology {plan.topology}, Kubernetes {plan.version}\n")
-    for line in _nodes(plan):
-        echo(line)
-    for line in between_lines(plan, intent):
+    for line in (*_nodes(plan), *between_lines(plan, intent)):
         echo(line)
     listed = ", ".join(f"{family} {number:,}" for family, number in whole.counts().items())
     echo(f"\nmatrix: {whole.size:,} cells: {listed}")

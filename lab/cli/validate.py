@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
-
 import click
 
 from lab._log import say
 from lab.cli.complete import scenarios
 from lab.cli.options import json_option
 from lab.cli.output import echo, echo_json
-
-if TYPE_CHECKING:
-    from lab.scenario.findings import FileFinding
 
 
 @click.command("validate")
@@ -33,7 +27,11 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     }
     wrong = sum(1 for findings in found.values() if findings)
     if as_json:
-        echo_json([_plain(str(file), one) for file, one in found.items()])
+        files_json = (
+            {"file": str(file), "valid": not findings, "findings": findings}
+            for file, findings in found.items()
+        )
+        echo_json([*files_json])
         return 2 if wrong else 0
     for file, findings in found.items():
         echo("\n".join(describe(file, findings)) if findings else f"{file}: valid")
@@ -41,11 +39,3 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
         several = f"{wrong} of {len(found)} scenarios {'has' if wrong == 1 else 'have'} errors"
         say("the scenario has errors" if len(found) == 1 else several)
     return 2 if wrong else 0
-
-
-def _plain(file: str, findings: tuple[FileFinding, ...]) -> dict[str, object]:
-    return {
-        "file": file,
-        "valid": not findings,
-        "findings": [asdict(finding) for finding in findings],
-    }

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from lab.lifecycle.events import LabEvent, since
-from lab.lifecycle.logs import added
 
 MADE = LabEvent(1.0, "mine", "created", "of overlay, on netns")
 FAULT = LabEvent(5.0, "mine", "fault", "wrong-vni on worker1")
@@ -22,10 +21,3 @@ def test_fault_that_is_gone_is_healed_and_lab_that_is_gone_is_down() -> None:
     down = LabEvent(9.0, "mine", "state", "down")
     assert list(since((MADE, FAULT), (MADE,), 9.0)) == [healed]
     assert list(since((MADE, FAULT, OTHER), (OTHER,), 9.0)) == [down]
-
-
-def test_log_is_followed_by_what_was_added_and_anew_where_it_begins_anew() -> None:
-    assert added(b"", b"one\n") == b"one\n"
-    assert added(b"one\n", b"one\ntwo\n") == b"two\n"
-    assert added(b"one\ntwo\n", b"one\ntwo\n") == b""
-    assert added(b"one\ntwo\n", b"three\n") == b"three\n"
