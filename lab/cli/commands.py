@@ -61,11 +61,7 @@ def _refuse_empty(
     Checked before click converts values: it turns an empty path into ".". Arguments that are
     passed on to another command may be empty.
 
-    Raises
-    ------
-    click.BadParameter
-        If an option or an argument of the command is an empty string.
-
+    Raises click.BadParameter if an option or an argument of the command is an empty string.
     """
     own = click.Context(command, ctx, name, **command.context_settings)
     try:

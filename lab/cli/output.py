@@ -54,11 +54,8 @@ def echo_raw(content: str | bytes) -> None:
 def write_file(path: Path, content: bytes, doing: str) -> None:
     """Write a file that the user has named; see :func:`lab.state.files.open_output`.
 
-    Raises
-    ------
-    UsageError
-        If it cannot be written, or an existing file or link there belongs to another user.
-
+    Raises UsageError if it cannot be written, or an existing file or link there belongs to another
+    user.
     """
     from lab.state.files import open_output
 

@@ -52,11 +52,7 @@ def find(environment: Mapping[str, str], cwd: Path) -> Found | None:
 def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
     """Load the inventory that :func:`find` finds; None if there is none.
 
-    Raises
-    ------
-    InventoryError
-        As :func:`load` does.
-
+    Raises InventoryError as :func:`load` does.
     """
     found = find(environment, cwd)
     return None if found is None else load(found.path, named=found.named)
@@ -65,11 +61,7 @@ def current(environment: Mapping[str, str], cwd: Path) -> Inventory | None:
 def load(path: Path, *, named: bool = True) -> Inventory:
     """Load an inventory file. An empty file is an inventory without hypervisors.
 
-    Raises
-    ------
-    InventoryError
-        With every finding, in file order; and as :func:`check` does.
-
+    Raises InventoryError with every finding, in file order; and as :func:`check` does.
     """
     inventory, findings = check(path, named=named)
     if inventory is None or findings:
@@ -80,12 +72,8 @@ def load(path: Path, *, named: bool = True) -> Inventory:
 def check(path: Path, *, named: bool = True) -> tuple[Inventory | None, tuple[FileFinding, ...]]:
     """The inventory, with stand-ins for broken parts, and all findings; None if it is unreadable.
 
-    Raises
-    ------
-    InventoryError
-        When the user has not named the file and another user may have written it: an inventory
-        can name commands to run.
-
+    Raises InventoryError when the user has not named the file and another user may have written it:
+    an inventory can name commands to run.
     """
     from lab.inventory import reader  # noqa: PLC0415  most labs need none
 

@@ -41,10 +41,7 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
 def parse(text: str) -> dict[str, object]:
     """Parse TOML.
 
-    Raises
-    ------
-    StopError
-        With the finding that says why it cannot be parsed.
+    Raises StopError with the finding that says why it cannot be parsed.
     """
     long = _LONG.search(text)
     if long:
@@ -182,15 +179,9 @@ PRIVATE = 0o077
 def find_problems(file: Inventory, broken: Collection[Key], path: Path) -> Iterator[Problem]:
     """Every problem that the rules find.
 
-    Parameters
-    ----------
-    file
-        The file's model, with stand-ins for broken parts.
-    broken
-        Key paths of the stand-ins and of the problems found so far.
-    path
-        The inventory file; paths in it are relative to its directory.
-
+    ``file``: the file's model, with stand-ins for broken parts. ``broken``: key paths of the
+    stand-ins and of the problems found so far. ``path``: the inventory file; paths in it are
+    relative to its directory.
     """
     found = (
         *_names(file),

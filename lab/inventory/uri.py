@@ -71,11 +71,7 @@ def place(written: str) -> tuple[object, ...]:
 def check(written: str) -> str:
     """Check that a URI is supported, and return it.
 
-    Raises
-    ------
-    PydanticCustomError
-        Of type ``"wrong"``, with the error and a hint.
-
+    Raises PydanticCustomError of type ``"wrong"``, with the error and a hint.
     """
     try:
         parts = urlsplit(written)

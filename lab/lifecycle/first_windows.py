@@ -67,13 +67,7 @@ class Answer:
 def run(name: str, image: GoldenImage | None, logs: Path, lab: OpenLab | None) -> Iterator[Answer]:
     """Run the checks; those that need a missing image or lab are reported as not run.
 
-    Parameters
-    ----------
-    name
-        Name of the image.
-    logs
-        Directory of the console logs of builds.
-
+    ``name``: name of the image. ``logs``: directory of the console logs of builds.
     """
     nodes = [one.name for one in lab.intent.machines if one.os == "windows"] if lab else []
     for check in CHECKS:

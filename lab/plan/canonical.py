@@ -18,10 +18,7 @@ does not use it keeps its digest."""
 def plain(value: object) -> object:
     """Convert dataclasses, models, addresses and sets to JSON types; sets are sorted.
 
-    Raises
-    ------
-    TypeError
-        For a value without a canonical form.
+    Raises TypeError for a value without a canonical form.
     """
     if value is None or isinstance(value, str | int | float | bool):
         return value

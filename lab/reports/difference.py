@@ -348,11 +348,7 @@ class Comparison:
 def compare(before: RunResult, after: RunResult) -> Comparison:
     """Compare a run with a later one.
 
-    Raises
-    ------
-    UsageError
-        When they have no cell in common.
-
+    Raises UsageError when they have no cell in common.
     """
     made = Comparison(before, after, difference(before, after))
     if not made.common:

@@ -131,17 +131,9 @@ def judge(
 ) -> tuple[Fate, str]:
     """The fate of one scenario, and why.
 
-    Parameters
-    ----------
-    stages
-        The stages that were started, in order.
-    run
-        The result of the matrix; None if there is none.
-    stopped
-        Whether the night was stopped meanwhile.
-    left
-        Whether something of the lab is left.
-
+    ``stages``: the stages that were started, in order. ``run``: the result of the matrix; None if
+    there is none. ``stopped``: whether the night was stopped meanwhile. ``left``: whether something
+    of the lab is left.
     """
     ended = {one.stage: one for one in stages}
     if left:
@@ -287,15 +279,10 @@ _COUNTS = ("tests", "failures", "errors", "skipped")
 def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str, str]) -> str:
     """The JUnit XML of all scenarios.
 
-    Parameters
-    ----------
-    scenarios
-        Each becomes a testsuite named ``hybridlab.PROVIDER.SCENARIO``. One that is neither green
-        nor red has an additional testcase ``lab`` with an error that says what happened; it is
-        skipped instead if the provider can never run the lab.
-    documents
-        Scenario name to the JUnit XML of its run, if there is one.
-
+    ``scenarios``: each becomes a testsuite named ``hybridlab.PROVIDER.SCENARIO``. One that is
+    neither green nor red has an additional testcase ``lab`` with an error that says what happened;
+    it is skipped instead if the provider can never run the lab. ``documents``: scenario name to the
+    JUnit XML of its run, if there is one.
     """
     root = ET.Element("testsuites", {"name": "hybridlab"})
     for one in scenarios:

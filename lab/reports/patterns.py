@@ -155,19 +155,10 @@ def explain(
 ) -> Findings:
     """Group the marked cells of a population.
 
-    Parameters
-    ----------
-    population
-        All cells that the phrases refer to.
-    marked
-        Indexes of the cells to group: red cells, or changed ones.
-    others
-        Predicate for cells of the other size or protocol if none of them is marked: ``pass``.
-    of
-        Facets that all cells of the population have.
-    hosts
-        Machine to hypervisor.
-
+    ``population``: all cells that the phrases refer to. ``marked``: indexes of the cells to group:
+    red cells, or changed ones. ``others``: predicate for cells of the other size or protocol if
+    none of them is marked: ``pass``. ``of``: facets that all cells of the population have.
+    ``hosts``: machine to hypervisor.
     """
     red = _mask(iter(marked))
     if not red:

@@ -134,11 +134,7 @@ def _joined(parts: Sequence[str], separator: str) -> str:
 def cells_of(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The cells of a table that was read.
 
-    Raises
-    ------
-    KeyError, IndexError, TypeError, ValueError, AttributeError
-        When it is not a valid table.
-
+    Raises KeyError, IndexError, TypeError, ValueError, AttributeError when it is not a valid table.
     """
     values, columns = table["values"], tuple(table["columns"])
     of_attempts = tuple(table["attempt_columns"])
@@ -246,11 +242,7 @@ def _text(head: Mapping[str, Any], cells: str) -> str:
 def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
     """A stored result in the form of :func:`to_json`; older formats are returned unchanged.
 
-    Raises
-    ------
-    BrokenError
-        When the table of its cells is malformed.
-
+    Raises BrokenError when the table of its cells is malformed.
     """
     if document.get("format") != STORED:
         return dict(document)
@@ -264,13 +256,7 @@ def expanded(document: Mapping[str, Any]) -> dict[str, Any]:
 def expanded_text(stored: str) -> str:
     """The text of a stored result for other programs, with one whole cell per line.
 
-    Raises
-    ------
-    BrokenError
-        As :func:`from_json`.
-    ValueError
-        When it is not JSON.
-
+    Raises BrokenError as :func:`from_json`. Raises ValueError when it is not JSON.
     """
     document = parsed(stored)
     from_json(document)
@@ -284,11 +270,7 @@ def expanded_text(stored: str) -> str:
 def parsed(text: str) -> Any:
     """Parse JSON with finite numbers only.
 
-    Raises
-    ------
-    ValueError
-        When it is not JSON, has other numbers, or is nested too deeply.
-
+    Raises ValueError when it is not JSON, has other numbers, or is nested too deeply.
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
@@ -306,11 +288,7 @@ def _finite(number: str) -> float:
 def from_json(document: Mapping[str, Any]) -> tuple[RunResult, Picture]:
     """The run and the picture that :func:`to_json` wrote.
 
-    Raises
-    ------
-    BrokenError
-        When the document has another format, or lacks a part.
-
+    Raises BrokenError when the document has another format, or lacks a part.
     """
     found = document.get("format") if isinstance(document, Mapping) else None
     if not isinstance(found, int) or found not in _READ:

@@ -50,19 +50,11 @@ def no_topology_check(scenario: Scenario) -> Iterable[Problem]:  # noqa: ARG001 
 def load(wanted: Wanted, *, topology_check: rules.Check = no_topology_check) -> Scenario:
     """Load a scenario.
 
-    Parameters
-    ----------
-    wanted
-        The file, spec string or text. Messages show a path as given here.
-    topology_check
-        Finds errors in the topology and its parameters, as problems by key path, such as
-        ``("topology", "vni")``. It is not called if a part that it may read is broken.
+    ``wanted``: the file, spec string or text. Messages show a path as given here.
+    ``topology_check``: finds errors in the topology and its parameters, as problems by key path,
+    such as ``("topology", "vni")``. It is not called if a part that it may read is broken.
 
-    Raises
-    ------
-    ScenarioError
-        With every finding, in file order.
-
+    Raises ScenarioError with every finding, in file order.
     """
     scenario, findings = check(wanted, topology_check=topology_check)
     if scenario is None or findings:
@@ -139,11 +131,7 @@ def _document(wanted: Wanted) -> tuple[Document | None, tuple[FileFinding, ...]]
 def meant(written: str) -> Wanted:
     """Resolve an argument of the command line: a shipped scenario, a file, or a spec string.
 
-    Raises
-    ------
-    UsageError
-        When it is none of them, with the nearest name and all shipped scenarios.
-
+    Raises UsageError when it is none of them, with the nearest name and all shipped scenarios.
     """
     if spec.is_meant(written) and not _names_a_file(written):
         return SpecString(written)
@@ -156,11 +144,7 @@ def find(name_or_path: str) -> Path:
     A shipped scenario's name takes precedence. Anything that has a slash, ends in ``.yaml`` or
     ``.yml``, or is an existing file is a path.
 
-    Raises
-    ------
-    UsageError
-        When it is neither, with the nearest name and all shipped scenarios.
-
+    Raises UsageError when it is neither, with the nearest name and all shipped scenarios.
     """
     if name_or_path in shipped():
         return _directory() / f"{name_or_path}{SUFFIX}"

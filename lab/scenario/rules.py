@@ -390,15 +390,8 @@ TOPOLOGY_NEEDS = (
 def problems(scenario: Scenario, tainted: Collection[Key], topology: Check) -> Iterator[Problem]:
     """Every problem that the rules and the topology's check find.
 
-    Parameters
-    ----------
-    scenario
-        The scenario, with stand-ins for broken parts of the file.
-    tainted
-        Key paths of the stand-ins.
-    topology
-        The check of the topology and its parameters.
-
+    ``scenario``: the scenario, with stand-ins for broken parts of the file. ``tainted``: key paths
+    of the stand-ins. ``topology``: the check of the topology and its parameters.
     """
     too_many = tuple(too_many_nodes(scenario))
     yield from too_many

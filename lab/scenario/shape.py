@@ -65,12 +65,8 @@ def of(model: type[BaseModel]) -> Schema:
 def schema(topology_schemas: Mapping[str, Schema] | None = None) -> Schema:
     """The JSON Schema of a scenario file.
 
-    Parameters
-    ----------
-    topology_schemas
-        Topology kind to the schema of an object with that topology's parameters (``kind`` itself
-        is added here). Without it, any kind and any parameters are valid.
-
+    ``topology_schemas``: topology kind to the schema of an object with that topology's parameters
+    (``kind`` itself is added here). Without it, any kind and any parameters are valid.
     """
     published = of(Scenario)
     published = {

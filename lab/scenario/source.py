@@ -71,13 +71,8 @@ def read_bytes(
 
     ``look`` is called with the open file's descriptor before it is read.
 
-    Raises
-    ------
-    StopError
-        When it does not exist, is not a regular file, or cannot be read.
-    OSError
-        When its name is too long for a file.
-
+    Raises StopError when it does not exist, is not a regular file, or cannot be read. Raises
+    OSError when its name is too long for a file.
     """
     try:
         with open(path, "rb", opener=_at_once) as file:
@@ -105,12 +100,8 @@ def _at_once(path: str, flags: int) -> int:
 def decoded(raw: bytes, kind: FileKind) -> str:
     """The text of a file's bytes.
 
-    Raises
-    ------
-    StopError
-        When the file is too large, or at the first byte that is not UTF-8 or character that is not
-        allowed in such a file.
-
+    Raises StopError when the file is too large, or at the first byte that is not UTF-8 or character
+    that is not allowed in such a file.
     """
     if len(raw) > MAX_BYTES:
         raise _whole(f"the file is larger than {MAX_BYTES // 1024} KiB", kind.large)

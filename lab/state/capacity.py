@@ -70,16 +70,9 @@ NEEDED_BYTES = 16 << 20
 def check_room(directory: Path, needed: int | None = None) -> None:
     """Refuse a directory, existing or not, on a disk that is nearly full.
 
-    Parameters
-    ----------
-    needed
-        Bytes; None for :data:`NEEDED_BYTES`.
+    ``needed``: bytes; None for :data:`NEEDED_BYTES`.
 
-    Raises
-    ------
-    FullError
-        Naming what is free and what is needed.
-
+    Raises FullError naming what is free and what is needed.
     """
     there = next(path for path in (directory, *directory.absolute().parents) if path.is_dir())
     figures = os.statvfs(there)

@@ -24,13 +24,9 @@ def state_directory(environment: Mapping[str, str]) -> Path:
     ``$HYBRIDLAB_STATE``, or ``$XDG_STATE_HOME/hybridlab``, or ``~/.local/state/hybridlab``. An
     ``$XDG_STATE_HOME`` that is not absolute is ignored, as the XDG specification requires.
 
-    Raises
-    ------
-    StateError
-        When ``$HYBRIDLAB_STATE`` is not absolute, when there is no ``$HOME`` to fall back on, or
-        when the path is not UTF-8 (it is written into JSON and shown in reports). When another user
-        owns or could replace the directory, whose contents are trusted.
-
+    Raises StateError when ``$HYBRIDLAB_STATE`` is not absolute, when there is no ``$HOME`` to fall
+    back on, when the path is not UTF-8 (it is written into JSON and shown in reports), or when
+    another user owns or could replace the directory, whose contents are trusted.
     """
     directory = _meant(environment)
     try:
@@ -77,11 +73,7 @@ def require_own(directory: Path, *, there: bool = False) -> None:
 
     ``there``: whether it must exist; see :func:`writer`.
 
-    Raises
-    ------
-    StateError
-        Naming the directory, and how to fix it.
-
+    Raises StateError naming the directory, and how to fix it.
     """
     if wrong := writer(directory, own=True, there=there):
         happened, hint = wrong
@@ -108,20 +100,12 @@ def writer(
     them as "other" or as a member of its group. In a directory with the sticky bit, like /tmp, only
     the owner of a file can rename or remove it.
 
-    Parameters
-    ----------
-    own
-        Whether only the caller may own it, and no group may write it. Root is then trusted for the
-        parents, and the user who called sudo is not trusted.
-    there
-        Whether it must exist: otherwise another user could still create it.
-    held
-        A descriptor of it, if it is already open: that file is checked, too.
+    ``own``: whether only the caller may own it, and no group may write it. Root is then trusted for
+    the parents, and the user who called sudo is not trusted. ``there``: whether it must exist:
+    otherwise another user could still create it. ``held``: a descriptor of it, if it is already
+    open: that file is checked, too.
 
-    Returns
-    -------
-    What was found and a hint, as text; None if there is no such user.
-
+    Returns what was found and a hint, as text; None if there is no such user.
     """
     real = _real(path)
     looked = [(one, found, str(one) == real) for one, found in _way_to(path)]
@@ -143,11 +127,8 @@ def writer(
 def make_own(directory: Path) -> None:
     """Create the state directory if it does not exist, and check that the caller owns it.
 
-    Raises
-    ------
-    StateError
-        When it cannot be created, or another user has created it since its path was checked.
-
+    Raises StateError when it cannot be created, or another user has created it since its path was
+    checked.
     """
     make_private(directory)
     require_own(directory, there=True)
@@ -260,11 +241,7 @@ def lab_directory(state: Path, name: str) -> Path:
 def open_unlinked(directory: Path) -> int:
     """Open a lab's directory, where neither it nor its parent ``labs`` is a link.
 
-    Raises
-    ------
-    OSError
-        When one of them is a link, is not a directory, or does not exist.
-
+    Raises OSError when one of them is a link, is not a directory, or does not exist.
     """
     above = _open_unlinked(directory.parent, directory.parent)
     try:
@@ -289,18 +266,9 @@ def nights_directory(state: Path) -> Path:
 def make_private(directory: Path, elsewhere: str = ELSEWHERE) -> None:
     """Create the directory with mode 0700, and missing parents; an existing one is unchanged.
 
-    Parameters
-    ----------
-    directory
-        The directory.
-    elsewhere
-        Hint if it cannot be created; see :func:`~lab.state.failure.file_failure`.
+    ``elsewhere``: hint if it cannot be created; see :func:`~lab.state.failure.file_failure`.
 
-    Raises
-    ------
-    StateError
-        When it cannot be created, or something else has its name.
-
+    Raises StateError when it cannot be created, or something else has its name.
     """
     with guarded_files(f"making the directory '{directory}'", elsewhere):
         directory.parent.mkdir(parents=True, exist_ok=True)

@@ -26,11 +26,8 @@ class FullError(StateError):
 def file_failure(doing: str, error: OSError, elsewhere: str = ELSEWHERE) -> StateError:
     """The error for a file that could not be created, read or written.
 
-    Parameters
-    ----------
-    elsewhere
-        An alternative for the hint, ``"or ..."``; empty for a file that the user has named.
-
+    ``elsewhere``: an alternative for the hint, ``"or ..."``; empty for a file that the user has
+    named.
     """
     number = error.errno or 0
     where = f"'{error.filename}'" if error.filename else "the file"
@@ -66,20 +63,9 @@ def damaged(doing: str, path: Path, words: str) -> StateError:
 def database_failure(doing: str, path: Path, code: str, words: str, *, full: bool) -> StateError:
     """The error for the state file.
 
-    Parameters
-    ----------
-    doing
-        What was being done.
-    path
-        The state file.
-    code
-        SQLite's name of the error, ``"SQLITE_FULL"`` or an extended one.
-    words
-        SQLite's message.
-    full
-        Whether its file system has no space left: outside the database file itself, SQLite reports
-        that as an I/O error.
-
+    ``doing``: what was being done. ``path``: the state file. ``code``: SQLite's name of the error,
+    ``"SQLITE_FULL"`` or an extended one. ``words``: SQLite's message. ``full``: whether its file
+    system has no space left: outside the database file itself, SQLite reports that as an I/O error.
     """
     where = f"the state file '{path}'"
     if code == "SQLITE_FULL" or (full and code.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN"))):

@@ -28,11 +28,7 @@ _MOST_BYTES = 64 << 20
 def read_private(path: Path) -> bytes:
     """Read a small private file without blocking.
 
-    Raises
-    ------
-    OSError
-        When it cannot be read, or is a link, a pipe, a device, or far too large.
-
+    Raises OSError when it cannot be read, or is a link, a pipe, a device, or far too large.
     """
     return read_regular(path, os.O_NOFOLLOW)
 
@@ -40,11 +36,7 @@ def read_private(path: Path) -> bytes:
 def read_regular(path: Path, flags: int = 0) -> bytes:
     """Read a small untrusted file without blocking.
 
-    Raises
-    ------
-    OSError
-        When it cannot be read, or is a pipe, a device, or far too large.
-
+    Raises OSError when it cannot be read, or is a pipe, a device, or far too large.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(file, "rb") as opened:
@@ -106,11 +98,7 @@ def _open_directory(name: str, parent: int) -> int:
 def write_private(path: Path, text: str) -> None:
     """Write the file; a reader sees the old text or the new one, never a part.
 
-    Raises
-    ------
-    StateError
-        When it cannot be written; the old file is then unchanged.
-
+    Raises StateError when it cannot be written; the old file is then unchanged.
     """
     with guarded_files(f"writing '{path}'"), replacing(path) as file:
         file.write(text.encode())
@@ -125,11 +113,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     opened: in a shared directory, another user may have put it there. A link at ``path`` itself is
     replaced.
 
-    Raises
-    ------
-    OSError
-        When it cannot be written; the old file is then unchanged.
-
+    Raises OSError when it cannot be written; the old file is then unchanged.
     """
     with ExitStack() as drafts:
         try:
@@ -181,19 +165,11 @@ def open_output(
     followed, and every directory on the way is held open, so that nobody can redirect the file
     meanwhile.
 
-    Parameters
-    ----------
-    replaceable
-        Whether a file with these contents may be replaced; None to replace any.
+    ``replaceable``: whether a file with these contents may be replaced; None to replace any.
 
-    Raises
-    ------
-    UsageError
-        When the file, or a symbolic link on the way to it, belongs to a user other than root, the
-        caller, and the user who called sudo. When it may not be replaced.
-    OSError
-        When it cannot be written; the old file is then unchanged.
-
+    Raises UsageError when the file, or a symbolic link on the way to it, belongs to a user other
+    than root, the caller, and the user who called sudo, or may not be replaced. Raises OSError when
+    it cannot be written; the old file is then unchanged.
     """
     with ExitStack() as opened:
         directory, name, file = _resolve(path, doing, opened)

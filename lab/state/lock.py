@@ -60,28 +60,14 @@ def lab_lock(  # noqa: PLR0913  a lock, and how whoever waits for it does
 ) -> Iterator[None]:
     """Hold the lock of the lab with this directory, which is created if it does not exist.
 
-    Parameters
-    ----------
-    directory
-        The lab's directory.
-    command
-        What this process is doing: ``"lab up overlay"``. Shown by other commands that wait for it.
-    wait
-        Seconds to wait for another command; 0 to refuse at once.
-    shared
-        Whether other shared holders (tests) may hold it at the same time.
-    say
-        Called once with the command that this one waits for.
-    file
-        Which of the lab's locks.
+    ``directory``: the lab's directory. ``command``: what this process is doing: ``"lab up
+    overlay"``. Shown by other commands that wait for it. ``wait``: seconds to wait for another
+    command; 0 to refuse at once. ``shared``: whether other shared holders (tests) may hold it at
+    the same time. ``say``: called once with the command that this one waits for. ``file``: which of
+    the lab's locks.
 
-    Raises
-    ------
-    HeldError
-        When another command still holds it.
-    StateError
-        When the lock file cannot be created.
-
+    Raises HeldError when another command still holds it. Raises StateError when the lock file
+    cannot be created.
     """
     own = Holder(command, os.getpid())
     descriptor = _take(directory / file, own, wait, shared, say)

@@ -161,11 +161,7 @@ class DamagedRowError(ValueError):
 def row_of(kind: type[Row], values: Sequence[Any]) -> Row:
     """A row from the values in the database, whose types are checked.
 
-    Raises
-    ------
-    DamagedRowError
-        When a value has the wrong type.
-
+    Raises DamagedRowError when a value has the wrong type.
     """
     checked = []
     for column, value in zip(fields(cast("Any", kind)), values, strict=True):

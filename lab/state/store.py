@@ -45,15 +45,9 @@ class Store:
     written; earlier content is then unchanged. A method that changes something is one transaction,
     or part of the one that :meth:`change` holds open.
 
-    Parameters
-    ----------
-    directory
-        The state directory; created with mode 0700 if it does not exist.
-    now
-        The wall clock: seconds since 1970.
-    busy_seconds
-        How long to wait for another process's transaction; None for :data:`BUSY_SECONDS`.
-
+    ``directory``: the state directory; created with mode 0700 if it does not exist. ``now``: the
+    wall clock: seconds since 1970. ``busy_seconds``: how long to wait for another process's
+    transaction; None for :data:`BUSY_SECONDS`.
     """
 
     def __init__(
@@ -447,11 +441,8 @@ VERSION = len(MIGRATIONS)
 def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """Connect to the state file, which is created with mode 0600 if it does not exist.
 
-    Raises
-    ------
-    sqlite3.DatabaseError, OSError
-        Unchanged from SQLite and the file system; the caller converts them.
-
+    Raises sqlite3.DatabaseError, OSError unchanged from SQLite and the file system; the caller
+    converts them.
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
@@ -481,11 +472,8 @@ def _make_private(path: Path) -> None:
 def ensure(connection: sqlite3.Connection, path: Path) -> None:
     """Migrate the state file to this version's tables.
 
-    Raises
-    ------
-    StateError
-        When the file is from a newer version, or another process does not finish migrating it.
-
+    Raises StateError when the file is from a newer version, or another process does not finish
+    migrating it.
     """
     found = version(connection)
     if found > VERSION:

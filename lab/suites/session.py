@@ -92,11 +92,7 @@ class SuiteLab(Protocol):
     def require_running(self) -> None:
         """Check that the machines run.
 
-        Raises
-        ------
-        BrokenError
-            If they do not.
-
+        Raises BrokenError if they do not.
         """
 
     def used(
@@ -106,11 +102,7 @@ class SuiteLab(Protocol):
 
         With ``alone``, other tests wait.
 
-        Raises
-        ------
-        LabError
-            If another command works on the lab for too long.
-
+        Raises LabError if another command works on the lab for too long.
         """
 
     def cut_off(self, machine: str) -> None:
@@ -138,11 +130,7 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
 
     A sample by ``node-pairs`` has about :data:`LIMIT` cells; one by ``os-pairs`` always fits.
 
-    Raises
-    ------
-    PreflightError
-        With the figures, and a smaller alternative.
-
+    Raises PreflightError with the figures, and a smaller alternative.
     """
     whole = strategy == "full"
     asked = cells if whole else min(cells, LIMIT)
@@ -161,11 +149,7 @@ def require(cells: int, strategy: Strategy, lab: str) -> None:
 def require_disk(cells: int, directory: Path) -> None:
     """Refuse to probe if the results could not be stored.
 
-    Raises
-    ------
-    FullError
-        With the free and the needed space.
-
+    Raises FullError with the free and the needed space.
     """
     check_room(directory, cells * _STORED_A_CELL)
 
@@ -179,13 +163,7 @@ _SHARE = 20
 class LivenessWatch:
     """Checks periodically that the lab is alive.
 
-    Parameters
-    ----------
-    look
-        Raises the error that ends the test.
-    clock
-        Seconds, monotonic.
-
+    ``look``: raises the error that ends the test. ``clock``: seconds, monotonic.
     """
 
     def __init__(
@@ -228,13 +206,8 @@ class LabSession:
     workload checks. ``found`` (results by cell id) is empty and ``run`` None until :meth:`probe`
     has judged the chosen cells; ``directory`` is None until the run is stored.
 
-    Raises
-    ------
-    MatrixError
-        If the lab has no cells, or none in a family that its scenario asks for.
-    PreflightError
-        If the cells do not fit into this machine's memory.
-
+    Raises MatrixError if the lab has no cells, or none in a family that its scenario asks for.
+    Raises PreflightError if the cells do not fit into this machine's memory.
     """
 
     def __init__(self, lab: SuiteLab, choice: Choice = Choice()) -> None:  # noqa: B008  frozen
@@ -277,12 +250,8 @@ class LabSession:
         With ``workloads``, the checks of its cluster are made, too. ``enough``: number of red cells
         after which no more cells are judged; 0 judges all.
 
-        Raises
-        ------
-        LabError
-            When the lab's machines do not exist, or disappear while they are probed, when another
-            command works on the lab, or when the disk has no room for the results.
-
+        Raises LabError when the lab's machines do not exist, or disappear while they are probed,
+        when another command works on the lab, or when the disk has no room for the results.
         """
         require_disk(len(chosen), self.lab.handle.directory)
         watch = LivenessWatch(self.lab.require_running)
@@ -328,22 +297,14 @@ class LabSession:
     def require_failover(self) -> None:
         """Check that :meth:`fail_over` is possible.
 
-        Raises
-        ------
-        UsageError
-            When the provider or the lab does not support a failover.
-
+        Raises UsageError when the provider or the lab does not support a failover.
         """
         FailoverTest(self.lab, self.lab.intent)
 
     def fail_over(self) -> Failover:
         """Cut off the holder of a gateway and reconnect it; add the result to the run.
 
-        Raises
-        ------
-        LabError
-            When the lab has no gateway that could fail over, or it cannot be measured.
-
+        Raises LabError when the lab has no gateway that could fail over, or it cannot be measured.
         """
         with self.lab.used("test", say, alone=True):
             with self.bound() as intent:
@@ -442,11 +403,8 @@ _PACE = BeatPace()
 class FailoverTest:
     """One failover of one lab.
 
-    Raises
-    ------
-    UsageError
-        When the provider cannot cut machines off, or the lab has no gateway to fail over.
-
+    Raises UsageError when the provider cannot cut machines off, or the lab has no gateway to fail
+    over.
     """
 
     def __init__(self, lab: SuiteLab, intent: Intent) -> None:
@@ -464,11 +422,7 @@ class FailoverTest:
     def run(self) -> Failover:
         """Cut off the holder, reconnect it, and return what was seen.
 
-        Raises
-        ------
-        BrokenError
-            When pods do not answer at the start, or the lab's machines do not exist.
-
+        Raises BrokenError when pods do not answer at the start, or the lab's machines do not exist.
         """
         lab, lost = self._lab, self._lost
         before = self._holders()

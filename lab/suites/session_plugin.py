@@ -295,11 +295,7 @@ def choice_of(config: pytest.Config) -> Choice:
     A cell whose id is in ``-k`` is added to any sample; families that are tested only on request,
     if ``-m``, ``-k`` or a node id names them.
 
-    Raises
-    ------
-    UsageError
-        If the strategy is unknown.
-
+    Raises UsageError if the strategy is unknown.
     """
     return Choice(
         strategy=_strategy(config.getoption("--lab-sample")),
