@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from lab_command import ENOUGH_SECONDS, Lab, assert_nothing_is_left
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(tmp_path):
     used = Lab(tmp_path / "state")
     yield used
     names = [path.name for path in (used.state / "labs").glob("*")]

@@ -19,7 +19,7 @@ def ends(cell: dict[str, object]) -> str:
     return str(cell["id"])
 
 
-def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab: Lab) -> None:
+def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab):
     lab.run("up", "overlay")
     lab.run("exec", "overlay", "worker2", "--", "ip", "link", "set", "eth0", "down")
     cells = red(lab, "-m", "pod-pod")
@@ -31,7 +31,7 @@ def test_dead_uplink_of_one_node_turns_its_row_and_column_and_nothing_else(lab: 
     assert len(cells) == 2 * 2 * 8 * 4
 
 
-def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab: Lab) -> None:
+def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab):
     lab.run("up", "overlay")
     rule = "table ip t { chain c { type filter hook input priority -300; udp dport 4789 drop; }; }"
     lab.run("exec", "overlay", "win1", "--", "nft", rule)
@@ -40,7 +40,7 @@ def test_tunnel_port_blocked_on_one_node_spares_what_stays_on_a_node(lab: Lab) -
         assert names.count("win1") == 1, cell["id"]
 
 
-def test_mtu_hole_fails_large_and_passes_small(lab: Lab) -> None:
+def test_mtu_hole_fails_large_and_passes_small(lab):
     lab.run("up", "overlay")
     limit = (
         "table netdev t { chain c { type filter hook ingress device eth0 priority 0;"
@@ -54,7 +54,7 @@ def test_mtu_hole_fails_large_and_passes_small(lab: Lab) -> None:
         assert "worker1-" in ends(cell)
 
 
-def test_service_rules_gone_on_one_node_fail_its_pods_and_its_node_ports(lab: Lab) -> None:
+def test_service_rules_gone_on_one_node_fail_its_pods_and_its_node_ports(lab):
     lab.run("up", "overlay")
     tables = lab.run("exec", "overlay", "worker1", "--", "nft", "list", "tables").stdout
     name = tables.split()[2]
@@ -64,7 +64,7 @@ def test_service_rules_gone_on_one_node_fail_its_pods_and_its_node_ports(lab: La
         assert "/worker1:" in ends(cell), cell["id"]
 
 
-def test_wrong_pod_behind_a_service_is_a_failure_though_it_answers(lab: Lab) -> None:
+def test_wrong_pod_behind_a_service_is_a_failure_though_it_answers(lab):
     lab.run("up", "overlay")
     rule = (
         "table ip t { chain c { type nat hook prerouting priority -150;"
@@ -79,7 +79,7 @@ def test_wrong_pod_behind_a_service_is_a_failure_though_it_answers(lab: Lab) -> 
         assert "worker1-p1" in str(cell["detail"])
 
 
-def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab: Lab) -> None:
+def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab):
     for rule, family in (
         ("WIN-NODEPORT-SELF", "nodeport"),
         ("WIN-HOST-SERVICE", "node-service"),
@@ -93,7 +93,7 @@ def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab: Lab) -
         lab.run("down", "overlay")
 
 
-def test_dead_responder_is_a_failure_and_not_a_pass(lab: Lab) -> None:
+def test_dead_responder_is_a_failure_and_not_a_pass(lab):
     lab.run("up", "overlay")
     lab.run("exec", "overlay", "win2-p1", "--", "ip", "link", "set", "eth0", "down")
     cells = red(lab, "-m", "pod-pod and tcp and small")

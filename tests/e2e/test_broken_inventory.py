@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from lab_command import Lab, processes_with
+from lab_command import processes_with
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_broken_inventory_does_not_hold_up_labs_on_namespaces(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_inventory_does_not_hold_up_labs_on_namespaces(lab, tmp_path, monkeypatch):
     broken = tmp_path / "lab.toml"
     broken.write_text("hypervisors = 3\n")
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(broken))

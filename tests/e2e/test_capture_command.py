@@ -38,7 +38,7 @@ def at(path: Path, namespace: Path) -> bool:
         return False
 
 
-def test_capture_shows_the_path_and_writes_its_files(lab: Lab, tmp_path: Path) -> None:
+def test_capture_shows_the_path_and_writes_its_files(lab, tmp_path):
     lab.run("up", "overlay")
     said = lab.run("capture", "overlay", *CELL).stdout
     assert said.startswith("pod-pod: master-p1 to worker1-p1, UDP small: works\n")
@@ -62,7 +62,7 @@ def test_capture_shows_the_path_and_writes_its_files(lab: Lab, tmp_path: Path) -
     lab.run(*words, "--output", str(own), code=2)
 
 
-def test_nothing_is_left_of_a_capture_that_is_stopped(lab: Lab) -> None:
+def test_nothing_is_left_of_a_capture_that_is_stopped(lab):
     lab.run("up", "overlay")
     lab.run("fault", "overlay", "tunnel-udp-dropped", "--node", "worker1")
     before = inside(lab)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -12,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("recipe", ["github-hosted.yml", "gitlab-hosted.yml", "action.yml"])
-def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe: str, tmp_path: Path) -> None:
+def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe, tmp_path):
     code, clone = run_recipe(recipe, tmp_path, "hard-way")
     assert code == 0
     night = clone / "night"
@@ -26,14 +25,14 @@ def test_hosted_recipe_tests_labs_and_keeps_junit_and_reports(recipe: str, tmp_p
 @pytest.mark.parametrize(
     "recipe", ["github.yml", "gitlab.yml", "Jenkinsfile", "hybridlab-nightly.service"]
 )
-def test_recipe_for_hypervisors_is_read_whole(recipe: str, tmp_path: Path) -> None:
+def test_recipe_for_hypervisors_is_read_whole(recipe, tmp_path):
     commands = read_recipe(recipe, ROOT, tmp_path).commands
     wanted = ("nightly-setup", "lab bundle create", "nightly ", "lab gc")
     for word in wanted:
         assert any(word in f"{command.text} " for command in commands), word
 
 
-def test_action_says_where_its_files_are_also_when_a_lab_is_refused(tmp_path: Path) -> None:
+def test_action_says_where_its_files_are_also_when_a_lab_is_refused(tmp_path):
     code, clone = run_recipe("action.yml", tmp_path, "no-such-scenario", skip=["pip"])
     assert code != 0
     said = (tmp_path / "home/output").read_text()

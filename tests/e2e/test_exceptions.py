@@ -6,16 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from lab_command import Lab
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_an_exception_speaks_of_is_a_known_limit_while_it_fails(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_what_an_exception_speaks_of_is_a_known_limit_while_it_fails(lab, tmp_path):
     page = (ROOT / "docs/scenarios/README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```yaml\n(exceptions:.*?)```", page, re.DOTALL)
     mine = tmp_path / "mine.yaml"

@@ -7,12 +7,11 @@ from collections import Counter
 from xml.etree import ElementTree as ET
 
 import pytest
-from lab_command import Lab
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab: Lab) -> None:
+def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab):
     lab.run("up", "overlay")
     well = lab.run("explain", "overlay", "master-p1", "worker1-p1")
     assert "nothing is wrong on its path (50 hops, there and back)" in well.stdout
@@ -41,7 +40,7 @@ def test_a_healthy_cell_a_broken_one_and_what_mends_it(lab: Lab) -> None:
     lab.run("explain", "overlay", "master-p1", "worker1-p1")
 
 
-def test_of_two_faults_both_are_named_once_in_every_report(lab: Lab) -> None:
+def test_of_two_faults_both_are_named_once_in_every_report(lab):
     lab.run("up", "overlay")
     lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
     lab.run("fault", "overlay", "pod-link-down", "--node", "worker2", "--peer", "worker2-p1")
@@ -66,16 +65,14 @@ def test_of_two_faults_both_are_named_once_in_every_report(lab: Lab) -> None:
     assert "Not as expected: 1 cell; 1 cause found" in stopped
 
 
-def test_what_is_known_not_to_work_says_why(lab: Lab) -> None:
+def test_what_is_known_not_to_work_says_why(lab):
     lab.run("up", "overlay")
     told = lab.run("explain", "overlay", "win1", "worker1-p1").stdout
     assert "times out, as expected (6 of 6 times)" in told
     assert "WIN-OVERLAY-NODE-POD: with flannel vxlan, a Windows node reaches its own pods" in told
 
 
-def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_packet(
-    lab: Lab,
-) -> None:
+def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_packet(lab):
     lab.run("up", "services")
     words = ("explain", "services", "master", "at-home", "--json")
     assert json.loads(lab.run(*words).stdout)["finding"] is None
@@ -88,7 +85,7 @@ def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_p
     assert document["elsewhere"] == []
 
 
-def test_names_that_no_cell_has_are_refused_with_the_nearest(lab: Lab) -> None:
+def test_names_that_no_cell_has_are_refused_with_the_nearest(lab):
     lab.run("up", "overlay")
     wrong = lab.run("explain", "overlay", "master-p9", "worker1-p1", code=2)
     assert "nothing named 'master-p9' asks" in wrong.stderr

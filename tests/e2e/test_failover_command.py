@@ -13,7 +13,7 @@ from lab._deadline import Deadline
 pytestmark = pytest.mark.slow
 
 
-def test_every_report_has_the_failover(lab: Lab) -> None:
+def test_every_report_has_the_failover(lab):
     lab.run("up", "upstream-vrrp")
     done = lab.run("test", "upstream-vrrp", "--failover", "-k", "pod-pod and tcp-small")
     assert "gateway of node009: held by master1, then by master" in done.stdout
@@ -34,7 +34,7 @@ def test_every_report_has_the_failover(lab: Lab) -> None:
     assert "Not as expected" not in again.stdout, "the matrix knows who holds the gateways now"
 
 
-def test_a_failover_that_is_killed_is_fixed_by_the_next_command(lab: Lab) -> None:
+def test_a_failover_that_is_killed_is_fixed_by_the_next_command(lab):
     cell = "pod-pod/node009-p1/node001-p1/tcp-small"
     lab.run("up", "upstream-vrrp")
     process = lab.start("test", "upstream-vrrp", "--failover", "-k", cell)
@@ -60,7 +60,7 @@ def cut_off(lab: Lab) -> list[str]:
     return [one["node"] for one in faults if one["name"] == "cut-off" and one["whole"]]
 
 
-def test_a_lab_without_a_gateway_is_refused_before_anything_is_probed(lab: Lab) -> None:
+def test_a_lab_without_a_gateway_is_refused_before_anything_is_probed(lab):
     lab.run("up", "overlay")
     done = lab.run("test", "overlay", "--failover", code=2)
     assert "topology 'overlay' has no gateway that could fail over" in done.stderr

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-from pathlib import Path
 
 import pytest
 from lab_command import Lab
@@ -20,7 +19,7 @@ def faults_of(lab: Lab) -> list[tuple[str, str, bool]]:
     return [(one["name"], one["node"], one["whole"]) for one in document["faults"]]
 
 
-def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
+def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
     lab.run("up", "overlay")
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
     said = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout
@@ -44,7 +43,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("moment", [0.25, 0.45])
-def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab: Lab, moment: float) -> None:
+def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab, moment):
     lab.run("up", "overlay")
     process = lab.start("fault", "overlay", "wrong-vni", "--node", "worker1")
     try:
@@ -58,7 +57,7 @@ def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab: Lab, moment: float) 
     lab.run("test", "overlay", "-k", "pod-pod/master-p1/worker1-p1")
 
 
-def test_a_lab_that_was_rebuilt_since_has_nothing_to_heal(lab: Lab) -> None:
+def test_a_lab_that_was_rebuilt_since_has_nothing_to_heal(lab):
     lab.run("up", "overlay")
     lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
     lab.run("down", "overlay")
@@ -69,7 +68,7 @@ def test_a_lab_that_was_rebuilt_since_has_nothing_to_heal(lab: Lab) -> None:
     assert "has no fault" in lab.run("heal", "overlay").stdout
 
 
-def test_what_cannot_be_done_is_told_and_changes_nothing(lab: Lab) -> None:
+def test_what_cannot_be_done_is_told_and_changes_nothing(lab):
     lab.run("up", "overlay")
     wrong = lab.run("fault", "overlay", "wrong-vnni", code=2)
     assert "did you mean 'wrong-vni'" in wrong.stderr
@@ -81,7 +80,7 @@ def test_what_cannot_be_done_is_told_and_changes_nothing(lab: Lab) -> None:
     assert faults_of(lab) == []
 
 
-def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab: Lab) -> None:
+def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab):
     everywhere = {one["name"] for one in json.loads(lab.run("fault", "--list", "--json").stdout)}
     assert {"wrong-vni", "packet-loss", "two-nodes-one-mac"} <= everywhere
     lab.run("up", "overlay")
@@ -91,7 +90,7 @@ def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab: Lab) -> No
     assert "--node win1, win2" in lab.run("fault", "--list", "overlay").stdout
 
 
-def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: Lab) -> None:
+def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab):
     lab.run("up", "overlay")
     for words in (("wrong-vni",), ("packet-loss", "5%"), ("wrong-udp-port",), ("ip-forward-off",)):
         lab.run("fault", "overlay", *words, "--node", "worker1")
@@ -100,7 +99,7 @@ def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: La
     again = lab.run("fault", "overlay", "packet-loss", "7%", "--node", "worker1", code=2)
     assert "the lab already has 'packet-loss 5%' on 'worker1'" in again.stderr
 
-    def shown() -> str:
+    def shown():
         links = lab.run("exec", "overlay", "worker1", "--", "ip", "-d", "link", "show").stdout
         rules = lab.run("exec", "overlay", "worker1", "--", "nft", "list", "ruleset").stdout
         forward = lab.run(
@@ -132,7 +131,7 @@ def test_one_fault_is_healed_and_others_of_its_machine_stay_as_they_were(lab: La
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
 
 
-def test_slow_link_has_a_rate_and_a_delay_only_where_the_kernel_has_netem(lab: Lab) -> None:
+def test_slow_link_has_a_rate_and_a_delay_only_where_the_kernel_has_netem(lab):
     lab.run("up", "overlay")
     lab.run("fault", "overlay", "slow-link", "100mbit", "--node", "worker1")
     shown = lab.run("exec", "overlay", "worker1", "--", "tc", "qdisc", "show", "dev", "eth0").stdout
@@ -148,7 +147,7 @@ def test_slow_link_has_a_rate_and_a_delay_only_where_the_kernel_has_netem(lab: L
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
 
 
-def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another(lab: Lab) -> None:
+def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another(lab):
     lab.run("up", "overlay")
     found = []
     for seed in ("1", "1", "2", "3"):
@@ -165,9 +164,7 @@ def test_fault_by_chance_is_the_same_for_the_same_number_and_another_for_another
     )
 
 
-def test_a_slow_link_is_below_the_floor_with_its_figure_until_it_is_healed(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_slow_link_is_below_the_floor_with_its_figure_until_it_is_healed(lab, tmp_path):
     """The floor is one that a busy machine reaches and a link of two megabits a second does not."""
     drafted = tmp_path / "floor.yaml"
     lab.run("new", "floor", "--windows", "0", "-o", str(drafted))

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from lab_command import Lab, assert_nothing_is_left, processes_with
@@ -29,7 +28,7 @@ def kill_after(seconds: float, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab: Lab, moment: float) -> None:
+def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab, moment):
     kill_after(moment, lab.start("up", "overlay"))
     lab.run("up", "overlay")
     lab.run("test", "overlay", "-m", "hairpin")
@@ -38,7 +37,7 @@ def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab: Lab, moment: fl
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_up_killed_at_any_moment_is_taken_away_by_down(lab: Lab, moment: float) -> None:
+def test_up_killed_at_any_moment_is_taken_away_by_down(lab, moment):
     kill_after(moment, lab.start("up", "overlay"))
     if (lab.state / "labs").exists():
         lab.run("gc", "--older-than", "0m", "--yes")
@@ -46,21 +45,21 @@ def test_up_killed_at_any_moment_is_taken_away_by_down(lab: Lab, moment: float) 
 
 
 @pytest.mark.parametrize("moment", [0.4, 1.0])
-def test_test_killed_leaves_a_lab_that_can_be_tested(lab: Lab, moment: float) -> None:
+def test_test_killed_leaves_a_lab_that_can_be_tested(lab, moment):
     lab.run("up", "overlay")
     kill_after(moment, lab.start("test", "overlay"))
     lab.run("test", "overlay", "-m", "hairpin")
 
 
 @pytest.mark.parametrize("moment", [0.05, 0.15])
-def test_down_killed_is_finished_by_the_next_down(lab: Lab, moment: float) -> None:
+def test_down_killed_is_finished_by_the_next_down(lab, moment):
     lab.run("up", "overlay")
     kill_after(moment, lab.start("down", "overlay"))
     lab.run("down", "overlay")
     assert_nothing_is_left(lab.state)
 
 
-def test_down_works_with_the_state_file_gone(lab: Lab) -> None:
+def test_down_works_with_the_state_file_gone(lab):
     lab.run("up", "overlay")
     for path in lab.state.glob("*.db*"):
         path.unlink()
@@ -68,7 +67,7 @@ def test_down_works_with_the_state_file_gone(lab: Lab) -> None:
     assert_nothing_is_left(lab.state)
 
 
-def test_two_ups_of_one_lab_at_once_end_with_one_lab(lab: Lab) -> None:
+def test_two_ups_of_one_lab_at_once_end_with_one_lab(lab):
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(lambda _: lab.run("up", "overlay"), range(2)))
     assert any("waiting for" in one.stderr or "nothing" in one.stderr for one in done)
@@ -76,7 +75,7 @@ def test_two_ups_of_one_lab_at_once_end_with_one_lab(lab: Lab) -> None:
     assert len(holders) == 1
 
 
-def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab: Lab) -> None:
+def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab):
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda name: lab.run("up", "overlay", "--name", name), ("one", "two")))
         lab.run("exec", "two", "worker1", "--", "ip", "link", "set", "eth0", "down")
@@ -91,14 +90,14 @@ def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab: Lab) -> Non
     assert second["counts"]["verdicts"]["fail"] > 0
 
 
-def test_name_taken_by_another_scenario_is_refused(lab: Lab) -> None:
+def test_name_taken_by_another_scenario_is_refused(lab):
     lab.run("up", "overlay", "--name", "mine")
     done = lab.run("up", "hard-way", "--name", "mine", code=2)
     assert "was made from scenario 'overlay'" in done.stderr
     assert "lab down mine" in done.stderr
 
 
-def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path: Path) -> None:
+def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path):
     lab = Lab(tmp_path / "state")
     words = (
         ("up", "overlay"),
@@ -141,28 +140,24 @@ def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path: Path) -
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_wrong_word_is_named_with_what_to_write(
-    lab: Lab, words: tuple[str, ...], code: int, says: str
-) -> None:
+def test_wrong_word_is_named_with_what_to_write(lab, words, code, says):
     assert says in lab.run(*words, code=code).stderr
 
 
-def test_wrong_pod_is_answered_with_the_nearest(lab: Lab) -> None:
+def test_wrong_pod_is_answered_with_the_nearest(lab):
     lab.run("up", "overlay")
     done = lab.run("exec", "overlay", "win1-p9", "--", "true", code=2)
     assert "win1-p" in done.stderr
 
 
-def test_leaving_windows_out_is_said_and_done(lab: Lab) -> None:
+def test_leaving_windows_out_is_said_and_done(lab):
     lab.run("up", "overlay", "--only", "linux")
     result = json.loads(lab.run("test", "overlay", "--json").stdout)
     assert not [cell for cell in result["cells"] if "win" in cell["id"]]
 
 
 # SECURITY.md: Code in the current directory is not run.
-def test_configuration_of_the_current_directory_stays_out_of_the_matrix(
-    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configuration_of_the_current_directory_stays_out_of_the_matrix(lab, tmp_path, monkeypatch):
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
     (tmp_path / "conftest.py").write_text("raise SystemExit(9)\n")
     monkeypatch.chdir(tmp_path)
@@ -170,7 +165,7 @@ def test_configuration_of_the_current_directory_stays_out_of_the_matrix(
     lab.run("test", "overlay", "-m", "hairpin")
 
 
-def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab: Lab) -> None:
+def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab):
     lab.run("up", "overlay")
     for closed in (">&-", "2>&-", ">&- 2>&-", "<&-"):
         words = shlex.join(lab.command("test", "overlay", "-m", "hairpin"))
@@ -186,8 +181,8 @@ def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab: Lab) -> N
         assert "Traceback" not in done.stderr
 
 
-def test_labs_up_tested_and_down_side_by_side_are_all_right(lab: Lab) -> None:
-    def life(name: str) -> None:
+def test_labs_up_tested_and_down_side_by_side_are_all_right(lab):
+    def life(name):
         for _ in range(2):
             lab.run("up", "overlay", "--name", name)
             lab.run("test", name, "-m", "hairpin or node-pod")

@@ -38,7 +38,7 @@ def on_a_small_disk(lab: Lab, script: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab: Lab) -> None:
+def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab):
     said = on_a_small_disk(
         lab, "lab list; head -c 16M /dev/zero >$STATE/filler; lab up overlay; lab list"
     )
@@ -48,7 +48,7 @@ def test_nearly_full_disk_is_refused_and_no_lab_is_left_behind(lab: Lab) -> None
     assert not any(lab.state.iterdir())
 
 
-def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab: Lab) -> None:
+def test_lab_on_a_full_disk_goes_and_the_journal_is_told_once_there_is_room(lab):
     said = on_a_small_disk(
         lab,
         f"lab up overlay; {FILL}; {FILL}; lab down overlay; echo holders $({HOLDERS});"
@@ -74,9 +74,7 @@ def pytest_sessionstart():
 """
 
 
-def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_or_fills_is_named_by_a_test_and_a_capture(lab, tmp_path):
     (tmp_path / "filler.py").write_text(FILLER)
     said = on_a_small_disk(
         lab,

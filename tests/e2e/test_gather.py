@@ -30,7 +30,7 @@ def token(lab: Lab) -> bytes:
 
 
 # SECURITY.md: No secret is on a command line.
-def test_a_lab_that_is_up_or_broken_is_gathered_without_its_token(lab: Lab, tmp_path: Path) -> None:
+def test_a_lab_that_is_up_or_broken_is_gathered_without_its_token(lab, tmp_path):
     lab.run("up", "overlay", "--only", "linux")
     lab.run("test", "overlay", "-k", "pod-pod")
     path = tmp_path / "one.tar.gz"
@@ -64,7 +64,7 @@ def started_with(text: str) -> list[int]:
     return found
 
 
-def test_evidence_can_be_written_where_it_is_wanted_or_a_word_says_why_not(lab: Lab) -> None:
+def test_evidence_can_be_written_where_it_is_wanted_or_a_word_says_why_not(lab):
     lab.run("up", "overlay", "--only", "linux")
     done = lab.run("gather", "overlay", "-o", "/proc/none.tar.gz", code=4)
     assert "writing '/proc/none.tar.gz'" in done.stderr

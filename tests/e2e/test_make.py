@@ -27,7 +27,7 @@ esac
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> Path:
+def clone(tmp_path):
     """A clone with a stub for Python, and so without any download."""
     copied = (
         "Makefile",
@@ -60,7 +60,7 @@ def call(clone: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_interrupted_set_up_is_done_anew_by_the_next_one(clone: Path) -> None:
+def test_interrupted_set_up_is_done_anew_by_the_next_one(clone):
     (clone / "interrupt").touch()
     assert call(clone, "tools/setup", "run").returncode == -signal.SIGKILL
     (clone / "interrupt").unlink()
@@ -71,7 +71,7 @@ def test_interrupted_set_up_is_done_anew_by_the_next_one(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["mine.yaml", "a dir/my file.yaml"])
-def test_lab_of_a_scenario_file_is_called_by_its_file(clone: Path, path: str) -> None:
+def test_lab_of_a_scenario_file_is_called_by_its_file(clone, path):
     done = call(clone, "make", "--silent", "lab-up", f"SCENARIO={path}")
     assert done.stdout == f"up|--|{path}|\ntest|--|{path}|\n", done.stderr
     done = call(clone, "make", "--silent", "lab-down", f"SCENARIO={path}", "NAME=other")
@@ -129,9 +129,7 @@ value, or its words."""
 )
 @pytest.mark.parametrize("written", ["on the command line", "in the environment"])
 @pytest.mark.parametrize("variable", TARGETS)
-def test_a_value_is_passed_on_as_it_is_and_never_run(
-    clone: Path, variable: str, written: str, share: int
-) -> None:
+def test_a_value_is_passed_on_as_it_is_and_never_run(clone, variable, written, share):
     """Of the values each variable is given another quarter; those of every quarter expand."""
     assert call(clone, "tools/setup", "develop").returncode == 0
     target, expected = TARGETS[variable]
@@ -148,20 +146,20 @@ def test_a_value_is_passed_on_as_it_is_and_never_run(
         assert not list(clone.rglob("struck"))
 
 
-def test_scenarios_of_a_drill_are_no_options(clone: Path) -> None:
+def test_scenarios_of_a_drill_are_no_options(clone):
     assert call(clone, "tools/setup", "develop").returncode == 0
     (clone / ".venv/bin/python").write_text('#!/bin/sh\nshift\nprintf "%s|" "$@"\n')
     done = call(clone, "make", "--silent", "explain-drill", "SCENARIOS=--help x", "SEED=-1")
     assert done.stdout == "--seed|-1|--|--help|x|", done.stderr
 
 
-def test_shipped_scenario_and_a_name_of_ones_own(clone: Path) -> None:
+def test_shipped_scenario_and_a_name_of_ones_own(clone):
     assert call(clone, "make", "--silent", "lab-up").stdout == "up|--|overlay|\ntest|--|overlay|\n"
     done = call(clone, "make", "--silent", "lab-up", "NAME=x", "TEST=0", "ONLY=linux")
     assert done.stdout == "up|--name|x|--only|linux|--|overlay|\n"
 
 
-def test_night_of_all_scenarios_or_of_some(clone: Path) -> None:
+def test_night_of_all_scenarios_or_of_some(clone):
     assert call(clone, "make", "--silent", "nightly").stdout == "nightly|--|\n"
     some = ("SCENARIOS=a b.yaml", "PROVIDER=netns", "OUTPUT=a dir", "ONLY=linux")
     done = call(clone, "make", "--silent", "nightly", *some)
@@ -184,9 +182,7 @@ WITHOUT_DAEMONS = 'mount -t tmpfs none /usr/sbin && exec "$@"'
         ("nightly SCENARIO=upstream-vrrp SCENARIOS=kubeinit", "haproxy", "bird2"),
     ],
 )
-def test_daemons_of_the_scenarios_are_asked_for(
-    clone: Path, words: str, needed: str, spared: str
-) -> None:
+def test_daemons_of_the_scenarios_are_asked_for(clone, words, needed, spared):
     asked = [word.replace(",", " ") for word in words.split()]
     inside = ("unshare", "--map-root-user", "--mount", "sh", "-c", WITHOUT_DAEMONS, "sh")
     done = call(clone, *inside, "make", "--silent", *asked, "PROVIDER=netns")
@@ -207,8 +203,8 @@ def test_daemons_of_the_scenarios_are_asked_for(
     ],
 )
 def test_what_real_machines_need_is_installed_where_labs_come_up_on_them(
-    clone: Path, target: str, inventory: str, words: tuple[str, ...], on_machines: bool
-) -> None:
+    clone, target, inventory, words, on_machines
+):
     (clone / "lab.toml").write_text(inventory)
     own = ("env", "--unset=HYBRIDLAB_INVENTORY", "--unset=XDG_CONFIG_HOME", f"HOME={clone}")
     named = ("SCENARIO=overlay", "SCENARIOS=overlay")

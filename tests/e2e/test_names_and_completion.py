@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def mine(lab: Lab, tmp_path: Path) -> Path:
+def mine(lab, tmp_path):
     """A scenario file whose lab is called otherwise than it."""
     path = tmp_path / "a dir" / "mine.yaml"
     path.parent.mkdir()
@@ -43,7 +43,7 @@ def offered(lab: Lab, *words: str) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
-def test_a_scenario_file_stands_for_the_lab_that_was_made_from_it(lab: Lab, mine: Path) -> None:
+def test_a_scenario_file_stands_for_the_lab_that_was_made_from_it(lab, mine):
     assert "lab 'of-mine' is up" in lab.run("status", str(mine)).stdout
     cell = "pod-pod/master-p1/worker1-p1/tcp-small"
     assert "1 pass" in lab.run("test", str(mine), "-k", cell).stdout
@@ -65,7 +65,7 @@ def test_a_scenario_file_stands_for_the_lab_that_was_made_from_it(lab: Lab, mine
     assert "there is no lab named 'overlay'" in lab.run("test", str(mine), code=2).stderr
 
 
-def test_the_shell_offers_what_the_lab_has(lab: Lab, mine: Path) -> None:
+def test_the_shell_offers_what_the_lab_has(lab, mine):
     assert offered(lab, "shell", str(mine).replace(" ", "\\ "), "router") == ["router"]
     assert offered(lab, "shell", "of") == ["of-mine"]
     assert offered(lab, "shell", "of-mine", "worker1") == ["worker1", "worker1-p1", "worker1-p2"]
@@ -93,23 +93,23 @@ def test_the_shell_offers_what_the_lab_has(lab: Lab, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("shell", "nobody", ""), ("fault", "nobody", "x", "--node", "")])
-def test_of_a_lab_that_is_not_there_nothing_is_offered(lab: Lab, words: tuple[str, ...]) -> None:
+def test_of_a_lab_that_is_not_there_nothing_is_offered(lab, words):
     assert offered(lab, *words) == []
 
 
-def test_what_no_lab_can_be_called_is_not_offered(lab: Lab) -> None:
+def test_what_no_lab_can_be_called_is_not_offered(lab):
     for name in (b"one", b"\xff", b"two\nplain,three", b"\x1b[31mred", b"$(touch struck)", b"a b"):
         os.makedirs(os.path.join(os.fsencode(lab.state), b"labs", name))  # noqa: PTH103, PTH118
     assert offered(lab, "down", "") == ["one"]
 
 
-def test_a_shell_on_namespaces_says_whose_files_are_there(lab: Lab) -> None:
+def test_a_shell_on_namespaces_says_whose_files_are_there(lab):
     lab.run("up", "overlay", "--only", "linux")
     told = lab.run("shell", "overlay", "worker1").stderr
     assert "note: this shell is in the network of 'worker1'; the files are this machine's" in told
 
 
-def test_the_first_words_of_a_bring_up_are_plain(lab: Lab) -> None:
+def test_the_first_words_of_a_bring_up_are_plain(lab):
     told = lab.run("up", "overlay", "--only", "linux").stderr.splitlines()
     at = told.index("starting lab 'overlay'")
     assert told[at + 1] == "  step 1 of 5: holder"

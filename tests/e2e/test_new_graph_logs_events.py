@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from lab_command import Lab
 
@@ -37,7 +36,7 @@ def wait_for(lines: list[str], text: str) -> None:
     )
 
 
-def test_new_scenario_is_drawn_before_and_after_it_is_up(lab: Lab, tmp_path: Path) -> None:
+def test_new_scenario_is_drawn_before_and_after_it_is_up(lab, tmp_path):
     file = tmp_path / "mine.yaml"
     lab.run("new", "mine", "--topology", "host-gateway", "--windows", "2", "-o", str(file))
     again = lab.run("new", "mine", "-o", str(file), code=2)
@@ -51,7 +50,7 @@ def test_new_scenario_is_drawn_before_and_after_it_is_up(lab: Lab, tmp_path: Pat
     assert "win2" not in drawn.read_text()
 
 
-def test_events_and_logs_are_followed_as_they_come(lab: Lab) -> None:
+def test_events_and_logs_are_followed_as_they_come(lab):
     lab.run("up", "calico-bgp-tor")
     whole = lab.run("logs", "calico-bgp-tor").stdout
     assert "==> router/bird/log <==" in whole
@@ -78,7 +77,7 @@ def test_events_and_logs_are_followed_as_they_come(lab: Lab) -> None:
     ]
 
 
-def test_logs_of_machines_without_programs_and_of_no_machine(lab: Lab) -> None:
+def test_logs_of_machines_without_programs_and_of_no_machine(lab):
     lab.run("up", "overlay")
     assert "no program of its machines has a log" in lab.run("logs", "overlay").stderr
     assert "did you mean 'worker1'" in lab.run("logs", "overlay", "wroker1", code=2).stderr

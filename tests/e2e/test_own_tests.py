@@ -25,7 +25,7 @@ def run_pytest(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_own_tests_are_green_red_with_a_fault_and_run_beside_the_matrix(lab: Lab) -> None:
+def test_own_tests_are_green_red_with_a_fault_and_run_beside_the_matrix(lab):
     lab.run("up", "overlay")
     done = run_pytest(lab, "overlay")
     assert done.returncode == 0, done.stdout
@@ -44,7 +44,5 @@ def test_own_tests_are_green_red_with_a_fault_and_run_beside_the_matrix(lab: Lab
 
 
 @pytest.mark.parametrize(("name", "code"), [("nowhere", 2), ("../overlay", 2)])
-def test_lab_that_there_is_not_ends_own_tests_as_it_ends_lab_test(
-    name: str, code: int, lab: Lab
-) -> None:
+def test_lab_that_there_is_not_ends_own_tests_as_it_ends_lab_test(name, code, lab):
     assert run_pytest(lab, name).returncode == code

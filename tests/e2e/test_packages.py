@@ -61,17 +61,13 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path):
     return World(tmp_path)
 
 
-def test_services_of_quiet_packages_neither_start_nor_are_enabled(world: World) -> None:
+def test_services_of_quiet_packages_neither_start_nor_are_enabled(world):
     assert world.packages("curl", "--quiet", "bird2", "haproxy") == 0
-    assert world.read("installed") == [
-        f"curl {ALLOWED}",
-        f"bird2 {DENIED}",
-        f"haproxy {DENIED}",
-    ]
+    assert world.read("installed") == [f"curl {ALLOWED}", f"bird2 {DENIED}", f"haproxy {DENIED}"]
     assert world.read("switched") == [
         "disable --quiet bird2.service",
         "disable --quiet haproxy.service",
@@ -79,13 +75,13 @@ def test_services_of_quiet_packages_neither_start_nor_are_enabled(world: World) 
     assert not list(world.sbin.iterdir()), "services may start again"
 
 
-def test_a_service_that_was_there_before_is_left_alone(world: World) -> None:
+def test_a_service_that_was_there_before_is_left_alone(world):
     (world.directory / "installed").write_text("haproxy 0\n", encoding="utf-8")
     assert world.packages("--quiet", "bird2") == 0
     assert world.read("switched") == ["disable --quiet bird2.service"]
 
 
-def test_a_policy_of_the_machines_own_stays(world: World) -> None:
+def test_a_policy_of_the_machines_own_stays(world):
     own = world.sbin / "policy-rc.d"
     own.write_text("exit 104\n", encoding="utf-8")
     assert world.packages("--quiet", "bird2") == 0
@@ -93,13 +89,13 @@ def test_a_policy_of_the_machines_own_stays(world: World) -> None:
     assert own.read_text(encoding="utf-8") == "exit 104\n"
 
 
-def test_an_installation_that_fails_leaves_services_allowed(world: World) -> None:
+def test_an_installation_that_fails_leaves_services_allowed(world):
     (world.directory / "broken").touch()
     assert world.packages("--quiet", "bird2") != 0
     assert not list(world.sbin.iterdir())
 
 
-def test_what_a_killed_one_left_is_taken_away(world: World) -> None:
+def test_what_a_killed_one_left_is_taken_away(world):
     mark = re.search(r'^mark="(.*)"$', (ROOT / "tools/packages").read_text(), re.MULTILINE)
     assert mark
     (world.sbin / "policy-rc.d").write_text(f"#!/bin/sh\n{mark[1]}\nexit 101\n", encoding="utf-8")
@@ -107,7 +103,7 @@ def test_what_a_killed_one_left_is_taken_away(world: World) -> None:
     assert world.read("installed") == [f"curl {ALLOWED}"]
 
 
-def test_set_up_knows_the_packages_of_every_topologys_daemons() -> None:
+def test_set_up_knows_the_packages_of_every_topologys_daemons():
     said = {}
     for line in (ROOT / "tools/daemons").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):

@@ -17,7 +17,6 @@ import pytest
 from lxml import html
 from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes, with_texts
 
-from lab.matrix.verdict import RunResult
 from lab.reports.html import to_html
 from lab.reports.picture import picture_of
 
@@ -49,8 +48,8 @@ Open = Callable[..., Page]
 
 
 @pytest.fixture
-def browse(tmp_path: Path) -> Open:
-    def open_page(run: RunResult, address: str = "", extra: str = "") -> Page:
+def browse(tmp_path):
+    def open_page(run, address="", extra=""):
         page = to_html(run, picture_of(intent_of()))
         if extra:  # only the page's own script may run: lift the policy for the test's
             page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
@@ -85,7 +84,7 @@ def chromium(address: str, profile: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("trouble", ["healthy", "dead-node", "mixed"])
-def test_every_cell_of_the_run_is_drawn_with_its_verdict(browse: Open, trouble: str) -> None:
+def test_every_cell_of_the_run_is_drawn_with_its_verdict(browse, trouble):
     run = made_run(trouble)
     page = browse(run)
     drawn = Counter(cell.get("class").removeprefix("c v-") for cell in page.cells())
@@ -94,7 +93,7 @@ def test_every_cell_of_the_run_is_drawn_with_its_verdict(browse: Open, trouble: 
     assert page.console == []
 
 
-def test_ten_thousand_cells_are_all_drawn(browse: Open) -> None:
+def test_ten_thousand_cells_are_all_drawn(browse):
     run = made_run("dead-node", many_nodes(25), 2, families=("pod-pod",))
     page = browse(run)
     assert len(page.cells()) == len(run.results) == 9_800
@@ -119,9 +118,7 @@ def test_ten_thousand_cells_are_all_drawn(browse: Open) -> None:
     ],
     ids=["two filters", "protocol and size", "systems", "text", "anything red", "unknown value"],
 )
-def test_a_filter_in_the_address_narrows_the_cells(
-    browse: Open, address: str, wanted: Callable[..., bool]
-) -> None:
+def test_a_filter_in_the_address_narrows_the_cells(browse, address, wanted):
     run = made_run("mixed")
     page = browse(run, address)
     ids = [result.cell.id for result in run.results]
@@ -130,26 +127,26 @@ def test_a_filter_in_the_address_narrows_the_cells(
     assert page.console == []
 
 
-def test_the_filter_narrows_the_table_and_the_counts_too(browse: Open) -> None:
+def test_the_filter_narrows_the_table_and_the_counts_too(browse):
     page = browse(made_run("mixed"), "#verdict=flaky")
     rows = page.document.xpath("//tbody[@id='rows']/tr")
     assert len(rows) == made_run("mixed").count("flaky") == len(page.cells()) > 0
     assert page.text("shown").endswith(" of 2,560 cells")
 
 
-def test_a_filter_that_matches_nothing_says_so(browse: Open) -> None:
+def test_a_filter_that_matches_nothing_says_so(browse):
     page = browse(made_run("healthy"), "#q=no-such-thing")
     assert page.cells() == []
     assert page.document.get_element_by_id("nothing").get("hidden") is None
 
 
-def test_a_group_in_the_address_shows_its_cells_alone(browse: Open) -> None:
+def test_a_group_in_the_address_shows_its_cells_alone(browse):
     page = browse(made_run("mixed"), "#group=1")
     assert len(page.cells()) == 36
     assert page.console == []
 
 
-def test_focus_shows_everything_of_a_cell_and_arrows_move(browse: Open) -> None:
+def test_focus_shows_everything_of_a_cell_and_arrows_move(browse):
     page = browse(
         made_run("dead-node"),
         extra="""
@@ -180,7 +177,7 @@ def test_focus_shows_everything_of_a_cell_and_arrows_move(browse: Open) -> None:
         assert words in tip
 
 
-def test_hostile_names_stay_text(browse: Open) -> None:
+def test_hostile_names_stay_text(browse):
     run = with_texts(made_run("mixed", FIVE[:4]), HOSTILE)
     page = browse(run, f"#q={quote('alert(1)')}")
     assert len(page.cells()) == len(run.results)
@@ -191,7 +188,7 @@ def test_hostile_names_stay_text(browse: Open) -> None:
     assert page.console == []
 
 
-def test_hostile_names_stay_text_even_without_the_policy(browse: Open) -> None:
+def test_hostile_names_stay_text_even_without_the_policy(browse):
     run = with_texts(made_run("mixed", FIVE[:3]), HOSTILE)
     page = browse(run, extra="setTimeout(() => document.querySelector('.c').click(), 3000)")
     assert page.document.xpath("//img") == []
@@ -199,7 +196,7 @@ def test_hostile_names_stay_text_even_without_the_policy(browse: Open) -> None:
     assert HOSTILE in page.text("tip")
 
 
-def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse: Open) -> None:
+def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse):
     page = browse(
         made_run("dead-node"),
         extra="""
@@ -225,7 +222,7 @@ def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse: Open) -> None:
     assert page.console == []
 
 
-def test_box_that_is_kept_open_follows_its_cell_when_the_page_is_scrolled(browse: Open) -> None:
+def test_box_that_is_kept_open_follows_its_cell_when_the_page_is_scrolled(browse):
     page = browse(
         made_run("dead-node"),
         extra="""

@@ -6,14 +6,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab, assert_nothing_is_left
+from lab_command import ENOUGH_SECONDS, assert_nothing_is_left
 
 pytestmark = pytest.mark.slow
 
 RED = ("run", "overlay", "--windows-rule-off", "WIN-NODEPORT-SELF", "-k", "nodeport and win1")
 
 
-def test_a_green_run_leaves_its_report_and_no_lab(lab: Lab) -> None:
+def test_a_green_run_leaves_its_report_and_no_lab(lab):
     said = lab.run("run", "overlay", "-k", "pod-pod/master-p1/worker1-p1").stdout
     assert "4 pass" in said
     assert said.endswith("lab 'overlay' is down\n")
@@ -22,7 +22,7 @@ def test_a_green_run_leaves_its_report_and_no_lab(lab: Lab) -> None:
     assert "pod-pod" in report.read_text(encoding="utf-8")
 
 
-def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab: Lab) -> None:
+def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab):
     lab.run(*RED, code=1)
     assert_nothing_is_left(lab.state)
     lab.run(*RED, "--keep", code=1)
@@ -32,14 +32,14 @@ def test_a_red_run_is_exit_one_and_keeps_its_lab_if_asked(lab: Lab) -> None:
     assert "lab 'overlay' is up" in lab.run("status", "overlay").stdout
 
 
-def test_bisecting_skips_what_cannot_be_judged(lab: Lab) -> None:
+def test_bisecting_skips_what_cannot_be_judged(lab):
     lab.run(*RED, "--bisect", code=1)
     lab.run("run", "overlay", "--bisect", "-k", "no-such-cell", code=125)
     lab.run("run", "no-such-scenario", "--bisect", code=125)
     assert_nothing_is_left(lab.state)
 
 
-def test_a_run_that_is_stopped_takes_its_lab_down(lab: Lab) -> None:
+def test_a_run_that_is_stopped_takes_its_lab_down(lab):
     process = lab.start("run", "overlay", "--full")
     assert process.stderr is not None
     for line in process.stderr:

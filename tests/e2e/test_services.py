@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ def judged(lab: Lab, *words: str, code: int = 0) -> list[dict[str, Any]]:
     return cells
 
 
-def test_everything_is_as_kubernetes_promises_or_a_known_limit_of_windows(lab: Lab) -> None:
+def test_everything_is_as_kubernetes_promises_or_a_known_limit_of_windows(lab):
     lab.run("up", "services")
     cells = judged(lab)
     assert {cell["verdict"] for cell in cells} == {"pass", "known-limit"}
@@ -44,9 +43,7 @@ def test_everything_is_as_kubernetes_promises_or_a_known_limit_of_windows(lab: L
         ("WIN-NODEPORT-OWN-PODS", "nodeport-local"),
     ],
 )
-def test_a_windows_rule_of_services_switched_off_makes_unexpected_passes(
-    lab: Lab, rule: str, families: str
-) -> None:
+def test_a_windows_rule_of_services_switched_off_makes_unexpected_passes(lab, rule, families):
     lab.run("up", "services", "--windows-rule-off", rule)
     red = [
         cell
@@ -58,7 +55,7 @@ def test_a_windows_rule_of_services_switched_off_makes_unexpected_passes(
     assert {cell["verdict"] for cell in red} == {"unexpected-pass"}
 
 
-def test_endpoints_that_come_and_go_are_a_change_of_the_scenario(lab: Lab, tmp_path: Path) -> None:
+def test_endpoints_that_come_and_go_are_a_change_of_the_scenario(lab, tmp_path):
     file = tmp_path / "services.yaml"
     whole = find("services").read_text()
     near = "    - name: near-linux\n      pods: [worker1-p1]\n"
@@ -74,7 +71,7 @@ def test_endpoints_that_come_and_go_are_a_change_of_the_scenario(lab: Lab, tmp_p
         assert asked == {*pods.strip("[]").split(", ")}
 
 
-def test_the_emptied_service_refuses(lab: Lab, tmp_path: Path) -> None:
+def test_the_emptied_service_refuses(lab, tmp_path):
     file = tmp_path / "services.yaml"
     whole = find("services").read_text()
     few = whole.replace(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from lab_command import Lab
 
 pytestmark = pytest.mark.slow
 
 SPEC = "k8s-libvirt-1-3-2,compute.os=linux"
 
 
-def test_a_spec_string_goes_wherever_a_scenario_does(lab: Lab) -> None:
+def test_a_spec_string_goes_wherever_a_scenario_does(lab):
     lab.run("validate", SPEC)
     assert "hypervisor-02" in lab.run("plan", SPEC).stdout
     assert '"scenario": "k8s-libvirt-1-3-2"' in lab.run("show", SPEC).stdout
@@ -24,7 +23,7 @@ def test_a_spec_string_goes_wherever_a_scenario_does(lab: Lab) -> None:
     lab.run("down", "k8s-libvirt-1-3-2")
 
 
-def test_a_broken_spec_string_is_usage_and_makes_nothing(lab: Lab) -> None:
+def test_a_broken_spec_string_is_usage_and_makes_nothing(lab):
     for command in ("up", "plan", "show", "validate"):
         done = lab.run(command, "k8s-libvirt-1-x-2", code=2)
         assert '"x" is not a number of computes' in done.stdout + done.stderr
@@ -44,7 +43,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("sentence", LOST)
-def test_what_a_hypervisor_loses_is_one_sentence(lab: Lab, sentence: str) -> None:
+def test_what_a_hypervisor_loses_is_one_sentence(lab, sentence):
     lab.run("up", SPEC)
     machines, links = LOST[sentence]
     for machine in machines:

@@ -31,7 +31,7 @@ def shell(lab: Lab, script: str, *words: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab: Lab) -> None:
+def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab):
     lab.run("up", "overlay")
     with ThreadPoolExecutor(3) as pool:
         families = ("hairpin", "dns", "pod-external")
@@ -43,9 +43,7 @@ def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_test_says_so_and_ends_as_shells_have_it(
-    lab: Lab, number: signal.Signals, code: int
-) -> None:
+def test_stopped_test_says_so_and_ends_as_shells_have_it(lab, number, code):
     lab.run("up", "overlay")
     lab.run("exec", "overlay", "worker1", "--", "ip", "link", "set", "eth0", "down")
     process = lab.start("test", "overlay")
@@ -59,13 +57,13 @@ def test_stopped_test_says_so_and_ends_as_shells_have_it(
     assert not list((lab.state / "labs" / "overlay").glob("junit*"))
 
 
-def test_up_goes_on_where_nobody_reads_its_story(lab: Lab) -> None:
+def test_up_goes_on_where_nobody_reads_its_story(lab):
     done = shell(lab, "$LAB 2> >(exec true); echo $?", "up", "overlay")
     assert done.stdout.splitlines()[-1] == "0", done.stdout + done.stderr
     lab.run("status", "overlay")
 
 
-def test_reader_that_stops_early_is_no_failure_and_hides_none(lab: Lab) -> None:
+def test_reader_that_stops_early_is_no_failure_and_hides_none(lab):
     script = "$LAB | true; echo ${PIPESTATUS[0]}"
     assert shell(lab, script, "schema").stdout == "0\n"
     lab.run("up", "overlay")
@@ -74,19 +72,19 @@ def test_reader_that_stops_early_is_no_failure_and_hides_none(lab: Lab) -> None:
     assert shell(lab, script, "test", "overlay", "-m", "hairpin").stdout == "1\n"
 
 
-def test_full_standard_output_is_said_without_a_traceback(lab: Lab) -> None:
+def test_full_standard_output_is_said_without_a_traceback(lab):
     done = shell(lab, "$LAB > /dev/full", "schema")
     assert done.returncode == 3
     assert done.stderr.startswith("writing the result to standard output: No space left")
     assert "Traceback" not in done.stderr
 
 
-def test_error_that_nobody_reads_keeps_its_exit_code(lab: Lab) -> None:
+def test_error_that_nobody_reads_keeps_its_exit_code(lab):
     assert shell(lab, "$LAB 2> /dev/full", "up", "overlai").returncode == 2
     assert shell(lab, "$LAB 2> /dev/full", "upp").returncode == 2
 
 
-def test_collect_only_lists_the_cells(lab: Lab) -> None:
+def test_collect_only_lists_the_cells(lab):
     lab.run("up", "overlay")
     found = lab.run("test", "overlay", "--collect-only", "-m", "hairpin").stdout
     assert "win1-p1/to-win1-p1/tcp-small" in found
@@ -94,14 +92,12 @@ def test_collect_only_lists_the_cells(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("wrong", [("--no-such-option",), ("-p", "no_such_plugin"), ("-k", "((")])
-def test_option_that_pytest_does_not_know_is_wrong_usage(lab: Lab, wrong: tuple[str, ...]) -> None:
+def test_option_that_pytest_does_not_know_is_wrong_usage(lab, wrong):
     lab.run("up", "overlay")
     assert wrong[-1] in lab.run("test", "overlay", *wrong, code=2).stderr
 
 
-def test_test_finds_its_plugin_also_where_none_is_loaded_by_itself(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_test_finds_its_plugin_also_where_none_is_loaded_by_itself(lab, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     lab.run("up", "overlay")
     lab.run("test", "overlay", "-m", "hairpin")
@@ -122,9 +118,7 @@ runpy.run_module("lab", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.parametrize("module", ["lab.cli.main", "click", "lab._errors"])
-def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(
-    lab: Lab, module: str
-) -> None:
+def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(lab, module):
     done = subprocess.run(
         [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module],
         env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
@@ -136,7 +130,7 @@ def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_exec_leaves_the_options_of_its_command_alone(lab: Lab) -> None:
+def test_exec_leaves_the_options_of_its_command_alone(lab):
     lab.run("up", "overlay")
     assert "Filesystem" in lab.run("exec", "overlay", "worker1-p1", "df", "-h").stdout
     line = lab.run("exec", "overlay", "worker1-p1", "--print", "df", "-h").stdout

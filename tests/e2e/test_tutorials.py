@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,7 +65,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
+def shell(tmp_path):
     found = Shell(tmp_path)
     yield found
     for lab in (tmp_path / "state/labs").glob("*"):
@@ -74,7 +73,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 @pytest.mark.parametrize("page", TUTORIALS)
-def test_every_command_of_a_tutorial_prints_what_the_page_quotes(page: Path, shell: Shell) -> None:
+def test_every_command_of_a_tutorial_prints_what_the_page_quotes(page, shell):
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         if block["file"]:
             (shell.directory / block["file"]).write_text(block["text"], encoding="utf-8")

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from lab.scenario.loader import shipped
 
 
 @pytest.fixture(scope="module")
-def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def overlay(tmp_path_factory):
     """A lab 'overlay' that is up, for tests that only look at it."""
     used = Lab(tmp_path_factory.mktemp("overlay") / "state")
     used.run("up", "overlay")
@@ -27,7 +25,7 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("scenario", shipped())
-def test_scenario_comes_up_and_every_cell_is_as_expected(lab: Lab, scenario: str) -> None:
+def test_scenario_comes_up_and_every_cell_is_as_expected(lab, scenario):
     """A datagram may be lost while the machine is busy with other tests, but not twice."""
     lab.run("up", scenario)
     result = run_cells(lab, scenario)
@@ -51,7 +49,7 @@ def run_cells(lab: Lab, scenario: str) -> dict[str, Any]:
     return result
 
 
-def test_first_line_names_the_provider_and_what_is_emulated(lab: Lab) -> None:
+def test_first_line_names_the_provider_and_what_is_emulated(lab):
     for words in (("up", "overlay"), ("status", "overlay"), ("down", "overlay")):
         first = lab.run(*words).stderr.splitlines()[0]
         assert first.startswith("netns: ")
@@ -59,16 +57,14 @@ def test_first_line_names_the_provider_and_what_is_emulated(lab: Lab) -> None:
         assert "emulated" in first
 
 
-def test_second_up_changes_nothing_and_says_so(overlay: Lab) -> None:
+def test_second_up_changes_nothing_and_says_so(overlay):
     before = processes_with(str(overlay.state))
     again = overlay.run("up", "overlay")
     assert "nothing was done" in again.stderr
     assert processes_with(str(overlay.state)) == before
 
 
-def test_run_leaves_its_reports_and_nothing_where_it_is_called(
-    overlay: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_leaves_its_reports_and_nothing_where_it_is_called(overlay, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     overlay.run("test", "overlay", "-k", "win1 and tcp and pod-service")
     assert list(tmp_path.iterdir()) == []
@@ -83,7 +79,7 @@ def test_run_leaves_its_reports_and_nothing_where_it_is_called(
     assert "<svg" in (run / "report.html").read_text()
 
 
-def test_pytest_itself_runs_the_suite(overlay: Lab, tmp_path: Path) -> None:
+def test_pytest_itself_runs_the_suite(overlay, tmp_path):
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--lab", "overlay", "--pyargs", "lab.suites"),
@@ -100,7 +96,7 @@ def test_pytest_itself_runs_the_suite(overlay: Lab, tmp_path: Path) -> None:
     assert "40 passed" in done.stdout
 
 
-def test_exec_runs_in_the_pod_with_its_exit_code(overlay: Lab) -> None:
+def test_exec_runs_in_the_pod_with_its_exit_code(overlay):
     seen = overlay.run("exec", "overlay", "worker1-p1", "--", "ip", "-br", "-4", "address")
     assert "10.244.1.4/24" in seen.stdout
     overlay.run("exec", "overlay", "worker1-p1", "--", "sh", "-c", "exit 7", code=7)
@@ -111,6 +107,6 @@ def test_exec_runs_in_the_pod_with_its_exit_code(overlay: Lab) -> None:
     assert json.loads(answer.stdout)["endpoint"] == "worker1-p1"
 
 
-def test_reading_commands_answer_in_json(overlay: Lab) -> None:
+def test_reading_commands_answer_in_json(overlay):
     for words in (("list",), ("status", "overlay"), ("plan", "overlay"), ("show", "overlay")):
         assert json.loads(overlay.run(*words, "--json").stdout)

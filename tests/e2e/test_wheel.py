@@ -31,7 +31,7 @@ def run(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("dist")
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation")
     run(*pip, "--wheel-dir", out, ROOT)
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_wheel_holds_scenarios_templates_suite_and_types(wheel: Path) -> None:
+def test_wheel_holds_scenarios_templates_suite_and_types(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for scenario in (ROOT / "scenarios").glob("*.yaml"):
         assert f"lab/scenarios/{scenario.name}" in names
@@ -49,7 +49,7 @@ def test_wheel_holds_scenarios_templates_suite_and_types(wheel: Path) -> None:
     assert any(name.startswith("lab/images/") for name in names)
 
 
-def test_installed_wheel_brings_overlay_up_and_tests_it(wheel: Path, tmp_path: Path) -> None:
+def test_installed_wheel_brings_overlay_up_and_tests_it(wheel, tmp_path):
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     pip = (tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet")
     run(*pip, "--require-hashes", "--requirement", ROOT / "requirements.txt")

@@ -32,15 +32,13 @@ def scenario_that_fails(lab: Lab, tmp_path: Path) -> Path:
     return made
 
 
-def test_night_without_hypervisors_is_refused_and_leaves_nothing(lab: Lab) -> None:
+def test_night_without_hypervisors_is_refused_and_leaves_nothing(lab):
     done = lab.run("nightly", code=4)
     assert "lab nightly --provider netns" in done.stderr
     assert not list(lab.state.glob("nightly/*"))
 
 
-def test_second_night_says_cell_by_cell_what_the_first_did_not_have(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_second_night_says_cell_by_cell_what_the_first_did_not_have(lab, tmp_path):
     first, second = tmp_path / "nights" / "first", tmp_path / "nights" / "second"
     lab.run(*EMBEDDED, "overlay", "--output", str(first))
     broken = tmp_path / "broken.yaml"
@@ -66,22 +64,20 @@ def test_second_night_says_cell_by_cell_what_the_first_did_not_have(
     assert_nothing_is_left(lab.state)
 
 
-def test_cells_that_fail_are_exit_one(lab: Lab, tmp_path: Path) -> None:
+def test_cells_that_fail_are_exit_one(lab, tmp_path):
     done = lab.run(*EMBEDDED, str(scenario_that_fails(lab, tmp_path)), code=1)
     assert "1 of 1 scenario is not as expected: overlay (red)." in done.stdout
     assert "16 unexpected passes" in done.stdout
 
 
-def test_scenario_that_takes_too_long_is_ended_and_taken_down(lab: Lab) -> None:
+def test_scenario_that_takes_too_long_is_ended_and_taken_down(lab):
     done = lab.run(*EMBEDDED, "overlay", "--deadline", "0.9s", code=3)
     assert "was not done in time" in done.stdout
     assert_nothing_is_left(lab.state)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_stopped_night_takes_its_labs_down_and_still_says_what_it_found(
-    lab: Lab, number: signal.Signals, code: int
-) -> None:
+def test_stopped_night_takes_its_labs_down_and_still_says_what_it_found(lab, number, code):
     process = lab.start(*EMBEDDED, "overlay", "hard-way")
     Deadline(30).wait(
         "the first test to begin", lambda: list(lab.state.glob("nightly/*/*/test.log"))
@@ -95,7 +91,7 @@ def test_stopped_night_takes_its_labs_down_and_still_says_what_it_found(
     assert_nothing_is_left(lab.state)
 
 
-def test_two_nights_at_once_do_not_meet(lab: Lab) -> None:
+def test_two_nights_at_once_do_not_meet(lab):
     process = lab.start(*EMBEDDED, "overlay")
     Deadline(30).wait("the night to begin", lambda: list(lab.state.glob("nightly/*/*")))
     assert "still holds it" in lab.run(*EMBEDDED, "overlay", code=3).stderr
@@ -103,9 +99,7 @@ def test_two_nights_at_once_do_not_meet(lab: Lab) -> None:
     assert process.returncode == 0
 
 
-def test_cell_that_failed_is_reproduced_in_a_smaller_lab_and_one_that_passed_is_not(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_cell_that_failed_is_reproduced_in_a_smaller_lab_and_one_that_passed_is_not(lab, tmp_path):
     night = tmp_path / "night"
     lab.run(*EMBEDDED, str(scenario_that_fails(lab, tmp_path)), "--output", str(night), code=1)
     result = str(night / "overlay" / "result.json")
@@ -125,7 +119,7 @@ def test_cell_that_failed_is_reproduced_in_a_smaller_lab_and_one_that_passed_is_
     assert_nothing_is_left(lab.state)
 
 
-def test_run_without_a_windows_rule_is_reproduced_without_it(lab: Lab) -> None:
+def test_run_without_a_windows_rule_is_reproduced_without_it(lab):
     lab.run("up", "overlay", "--windows-rule-off", "WIN-NODEPORT-SELF")
     run = json.loads(lab.run("test", "overlay", "-m", "nodeport", "--json", code=1).stdout)
     cell = next(cell["id"] for cell in run["cells"] if cell["verdict"] == "unexpected-pass")

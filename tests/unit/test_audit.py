@@ -18,7 +18,7 @@ WEAK: dict[str, Any] = {
 SKIPPED: dict[str, Any] = {"name": "rich", "skip_reason": "Dependency not found"}
 
 
-def test_a_known_weakness_fails_with_its_name_and_what_mends_it() -> None:
+def test_a_known_weakness_fails_with_its_name_and_what_mends_it():
     lines, code = audit.report([WELL, WEAK, WEAK])
     assert code == 1
     assert lines == [
@@ -28,13 +28,13 @@ def test_a_known_weakness_fails_with_its_name_and_what_mends_it() -> None:
     ]
 
 
-def test_what_could_not_be_audited_is_named() -> None:
+def test_what_could_not_be_audited_is_named():
     lines, code = audit.report([WELL, SKIPPED])
     assert code == 0
     assert lines == ["not audited: rich", "1 packages audited, 0 weaknesses known"]
 
 
-def test_an_index_without_advisories_is_no_audit() -> None:
+def test_an_index_without_advisories_is_no_audit():
     lines, code = audit.report([SKIPPED, SKIPPED])
     assert code == audit.NOTHING_AUDITED
     assert "nothing audited" in lines[0]

@@ -55,7 +55,7 @@ class Module:
 
 
 @pytest.fixture(scope="module")
-def modules() -> tuple[Module, ...]:
+def modules():
     return tuple(read(path) for path in sorted(ROOT.rglob("*.py")))
 
 
@@ -82,7 +82,7 @@ def roots_of(names: Iterable[str]) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-def test_no_modules_import_each_other_in_a_circle(modules: tuple[Module, ...]) -> None:
+def test_no_modules_import_each_other_in_a_circle(modules):
     names = {module_name(one.path): one for one in modules}
     later = {name: one.top & names.keys() - {name} for name, one in names.items()}
     try:
@@ -96,9 +96,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def test_modules_import_only_what_their_place_in_the_flow_allows(
-    modules: tuple[Module, ...],
-) -> None:
+def test_modules_import_only_what_their_place_in_the_flow_allows(modules):
     assert {path.parent.name for path in ROOT.glob("*/__init__.py")} == set(FLOW)
     wrong = {str(one.path): found for one in modules if (found := forbidden(one))}
     assert not wrong
@@ -118,7 +116,7 @@ def forbidden(one: Module) -> set[str]:
     return found
 
 
-def test_labs_of_namespaces_need_no_package_of_an_extra() -> None:
+def test_labs_of_namespaces_need_no_package_of_an_extra():
     """Every command asks every provider which labs there are."""
     program = """
 import sys

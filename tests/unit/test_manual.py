@@ -18,7 +18,7 @@ import man
 PAGES = dict(man.pages())
 
 
-def test_every_command_and_subcommand_has_a_page_with_its_options() -> None:
+def test_every_command_and_subcommand_has_a_page_with_its_options():
     context = click.Context(main_command)
     for name in main_command.list_commands(context):
         found = main_command.get_command(context, name)
@@ -32,7 +32,7 @@ def test_every_command_and_subcommand_has_a_page_with_its_options() -> None:
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_pages_are_read_without_a_warning() -> None:
+def test_pages_are_read_without_a_warning():
     for name, text in PAGES.items():
         command = ["groff", "-man", "-Tutf8", "-ww"]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
@@ -40,7 +40,7 @@ def test_pages_are_read_without_a_warning() -> None:
         assert f"{name.upper()}(1)" in done.stdout
 
 
-def test_text_that_looks_like_a_request_stays_text() -> None:
+def test_text_that_looks_like_a_request_stays_text():
     assert man.plain(".B x") == "\\&.B x"
     assert man.plain("'quoted' -o") == "\\&'quoted' \\-o"
     assert man.plain("a\\b") == "a\\eb"

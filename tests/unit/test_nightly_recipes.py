@@ -38,7 +38,7 @@ def settings(name: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
-def test_systemd_understands_the_units(tmp_path: Path) -> None:
+def test_systemd_understands_the_units(tmp_path):
     for path in FILES.glob("hybridlab-nightly.*"):
         text = path.read_text().replace("/opt/hybridlab/.venv/bin/lab", "/bin/true")
         (tmp_path / path.name).write_text(text)
@@ -57,7 +57,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     subprocess.run([str(ANALYZE), "calendar", when], check=True, capture_output=True, timeout=60)
 
 
-def test_every_command_of_the_service_is_one_of_labs() -> None:
+def test_every_command_of_the_service_is_one_of_labs():
     service = settings("hybridlab-nightly.service")
     for line in (*service["ExecStartPre"], *service["ExecStart"]):
         program, *words = shlex.split(line.lstrip("-"))
@@ -72,13 +72,13 @@ def test_every_command_of_the_service_is_one_of_labs() -> None:
                 inner.make_context(words[1], words[2:])
 
 
-def test_only_the_night_itself_is_told_to_stop() -> None:
+def test_only_the_night_itself_is_told_to_stop():
     service = settings("hybridlab-nightly.service")
     assert service["KillMode"] == ["mixed"]
     assert service["Type"] == ["oneshot"]
 
 
-def test_github_recipe_runs_and_keeps_the_night_on_a_runner_of_ones_own() -> None:
+def test_github_recipe_runs_and_keeps_the_night_on_a_runner_of_ones_own():
     found = document("github.yml")
     assert "schedule" in found["on"]
     job = found["jobs"]["nightly"]
@@ -89,14 +89,14 @@ def test_github_recipe_runs_and_keeps_the_night_on_a_runner_of_ones_own() -> Non
     assert kept["if"] == "always()"
 
 
-def test_gitlab_recipe_runs_and_keeps_the_night_even_when_it_is_red() -> None:
+def test_gitlab_recipe_runs_and_keeps_the_night_even_when_it_is_red():
     job = document("gitlab.yml")["nightly"]
     assert any("make nightly " in line for line in job["script"])
     assert job["artifacts"]["when"] == "always"
     assert job["artifacts"]["reports"]["junit"] == "night/junit.xml"
 
 
-def test_hosted_recipes_test_every_change_on_namespaces_and_keep_what_was_found() -> None:
+def test_hosted_recipes_test_every_change_on_namespaces_and_keep_what_was_found():
     github, gitlab = document("github-hosted.yml"), document("gitlab-hosted.yml")["labs"]
     assert "pull_request" in github["on"]
     assert "merge_request_event" in gitlab["rules"][0]["if"]
@@ -113,7 +113,7 @@ def test_hosted_recipes_test_every_change_on_namespaces_and_keep_what_was_found(
 @pytest.mark.parametrize(
     "name", ["github.yml", "gitlab.yml", "Jenkinsfile", "hybridlab-nightly.service"]
 )
-def test_recipes_for_hypervisors_make_a_bundle_and_ask_for_no_windows_media(name: str) -> None:
+def test_recipes_for_hypervisors_make_a_bundle_and_ask_for_no_windows_media(name):
     text = (FILES / name).read_text()
     made = re.search(r"lab bundle create (.*?)'?$", text, re.MULTILINE)
     assert made is not None
@@ -125,7 +125,7 @@ def test_recipes_for_hypervisors_make_a_bundle_and_ask_for_no_windows_media(name
     assert "lab gc --older-than 2d --yes" in text
 
 
-def test_jenkins_recipe_is_balanced_and_keeps_the_night() -> None:
+def test_jenkins_recipe_is_balanced_and_keeps_the_night():
     text = (FILES / "Jenkinsfile").read_text()
     code = re.sub(r"'[^']*'|//.*", "", text)
     for opening, closing in ("{}", "()"):
@@ -138,13 +138,13 @@ def test_jenkins_recipe_is_balanced_and_keeps_the_night() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.name)
-def test_variables_given_to_make_are_those_of_the_makefile(path: Path) -> None:
+def test_variables_given_to_make_are_those_of_the_makefile(path):
     known = set(re.findall(r"^([A-Z]+) *\?=", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in re.findall(r"make nightly (.*)", path.read_text()):
         assert set(re.findall(r"\b([A-Z]+)=", words)) <= known
 
 
-def test_page_links_every_recipe() -> None:
+def test_page_links_every_recipe():
     page = (ROOT / "docs" / "how-to" / "nightly.md").read_text()
     for name in (
         "github-hosted.yml",

@@ -32,7 +32,7 @@ def links(page: Path) -> list[str]:
     return re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
 
 
-def test_every_link_leads_to_a_file_and_a_heading() -> None:
+def test_every_link_leads_to_a_file_and_a_heading():
     for page, link in ((one, link) for one in PAGES for link in links(one)):
         if "://" in link:
             continue
@@ -54,7 +54,7 @@ def quoted_commands(page: Path) -> Iterator[list[str]]:
         yield shlex.split(words.replace("'", ""))
 
 
-def test_every_quoted_command_exists_and_has_its_options() -> None:
+def test_every_quoted_command_exists_and_has_its_options():
     for page, words in ((one, words) for one in PAGES for words in quoted_commands(one)):
         if not re.fullmatch(r"[a-z][a-z-]+", words[0]):
             continue  # "lab COMMAND --help", "lab --version"
@@ -71,13 +71,13 @@ def test_every_quoted_command_exists_and_has_its_options() -> None:
         assert not unknown - {"--", "-"}, (page, words)
 
 
-def test_reference_is_as_the_code_has_it() -> None:
+def test_reference_is_as_the_code_has_it():
     command = [sys.executable, ROOT / "tools/reference.py", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_site_builds_strictly(tmp_path: Path) -> None:
+def test_site_builds_strictly(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(
@@ -90,19 +90,19 @@ def test_site_builds_strictly(tmp_path: Path) -> None:
     assert all((tmp_path / name).exists() for name in shown)
 
 
-def test_readme_is_short_and_its_first_screen_fits_80_by_24() -> None:
+def test_readme_is_short_and_its_first_screen_fits_80_by_24():
     lines = README.read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 120
     assert max(map(len, lines[:24])) <= 80
 
 
-def test_index_of_decisions_has_every_page() -> None:
+def test_index_of_decisions_has_every_page():
     pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
     index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"\((0\d+-[\w-]+\.md)\)", index)) == pages
 
 
-def test_index_of_pages_has_every_page_but_scenarios_and_decisions() -> None:
+def test_index_of_pages_has_every_page_but_scenarios_and_decisions():
     docs = ROOT / "docs"
     index = (docs / "README.md").read_text(encoding="utf-8")
     for page in docs.glob("**/*.md"):
@@ -111,13 +111,13 @@ def test_index_of_pages_has_every_page_but_scenarios_and_decisions() -> None:
             assert f"]({name})" in index, name
 
 
-def test_every_path_in_contributing_exists() -> None:
+def test_every_path_in_contributing_exists():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for path in re.findall(r"`((?:lab|tests|docs|tools|scenarios|images)/[\w./-]*)`", text):
         assert (ROOT / path).exists(), path
 
 
-def test_pictures_of_the_readme_are_those_that_the_script_draws() -> None:
+def test_pictures_of_the_readme_are_those_that_the_script_draws():
     drawn = {"terminal.svg", "report.png"}
     script = (ROOT / "tools/pictures.py").read_text(encoding="utf-8")
     assert all(name in script for name in drawn)

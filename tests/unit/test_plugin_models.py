@@ -29,9 +29,7 @@ def loaded(path: Path) -> ModuleType:
     ("kind", "constant", "key"),
     [("fault", "FAULT", "name"), ("family", "FAMILY", "name"), ("topology", "TOPOLOGY", "kind")],
 )
-def test_copy_is_a_plug_in_of_the_new_name(
-    kind: str, constant: str, key: str, tmp_path: Path
-) -> None:
+def test_copy_is_a_plug_in_of_the_new_name(kind, constant, key, tmp_path):
     made = plugin.begin(kind, "cable-cut", tmp_path)
     assert made == tmp_path / Path(plugin.MODELS[kind]).with_name("cable_cut.py")
     assert getattr(getattr(loaded(made), constant), key) == "cable-cut"
@@ -39,7 +37,7 @@ def test_copy_is_a_plug_in_of_the_new_name(
         plugin.begin(kind, "cable-cut", tmp_path)
 
 
-def test_image_is_a_folder_and_a_command_a_file(tmp_path: Path) -> None:
+def test_image_is_a_folder_and_a_command_a_file(tmp_path):
     assert (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").is_file()
     made = plugin.begin("command", "cable-cut", tmp_path)
     assert made.name == "cable_cut.py"
@@ -47,13 +45,13 @@ def test_image_is_a_folder_and_a_command_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Cable", "../cut", "cable_cut", "cut-", ""])
-def test_what_is_no_name_is_refused_and_nothing_is_written(name: str, tmp_path: Path) -> None:
+def test_what_is_no_name_is_refused_and_nothing_is_written(name, tmp_path):
     with pytest.raises(ValueError, match="is not a name"):
         plugin.begin("fault", name, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_contributing_names_the_script_and_every_kind_has_a_model() -> None:
+def test_contributing_names_the_script_and_every_kind_has_a_model():
     listed = subprocess.run(
         [sys.executable, ROOT / "tools/plugin.py", "--list"],
         capture_output=True,

@@ -24,6 +24,6 @@ def named() -> set[str]:
     return found
 
 
-def test_every_paragraph_has_a_test_and_every_test_its_paragraph() -> None:
+def test_every_paragraph_has_a_test_and_every_test_its_paragraph():
     assert paragraphs()
     assert named() == paragraphs()

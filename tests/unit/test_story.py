@@ -29,7 +29,7 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\r\x9b31m"
 
 
 # SECURITY.md: Control characters do not reach the terminal.
-def test_words_of_strangers_do_not_paint_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_strangers_do_not_paint_the_terminal(capsys):
     say("it says '\x1b[2J\x1b]0;owned\x07\r\x9b31m'\n  try:\tthis, \u00e4")
     told = capsys.readouterr().err
     assert told == "it says '\\x1b[2J\\x1b]0;owned\\x07\\x0d\\x9b31m'\n  try:\tthis, \u00e4\n"
@@ -47,11 +47,11 @@ def test_words_of_strangers_do_not_paint_the_terminal(capsys: pytest.CaptureFixt
         ("\xad", "\\xad"),
     ],
 )
-def test_what_hides_or_turns_words_round_is_shown_by_its_number(mark: str, shown: str) -> None:
+def test_what_hides_or_turns_words_round_is_shown_by_its_number(mark, shown):
     assert clean(f"a{mark}b \u00e4\u65e5") == f"a{shown}b \u00e4\u65e5"
 
 
-def test_what_is_clean_can_stand_in_a_junit_file() -> None:
+def test_what_is_clean_can_stand_in_a_junit_file():
     said = "".join(chr(code) for code in range(0x11000) if not 0xD800 <= code <= 0xDFFF)
     told = ET.tostring(ET.Element("error", {"message": clean(said)}), encoding="unicode")
     assert "\\ufffe\\uffff" in ET.fromstring(told).attrib["message"]
@@ -59,7 +59,7 @@ def test_what_is_clean_can_stand_in_a_junit_file() -> None:
 
 # SECURITY.md: Control characters do not reach the terminal.
 @pytest.mark.parametrize("stream", [StringIO(), Terminal()], ids=["plain", "rich"])
-def test_words_of_strangers_add_no_line_to_a_summary(stream: StringIO) -> None:
+def test_words_of_strangers_add_no_line_to_a_summary(stream):
     run = made_run("dead-node", families=("hairpin",))
     results = tuple(replace(one, repeat="x\nforged") for one in run.results)
     show(summarise(replace(run, results=results, lab="x\nforged")), stream, {"TERM": "xterm"})
@@ -68,18 +68,18 @@ def test_words_of_strangers_add_no_line_to_a_summary(stream: StringIO) -> None:
     assert "\nforged" not in told
 
 
-def test_what_an_error_was_about_is_one_line() -> None:
+def test_what_an_error_was_about_is_one_line():
     error = UsageError("choosing the provider 'x\nforged'", "there is none")
     assert str(error) == "choosing the provider 'x\\x0aforged': there is none"
 
 
-def test_line_ends_and_tabs_stay_as_they_are() -> None:
+def test_line_ends_and_tabs_stay_as_they_are():
     assert clean("one\r\ntwo\tthree\n") == "one\r\ntwo\tthree\n"
 
 
 # SECURITY.md: Control characters do not reach the terminal.
 @pytest.mark.parametrize("stream", [StringIO(), Terminal()], ids=["plain", "rich"])
-def test_words_of_strangers_in_a_summary_do_not_paint_the_terminal(stream: StringIO) -> None:
+def test_words_of_strangers_in_a_summary_do_not_paint_the_terminal(stream):
     run = made_run("dead-node", families=("hairpin",))
     results = tuple(replace(one, detail=f"{one.detail} {HOSTILE}") for one in run.results)
     run = replace(run, results=results, lab=HOSTILE, banner=HOSTILE)
@@ -103,7 +103,7 @@ def _prints(path: Path) -> Iterator[str]:
 
 
 # SECURITY.md: Control characters do not reach the terminal.
-def test_every_command_prints_by_the_one_that_cleans() -> None:
+def test_every_command_prints_by_the_one_that_cleans():
     root = Path(lab.__file__).parent
     found = [one for path in sorted((root / "cli").glob("*.py")) for one in _prints(path)]
     assert [one for one in found if not one.startswith("output.py:")] == []

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -22,7 +20,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored() -> None:
+def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored():
     told = HERE / "lifecycle" / "test_lifecycle_up.py"
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
@@ -35,22 +33,20 @@ def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored() -> None:
     assert "2 passed" in done.stdout, done.stdout
 
 
-def test_every_installed_package_takes_the_python_of_debian_12() -> None:
+def test_every_installed_package_takes_the_python_of_debian_12():
     needs = {one.name: one.metadata["Requires-Python"] or "" for one in distributions()}
     assert "pytest" in needs
     refusing = {name: need for name, need in needs.items() if "3.11.2" not in SpecifierSet(need)}
     assert refusing == {}
 
 
-def test_what_a_test_starts_hears_ctrl_c() -> None:
+def test_what_a_test_starts_hears_ctrl_c():
     done = subprocess.run(["sh", "-c", "kill -INT $$; exit 7"], check=False)
     assert done.returncode == -signal.SIGINT
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
-def test_what_others_mount_does_not_count_and_what_a_test_mounts_does(
-    mounts: Callable[[], Counter[str]], tmp_path: Path
-) -> None:
+def test_what_others_mount_does_not_count_and_what_a_test_mounts_does(mounts, tmp_path):
     before = mounts()
     there = ["nsenter", f"--target={os.getppid()}", "--mount", "--"]
     for where, seen in ((there, 0), ([], 1)):

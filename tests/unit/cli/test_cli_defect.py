@@ -34,8 +34,8 @@ def ended(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def test_a_defect_has_a_code_of_its_own_one_sentence_and_a_private_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
     assert ended(KeyError("no such\nthing \x1b[2J"), monkeypatch) == 70
     told = capsys.readouterr()
@@ -52,11 +52,8 @@ def test_a_defect_has_a_code_of_its_own_one_sentence_and_a_private_log(
 
 @pytest.mark.parametrize("state", ["relative", "/dev/null/state"])
 def test_where_the_state_directory_takes_no_log_a_temporary_file_has_it(
-    state: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    state, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("HYBRIDLAB_STATE", state)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ended(ZeroDivisionError(), monkeypatch) == 70
@@ -66,8 +63,8 @@ def test_where_the_state_directory_takes_no_log_a_temporary_file_has_it(
 
 
 def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("HYBRIDLAB_STATE", "relative")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert ended(RecursionError("too deep"), monkeypatch) == 70
@@ -78,9 +75,7 @@ def test_where_no_log_can_be_written_the_code_and_the_sentence_are_the_same(
     )
 
 
-def test_only_the_last_logs_are_kept_whatever_the_clock_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_last_logs_are_kept_whatever_the_clock_says(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     monkeypatch.setattr(defect, "KEPT", 2)
     for moment in (3e9, 3e9, 2e9, 1e9):
@@ -92,16 +87,12 @@ def test_only_the_last_logs_are_kept_whatever_the_clock_says(
     assert capsys.readouterr().err.endswith(f"the traceback is in '{logs[-1]}'\n")
 
 
-def test_an_interruption_is_no_defect(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_is_no_defect(monkeypatch, capsys):
     assert ended(KeyboardInterrupt(), monkeypatch) == 130
     assert capsys.readouterr().err == "\ninterrupted\n"
 
 
-def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(
-    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(pytester, capsys):
     pytester.makeconftest("def pytest_runtestloop():\n    raise LookupError('ours')\n")
     pytester.makepyfile("def test_nothing(): pass")
     keeper = Keeper(cast("OpenLab", None))
@@ -111,9 +102,7 @@ def test_a_defect_that_pytest_meets_while_cells_are_tested_is_not_printed_by_it(
     assert "LookupError" not in told.out + told.err
 
 
-def test_a_thread_that_fails_leaves_a_log_and_no_traceback(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_thread_that_fails_leaves_a_log_and_no_traceback(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(threading, "excepthook", report_beside)
     failing = threading.Thread(target=lambda: int("missing"))
@@ -160,9 +149,7 @@ click.echo = lambda *words, **more: Failing() and None
 
 
 @pytest.mark.parametrize(("code", "ends"), [(THREAD, 70), (AT_EXIT, 0), (DELETED, 70)])
-def test_what_fails_beside_the_command_has_its_sentence_and_its_log(
-    tmp_path: Path, code: str, ends: int
-) -> None:
+def test_what_fails_beside_the_command_has_its_sentence_and_its_log(tmp_path, code, ends):
     done = run_lab(code, tmp_path)
     (log,) = (tmp_path / "state" / "defects").iterdir()
     assert done.stderr == (
@@ -172,7 +159,7 @@ def test_what_fails_beside_the_command_has_its_sentence_and_its_log(
     assert done.returncode == ends
 
 
-def test_what_cannot_be_imported_leaves_a_log(tmp_path: Path) -> None:
+def test_what_cannot_be_imported_leaves_a_log(tmp_path):
     (tmp_path / "click.py").write_text("raise RuntimeError('half of it\\nis there \\x1b[2J')")
     done = run_lab("", tmp_path)
     (log,) = (tmp_path / "state" / "defects").iterdir()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from unit.reports.made_runs import intent_of, made_run
@@ -19,7 +18,7 @@ HEALTHY, DEAD = (
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path, monkeypatch):
     """A state directory in which 'overlay' was healthy, and then was not."""
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -42,7 +41,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("overlay",), 2),
     ],
 )
-def test_exit_code(words: tuple[str, ...], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code(words, code, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["diff", *words])
     assert ended.value.code == code
@@ -52,7 +51,7 @@ def test_exit_code(words: tuple[str, ...], code: int, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("state")
-def test_json_is_one_document_with_every_change(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_document_with_every_change(capsys):
     with pytest.raises(SystemExit):
         main(["diff", "overlay~1", "overlay", "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -76,9 +75,7 @@ LONG = "a" * 5000
     ],
     ids=lambda words: words[0],
 )
-def test_a_name_that_no_file_can_have_is_wrong_usage(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_no_file_can_have_is_wrong_usage(words, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
@@ -86,9 +83,7 @@ def test_a_name_that_no_file_can_have_is_wrong_usage(
 
 
 @pytest.mark.parametrize("seconds", ["nan", "NaN", "-nan", "inf", "0"])
-def test_a_time_out_is_a_number_of_seconds(
-    seconds: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_time_out_is_a_number_of_seconds(seconds, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["capture", "overlay", "a", "b", f"--timeout={seconds}"])
     assert ended.value.code == 2
@@ -99,9 +94,7 @@ PAINTING, FORGED = "\x1b[2J\x1b]0;owned\x07\x9b31m", "\nforged\r\nforged"
 
 
 # SECURITY.md: Control characters do not reach the terminal.
-def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_result_says_neither_paints_the_terminal_nor_adds_a_line(state, capsys):
     words = PAINTING + FORGED
     results = tuple(
         replace(one, detail=one.detail + words, repeat=one.repeat + words) for one in DEAD.results

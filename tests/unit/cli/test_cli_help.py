@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 import pytest
@@ -32,7 +31,7 @@ def said(*words: str) -> str:
     return done.output
 
 
-def test_every_help_is_whole_and_fits() -> None:
+def test_every_help_is_whole_and_fits():
     for path in [(), *every(main_command)]:
         text = said(*path)
         assert [line for line in text.splitlines() if len(line) > COLUMNS] == [], path
@@ -40,7 +39,7 @@ def test_every_help_is_whole_and_fits() -> None:
         assert text.partition("\n\n")[2].lstrip()[0].isupper(), "it begins with what it does"
 
 
-def test_the_summary_of_a_command_is_the_first_sentence_of_its_help() -> None:
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help():
     context = click.Context(main_command)
     for name, (_, summary) in COMMANDS.items():
         found = main_command.get_command(context, name)
@@ -49,7 +48,7 @@ def test_the_summary_of_a_command_is_the_first_sentence_of_its_help() -> None:
         assert found.get_short_help_str(limit=1000) == summary
 
 
-def test_a_wrong_command_of_a_group_names_the_nearest() -> None:
+def test_a_wrong_command_of_a_group_names_the_nearest():
     done = CliRunner().invoke(main_command, ["bundle", "creat"], prog_name="lab")
     assert done.exit_code == click.UsageError.exit_code
     assert 'there is no command "creat"; did you mean "lab bundle create"?' in done.output
@@ -66,13 +65,13 @@ def test_a_wrong_command_of_a_group_names_the_nearest() -> None:
         ("tset", "test"),
     ],
 )
-def test_a_word_of_another_tool_names_the_command_that_is_meant(word: str, meant: str) -> None:
+def test_a_word_of_another_tool_names_the_command_that_is_meant(word, meant):
     done = CliRunner().invoke(main_command, [word, "overlay"], prog_name="lab")
     assert done.exit_code == click.UsageError.exit_code
     assert f'there is no command "{word}"; did you mean "lab {meant}"?' in done.output
 
 
-def test_every_command_is_listed_once_in_its_group() -> None:
+def test_every_command_is_listed_once_in_its_group():
     assert not set(ELSEWHERE) & set(COMMANDS)
     assert set(ELSEWHERE.values()) <= set(COMMANDS)
     lines = said().partition("\nOptions:")[2].splitlines()
@@ -84,7 +83,7 @@ def test_every_command_is_listed_once_in_its_group() -> None:
     assert listed == list(COMMANDS)
 
 
-def test_help_imports_few_modules_of_the_product() -> None:
+def test_help_imports_few_modules_of_the_product():
     code = (
         "import sys, atexit; from lab.cli.main import main;"
         "atexit.register(lambda: print(sum(m.partition('.')[0] == 'lab' for m in sys.modules)));"
@@ -94,7 +93,7 @@ def test_help_imports_few_modules_of_the_product() -> None:
     assert int(done.stdout.split()[-1]) <= 15
 
 
-def test_a_list_imports_no_provider_where_there_is_no_lab(tmp_path: Path) -> None:
+def test_a_list_imports_no_provider_where_there_is_no_lab(tmp_path):
     code = (
         "import sys, atexit; from lab.providers.libvirt import marks;"
         "marks.is_installed = lambda: False; from lab.cli.main import main;"

@@ -26,13 +26,13 @@ def run(*words: str, **environment: str | None) -> Result:
     )
 
 
-def test_valid_file_is_said_to_be_valid() -> None:
+def test_valid_file_is_said_to_be_valid():
     done = run("inventory", "check", str(EVERYTHING))
     assert done.return_value == 0
     assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
 
 
-def test_every_finding_is_printed_and_the_code_is_2(tmp_path: Path) -> None:
+def test_every_finding_is_printed_and_the_code_is_2(tmp_path):
     file = BROKEN["many-at-once"].write(tmp_path)
     done = run("inventory", "check", str(file))
     assert done.return_value == 2
@@ -41,7 +41,7 @@ def test_every_finding_is_printed_and_the_code_is_2(tmp_path: Path) -> None:
     assert done.stderr == f"{file} has 8 errors\n"
 
 
-def test_findings_are_json_on_request(tmp_path: Path) -> None:
+def test_findings_are_json_on_request(tmp_path):
     file = BROKEN["unknown-key-at-top"].write(tmp_path)
     done = run("inventory", "check", str(file), "--json")
     assert done.return_value == 2
@@ -60,25 +60,22 @@ def test_findings_are_json_on_request(tmp_path: Path) -> None:
     }
 
 
-def test_file_of_the_environment_is_checked() -> None:
+def test_file_of_the_environment_is_checked():
     done = run("inventory", "check", HYBRIDLAB_INVENTORY=str(EVERYTHING))
     assert done.stdout == f"{EVERYTHING}: valid, 2 hypervisors\n"
 
 
-def test_no_file_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_file_at_all_is_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = run(
-        *("inventory", "check"),
-        HYBRIDLAB_INVENTORY=None,
-        XDG_CONFIG_HOME=None,
-        HOME=str(tmp_path),
+        *("inventory", "check"), HYBRIDLAB_INVENTORY=None, XDG_CONFIG_HOME=None, HOME=str(tmp_path)
     )
     assert isinstance(done.exception, LabError)
     assert done.exception.exit_code == 2
     assert "'lab inventory example'" in done.exception.hint
 
 
-def test_inventory_is_shown_with_its_secrets_place_alone() -> None:
+def test_inventory_is_shown_with_its_secrets_place_alone():
     done = run("inventory", "show", str(EVERYTHING))
     assert "hypervisor rack1: qemu+ssh://lab@rack1.example:2222/system" in done.stdout
     assert "secret domain-join: from variable DOMAIN_JOIN" in done.stdout
@@ -103,9 +100,7 @@ FOUND = (
         (FOUND[:1], 0, "labs can run here; 0 warnings"),
     ],
 )
-def test_doctor_says_what_mends_and_whether_labs_can_be_had(
-    found: tuple[Diagnosis, ...], code: int, last: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_says_what_mends_and_whether_labs_can_be_had(found, code, last, monkeypatch):
     monkeypatch.setattr(providers, "examine", lambda *_: found)
     done = run("doctor")
     assert done.return_value == code
@@ -116,7 +111,7 @@ def test_doctor_says_what_mends_and_whether_labs_can_be_had(
     assert [one["level"] for one in json.loads(as_json.stdout)] == [one.level for one in found]
 
 
-def test_printed_example_is_a_valid_inventory(tmp_path: Path) -> None:
+def test_printed_example_is_a_valid_inventory(tmp_path):
     file = tmp_path / "lab.toml"
     file.write_text(run("inventory", "example").stdout)
     assert run("inventory", "check", str(file)).stdout == f"{file}: valid, 2 hypervisors\n"

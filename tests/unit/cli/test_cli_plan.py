@@ -11,7 +11,7 @@ from lab.lifecycle.up import Decision
 DEAD = "the lab is broken: 'bird' on 'master' has ended; the end of its log:\n    one\n    two"
 
 
-def test_a_reason_of_many_lines_is_told_once() -> None:
+def test_a_reason_of_many_lines_is_told_once():
     decisions = [Decision("holder", "run", DEAD), Decision("network", "run", DEAD)]
     assert list(step_lines(decisions)) == [
         f"  holder   run   {DEAD}",
@@ -19,12 +19,9 @@ def test_a_reason_of_many_lines_is_told_once() -> None:
     ]
 
 
-def test_a_reason_of_one_line_is_told_of_every_step() -> None:
+def test_a_reason_of_one_line_is_told_of_every_step():
     decisions = [Decision(step, "run", "new") for step in ("holder", "ready")]
-    assert list(step_lines(decisions)) == [
-        "  holder  run   new",
-        "  ready   run   new",
-    ]
+    assert list(step_lines(decisions)) == ["  holder  run   new", "  ready   run   new"]
 
 
 @pytest.mark.parametrize(
@@ -46,8 +43,6 @@ def test_a_reason_of_one_line_is_told_of_every_step() -> None:
         ),
     ],
 )
-def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(
-    real: bool, told: list[str]
-) -> None:
+def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(real, told):
     drawn = compile_scenario("k8s-libvirt-1-2-2,compute.os=linux", real=real)
     assert list(between_lines(drawn.plan, drawn.intent)) == told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from unit.reports.made_runs import intent_of, made_run
@@ -17,7 +16,7 @@ BROKEN, WRONG_USAGE = 3, 2
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runs(tmp_path, monkeypatch):
     """Runs 'first', of which nothing is left but the journal's word, and 'second'."""
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     with Store(tmp_path) as store:
@@ -38,23 +37,17 @@ def said(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> str
     return told.out if code == 0 else told.err
 
 
-def test_the_last_run_is_meant_where_none_is_named(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_run_is_meant_where_none_is_named(runs, capsys):
     assert said([], 0, capsys) == f"{runs}/2-second/report.html\n"
 
 
-def test_a_result_that_is_none_is_not_passed_on(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_that_is_none_is_not_passed_on(runs, capsys):
     for text in ("{}", "[]", '{"format": 4, "cells": 7}', "[" * 100_000):
         (runs / "2-second" / "result.json").write_text(text)
         assert "result.json' cannot be read: " in said(["--json"], BROKEN, capsys)
 
 
-def test_the_json_of_a_run_has_every_cell_whole(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_of_a_run_has_every_cell_whole(runs, capsys):
     run = made_run("mixed")
     (runs / "2-second" / "result.json").write_text(to_text(run, intent_of()))
     told = json.loads(said(["--json"], 0, capsys))
@@ -63,9 +56,7 @@ def test_the_json_of_a_run_has_every_cell_whole(
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("words", [[], ["--json"]])
-def test_a_run_whose_files_are_gone_is_told(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_whose_files_are_gone_is_told(words, capsys):
     told = said(["1-first", *words], BROKEN, capsys)
     assert "report of run '1-first' of lab 'it': '" in told
     assert "cannot be read: no such file or directory" in told
@@ -73,8 +64,6 @@ def test_a_run_whose_files_are_gone_is_told(
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_run_that_never_was_is_told_with_those_that_were(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_that_never_was_is_told_with_those_that_were(capsys):
     assert "it has no run '3'" in (told := said(["3"], WRONG_USAGE, capsys))
     assert "one of: 1-first, 2-second" in told

@@ -18,13 +18,7 @@ from lab.cli.main import main
         (("overlay",), ""),
     ],
 )
-def test_how_many_scenarios_have_errors(
-    files: tuple[str, ...],
-    told: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_how_many_scenarios_have_errors(files, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("wrong.yaml", "worse.yaml"):
         Path(name).write_text("name: x\n", encoding="utf-8")

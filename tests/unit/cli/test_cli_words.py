@@ -18,7 +18,7 @@ LONG = "x" * 10_000
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def state(tmp_path, monkeypatch):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
 
 
@@ -45,20 +45,18 @@ def refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
     ],
     ids=" ".join,
 )
-def test_an_empty_word_is_not_taken_for_none(
-    words: tuple[str, ...], where: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_word_is_not_taken_for_none(words, where, capsys):
     said = refused(words, capsys)
     assert f"{where}': the value is empty; write one" in said
 
 
-def test_a_list_of_faults_is_of_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_of_faults_is_of_all_of_them(capsys):
     for words in (("wrong-vni",), ("--node", "worker1"), ("--peer", "worker1")):
         said = refused(("fault", "--list", "overlay", *words), capsys)
         assert "'--list' takes a lab or nothing" in said
 
 
-def test_words_that_are_passed_on_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_are_passed_on_may_be_empty(capsys):
     assert "no lab named 'overlay'" in refused(("exec", "overlay", "a", "echo", ""), capsys)
     assert "no lab named 'overlay'" in refused(("test", "overlay", "-k", ""), capsys)
 
@@ -76,15 +74,13 @@ def test_words_that_are_passed_on_may_be_empty(capsys: pytest.CaptureFixture[str
     ],
     ids=lambda words: words[0][:9],
 )
-def test_a_word_of_any_length_is_told_in_a_line(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_word_of_any_length_is_told_in_a_line(words, capsys):
     said = refused(words, capsys)
     assert "xxx...(10,00" in said
     assert len(said) < 500
 
 
-def test_only_a_word_that_nobody_reads_is_cut() -> None:
+def test_only_a_word_that_nobody_reads_is_cut():
     path = f"/{'directory/' * 30}file"
     error = UsageError(f"reading '{path}'", f"no '{LONG}': {LONG}", LONG)
     cut = f"{'x' * 60}...(10,000 characters)"
@@ -101,9 +97,7 @@ def test_only_a_word_that_nobody_reads_is_cut() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_an_option_that_makes_no_sense_is_refused(
-    words: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_that_makes_no_sense_is_refused(words, why, capsys):
     told = refused(words, capsys)
     assert why in told
     assert "try: " in told
@@ -119,9 +113,7 @@ def lab(*words: str, cwd: Path, umask: int = -1) -> subprocess.CompletedProcess[
 
 # SECURITY.md: The state directory is the caller's own.
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
-def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(
-    umask: int, tmp_path: Path
-) -> None:
+def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(umask, tmp_path):
     for _ in range(2):  # the first makes the directories that the second finds
         done = lab("list", cwd=tmp_path, umask=umask)
         assert done.returncode == 0, done.stderr
@@ -132,7 +124,7 @@ def test_whatever_the_umask_the_user_and_nobody_else_may_write_the_state(
 @pytest.mark.parametrize(
     "words", [("gc",), ("inventory", "show"), ("nightly", "overlay"), ("test", "overlay")]
 )
-def test_deleted_current_directory_is_wrong_usage(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_deleted_current_directory_is_wrong_usage(words, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
     program = "import os, sys; os.rmdir(os.getcwd()); from lab.cli.main import main; main()"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from lab.inventory.inventory import Hypervisor, ImageSource, Inventory, Secret
 from lab.inventory.loader import current, find, load
 from lab.scenario import source
 from lab.scenario.shape import keys, of
-from lab.scenario.source import FileKind
 
 ROOT = Path(__file__).parents[3]
 CASES = ROOT / "tests" / "cases" / "inventory"
@@ -28,7 +26,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fil
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "lab.toml"
 
 
@@ -42,9 +40,7 @@ def said_of(path: Path) -> str:
 # SECURITY.md: An inventory says where a secret is.
 # SECURITY.md: Connections are encrypted, and hosts are known beforehand.
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_file_is_reported_by_key_with_what_to_do(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_file_is_reported_by_key_with_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("valid").mkdir()
     Path("valid/readable-by-all").write_text("hunter3")
@@ -54,7 +50,7 @@ def test_broken_file_is_reported_by_key_with_what_to_do(
     TABLE.check(BROKEN[name], said.replace(f"{tmp_path}/", "/"))
 
 
-def test_defaults_stand_for_what_is_left_out(file: Path) -> None:
+def test_defaults_stand_for_what_is_left_out(file):
     file.write_text(ONE)
     assert load(file) == Inventory(
         hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system", line=1)},
@@ -63,12 +59,12 @@ def test_defaults_stand_for_what_is_left_out(file: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "# nothing yet\n", 'owner = "me"\n'])
-def test_file_without_hypervisors_is_an_inventory_without_them(file: Path, written: str) -> None:
+def test_file_without_hypervisors_is_an_inventory_without_them(file, written):
     file.write_text(written)
     assert load(file).hypervisors == load(Path(os.devnull)).hypervisors == {}
 
 
-def test_every_key_arrives_converted() -> None:
+def test_every_key_arrives_converted():
     inventory = load(EVERYTHING)
     beside = EVERYTHING.parent
     assert [*inventory.hypervisors.values()] == [
@@ -111,14 +107,14 @@ def test_every_key_arrives_converted() -> None:
     assert inventory.path == str(EVERYTHING)
 
 
-def test_commented_example_is_valid_and_shows_every_key() -> None:
+def test_commented_example_is_valid_and_shows_every_key():
     example = ROOT / "docs" / "lab.example.toml"
     assert [*load(example).hypervisors] == ["rack1", "rack2"]
     text = example.read_text(encoding="utf-8")
     assert all(f"{key} = " in text or f"[{key}" in text for key in keys(of(Inventory), ()))
 
 
-def test_windows_line_ends_and_byte_order_mark_are_read(file: Path) -> None:
+def test_windows_line_ends_and_byte_order_mark_are_read(file):
     file.write_text(ONE)
     plain = load(file)
     file.write_bytes(b"\xef\xbb\xbf" + ONE.replace("\n", "\r\n").encode())
@@ -126,7 +122,7 @@ def test_windows_line_ends_and_byte_order_mark_are_read(file: Path) -> None:
 
 
 # SECURITY.md: An inventory says where a secret is.
-def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
+def test_secret_that_only_its_owner_reads_is_fine(file):
     secret = file.parent / "admin"
     secret.write_text("x")
     secret.chmod(0o600)
@@ -145,7 +141,7 @@ def test_secret_that_only_its_owner_reads_is_fine(file: Path) -> None:
         (b"a = " + b"1" * 5000, "more than 4300 digits"),
     ],
 )
-def test_file_that_cannot_be_parsed_is_reported(file: Path, data: bytes | None, said: str) -> None:
+def test_file_that_cannot_be_parsed_is_reported(file, data, said):
     if data is not None:
         file.write_bytes(data)
     assert f"{file}: " in said_of(file)
@@ -158,7 +154,7 @@ TOKENS = st.sampled_from([*".= \n[]{},\"'#\\ab1é", '"""', "'''", "true", "a = 1
 @given(st.lists(TOKENS, max_size=40).map("".join))
 @example('a = 1\na = 1\n"""""""""')
 @example("a = 1\n[a.b]\n")
-def test_any_text_is_parsed_or_reported_within_the_file(text: str) -> None:
+def test_any_text_is_parsed_or_reported_within_the_file(text):
     try:
         reader.parse(text)
     except reader.StopError as stop:
@@ -170,7 +166,7 @@ def test_any_text_is_parsed_or_reported_within_the_file(text: str) -> None:
     assert finding.hint
 
 
-def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
+def test_variable_goes_before_every_file(file, tmp_path):
     file.write_text(ONE)
     assert find({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path) == (tmp_path / "other.toml", True)
     assert find({"HYBRIDLAB_INVENTORY": "/x/other.toml"}, tmp_path) == (Path("/x/other.toml"), True)
@@ -178,7 +174,7 @@ def test_variable_goes_before_every_file(file: Path, tmp_path: Path) -> None:
         current({"HYBRIDLAB_INVENTORY": "other.toml"}, tmp_path)
 
 
-def test_directory_then_xdg_then_home_is_looked_in(file: Path, tmp_path: Path) -> None:
+def test_directory_then_xdg_then_home_is_looked_in(file, tmp_path):
     home = {"HOME": str(tmp_path)}
     assert current({}, tmp_path) is None
     assert current(home, tmp_path) is None
@@ -199,8 +195,8 @@ def test_directory_then_xdg_then_home_is_looked_in(file: Path, tmp_path: Path) -
 @AS_ROOT
 @pytest.mark.parametrize("given_away", ["lab.toml", "."])
 def test_file_in_this_directory_that_another_user_owns_is_refused(
-    file: Path, tmp_path: Path, given_away: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    file, tmp_path, given_away, monkeypatch
+):
     file.write_text(ONE)
     os.chown(tmp_path / given_away, 65534, 65534)
     with pytest.raises(InventoryError, match="belongs to nobody") as caught:
@@ -213,9 +209,7 @@ def test_file_in_this_directory_that_another_user_owns_is_refused(
 
 # SECURITY.md: An inventory is trusted.
 @AS_ROOT
-def test_link_in_this_directory_that_another_user_owns_is_refused(
-    file: Path, tmp_path: Path
-) -> None:
+def test_link_in_this_directory_that_another_user_owns_is_refused(file, tmp_path):
     """Its owner can have it lead elsewhere after it was looked at."""
     own = tmp_path / "own.toml"
     own.write_text(ONE)
@@ -229,9 +223,7 @@ def test_link_in_this_directory_that_another_user_owns_is_refused(
 # SECURITY.md: An inventory is trusted.
 @AS_ROOT
 @pytest.mark.parametrize("then", ["mine", "none"])
-def test_file_that_is_read_is_the_one_that_was_looked_at(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
+def test_file_that_is_read_is_the_one_that_was_looked_at(file, tmp_path, monkeypatch, then):
     """Its owner puts another one in its place, once it is open."""
     monkeypatch.setenv("SUDO_UID", "")
     tmp_path.chmod(0o1777)  # where anybody may put a file, and take it away
@@ -239,8 +231,8 @@ def test_file_that_is_read_is_the_one_that_was_looked_at(
     os.chown(file, 65534, 65534)
     look = source.read_bytes
 
-    def look_after_the_stranger(path: Path, kind: FileKind, seen: Callable[[int], None]) -> bytes:
-        def swapped(descriptor: int) -> None:
+    def look_after_the_stranger(path, kind, seen):
+        def swapped(descriptor):
             file.unlink()
             if then == "mine":
                 file.write_text("")
@@ -264,9 +256,7 @@ def test_file_that_is_read_is_the_one_that_was_looked_at(
         ("here", 0o775, "group 'daemon'"),
     ],
 )
-def test_file_in_this_directory_that_others_may_write_is_refused(
-    tmp_path: Path, shared: str, mode: int, who: str
-) -> None:
+def test_file_in_this_directory_that_others_may_write_is_refused(tmp_path, shared, mode, who):
     here = tmp_path / "here"
     here.mkdir()
     (here / "lab.toml").write_text(ONE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import cache
@@ -37,19 +36,19 @@ def ids(request: CaptureRequest) -> list[str]:
     return [one.id for one in cells_of(matrix(), request, "capturing")]
 
 
-def test_two_names_are_all_the_cells_between_them() -> None:
+def test_two_names_are_all_the_cells_between_them():
     assert ids(CaptureRequest("master-p1", "win1-p1")) == [
         f"pod-pod/master-p1/win1-p1/{way}"
         for way in ("tcp-small", "tcp-large", "udp-small", "udp-large")
     ]
 
 
-def test_protocol_size_and_family_choose_among_them() -> None:
+def test_protocol_size_and_family_choose_among_them():
     asked = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
     assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
 
 
-def test_one_name_is_the_id_of_a_cell() -> None:
+def test_one_name_is_the_id_of_a_cell():
     assert ids(CaptureRequest("pod-pod/master-p1/win1-p1/udp-small", None)) == [
         "pod-pod/master-p1/win1-p1/udp-small"
     ]
@@ -58,23 +57,20 @@ def test_one_name_is_the_id_of_a_cell() -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (
-            CaptureRequest("worker1-pl", "win1-p1"),
-            "did you mean 'worker1-p2' or 'worker1-p1'",
-        ),
+        (CaptureRequest("worker1-pl", "win1-p1"), "did you mean 'worker1-p2' or 'worker1-p1'"),
         (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
         (CaptureRequest("pod-pod/no/such/cell", None), "unknown cell id"),
         (CaptureRequest("worker1-p1", None), "unknown cell id"),
         (CaptureRequest("master-p1", "win1-p1", family="dns"), "families that have it: pod-pod"),
     ],
 )
-def test_a_wrong_name_is_told_with_what_there_is(asked: CaptureRequest, said: str) -> None:
+def test_a_wrong_name_is_told_with_what_there_is(asked, said):
     with pytest.raises(UsageError) as refused:
         ids(asked)
     assert said in str(refused.value)
 
 
-def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_path):
     desk = Desk(tmp_path)
     desk.up(scenario_text=find("overlay").read_text())
     opened = open_lab("overlay", desk.providers, desk.store)
@@ -85,13 +81,10 @@ def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_pa
     assert "lab explain" in refused.value.hint
 
 
-def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
+def test_files_of_two_captures_are_not_mixed(tmp_path):
     with made_empty(None), made_empty(tmp_path):
         (tmp_path / "one").touch()
-    for directory, said in (
-        (tmp_path, "is not empty"),
-        (tmp_path / "one", "not a directory"),
-    ):
+    for directory, said in ((tmp_path, "is not empty"), (tmp_path / "one", "not a directory")):
         with pytest.raises(UsageError, match=said), made_empty(directory):
             pass
 
@@ -106,9 +99,7 @@ def test_files_of_two_captures_are_not_mixed(tmp_path: Path) -> None:
         ("/proc/self/task/0", "it cannot be created"),
     ],
 )
-def test_a_directory_that_takes_no_files_is_refused_before_the_capture(
-    directory: str, said: str
-) -> None:
+def test_a_directory_that_takes_no_files_is_refused_before_the_capture(directory, said):
     with pytest.raises(UsageError, match=said) as refused, made_empty(Path(directory)):
         pytest.fail("captured for nothing")
     assert "leave it out" in refused.value.hint
@@ -116,7 +107,7 @@ def test_a_directory_that_takes_no_files_is_refused_before_the_capture(
 
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_packets_are_led_nowhere_by_another_user(tmp_path: Path) -> None:
+def test_packets_are_led_nowhere_by_another_user(tmp_path):
     mine, theirs, link = tmp_path / "mine", tmp_path / "theirs", tmp_path / "link"
     mine.mkdir()
     theirs.mkdir()
@@ -131,14 +122,12 @@ def test_packets_are_led_nowhere_by_another_user(tmp_path: Path) -> None:
 
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_packets_are_led_nowhere_by_another_user_who_is_quick(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packets_are_led_nowhere_by_another_user_who_is_quick(tmp_path, monkeypatch):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     make = capture._make
 
-    def make_after_the_stranger(directory: Path, made: list[Path]) -> None:
+    def make_after_the_stranger(directory, made):
         theirs.symlink_to(mine)
         os.chown(theirs, 65534, 65534, follow_symlinks=False)
         make(directory, made)
@@ -164,22 +153,20 @@ def test_packets_are_led_nowhere_by_another_user_who_is_quick(
     ],
     ids=["capture", "night", "cache"],
 )
-def test_a_directory_that_somebody_removes_at_once_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
-) -> None:
+def test_a_directory_that_somebody_removes_at_once_is_not_used(tmp_path, monkeypatch, make):
     monkeypatch.setattr(os, "mkdir", lambda *_: None)
     monkeypatch.setattr(capture, "TemporaryFile", lambda **_: nullcontext())
     with pytest.raises(LabError, match=f"'{tmp_path / 'new'}' is not there any more"):
         make(tmp_path / "new")
 
 
-def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> None:
+def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path):
     with pytest.raises(FileExistsError), made_empty(tmp_path / "a" / "b"):
         (tmp_path / "a" / "b").mkdir()
     assert not (tmp_path / "a").exists()
     kept = tmp_path / "a" / "packets"
 
-    def captured_in_part() -> None:
+    def captured_in_part():
         kept.touch()
         raise KeyError
 
@@ -188,9 +175,7 @@ def test_a_directory_for_a_capture_that_fails_is_gone_again(tmp_path: Path) -> N
     assert kept.exists()
 
 
-def test_captures_have_the_order_in_which_they_were_made_whatever_the_clock_says(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_captures_have_the_order_in_which_they_were_made_whatever_the_clock_says(desk, monkeypatch):
     desk.up(scenario_text=find("overlay").read_text())
     monkeypatch.setattr(capture, "files", lambda _: [("01-master-p1-eth0.pcapng", b"packets")])
     opened = open_lab("overlay", desk.providers, desk.store)
@@ -203,9 +188,9 @@ def test_captures_have_the_order_in_which_they_were_made_whatever_the_clock_says
 
 @pytest.mark.parametrize("named", [True, False])
 def test_files_that_cannot_all_be_written_are_not_left_in_part(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, named: bool
-) -> None:
-    def as_far_as_the_disk_goes(_: Captured) -> Iterator[tuple[str, bytes]]:
+    desk, tmp_path, monkeypatch, *, named
+):
+    def as_far_as_the_disk_goes(_):
         yield "01-master-p1-eth0.pcapng", b"packets"
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from lab._errors import UsageError
@@ -14,9 +12,7 @@ DRAFTED = [kind for kind in topologies() if kind != "kubeinit"]
 
 @pytest.mark.parametrize("kind", DRAFTED)
 @pytest.mark.parametrize(("linux", "windows"), [(1, 0), (2, 1), (4, 2), (60, 40)])
-def test_draft_of_every_topology_is_a_lab_with_those_nodes(
-    kind: str, linux: int, windows: int, tmp_path: Path
-) -> None:
+def test_draft_of_every_topology_is_a_lab_with_those_nodes(kind, linux, windows, tmp_path):
     if "windows" not in topologies()[kind].systems:
         windows = 0
     file = tmp_path / "mine.yaml"
@@ -28,14 +24,14 @@ def test_draft_of_every_topology_is_a_lab_with_those_nodes(
 
 
 @pytest.mark.parametrize("kind", DRAFTED)
-def test_every_parameter_of_the_topology_is_there_as_a_comment(kind: str) -> None:
+def test_every_parameter_of_the_topology_is_there_as_a_comment(kind):
     text = draft("mine", kind, 2, 0)
     for name in topologies()[kind].parameters:
         assert f"\n  # {name}: " in text
 
 
 @pytest.mark.parametrize("kind", ["overlay", "calico-bgp", "upstream-vrrp"])
-def test_draft_is_the_same_lab_with_its_commented_parameters_set(kind: str, tmp_path: Path) -> None:
+def test_draft_is_the_same_lab_with_its_commented_parameters_set(kind, tmp_path):
     text = draft("mine", kind, 2, 1)
     one, other = tmp_path / "one.yaml", tmp_path / "other.yaml"
     one.write_text(text)
@@ -53,9 +49,7 @@ def test_draft_is_the_same_lab_with_its_commented_parameters_set(kind: str, tmp_
         ("mine", "kubeinit", "services"),
     ],
 )
-def test_draft_that_could_not_be_loaded_is_refused_in_words(
-    name: str, kind: str, said: str
-) -> None:
+def test_draft_that_could_not_be_loaded_is_refused_in_words(name, kind, said):
     with pytest.raises(UsageError) as caught:
         draft(name, kind, 2, 1)
     assert said in str(caught.value)

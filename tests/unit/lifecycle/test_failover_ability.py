@@ -12,7 +12,7 @@ ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")
 
 
 @pytest.mark.parametrize("name", ["netns", "nspawn", "fake"])
-def test_what_the_failover_test_asks_is_there_where_it_is_declared(name: str) -> None:
+def test_what_the_failover_test_asks_is_there_where_it_is_declared(name):
     provider = Providers(inventory=lambda: STOCK)[name]
     there = [one for one in ASKED if hasattr(provider, one)]
     assert there == (list(ASKED) if FAILOVER in provider.abilities else [])

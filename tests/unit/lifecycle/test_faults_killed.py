@@ -86,14 +86,12 @@ FAULTS = ("wrong-vni", "slow-link", "two-nodes-one-mac")
 
 
 @pytest.fixture(autouse=True)
-def read_small_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_small_lab(monkeypatch):
     monkeypatch.setattr(session, "rebuild", lambda *_: COMPILED)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(
-    tmp_path: Path, fault: str
-) -> None:
+def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(tmp_path, fault):
     bench = Bench(tmp_path / "state", fault)
     assert bench.put_in()
     assert bench.broken == {place for place, _ in bench.does}
@@ -112,7 +110,7 @@ def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_heal_killed_at_any_point_is_ended_by_the_next(tmp_path: Path, fault: str) -> None:
+def test_heal_killed_at_any_point_is_ended_by_the_next(tmp_path, fault):
     bench = Bench(tmp_path / "state", fault)
     for death in range(1000):
         assert bench.put_in()

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal, cast
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
 from lab.explain.faults.registry import FaultChange, FaultCommand
-from lab.lifecycle.compilation import Compiled, compile_scenario
+from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
 from lab.lifecycle.faults import FaultRequest, from_nodes, heal, possible, present, put_in
 from lab.lifecycle.session import OpenLab
@@ -94,12 +93,12 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Compiled:
+def drawn():
     return compile_scenario("overlay", pods="kubernetes")
 
 
 @pytest.fixture(scope="module")
-def real(drawn: Compiled) -> Intent:
+def real(drawn):
     """Every pod has another port and another address than was planned."""
     machines = tuple(
         replace(
@@ -115,7 +114,7 @@ def real(drawn: Compiled) -> Intent:
 
 
 @pytest.fixture
-def there(drawn: Compiled, real: Intent, tmp_path: Path) -> Iterator[OpenLab]:
+def there(drawn, real, tmp_path):
     store = Store(tmp_path / "state")
     store.put_lab(LabRow("it", "overlay", "", "", "libvirt", "token", "up", 1.0, 2.0, "d"))
     store.lab_directory("it").mkdir(parents=True)
@@ -139,14 +138,14 @@ def cluster(there: OpenLab) -> Cluster:
     return cast(Cluster, there.provider)
 
 
-def test_a_fault_is_put_into_the_port_that_the_pod_has_got(there: OpenLab) -> None:
+def test_a_fault_is_put_into_the_port_that_the_pod_has_got(there):
     put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
     ((place, script),) = cluster(there).done
     assert place == "worker1"
     assert "ip link set dev vethworker1-p1 down" in script
 
 
-def test_where_faults_can_be_put_in_is_told_of_what_is_there(there: OpenLab, real: Intent) -> None:
+def test_where_faults_can_be_put_in_is_told_of_what_is_there(there, real):
     pods = real.machine("worker2").pods
     kept = replace(real.machine("worker2"), pods=pods[:1])
     machines = tuple(kept if one.name == "worker2" else one for one in real.machines)
@@ -157,15 +156,13 @@ def test_where_faults_can_be_put_in_is_told_of_what_is_there(there: OpenLab, rea
     assert [one.node for one in found["wrong-vni"]] == ["master", "worker1", "worker2"]
 
 
-def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there: OpenLab) -> None:
+def test_of_a_lab_that_sleeps_it_is_told_what_is_planned(there):
     cluster(there).state, said = "suspended", []
     assert possible(there, said.append)["pod-link-down"]
     assert "is not running" in said[0]
 
 
-def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
-    there: OpenLab, real: Intent
-) -> None:
+def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(there, real):
     put_in(there, FaultRequest("duplicate-pod-address", "worker1", "worker2-p1"), print)
     ((place, script),) = cluster(there).done
     taken = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
@@ -174,7 +171,7 @@ def test_a_fault_in_a_pod_is_done_on_its_node_with_the_address_that_is_there(
     assert "HYBRIDLAB_POD=worker1-p1" in script
 
 
-def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there: OpenLab) -> None:
+def test_a_cluster_whose_api_is_lost_is_healed_all_the_same(there):
     put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
     cluster(there).lost = True
     (removed,) = heal(there, print).removed
@@ -198,7 +195,7 @@ def from_older_lab(there: OpenLab, name: str, node: str, peer: str) -> None:
     store.ensure(there.store._connection, there.store.path)
 
 
-def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:
+def test_no_command_out_of_the_journal_is_run(there):
     from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
     (removed,) = heal(there, print).removed
     assert removed.name == "pod-link-down"
@@ -209,7 +206,7 @@ def test_no_command_out_of_the_journal_is_run(there: OpenLab) -> None:
     assert present(there) == ()
 
 
-def test_a_fault_of_an_older_lab_waits_for_the_api_to_say_what_pods_have(there: OpenLab) -> None:
+def test_a_fault_of_an_older_lab_waits_for_the_api_to_say_what_pods_have(there):
     from_older_lab(there, "pod-link-down", "worker1", "worker1-p1")
     cluster(there).lost = True
     with pytest.raises(BrokenError, match="asking the API server"):
@@ -230,9 +227,7 @@ def test_a_fault_of_an_older_lab_waits_for_the_api_to_say_what_pods_have(there: 
         ("gateway-dead", "worker1", "worker2"),
     ],
 )
-def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(
-    there: OpenLab, name: str, node: str, peer: str
-) -> None:
+def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(there, name, node, peer):
     from_older_lab(there, name, node, peer)
     with pytest.raises(BrokenError, match="this lab cannot have such a fault") as raised:
         heal(there, print)
@@ -251,9 +246,7 @@ def test_what_can_be_no_fault_of_the_lab_is_refused_with_the_way_out(
         ("{", ""),
     ],
 )
-def test_what_pods_had_is_names_and_addresses_and_nothing_else(
-    there: OpenLab, before: str, after: str
-) -> None:
+def test_what_pods_had_is_names_and_addresses_and_nothing_else(there, before, after):
     put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
     done = list(cluster(there).done)
     with there.store.change("spoiling the journal"):
@@ -272,18 +265,18 @@ class WaitsError(Exception):
 
 @pytest.mark.parametrize("healed", [False, True])
 def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
-    there: OpenLab, monkeypatch: pytest.MonkeyPatch, *, healed: bool
-) -> None:
+    there, monkeypatch, *, healed
+):
     wanted = FaultRequest("pod-link-down", "worker1", "worker1-p1")
     if healed:
         put_in(there, wanted, print)
     told: list[str] = []
 
-    def tell(words: str) -> None:
+    def tell(words):
         told.append(words)
         raise WaitsError
 
-    def meanwhile(_lab: object, _intent: Intent, name: str) -> Machine:
+    def meanwhile(_lab, _intent, name):
         with pytest.raises(WaitsError):
             heal(there, tell)
         with pytest.raises(WaitsError):
@@ -304,7 +297,7 @@ def test_while_a_fault_is_put_in_or_taken_out_other_commands_that_do_so_wait(
     assert {path.name for path in there.handle.directory.iterdir()} == {"lock"}
 
 
-def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there: OpenLab) -> None:
+def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there):
     put_in(there, FaultRequest("service-rules-missing", "worker1"), print)
     cluster(there).says = f"/dev/stdin:1:1: Error: no such chain\n{'^' * 5000}\n@1"
     with pytest.raises(BrokenError) as raised:
@@ -315,7 +308,7 @@ def test_what_a_failed_command_says_at_length_is_told_by_its_beginning(there: Op
     assert present(there), "it is in still"
 
 
-def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenLab) -> None:
+def test_without_its_api_nothing_is_broken_and_nothing_written_down(there):
     cluster(there).lost = True
     with pytest.raises(BrokenError, match="connection refused"):
         put_in(there, FaultRequest("pod-link-down", "worker1", "worker1-p1"), print)
@@ -323,9 +316,7 @@ def test_without_its_api_nothing_is_broken_and_nothing_written_down(there: OpenL
     assert present(there) == ()
 
 
-def test_a_path_is_explained_with_the_addresses_that_are_there(
-    there: OpenLab, real: Intent
-) -> None:
+def test_a_path_is_explained_with_the_addresses_that_are_there(there, real):
     found = explain_cell(there, ExplainQuestion("worker1-p1", "worker2-p1", "tcp", "small"), print)
     address = next(pod.address for pod in real.machine("worker2").pods if pod.name == "worker2-p1")
     assert set(cluster(there).asked) == {address.partition("/")[0]}
@@ -343,9 +334,7 @@ def renamed(intent: Intent, pod: str, name: str) -> Intent:
     return replace(intent, machines=machines)
 
 
-def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
-    drawn: Compiled,
-) -> None:
+def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(drawn):
     own = f"gone-{uuid4()}"  # no process of a cluster beside this test has it
     line = FaultCommand(own, "echo 'it is' done")
     moved = from_nodes(FaultChange((line,), (line,)), renamed(drawn.intent, "worker1-p1", own))
@@ -359,7 +348,7 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(
     assert shlex.quote(line.line) in broken.line
 
 
-def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there: OpenLab) -> None:
+def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there):
     put_in(there, FaultRequest("containerd-stopped", "worker1"), print)
     cluster(there).state, cluster(there).reachable = "broken", True
     put_in(there, FaultRequest("kube-proxy-stopped", "worker2"), print)
@@ -373,7 +362,7 @@ def test_what_a_broken_cluster_lacks_is_explained_and_healed_all_the_same(there:
     assert present(there) == ()
 
 
-def test_machines_that_do_not_answer_are_not_asked(there: OpenLab) -> None:
+def test_machines_that_do_not_answer_are_not_asked(there):
     cluster(there).state = "broken"
     with pytest.raises(BrokenError, match="the lab is broken"):
         put_in(there, FaultRequest("containerd-stopped", "worker1"), print)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,7 +97,7 @@ def broken(tree: Any, chance: random.Random) -> Iterator[str]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "above" / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.json").write_text(to_text(a_run(), intent_of()))
@@ -109,10 +108,10 @@ Ended = Callable[..., int]
 
 
 @pytest.fixture
-def ended(capsys: pytest.CaptureFixture[str]) -> Ended:
+def ended(capsys):
     """The exit code of a command, whose words have nothing in them that paints."""
 
-    def run(*words: str) -> int:
+    def run(*words):
         with pytest.raises(SystemExit) as end:
             main(words)
         told = "".join(capsys.readouterr())
@@ -126,9 +125,7 @@ def ended(capsys: pytest.CaptureFixture[str]) -> Ended:
 
 # SECURITY.md: A result file is data.
 @pytest.mark.parametrize("stored", [False, True], ids=["whole cells", "as stored"])
-def test_a_broken_result_is_wrong_usage_and_writes_nothing_elsewhere(
-    place: Path, ended: Ended, *, stored: bool
-) -> None:
+def test_a_broken_result_is_wrong_usage_and_writes_nothing_elsewhere(place, ended, *, stored):
     text = to_text(a_run(), intent_of())
     tree = json.loads(text) if stored else to_json(a_run(), intent_of())
     mutations = broken(json.loads(json.dumps(tree)), random.Random(SEED))
@@ -148,7 +145,7 @@ def test_a_broken_result_is_wrong_usage_and_writes_nothing_elsewhere(
 
 # SECURITY.md: A result file is data.
 @pytest.mark.parametrize("dry", [True, False])
-def test_no_path_is_taken_from_a_result(place: Path, ended: Ended, *, dry: bool) -> None:
+def test_no_path_is_taken_from_a_result(place, ended, *, dry):
     for scenario in ("/../../../../victim", "../x", "/etc/x", "a/b", "x\n"):
         text = to_text(replace(a_run(), scenario=scenario, provider="fake"), intent_of())
         (place / "bad.json").write_text(text)
@@ -156,23 +153,21 @@ def test_no_path_is_taken_from_a_result(place: Path, ended: Ended, *, dry: bool)
     assert not list(place.rglob("*.yaml"))
 
 
-def test_a_scenario_in_a_result_is_read_before_anything_is_written(
-    place: Path, ended: Ended
-) -> None:
+def test_a_scenario_in_a_result_is_read_before_anything_is_written(place, ended):
     text = to_text(replace(a_run(), scenario_text="name: [\n"), intent_of())
     (place / "bad.json").write_text(text)
     assert ended("repro", "bad.json", CELL, "--dry-run") == 2
     assert not list(place.rglob("*.yaml"))
 
 
-def test_a_run_whose_name_has_lines_is_refused(place: Path, ended: Ended) -> None:
+def test_a_run_whose_name_has_lines_is_refused(place, ended):
     run = replace(a_run(), run="1\nname: other\u2028summary: x")
     (place / "odd.json").write_text(to_text(run, intent_of()))
     assert ended("repro", "odd.json", CELL, "--dry-run") == 2
     assert not list(place.rglob("*.yaml"))
 
 
-def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
+def test_a_broken_manifest_of_a_bundle_is_refused():
     blob = Blob("a" * 64, 7)
     whole = Manifest(
         (("containerd", "2.3.7"), ("kubernetes", "1.36.1")),
@@ -201,9 +196,7 @@ def test_a_broken_manifest_of_a_bundle_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["x\n0 cells changed", "x\u202egnp"])
-def test_a_name_that_could_pass_for_lines_of_ours_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_name_that_could_pass_for_lines_of_ours_is_refused(tmp_path, capsys, name):
     run = a_run()
     first = run.results[0]
     forged = replace(run, results=(replace(first, cell=replace(first.cell, id=name)),))

@@ -28,9 +28,7 @@ class BuildingImageStore:
         raise AssertionError("it was not stopped")
 
 
-def test_sigterm_ends_a_build_as_ctrl_c_does_with_its_own_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sigterm_ends_a_build_as_ctrl_c_does_with_its_own_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(images, "image_store", BuildingImageStore)
     monkeypatch.setattr(sys, "argv", ["lab"])
     with pytest.raises(SystemExit) as ended:

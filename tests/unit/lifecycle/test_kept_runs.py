@@ -26,7 +26,7 @@ def keep(directory: Path, run: RunResult = RUN) -> Path:
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     """A state directory with three runs of 'overlay', and one lab that was never tested."""
     for run in IDS:
         keep(tmp_path / "labs" / "overlay" / "runs" / run, replace(RUN, run=run))
@@ -34,7 +34,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_is_found_by_file_directory_and_id(state: Path) -> None:
+def test_a_run_is_found_by_file_directory_and_id(state):
     directory = state / "labs" / "overlay" / "runs" / IDS[1]
     for wanted in (str(directory / "result.json"), str(directory), IDS[1]):
         assert find_run(wanted, state).run == IDS[1]
@@ -43,9 +43,7 @@ def test_a_run_is_found_by_file_directory_and_id(state: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "found"), [("overlay", 2), ("overlay~0", 2), ("overlay~1", 1), ("overlay~2", 0)]
 )
-def test_a_run_is_found_by_its_lab_counted_from_the_last(
-    state: Path, wanted: str, found: int
-) -> None:
+def test_a_run_is_found_by_its_lab_counted_from_the_last(state, wanted, found):
     assert find_run(wanted, state).run == IDS[found]
 
 
@@ -70,8 +68,8 @@ def test_a_run_is_found_by_its_lab_counted_from_the_last(
     ],
 )
 def test_a_run_that_is_not_there_is_answered_with_the_nearest(
-    state: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, happened: str, hint: str
-) -> None:
+    state, monkeypatch, wanted, happened, hint
+):
     monkeypatch.chdir(state)
     with pytest.raises(UsageError) as raised:
         find_run(wanted, state)
@@ -93,7 +91,7 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
         ("\xff", "cannot be read: 'utf-8' codec"),
     ],
 )
-def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str, happened: str) -> None:
+def test_a_file_that_is_no_result_is_refused(tmp_path, text, happened):
     file = tmp_path / "result.json"
     file.write_text(text, encoding="latin-1")
     with pytest.raises(UsageError) as raised:
@@ -103,7 +101,7 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str, happened
     assert "\n  try" not in raised.value.happened
 
 
-def test_a_file_nested_too_deep_is_no_result(state: Path) -> None:
+def test_a_file_nested_too_deep_is_no_result(state):
     file = state / "deep.json"
     file.write_text("[" * 100_000)
     with pytest.raises(UsageError) as raised:
@@ -112,7 +110,7 @@ def test_a_file_nested_too_deep_is_no_result(state: Path) -> None:
 
 
 # SECURITY.md: A result file is data.
-def test_a_file_that_is_far_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_far_too_large_is_refused(tmp_path):
     path = tmp_path / "result.json"
     path.touch()
     os.truncate(path, 1 << 28)

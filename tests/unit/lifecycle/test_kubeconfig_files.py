@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,17 +41,17 @@ def loaded(text: str) -> dict:
     return YAML(typ="safe").load(text)
 
 
-def test_a_kubeconfig_reads_as_it_was_written() -> None:
+def test_a_kubeconfig_reads_as_it_was_written():
     assert read_kubeconfig(kubeconfig_text(ACCESS), "hybridlab-x") == ACCESS
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "a: [", "kind: Pod", "kind: Config\nclusters: []"])
-def test_what_is_no_kubeconfig_is_refused(text: str) -> None:
+def test_what_is_no_kubeconfig_is_refused(text):
     with pytest.raises(KubeconfigError):
         read_kubeconfig(text or "''", "x")
 
 
-def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
+def test_an_export_replaces_an_export_and_nothing_else(tmp_path):
     path = tmp_path / "x.conf"
     access.write(ACCESS, path)
     again = ACCESS.at("https://1.2.3.4:6443")
@@ -68,7 +67,7 @@ def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory"])
-def test_where_no_file_can_be_the_export_ends_at_once(tmp_path: Path, kind: str) -> None:
+def test_where_no_file_can_be_the_export_ends_at_once(tmp_path, kind):
     path = tmp_path / "x.conf"
     if kind == "fifo":
         os.mkfifo(path)
@@ -82,9 +81,7 @@ def test_where_no_file_can_be_the_export_ends_at_once(tmp_path: Path, kind: str)
         access.write(ACCESS, path)
 
 
-def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(tmp_path, capsys):
     directory = tmp_path / "labs" / "x"
     directory.mkdir(parents=True)
     os.mkfifo(directory / "kubeconfig")
@@ -93,7 +90,7 @@ def test_a_context_that_an_earlier_version_merged_is_told_when_its_lab_goes(
     assert not list(directory.iterdir())
 
 
-def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
+def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "real")
     access.write(ACCESS, link)
@@ -107,7 +104,7 @@ def test_an_export_goes_into_a_pipe_and_through_a_link(tmp_path: Path) -> None:
     assert not Path(os.devnull).is_file()
 
 
-def test_two_labs_have_tunnels_of_their_own() -> None:
+def test_two_labs_have_tunnels_of_their_own():
     assert access.local_port("overlay") == access.local_port("overlay")
     assert access.local_port("overlay") != access.local_port("hard-way")
 
@@ -115,9 +112,7 @@ def test_two_labs_have_tunnels_of_their_own() -> None:
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
-def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
-    tmp_path: Path, make: Callable[[Path], None]
-) -> None:
+def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(tmp_path, make):
     path = tmp_path / "config"
     make(path)
     os.chown(path, 65534, 65534)
@@ -129,12 +124,12 @@ def test_another_users_file_or_pipe_is_not_given_a_kubeconfig(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize("make", [Path.touch, os.mkfifo])
 def test_a_file_that_another_user_makes_meanwhile_is_not_given_a_kubeconfig(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
-) -> None:
+    tmp_path, monkeypatch, make
+):
     path = tmp_path / "config"
 
-    def interfere(look: Callable[..., object]) -> Callable[..., object]:
-        def interfered(name: object, *others: object, **more: object) -> object:
+    def interfere(look):
+        def interfered(name, *others, **more):
             try:
                 return look(name, *others, **more)
             finally:
@@ -156,7 +151,7 @@ def test_a_file_that_another_user_makes_meanwhile_is_not_given_a_kubeconfig(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_another_users_link_is_not_followed(tmp_path: Path) -> None:
+def test_another_users_link_is_not_followed(tmp_path):
     path = tmp_path / "config"
     path.symlink_to(tmp_path / "real")
     os.lchown(path, 65534, 65534)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import small_lab
 from click.testing import CliRunner, Result
-from lab_desk import Desk
 from ruamel.yaml import YAML
 
 from lab._errors import BrokenError, UsageError
@@ -29,13 +27,13 @@ MACHINES = ("console", "screenshot", "ssh")
 
 
 @pytest.fixture(autouse=True)
-def _opened(desk: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _opened(desk, monkeypatch, tmp_path):
     monkeypatch.setattr(api, "open_any", desk.opened)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
-def computers(desk: Desk) -> FakeComputers:
+def computers(desk):
     provider = FakeComputers(now=lambda: desk.now, said={"worker1": "login: \n"})
     desk.provider = provider
     desk.providers = {"fake": provider}
@@ -47,7 +45,7 @@ def lab(*words: str) -> Result:
     return CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False)
 
 
-def test_it_has_real_machines() -> None:
+def test_it_has_real_machines():
     one: Provider = FakeComputers()
     other: RealMachines = FakeComputers()
     assert one.name == "fake"
@@ -55,7 +53,7 @@ def test_it_has_real_machines() -> None:
 
 
 @pytest.mark.parametrize("verb", MACHINES)
-def test_machines_that_are_no_computers_have_none_of_it(desk: Desk, verb: str) -> None:
+def test_machines_that_are_no_computers_have_none_of_it(desk, verb):
     desk.up()
     with pytest.raises(UsageError, match="are not real machines") as caught:
         lab(verb, "overlay", "worker1")
@@ -67,7 +65,7 @@ def test_machines_that_are_no_computers_have_none_of_it(desk: Desk, verb: str) -
 
 @pytest.mark.usefixtures("computers")
 @pytest.mark.parametrize("verb", MACHINES)
-def test_a_wrong_machine_is_refused_with_the_nearest_and_a_pod_as_one(verb: str) -> None:
+def test_a_wrong_machine_is_refused_with_the_nearest_and_a_pod_as_one(verb):
     with pytest.raises(UsageError, match="no machine 'worker2'") as caught:
         lab(verb, "overlay", "worker2")
     assert "did you mean 'worker1'? the machines are worker1, win1," in caught.value.hint
@@ -76,14 +74,14 @@ def test_a_wrong_machine_is_refused_with_the_nearest_and_a_pod_as_one(verb: str)
     assert caught.value.hint == "lab shell overlay worker1-p1"
 
 
-def test_the_console_is_joined_or_what_it_has_said_is_printed(computers: FakeComputers) -> None:
+def test_the_console_is_joined_or_what_it_has_said_is_printed(computers):
     assert lab("console", "overlay", "worker1", "--log").stdout == "login: \n"
     assert lab("console", "overlay", "worker1").return_value == 0
     assert [call.verb for call in computers.calls[-2:]] == ["console_log", "console"]
 
 
 @pytest.mark.usefixtures("computers")
-def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path: Path) -> None:
+def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path):
     assert lab("screenshot", "overlay", "worker1").stdout == "overlay-worker1.png\n"
     assert (tmp_path / "overlay-worker1.png").read_bytes() == BLANK
     lab("screenshot", "overlay", "worker1", "-o", "one.png")
@@ -94,16 +92,16 @@ def test_a_picture_goes_into_a_file_or_to_standard_output(tmp_path: Path) -> Non
 
 
 def test_a_pipe_that_becomes_a_link_meanwhile_is_written_into_and_the_link_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     pipe, other = tmp_path / "pipe", tmp_path / "other"
     other.write_text("precious")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     looks: list[str] = []
 
-    def swap_after(name: str, look: Callable[..., object]) -> Callable[..., object]:
-        def swapped(path: object, *others: object, **more: object) -> object:
+    def swap_after(name, look):
+        def swapped(path, *others, **more):
             try:
                 return look(path, *others, **more)
             finally:
@@ -125,7 +123,7 @@ def test_a_pipe_that_becomes_a_link_meanwhile_is_written_into_and_the_link_is_no
 
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_is_written_through_no_link_of_another_user(tmp_path: Path) -> None:
+def test_a_file_is_written_through_no_link_of_another_user(tmp_path):
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -139,9 +137,9 @@ def test_a_file_is_written_through_no_link_of_another_user(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("verb", ["ssh", "exec", "shell"])
 def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes_it(
-    verb: str, computers: FakeComputers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> int:
+    verb, computers, monkeypatch
+):
+    def refused(*_):
         raise UnreachableError("logging in", "connecting to 10.0.0.2: No route to host")
 
     monkeypatch.setattr(SshShell, "attach", refused)
@@ -160,14 +158,14 @@ def test_a_machine_of_a_lab_that_sleeps_is_not_reached_and_it_is_said_what_wakes
             lab(verb, "overlay", *words)
 
 
-def test_a_lab_whose_machines_are_gone_has_no_way_in(computers: FakeComputers) -> None:
+def test_a_lab_whose_machines_are_gone_has_no_way_in(computers):
     computers.world.clear()
     with pytest.raises(BrokenError, match="nothing carries its token"):
         lab("ssh-config", "overlay")
 
 
 @pytest.mark.usefixtures("computers")
-def test_the_ssh_configuration_is_printed_and_kept_until_the_lab_goes(desk: Desk) -> None:
+def test_the_ssh_configuration_is_printed_and_kept_until_the_lab_goes(desk):
     printed = lab("ssh-config", "overlay")
     directory = desk.store.lab_directory("overlay") / "ssh"
     assert (directory / "config").read_text() == printed.stdout
@@ -180,7 +178,7 @@ def test_the_ssh_configuration_is_printed_and_kept_until_the_lab_goes(desk: Desk
 
 
 @pytest.mark.usefixtures("computers")
-def test_the_ansible_inventory_is_yaml_and_has_every_machine(desk: Desk) -> None:
+def test_the_ansible_inventory_is_yaml_and_has_every_machine(desk):
     document = YAML(typ="safe").load(lab("ansible-inventory", "overlay").stdout)["all"]
     assert set(document["hosts"]) == {machine.name for machine in small_lab.intent().machines}
     assert document["hosts"]["worker1"] == {"ansible_host": "overlay-worker1"}
@@ -196,7 +194,7 @@ def reach(name: str = "worker1", **changes: object) -> Reach:
     return replace(facts, **changes)  # type: ignore[arg-type]
 
 
-def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershell() -> None:
+def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershell():
     reaches = [reach("worker1", user="admin"), reach("win1", user="Administrator")]
     document = inventory("o", small_lab.plan(), small_lab.intent(), reaches, Path("/a b/config"))[
         "all"
@@ -211,7 +209,7 @@ def test_roles_are_groups_another_user_becomes_root_and_windows_speaks_powershel
     assert set(document["children"]) == {"linux", "windows", "nodes", "control_plane", "worker"}
 
 
-def test_a_configuration_is_written_for_ssh_to_read() -> None:
+def test_a_configuration_is_written_for_ssh_to_read():
     text = ssh_config("o", [reach(port=2222)], Path("/labs/known"))
     assert text == (
         "Host o-worker1\n"
@@ -229,7 +227,7 @@ def test_a_configuration_is_written_for_ssh_to_read() -> None:
     assert known_hosts("o", [reach()]) == "o-worker1 ssh-ed25519 AAAA\n"
 
 
-def test_a_host_gone_through_is_written_once() -> None:
+def test_a_host_gone_through_is_written_once():
     jump = Jump("hv1", 2200, "ann", Path("/k"), Path("/h"))
     trusted = Jump("hv2", no_verify=True)
     reaches = [reach("a", jump=jump), reach("b", jump=jump), reach("c", jump=trusted), reach("d")]
@@ -254,9 +252,7 @@ def test_a_host_gone_through_is_written_once() -> None:
 
 
 @pytest.mark.parametrize("verb", ["exec", "shell"])
-def test_a_machine_is_looked_into_though_the_lab_around_it_is_broken(
-    verb: str, computers: FakeComputers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_is_looked_into_though_the_lab_around_it_is_broken(verb, computers, monkeypatch):
     broken = Liveness("broken", "worker2: NotReady")
     monkeypatch.setattr(computers, "liveness", lambda *_: broken)
     words = ("worker1",) if verb == "shell" else ("worker1", "--", "true")

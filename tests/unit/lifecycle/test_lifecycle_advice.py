@@ -22,9 +22,7 @@ from lab.lifecycle.api import LabRequest
         ),
     ],
 )
-def test_the_command_to_go_on_with_repeats_all_that_was_asked(
-    request_: LabRequest, line: str
-) -> None:
+def test_the_command_to_go_on_with_repeats_all_that_was_asked(request_, line):
     assert request_.command() == line
     words = shlex.split(line)[2:]
     understood = command.make_context("up", words).params  # the command line takes it as it is

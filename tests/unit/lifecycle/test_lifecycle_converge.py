@@ -58,9 +58,7 @@ ALL = {"holder": "1", "network": "2", "services": "3"}
         ),
     ],
 )
-def test_what_runs_and_why(
-    done: dict[str, str], liveness: Liveness, actions: str, whys: dict[str, str]
-) -> None:
+def test_what_runs_and_why(done, liveness, actions, whys):
     decisions = up.decide(done, WANTED, liveness)
     assert [d.step for d in decisions] == ["holder", "network", "services"]
     assert " ".join(d.action for d in decisions) == actions

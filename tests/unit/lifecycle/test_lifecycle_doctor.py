@@ -16,13 +16,13 @@ def of(directory: Path) -> tuple[str, str, str]:
     return found.level, found.seen, found.hint
 
 
-def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path: Path) -> None:
+def test_a_state_directory_that_can_be_made_is_well_and_is_not_made(tmp_path):
     state = tmp_path / "not" / "yet"
     assert of(state) == ("ok", f"kept in '{state}'", "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_to_be_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_to_be_mended(tmp_path, monkeypatch):
     monkeypatch.setattr(capacity, "NEEDED_BYTES", 1 << 60)
     level, seen, hint = of(tmp_path)
     assert level == "fail"
@@ -31,9 +31,7 @@ def test_a_full_disk_is_to_be_mended(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["", "state.db"])
-def test_what_cannot_be_written_is_to_be_mended(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_is_to_be_mended(tmp_path, name, monkeypatch):
     (tmp_path / "state.db").touch()
     barred = tmp_path / name
     monkeypatch.setattr(os, "access", lambda path, _: path != barred)  # root may write anywhere
@@ -42,7 +40,7 @@ def test_what_cannot_be_written_is_to_be_mended(
     assert "HYBRIDLAB_STATE" in hint
 
 
-def test_without_a_home_the_variable_to_set_is_said() -> None:
+def test_without_a_home_the_variable_to_set_is_said():
     found = journal({})
     assert (found.level, found.seen) == ("fail", "HOME is not set")
     assert "export HYBRIDLAB_STATE" in found.hint

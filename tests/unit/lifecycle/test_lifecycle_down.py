@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle import down
@@ -12,7 +10,7 @@ from lab.state.directory import open_unlinked
 from lab.state.rows import RunRow
 
 
-def test_down_takes_everything_away(desk: Desk) -> None:
+def test_down_takes_everything_away(desk):
     desk.up()
     result = desk.down()
     assert result.changed
@@ -24,7 +22,7 @@ def test_down_takes_everything_away(desk: Desk) -> None:
     assert desk.files() == set()
 
 
-def test_down_again_is_fine_and_says_so(desk: Desk) -> None:
+def test_down_again_is_fine_and_says_so(desk):
     desk.up()
     desk.down()
     result = desk.down()
@@ -33,7 +31,7 @@ def test_down_again_is_fine_and_says_so(desk: Desk) -> None:
     assert desk.files() == set()
 
 
-def test_up_after_down_is_a_new_lab(desk: Desk) -> None:
+def test_up_after_down_is_a_new_lab(desk):
     desk.up()
     token = desk.row().token
     desk.down()
@@ -44,7 +42,7 @@ def test_up_after_down_is_a_new_lab(desk: Desk) -> None:
 
 
 # SECURITY.md: Secrets are each lab's own.
-def test_reports_of_runs_stay(desk: Desk) -> None:
+def test_reports_of_runs_stay(desk):
     desk.up()
     reports = desk.store.run_directory("overlay", "r1")
     reports.mkdir(parents=True)
@@ -62,7 +60,7 @@ def test_reports_of_runs_stay(desk: Desk) -> None:
     assert desk.store.runs("overlay") == (run,)
 
 
-def test_a_lab_known_by_its_marks_alone_goes(desk: Desk) -> None:
+def test_a_lab_known_by_its_marks_alone_goes(desk):
     desk.up()
     desk.lose_state_file()
     (desk.store.lab_directory("overlay") / "scenario.yaml").unlink()
@@ -72,7 +70,7 @@ def test_a_lab_known_by_its_marks_alone_goes(desk: Desk) -> None:
     assert desk.provider.world == {}
 
 
-def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk: Desk) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
     desk.up()
     desk.up("second")
     with pytest.raises(UsageError, match="there is no lab named 'overlya'") as caught:
@@ -82,15 +80,13 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk: Desk) ->
     assert len(desk.provider.world) == 2
 
 
-def test_with_no_labs_at_all_an_unknown_name_says_that(desk: Desk) -> None:
+def test_with_no_labs_at_all_an_unknown_name_says_that(desk):
     with pytest.raises(UsageError, match="no lab named") as caught:
         desk.down()
     assert "there are no labs" in caught.value.hint
 
 
-def test_a_lab_of_another_state_directory_is_not_touched_but_said(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path):
     desk.up()
     (token,) = desk.provider.world
     other = tmp_path / "other"
@@ -103,12 +99,10 @@ def test_a_lab_of_another_state_directory_is_not_touched_but_said(
     assert len(desk.provider.world) == 1
 
 
-def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(desk, monkeypatch):
     desk.up()
 
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_, **__):
         raise BrokenError("ending the holder", "it is still there")
 
     monkeypatch.setattr(desk.provider, "destroy", fail)
@@ -122,7 +116,7 @@ def test_a_down_that_failed_half_way_is_said_and_can_be_repeated(
     assert desk.provider.world == {}
 
 
-def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk: Desk) -> None:
+def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk):
     desk.up()
     desk.providers = {}
     with pytest.raises(UsageError, match="no provider of that name"):
@@ -131,7 +125,7 @@ def test_a_lab_on_a_provider_that_this_version_lacks_is_refused(desk: Desk) -> N
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim(tmp_path):
     """A directory that is no lab's, with a file in it."""
     directory = tmp_path / "victim"
     directory.mkdir()
@@ -139,7 +133,7 @@ def victim(tmp_path: Path) -> Path:
     return directory
 
 
-def test_links_in_a_labs_directory_go_and_what_they_lead_to_stays(desk: Desk, victim: Path) -> None:
+def test_links_in_a_labs_directory_go_and_what_they_lead_to_stays(desk, victim):
     desk.up()
     lab = desk.store.lab_directory("overlay")
     (lab / "sockets").mkdir()
@@ -151,9 +145,7 @@ def test_links_in_a_labs_directory_go_and_what_they_lead_to_stays(desk: Desk, vi
 
 
 @pytest.mark.parametrize("linked", ["labs", "labs/overlay"])
-def test_a_labs_directory_that_is_a_link_is_refused_before_anything_is_done(
-    desk: Desk, victim: Path, linked: str
-) -> None:
+def test_a_labs_directory_that_is_a_link_is_refused_before_anything_is_done(desk, victim, linked):
     desk.up()
     link = desk.store.directory / linked
     link.rename(desk.store.directory / "moved")
@@ -167,16 +159,14 @@ def test_a_labs_directory_that_is_a_link_is_refused_before_anything_is_done(
 
 # SECURITY.md: Files are found by the lab's name.
 @pytest.mark.parametrize("swapped", ["labs", "labs/overlay", "labs/overlay/sockets"])
-def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(
-    desk: Desk, victim: Path, swapped: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(desk, victim, swapped, monkeypatch):
     desk.up()
     (desk.store.lab_directory("overlay") / "sockets").mkdir()
     for name in ("overlay", "overlay/sockets"):
         (victim / name).mkdir()
         (victim / name / "kept").touch()
 
-    def swap(*paths: Path) -> int:
+    def swap(*paths):
         opened = open_unlinked(*paths)
         path = desk.store.directory / swapped
         path.rename(desk.store.directory / "moved")
@@ -188,7 +178,7 @@ def test_a_link_that_is_put_in_the_way_meanwhile_leads_nowhere(
     assert len([path for path in victim.rglob("kept") if path.is_file()]) == 3
 
 
-def test_a_lock_that_is_a_link_is_not_followed(desk: Desk, victim: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_followed(desk, victim):
     desk.up()
     lock = desk.store.lab_directory("overlay") / "lock"
     lock.unlink()

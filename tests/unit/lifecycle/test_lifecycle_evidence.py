@@ -14,7 +14,6 @@ from typing import cast
 
 import pytest
 import small_lab
-from lab_desk import Desk
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, StateError, UsageError
@@ -56,14 +55,14 @@ class Witness(FakeProvider):
 
 
 @pytest.fixture
-def witness(desk: Desk) -> Witness:
+def witness(desk):
     made = Witness(now=lambda: desk.now)
     desk.provider, desk.providers = made, {"fake": made}
     return made
 
 
 @pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
+def _no_thread_is_left():
     yield
     Deadline(5).wait(
         "waiting for threads to go",
@@ -82,7 +81,7 @@ def members(path: Path) -> dict[str, bytes]:
         return found
 
 
-def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> None:
+def test_an_archive_takes_the_place_of_no_device(desk, tmp_path):
     desk.up()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="it is not a regular file"):
@@ -90,9 +89,7 @@ def test_an_archive_takes_the_place_of_no_device(desk: Desk, tmp_path: Path) -> 
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(desk, tmp_path):
     desk.up()
     directory = desk.opened().handle.directory / "machines"
     directory.mkdir()
@@ -106,7 +103,7 @@ def test_machines_files_that_cannot_be_walked_or_read_keep_no_archive_away(
     assert "plan.json" in members(gather(desk.opened(), tmp_path))
 
 
-def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: Desk) -> None:
+def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk):
     desk.up()
     with pytest.raises(StateError) as refused:
         gather(desk.opened(), Path("/proc/none.tar.gz"))
@@ -114,7 +111,7 @@ def test_an_archive_that_the_user_named_is_told_with_another_name_to_give(desk: 
 
 
 # SECURITY.md: An archive of `lab gather` holds no secret.
-def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Path) -> None:
+def test_an_archive_has_what_was_wanted_done_and_found(desk, tmp_path):
     desk.up()
     path = gather(desk.opened(), tmp_path)
     found = members(path)
@@ -137,9 +134,7 @@ def test_an_archive_has_what_was_wanted_done_and_found(desk: Desk, tmp_path: Pat
     assert "hybridlab" in json.loads(found["versions.json"])["packages"]
 
 
-def test_what_is_known_of_the_lines_in_logs_is_in_it(
-    desk: Desk, witness: Witness, tmp_path: Path
-) -> None:
+def test_what_is_known_of_the_lines_in_logs_is_in_it(desk, witness, tmp_path):
     desk.up()
     line = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
     witness.pieces = [
@@ -156,7 +151,7 @@ def test_what_is_known_of_the_lines_in_logs_is_in_it(
     assert "missing" not in known
 
 
-def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> None:
+def test_the_results_of_the_last_run_are_in_it(desk, tmp_path):
     desk.up()
     for number in (1, 2):
         name = f"2026-{number}"
@@ -170,9 +165,7 @@ def test_the_results_of_the_last_run_are_in_it(desk: Desk, tmp_path: Path) -> No
 
 
 # SECURITY.md: An archive of `lab gather` holds no secret.
-def test_no_secret_of_the_lab_is_in_any_member(
-    desk: Desk, witness: Witness, tmp_path: Path
-) -> None:
+def test_no_secret_of_the_lab_is_in_any_member(desk, witness, tmp_path):
     desk.up()
     directory = desk.store.lab_directory("overlay")
     private = make_key_pair("x").private
@@ -195,9 +188,7 @@ def test_no_secret_of_the_lab_is_in_any_member(
 
 
 # SECURITY.md: An archive of `lab gather` holds no secret.
-def test_no_secret_of_the_inventory_is_in_it(
-    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_secret_of_the_inventory_is_in_it(desk, witness, tmp_path, monkeypatch):
     desk.up()
     (tmp_path / "file").write_text("fr0m a file\n")
     (tmp_path / "file").chmod(0o600)
@@ -209,9 +200,7 @@ def test_no_secret_of_the_inventory_is_in_it(
     assert members(gather(desk.opened(), tmp_path))["fake/seed"] == b"[scrubbed], [scrubbed]"
 
 
-def test_a_provider_that_raises_is_told_and_the_rest_is_there(
-    desk: Desk, witness: Witness, tmp_path: Path
-) -> None:
+def test_a_provider_that_raises_is_told_and_the_rest_is_there(desk, witness, tmp_path):
     desk.up()
     witness.pieces = [Evidence("one.txt", b"1"), RuntimeError("no more")]
     found = members(gather(desk.opened(), tmp_path))
@@ -219,9 +208,7 @@ def test_a_provider_that_raises_is_told_and_the_rest_is_there(
     assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
 
 
-def test_a_provider_that_is_stuck_is_left_and_told(
-    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_provider_that_is_stuck_is_left_and_told(desk, witness, tmp_path, monkeypatch):
     desk.up()
     stuck = threading.Event()
     witness.pieces = [Evidence("one.txt", b"1"), stuck, Evidence("two.txt", b"2")]
@@ -233,9 +220,7 @@ def test_a_provider_that_is_stuck_is_left_and_told(
     assert found["fake/stopped.txt"] == b"'fake' delivered nothing more within 0.2 s\n"
 
 
-def test_all_of_it_has_an_end(
-    desk: Desk, witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_it_has_an_end(desk, witness, tmp_path, monkeypatch):
     desk.up()
     endless = cast("list[Evidence | Exception | threading.Event]", _Endless())
     witness.pieces = endless
@@ -250,12 +235,10 @@ class _Endless(list[Evidence]):
             yield Evidence("one.txt", b"1")
 
 
-def test_a_piece_of_ours_that_cannot_be_had_is_told(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piece_of_ours_that_cannot_be_had_is_told(desk, tmp_path, monkeypatch):
     desk.up()
 
-    def broken() -> dict[str, object]:
+    def broken():
         raise ValueError("no version")
 
     monkeypatch.setattr(evidence, "_versions", broken)
@@ -264,9 +247,7 @@ def test_a_piece_of_ours_that_cannot_be_had_is_told(
     assert "plan.json" in found
 
 
-def test_an_archive_that_cannot_be_written_leaves_nothing(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_cannot_be_written_leaves_nothing(desk, tmp_path, monkeypatch):
     desk.up()
     (tmp_path / "taken").mkdir()
     before = sorted(tmp_path.iterdir())
@@ -277,9 +258,7 @@ def test_an_archive_that_cannot_be_written_leaves_nothing(
 
 
 # SECURITY.md: What root writes is not given away.
-def test_no_file_that_somebody_put_into_a_shared_directory_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_file_that_somebody_put_into_a_shared_directory_is_written(tmp_path, monkeypatch):
     victim, place = tmp_path / "victim", tmp_path / "shared" / "x.tar.gz"
     victim.write_text("precious")
     place.parent.mkdir()
@@ -292,7 +271,7 @@ def test_no_file_that_somebody_put_into_a_shared_directory_is_written(
         assert archive.getnames() == ["top/a"]
 
 
-def test_a_failed_step_leaves_evidence_and_says_where(desk: Desk) -> None:
+def test_a_failed_step_leaves_evidence_and_says_where(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError) as caught:
         desk.up()
@@ -306,7 +285,7 @@ def test_a_failed_step_leaves_evidence_and_says_where(desk: Desk) -> None:
     assert found["fake/worker1/state.txt"] == b"there\n"
 
 
-def test_evidence_stays_when_the_lab_goes_and_goes_when_it_is_empty(desk: Desk) -> None:
+def test_evidence_stays_when_the_lab_goes_and_goes_when_it_is_empty(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError):
         desk.up()
@@ -319,7 +298,7 @@ def test_evidence_stays_when_the_lab_goes_and_goes_when_it_is_empty(desk: Desk) 
     assert not directory.exists()
 
 
-def test_only_the_last_few_archives_are_kept(desk: Desk) -> None:
+def test_only_the_last_few_archives_are_kept(desk):
     desk.up()
     subject = EvidenceSubject(
         desk.opened().handle,
@@ -338,10 +317,8 @@ def test_only_the_last_few_archives_are_kept(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("trouble", [RuntimeError("odd"), KeyboardInterrupt()])
-def test_trouble_while_gathering_does_not_hide_the_trouble(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, trouble: BaseException
-) -> None:
-    def broken(*_: object) -> None:
+def test_trouble_while_gathering_does_not_hide_the_trouble(desk, monkeypatch, trouble):
+    def broken(*_):
         raise trouble
 
     monkeypatch.setattr(evidence, "write", broken)
@@ -363,25 +340,23 @@ def test_trouble_while_gathering_does_not_hide_the_trouble(
         ("..", "unnamed"),
     ],
 )
-def test_a_member_stays_inside_its_archive(path: str, name: str) -> None:
+def test_a_member_stays_inside_its_archive(path, name):
     assert member_name(path) == name
 
 
-def test_of_two_pieces_of_one_name_both_are_there(tmp_path: Path) -> None:
+def test_of_two_pieces_of_one_name_both_are_there(tmp_path):
     pieces = [Evidence("a", b"1"), Evidence("a", b"2"), Evidence("/a", b"3")]
     write_archive(tmp_path / "x.tar.gz", "overlay-evidence", pieces, bytes.upper, 0.0)
     assert members(tmp_path / "x.tar.gz") == {"a": b"1", "a.2": b"2", "a.3": b"3"}
 
 
-def test_of_what_is_too_long_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_what_is_too_long_the_end_is_kept(monkeypatch):
     monkeypatch.setattr(evidence, "PIECE_BYTES", 4)
     assert shortened(b"1234") == b"1234"
     assert shortened(b"123456") == b"[the first 2 bytes are left out]\n3456"
 
 
-def test_no_half_of_a_secret_is_left_where_a_piece_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_half_of_a_secret_is_left_where_a_piece_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "PIECE_BYTES", 8)
     piece = Evidence("a", b"long ago: s3same, on")
     write_archive(

@@ -12,7 +12,7 @@ from lab._errors import BrokenError, UsageError
 from lab.lifecycle.gc import Collected, GcRequest, GcResult, gc
 from lab.lifecycle.names import in_words, parse_age
 from lab.providers.fake.provider import FakeLab
-from lab.providers.provider import LabHandle, Mark
+from lab.providers.provider import LabHandle
 from lab.state.lock import lab_lock
 
 DAY = 86_400.0
@@ -36,12 +36,12 @@ def collect(
         ("1.5H", 5400),
     ],
 )
-def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
+def test_an_age_is_a_number_and_a_unit(text, seconds):
     assert parse_age(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "2", "d", "-1d", "2 days", "2y", "1e9d"])
-def test_another_age_is_refused_with_an_example(text: str) -> None:
+def test_another_age_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match="a number and a unit") as caught:
         parse_age(text)
     assert "36h" in caught.value.hint
@@ -51,18 +51,18 @@ def test_another_age_is_refused_with_an_example(text: str) -> None:
     ("seconds", "words"),
     [(0, "0 s"), (-1, "0 s"), (59, "59 s"), (60, "1 min"), (7200, "2 h"), (300_000, "3 d")],
 )
-def test_an_age_is_said_in_its_largest_unit(seconds: float, words: str) -> None:
+def test_an_age_is_said_in_its_largest_unit(seconds, words):
     assert in_words(seconds) == words
 
 
-def test_there_is_nothing_to_collect_of_a_lab_in_use(desk: Desk) -> None:
+def test_there_is_nothing_to_collect_of_a_lab_in_use(desk):
     desk.up()
     desk.now += 10 * DAY
     assert collect(desk).found == ()
     assert len(desk.provider.world) == 1
 
 
-def test_a_dry_run_says_and_leaves(desk: Desk) -> None:
+def test_a_dry_run_says_and_leaves(desk):
     desk.up()
     desk.now += 3 * DAY
     desk.said.clear()
@@ -75,7 +75,7 @@ def test_a_dry_run_says_and_leaves(desk: Desk) -> None:
     assert desk.row().status == "up"
 
 
-def test_only_labs_that_are_older_go(desk: Desk) -> None:
+def test_only_labs_that_are_older_go(desk):
     desk.up()
     desk.now += 3 * DAY
     desk.up("young")
@@ -86,14 +86,14 @@ def test_only_labs_that_are_older_go(desk: Desk) -> None:
     assert desk.files() == {"young", "young/lock", "young/scenario.yaml"}
 
 
-def test_a_lab_brought_up_again_is_young_again(desk: Desk) -> None:
+def test_a_lab_brought_up_again_is_young_again(desk):
     desk.up()
     desk.now += 3 * DAY
     desk.up()
     assert collect(desk, 2 * DAY).found == ()
 
 
-def test_an_orphan_goes_with_its_files(desk: Desk) -> None:
+def test_an_orphan_goes_with_its_files(desk):
     desk.up()
     desk.lose_state_file()
     result = collect(desk)
@@ -102,7 +102,7 @@ def test_an_orphan_goes_with_its_files(desk: Desk) -> None:
     assert desk.files() == set()
 
 
-def test_an_orphan_beside_a_lab_of_its_name_goes_and_the_lab_stays(desk: Desk) -> None:
+def test_an_orphan_beside_a_lab_of_its_name_goes_and_the_lab_stays(desk):
     desk.up()
     ((token, lab),) = desk.provider.world.items()
     desk.provider.world["old"] = replace(lab, token="old", holder=9)
@@ -111,7 +111,7 @@ def test_an_orphan_beside_a_lab_of_its_name_goes_and_the_lab_stays(desk: Desk) -
     assert "overlay/scenario.yaml" in desk.files()
 
 
-def test_an_orphan_whose_state_directory_is_no_more_goes(desk: Desk, tmp_path: Path) -> None:
+def test_an_orphan_whose_state_directory_is_no_more_goes(desk, tmp_path):
     desk.up()
     ((token, lab),) = desk.provider.world.items()
     desk.provider.world["far"] = replace(
@@ -124,9 +124,7 @@ def test_an_orphan_whose_state_directory_is_no_more_goes(desk: Desk, tmp_path: P
 
 # SECURITY.md: A mark is a claim.
 @pytest.mark.parametrize("token", ["", ".", "..", "x/../../y", "/y", "x\n"])
-def test_a_mark_with_a_token_that_no_lab_has_is_passed_over(
-    desk: Desk, tmp_path: Path, token: str
-) -> None:
+def test_a_mark_with_a_token_that_no_lab_has_is_passed_over(desk, tmp_path, token):
     desk.up()
     (lab,) = desk.provider.world.values()
     directory = tmp_path / "gone" / "labs" / "far"
@@ -137,7 +135,7 @@ def test_a_mark_with_a_token_that_no_lab_has_is_passed_over(
     assert token in desk.provider.world
 
 
-def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_path: Path) -> None:
+def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk, tmp_path):
     desk.up()
     ((_, lab),) = desk.provider.world.items()
     (tmp_path / "loop").symlink_to("loop")
@@ -151,11 +149,11 @@ def test_a_lab_whose_state_directory_cannot_be_looked_at_stays(desk: Desk, tmp_p
 
 
 def test_a_mark_with_a_link_that_may_not_be_read_does_not_end_the_command(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    desk, tmp_path, monkeypatch
+):
     """As /proc/1/root is to root in a container."""
 
-    def refuse(path: object, **_: object) -> str:
+    def refuse(path, **_):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     (tmp_path / "locked").symlink_to("locked")
@@ -165,9 +163,7 @@ def test_a_mark_with_a_link_that_may_not_be_read_does_not_end_the_command(
     assert (result.found, len(result.left), "theirs" in desk.provider.world) == ((), 1, True)
 
 
-def test_a_lab_whose_state_directory_may_only_be_hidden_stays(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lab_whose_state_directory_may_only_be_hidden_stays(desk, tmp_path, monkeypatch):
     """As in a service with ProtectHome: homes are not there, or empty directories are instead."""
     desk.up()
     ((_, lab),) = desk.provider.world.items()
@@ -184,7 +180,7 @@ def test_a_lab_whose_state_directory_may_only_be_hidden_stays(
     assert [item.lab for item in collect(desk).found] == ["far"]
 
 
-def test_a_lab_of_another_state_directory_stays(desk: Desk, tmp_path: Path) -> None:
+def test_a_lab_of_another_state_directory_stays(desk, tmp_path):
     other = tmp_path / "other" / "labs" / "far"
     other.mkdir(parents=True)
     desk.up()
@@ -194,7 +190,7 @@ def test_a_lab_of_another_state_directory_stays(desk: Desk, tmp_path: Path) -> N
     assert len(desk.provider.world) == 2
 
 
-def test_a_lab_that_a_command_holds_is_left_alone_by_name(desk: Desk) -> None:
+def test_a_lab_that_a_command_holds_is_left_alone_by_name(desk):
     desk.up()
     desk.now += 3 * DAY
     with lab_lock(desk.store.lab_directory("overlay"), "lab up overlay"):
@@ -205,14 +201,12 @@ def test_a_lab_that_a_command_holds_is_left_alone_by_name(desk: Desk) -> None:
     assert desk.row().status == "up"
 
 
-def test_a_lab_that_is_just_being_made_is_no_orphan(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lab_that_is_just_being_made_is_no_orphan(desk, monkeypatch):
     """Its objects are there before its steps are done: the journal had its token first."""
     furnish = desk.provider._furnish
     found: list[tuple[Collected, ...]] = []
 
-    def look(lab: LabHandle, names: tuple[str, ...]) -> None:
+    def look(lab, names):
         found.append(collect(desk).found)
         furnish(lab, names)
 
@@ -222,12 +216,12 @@ def test_a_lab_that_is_just_being_made_is_no_orphan(
     assert len(desk.provider.world) == 1
 
 
-def test_a_lab_used_between_the_look_and_the_lock_stays(desk: Desk) -> None:
+def test_a_lab_used_between_the_look_and_the_lock_stays(desk):
     desk.up()
     desk.now += 3 * DAY
     sentences = []
 
-    def use_it(sentence: str) -> None:
+    def use_it(sentence):
         sentences.append(sentence)
         desk.up()
 
@@ -237,15 +231,13 @@ def test_a_lab_used_between_the_look_and_the_lock_stays(desk: Desk) -> None:
     assert desk.row().status == "up"
 
 
-def test_one_that_cannot_go_does_not_keep_the_others(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_cannot_go_does_not_keep_the_others(desk, monkeypatch):
     desk.up("first")
     desk.up("second")
     desk.now += 3 * DAY
     destroy = desk.provider.destroy
 
-    def fail(lab: LabHandle, **_: object) -> tuple[str, ...]:
+    def fail(lab, **_):
         if lab.name == "first":
             raise BrokenError("ending the holder", "it is still there")
         return destroy(lab)
@@ -272,7 +264,7 @@ def test_one_that_cannot_go_does_not_keep_the_others(
         ("a\x1b[2J", "{state}/labs/a\x1b[2J"),
     ],
 )
-def test_a_mark_that_no_lab_can_have_is_passed_over(desk: Desk, name: str, directory: str) -> None:
+def test_a_mark_that_no_lab_can_have_is_passed_over(desk, name, directory):
     desk.up()
     victim = desk.store.directory / "victim"
     victim.mkdir()
@@ -291,7 +283,7 @@ def theirs(desk: Desk, directory: Path, name: str = "far") -> None:
     desk.provider.world["theirs"] = lab
 
 
-def test_another_users_lab_is_left_alone_without_a_word(desk: Desk, tmp_path: Path) -> None:
+def test_another_users_lab_is_left_alone_without_a_word(desk, tmp_path):
     theirs(desk, tmp_path / "gone" / "labs" / "far")
     desk.now += 9 * DAY
     assert collect(desk, 2 * DAY) == GcResult(dry_run=False, found=(), removed=(), left=())
@@ -299,18 +291,14 @@ def test_another_users_lab_is_left_alone_without_a_word(desk: Desk, tmp_path: Pa
     assert "theirs" in desk.provider.world
 
 
-def test_with_all_users_another_users_orphan_goes_without_its_files(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_with_all_users_another_users_orphan_goes_without_its_files(desk, tmp_path):
     theirs(desk, tmp_path / "gone" / "labs" / "far")
     (item,) = collect(desk, all_users=True).found
     assert item.why == "entry 7 (holder) of user 'mallory' is in no journal, 0 s old"
     assert desk.provider.world == {}
 
 
-def test_another_users_lab_that_names_a_directory_of_mine_takes_no_file_of_mine(
-    desk: Desk,
-) -> None:
+def test_another_users_lab_that_names_a_directory_of_mine_takes_no_file_of_mine(desk):
     desk.up()
     before = desk.files()
     desk.store.lab_directory("far").mkdir()
@@ -323,9 +311,7 @@ def test_another_users_lab_that_names_a_directory_of_mine_takes_no_file_of_mine(
     assert desk.row().status == "up"
 
 
-def test_another_users_lab_whose_state_directory_is_there_goes_only_by_its_age(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_another_users_lab_whose_state_directory_is_there_goes_only_by_its_age(desk, tmp_path):
     directory = tmp_path / "other" / "labs" / "far"
     directory.mkdir(parents=True)
     theirs(desk, directory)
@@ -336,13 +322,11 @@ def test_another_users_lab_whose_state_directory_is_there_goes_only_by_its_age(
     assert directory.is_dir()
 
 
-def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(desk, monkeypatch):
     theirs(desk, Path("/a/machine/far/away/labs/far"))
     marks = desk.provider.marks
 
-    def expired(*, all_users: bool = False) -> tuple[Mark, ...]:
+    def expired(*, all_users=False):
         return tuple(replace(one, expired=True) for one in marks(all_users=all_users))
 
     assert collect(desk, all_users=True).found == ()
@@ -351,9 +335,7 @@ def test_a_lab_that_has_passed_its_makers_expiry_goes_wherever_its_directory_is(
 
 
 # SECURITY.md: Files are found by the lab's name.
-def test_an_orphan_of_another_state_directory_is_never_opened(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_orphan_of_another_state_directory_is_never_opened(desk, tmp_path, monkeypatch):
     """Whoever wrote its mark could name a directory with a record of hypervisors in it."""
     lab = FakeLab("far", "far", tmp_path / "gone" / "labs" / "far", 7, desk.now)
     desk.provider.world["far"] = lab

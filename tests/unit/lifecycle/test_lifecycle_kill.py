@@ -82,9 +82,7 @@ print(points)
     ("first", "least", "then"),
     [("up", 18, "up"), ("up", 18, "down"), ("changed", 6, "up"), ("down", 6, "changed")],
 )
-def test_killed_at_any_point_the_next_command_works(
-    tmp_path: Path, first: str, least: int, then: str
-) -> None:
+def test_killed_at_any_point_the_next_command_works(tmp_path, first, least, then):
     ended = subprocess.run(
         [sys.executable, "-c", DIE_EVERYWHERE, str(tmp_path / "place"), first, then],
         env=ENVIRONMENT,
@@ -123,7 +121,7 @@ print(result.changed, len(made))
 """
 
 
-def test_of_two_commands_that_bring_up_one_lab_at_once_one_makes_it(tmp_path: Path) -> None:
+def test_of_two_commands_that_bring_up_one_lab_at_once_one_makes_it(tmp_path):
     started = [
         subprocess.Popen(
             [sys.executable, "-c", UP_AT_ONCE, str(tmp_path)],

@@ -141,8 +141,6 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=12,
-    suppress_health_check=list(HealthCheck),
+    max_examples=60, stateful_step_count=12, suppress_health_check=list(HealthCheck)
 )
 TestLife = Life.TestCase

@@ -3,11 +3,9 @@ from __future__ import annotations
 import json
 import stat
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import small_lab
-from lab_desk import Desk
 
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle.faults import present
@@ -52,7 +50,7 @@ def run_result() -> RunResult:
     )
 
 
-def test_a_lab_is_opened_from_the_text_it_was_made_from(desk: Desk) -> None:
+def test_a_lab_is_opened_from_the_text_it_was_made_from(desk):
     text = OVERLAY + "# as it was\n"
     desk.up(scenario_text=text, options={"windows_rules_off": ["a"], "only": "linux"})
     lab = open_lab("overlay", desk.providers, desk.store)
@@ -63,7 +61,7 @@ def test_a_lab_is_opened_from_the_text_it_was_made_from(desk: Desk) -> None:
     assert "no packet is sent" in lab.banner
 
 
-def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
+def test_a_lost_copy_of_the_scenario_is_put_back(desk):
     desk.up(scenario_text=OVERLAY)
     copy = desk.store.lab_directory("overlay") / "scenario.yaml"
     copy.unlink()
@@ -80,9 +78,7 @@ def test_a_lost_copy_of_the_scenario_is_put_back(desk: Desk) -> None:
         (str(find("overlay")), "overlay"),
     ],
 )
-def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
-    desk: Desk, path: str, source: str
-) -> None:
+def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(desk, path, source):
     desk.up(scenario_path=path, options={"windows_rules_off": ["A"]})
     desk.opened().require_running()
     desk.provider.world.clear()
@@ -93,14 +89,14 @@ def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(
     )
 
 
-def test_an_unknown_lab_is_refused_with_the_nearest(desk: Desk) -> None:
+def test_an_unknown_lab_is_refused_with_the_nearest(desk):
     desk.up()
     with pytest.raises(UsageError, match="no lab named 'overlyy'") as caught:
         desk.opened("overlyy")
     assert "'overlay'?" in caught.value.hint
 
 
-def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -> None:
+def test_a_run_is_kept_in_the_journal_and_as_files(desk, tmp_path):
     desk.up()
     junit = tmp_path / "pytest.xml"
     junit.write_text("<testsuites/>")
@@ -122,7 +118,7 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk: Desk, tmp_path: Path) -
 @pytest.mark.parametrize(
     "later", ["20261121-101500-0000", "20261121-091500-7f3b", "19700101-000000-7f3b"]
 )
-def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, later: str) -> None:
+def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk, later):
     desk.up("overlay")
     lab = desk.opened()
     lab.record(run_result())
@@ -132,7 +128,7 @@ def test_the_last_run_is_the_one_made_last_whatever_the_clock_says(desk: Desk, l
     assert lab.record(replace(run_result(), run=later)).name > directory.name
 
 
-def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk: Desk) -> None:
+def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(desk):
     desk.up()
     lab = desk.opened()
     desk.now -= 3600
@@ -147,7 +143,7 @@ def test_faults_are_in_the_lab_until_it_is_made_again_whatever_the_clock_says(de
     assert [row.number for row in desk.store.faults("overlay")] == [1, 2]
 
 
-def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:
+def test_a_junit_file_that_pytest_wrote_in_place_stays(desk):
     desk.up()
     lab = desk.opened()
     junit = desk.store.run_directory("overlay", run_result().run) / "junit.xml"
@@ -157,9 +153,7 @@ def test_a_junit_file_that_pytest_wrote_in_place_stays(desk: Desk) -> None:
     assert junit.read_text() == "<testsuites/>"
 
 
-def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_lost(
-    desk: Desk,
-) -> None:
+def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_lost(desk):
     desk.up()
     (desk.store.lab_directory("overlay") / "runs").write_text("in the way")
     with pytest.raises(StateError, match="runs"):
@@ -167,7 +161,7 @@ def test_a_report_that_cannot_be_written_is_a_state_error_and_the_run_is_not_los
     assert len(desk.store.cells(run_result().run)) == 2
 
 
-def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
+def test_down_does_not_take_a_lab_away_under_its_tests(desk):
     desk.up()
     lab = desk.opened()
     with lab.used("lab test overlay", desk.said.append):
@@ -178,15 +172,13 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk: Desk) -> None:
     assert desk.down().changed
 
 
-def test_a_provider_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_a_provider_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(UsageError, match="no provider of that name") as caught:
         choose(Providers(), "vmware")
     assert caught.value.hint == "the providers are 'fake', 'libvirt', 'netns', 'nspawn'"
 
 
-def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(
-    desk: Desk,
-) -> None:
+def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(desk):
     desk.up()
     lab = desk.opened()
     desk.down()
@@ -197,8 +189,8 @@ def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up
 
 @pytest.mark.parametrize("anew", ["token", "scenario"])
 def test_a_lab_made_anew_while_it_was_waited_for_is_not_taken_for_the_one_that_was_opened(
-    desk: Desk, anew: str
-) -> None:
+    desk, anew
+):
     desk.up()
     lab = desk.opened()
     if anew == "token":

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import small_lab
@@ -16,9 +15,8 @@ from lab.providers.fake.provider import Faults
 from lab.providers.provider import Liveness
 from lab.scenario.loader import load, meant
 from lab.state.lock import Holder, lab_lock
-from lab.state.rows import LabState, RunRow
+from lab.state.rows import RunRow
 from lab.topology import registry
-from lab.topology.intent import Intent
 
 RUNNING = Liveness("running", "here")
 ABSENT = Liveness("absent", "no process")
@@ -44,13 +42,11 @@ def look(desk: Desk, name: str = "overlay") -> LabStatus:
         ("broken", RUNNING, None, ("broken", "why")),
     ],
 )
-def test_the_state_follows_from_the_journal_and_what_is_there(
-    journal: LabState, found: Liveness, holder: Holder | None, expected: object
-) -> None:
+def test_the_state_follows_from_the_journal_and_what_is_there(journal, found, holder, expected):
     assert judge(journal, "why", found, holder) == expected
 
 
-def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk: Desk) -> None:
+def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk):
     desk.up()
     run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.5, False, {"fail": 1})
     desk.store.record_run(run, [])
@@ -64,7 +60,7 @@ def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk: Desk) -> None:
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk: Desk) -> None:
+def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk):
     desk.up()
     intent = registry.intent(make_plan(load(meant("k8s-libvirt-1-2-2"))))
     found = status("overlay", desk.providers, desk.store, lambda _: intent)
@@ -75,14 +71,14 @@ def test_it_says_what_stands_on_which_of_the_scenarios_hypervisors(desk: Desk) -
     assert look(desk).hypervisors == {}
 
 
-def test_what_is_really_there_counts_more_than_the_journal(desk: Desk) -> None:
+def test_what_is_really_there_counts_more_than_the_journal(desk):
     desk.up()
     desk.provider.world.clear()
     assert look(desk).state == "absent"
     assert desk.row().status == "up"
 
 
-def test_a_broken_lab_names_the_step(desk: Desk) -> None:
+def test_a_broken_lab_names_the_step(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(Exception, match="network"):
         desk.up()
@@ -91,13 +87,13 @@ def test_a_broken_lab_names_the_step(desk: Desk) -> None:
     assert "step 'network'" in found.detail
 
 
-def test_a_lab_that_is_being_worked_on_says_by_whom(desk: Desk) -> None:
+def test_a_lab_that_is_being_worked_on_says_by_whom(desk):
     desk.up()
     with lab_lock(desk.store.lab_directory("overlay"), "lab down overlay"):
         assert "'lab down overlay'" in look(desk).detail
 
 
-def test_all_labs_are_listed_with_orphans_last(desk: Desk) -> None:
+def test_all_labs_are_listed_with_orphans_last(desk):
     desk.up("zeta")
     desk.lose_state_file()
     desk.up("alpha")
@@ -107,7 +103,7 @@ def test_all_labs_are_listed_with_orphans_last(desk: Desk) -> None:
     assert "'lab down zeta' removes it" in found[1].detail
 
 
-def test_labs_of_other_state_directories_are_not_listed(desk: Desk, tmp_path: Path) -> None:
+def test_labs_of_other_state_directories_are_not_listed(desk, tmp_path):
     desk.up()
     (token,) = desk.provider.world
     desk.provider.world["far"] = replace(
@@ -116,10 +112,10 @@ def test_labs_of_other_state_directories_are_not_listed(desk: Desk, tmp_path: Pa
     assert len(list_labs(desk.providers, desk.store, lambda _: small_lab.intent())) == 1
 
 
-def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk: Desk) -> None:
+def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk):
     desk.up()
 
-    def unreadable(_: object) -> Intent:
+    def unreadable(_):
         raise ScenarioError("reading", ("a.yaml:1:1: no",))
 
     (found,) = list_labs(desk.providers, desk.store, unreadable)
@@ -128,7 +124,7 @@ def test_a_lab_that_cannot_be_read_any_more_is_still_listed(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("taken_down", [False, True])
-def test_a_lab_that_is_not_there_is_refused_with_the_list(desk: Desk, taken_down: bool) -> None:
+def test_a_lab_that_is_not_there_is_refused_with_the_list(desk, taken_down):
     desk.up("other")
     if taken_down:
         desk.up()

@@ -3,11 +3,9 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import small_lab
-from lab_desk import Desk
 
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
 from lab.lifecycle.interruption import Terminated, terminable
@@ -18,7 +16,7 @@ from lab.state import capacity
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_a_new_lab_comes_up_and_the_journal_says_so(desk: Desk) -> None:
+def test_a_new_lab_comes_up_and_the_journal_says_so(desk):
     result = desk.up()
     assert result.changed
     assert [d.action for d in result.decisions] == ["run"] * 4
@@ -29,7 +27,7 @@ def test_a_new_lab_comes_up_and_the_journal_says_so(desk: Desk) -> None:
     assert desk.files() == {"overlay", "overlay/lock", "overlay/scenario.yaml"}
 
 
-def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
+def test_up_again_changes_nothing_and_says_so(desk):
     desk.up()
     world = dict(desk.provider.world)
     desk.verbs()
@@ -40,7 +38,7 @@ def test_up_again_changes_nothing_and_says_so(desk: Desk) -> None:
     assert desk.said[-1] == ("lab 'overlay' is already up: nothing has changed, nothing was done")
 
 
-def test_up_again_says_which_faults_the_lab_has(desk: Desk) -> None:
+def test_up_again_says_which_faults_the_lab_has(desk):
     desk.up()
     token = desk.row().token
     desk.store.intend_fault("overlay", token, "wrong-vni", node="worker", peer="")
@@ -49,9 +47,7 @@ def test_up_again_says_which_faults_the_lab_has(desk: Desk) -> None:
     assert desk.said[-1] == note
 
 
-def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(desk, monkeypatch):
     monkeypatch.setattr(capacity, "NEEDED_BYTES", 1 << 60)
     with pytest.raises(StateError, match="MiB are free") as raised:
         desk.up()
@@ -62,7 +58,7 @@ def test_a_disk_that_is_nearly_full_is_refused_and_nothing_is_made(
     assert desk.files() == set()
 
 
-def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
+def test_what_changed_and_what_follows_it_runs_again(desk):
     desk.up()
     desk.verbs()
     result = desk.up(intent=small_lab.intent(without=1))
@@ -72,7 +68,7 @@ def test_what_changed_and_what_follows_it_runs_again(desk: Desk) -> None:
     assert desk.said[-1] == "  step 4 of 4: services"
 
 
-def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk: Desk) -> None:
+def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk):
     desk.up()
     other = small_lab.plan(summary="Other words")
     result = desk.up(plan=other, scenario_text="summary: Other words\n")
@@ -83,7 +79,7 @@ def test_a_changed_scenario_that_leaves_the_machines_alone_is_written_down(desk:
     assert copy.read_text() == "summary: Other words\n"
 
 
-def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk: Desk) -> None:
+def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk):
     desk.up()
     token = desk.row().token
     desk.provider.world.clear()
@@ -94,7 +90,7 @@ def test_a_lab_whose_machines_are_gone_is_built_again_with_its_old_token(desk: D
     assert any("machines are gone" in sentence for sentence in desk.said)
 
 
-def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk: Desk) -> None:
+def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk):
     desk.up()
     (token,) = desk.provider.world
     first = desk.provider.world[token]
@@ -104,7 +100,7 @@ def test_a_broken_lab_is_taken_away_before_it_is_built_again(desk: Desk) -> None
     assert any("removed what an earlier bring-up left" in sentence for sentence in desk.said)
 
 
-def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk: Desk) -> None:
+def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk):
     desk.up()
     row = desk.row()
     with pytest.raises(
@@ -116,7 +112,7 @@ def test_a_name_taken_by_another_scenario_is_refused_and_nothing_changes(desk: D
     assert desk.provider.world.keys() == {row.token}
 
 
-def test_a_lab_on_another_provider_is_refused(desk: Desk) -> None:
+def test_a_lab_on_another_provider_is_refused(desk):
     desk.up()
     desk.provider.name = "other"
     with pytest.raises(UsageError, match="is on provider 'fake', not on 'other'"):
@@ -124,15 +120,13 @@ def test_a_lab_on_another_provider_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a_b", "-a", "a-", "a" * 64, "a/b", "a\n"])
-def test_a_name_that_is_no_dns_label_is_refused_before_anything_is_made(
-    desk: Desk, name: str
-) -> None:
+def test_a_name_that_is_no_dns_label_is_refused_before_anything_is_made(desk, name):
     with pytest.raises(UsageError, match="lower-case letters"):
         desk.up(name)
     assert desk.files() == set()
 
 
-def test_when_preflight_refuses_nothing_is_made_or_written(desk: Desk) -> None:
+def test_when_preflight_refuses_nothing_is_made_or_written(desk):
     desk.provider.faults = Faults(refuse="nft is not installed")
     with pytest.raises(PreflightError, match="nft is not installed"):
         desk.up()
@@ -141,7 +135,7 @@ def test_when_preflight_refuses_nothing_is_made_or_written(desk: Desk) -> None:
     assert desk.files() == set()
 
 
-def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk: Desk) -> None:
+def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError, match="lab 'overlay', step 'network'") as caught:
         desk.up()
@@ -155,7 +149,7 @@ def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk
     assert "the faults make it fail" in row.detail
 
 
-def test_after_a_failed_step_up_goes_on_from_there(desk: Desk) -> None:
+def test_after_a_failed_step_up_goes_on_from_there(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError):
         desk.up()
@@ -167,16 +161,14 @@ def test_after_a_failed_step_up_goes_on_from_there(desk: Desk) -> None:
     assert desk.row().detail == ""
 
 
-def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_later(
-    desk: Desk,
-) -> None:
+def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_later(desk):
     desk.up()
     wired = small_lab.intent()
     router = replace(wired.machine("router"), forwards=False)
     machines = tuple(router if m.name == "router" else m for m in wired.machines)
     changed = replace(wired, machines=machines)
 
-    def stop_before_services(sentence: str) -> None:
+    def stop_before_services(sentence):
         if sentence.endswith(": services"):
             raise KeyboardInterrupt
 
@@ -188,10 +180,8 @@ def test_what_follows_a_changed_step_runs_even_when_its_turn_comes_a_command_lat
     assert desk.verbs() == ["liveness", "preflight", "services", "liveness"]
 
 
-def test_a_step_that_fails_in_its_own_way_is_broken_too(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail() -> None:
+def test_a_step_that_fails_in_its_own_way_is_broken_too(desk, monkeypatch):
+    def fail():
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: fail())
@@ -200,9 +190,7 @@ def test_a_step_that_fails_in_its_own_way_is_broken_too(
     assert desk.row().status == "broken"
 
 
-def test_a_lab_that_is_not_there_after_the_last_step_is_broken(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lab_that_is_not_there_after_the_last_step_is_broken(desk, monkeypatch):
     monkeypatch.setattr(desk.provider, "_hold", lambda _: None)
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: None)
     monkeypatch.setattr(desk.provider, "_require", lambda _: None)
@@ -216,13 +204,7 @@ def test_a_lab_that_is_not_there_after_the_last_step_is_broken(
     ("stop", "raised", "word"),
     [(signal.SIGINT, KeyboardInterrupt, "keyboard"), (signal.SIGTERM, Terminated, "SIGTERM")],
 )
-def test_told_to_stop_it_says_how_to_go_on(
-    desk: Desk,
-    monkeypatch: pytest.MonkeyPatch,
-    stop: signal.Signals,
-    raised: type[KeyboardInterrupt],
-    word: str,
-) -> None:
+def test_told_to_stop_it_says_how_to_go_on(desk, monkeypatch, stop, raised, word):
     monkeypatch.setattr(desk.provider, "_furnish", lambda *_: os.kill(os.getpid(), stop))
     with pytest.raises(raised):
         desk.up(command="lab up overlay --only linux")
@@ -236,14 +218,14 @@ def test_told_to_stop_it_says_how_to_go_on(
     assert desk.row().status == "up"
 
 
-def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk: Desk) -> None:
+def test_sigterm_means_what_it_meant_before_once_up_has_ended(desk):
     desk.up()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with terminable():
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk: Desk) -> None:
+def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk):
     desk.up()
     (old,) = desk.provider.world
     desk.lose_state_file()
@@ -253,9 +235,7 @@ def test_with_the_state_file_lost_the_old_lab_is_replaced_not_doubled(desk: Desk
     assert desk.row().token == new
 
 
-def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(
-    desk: Desk, tmp_path: Path
-) -> None:
+def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(desk, tmp_path):
     desk.up()
     (token,) = desk.provider.world
     elsewhere = tmp_path / "other" / "labs" / "overlay"
@@ -267,7 +247,7 @@ def test_a_lab_of_the_same_name_in_another_state_directory_is_left_alone(
     assert len(desk.provider.world) == 2
 
 
-def test_preview_says_what_would_run_and_touches_nothing(desk: Desk) -> None:
+def test_preview_says_what_would_run_and_touches_nothing(desk):
     before = preview(small_lab.request(), desk.provider, desk.store)
     assert [d.action for d in before] == ["run"] * 4
     assert desk.store.lab("overlay") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import small_lab
@@ -30,7 +29,7 @@ class Cutting(FakeProvider):
 
 
 @pytest.fixture
-def cutting(tmp_path: Path) -> Desk:
+def cutting(tmp_path):
     desk = Desk(tmp_path)
     desk.provider = Cutting(now=lambda: desk.now)
     desk.provider.off = set()
@@ -54,23 +53,21 @@ def killed(desk: Desk) -> None:
     assert off(desk) == {"worker1"}
 
 
-def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting: Desk) -> None:
+def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting):
     killed(cutting)
     assert written(cutting) == [(reconnect.CUT_OFF, "worker1", "done")]
     cutting.opened().join_again("worker1")
     assert (written(cutting), off(cutting)) == ([], set())
 
 
-def test_it_is_written_down_before_the_machine_goes(
-    cutting: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_written_down_before_the_machine_goes(cutting, monkeypatch):
     seen = []
     monkeypatch.setattr(cutting.provider, "cut_off", lambda *_: seen.extend(written(cutting)))
     cutting.opened().cut_off("worker1")
     assert seen == [(reconnect.CUT_OFF, "worker1", "intended")]
 
 
-def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting: Desk) -> None:
+def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting):
     killed(cutting)
     said: list[str] = []
     with cutting.opened().used("lab test overlay", said.append):
@@ -79,14 +76,14 @@ def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting: De
     assert written(cutting) == []
 
 
-def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting: Desk) -> None:
+def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting):
     killed(cutting)
     cutting.up()
     assert (written(cutting), off(cutting)) == ([], set())
     assert any(line.startswith("worker1 was left off its networks") for line in cutting.said)
 
 
-def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:
+def test_status_shows_it_and_heal_puts_it_back(cutting):
     killed(cutting)
     found = status.status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
     assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
@@ -96,7 +93,7 @@ def test_status_shows_it_and_heal_puts_it_back(cutting: Desk) -> None:
     assert (written(cutting), off(cutting)) == ([], set())
 
 
-def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting: Desk) -> None:
+def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting):
     killed(cutting)
     cutting.now += 1
     cutting.down()
@@ -108,7 +105,7 @@ def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting: Desk) -> None:
     assert off(cutting) == {"worker1"}, "asked for of a machine that is no more"
 
 
-def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting: Desk) -> None:
+def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting):
     lab = cutting.opened()
     failing, other = "lab test overlay --failover", "lab test overlay"
     with lab.used(other, str), lab.used(other, str, wait=0), pytest.raises(HeldError):
@@ -117,7 +114,7 @@ def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting: 
         lab.used(other, str, wait=0).__enter__()
 
 
-def test_a_process_that_holds_the_lab_alone_does_not_wait_for_itself(cutting: Desk) -> None:
+def test_a_process_that_holds_the_lab_alone_does_not_wait_for_itself(cutting):
     lab = cutting.opened()
     within = replace(lab, held_alone=True)
     with lab.used("lab test --failover", str, alone=True), within.used("test", str, wait=0):

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from unit.reports.made_runs import intent_of, made_run
@@ -96,7 +95,7 @@ class Paper:
 
 
 @pytest.fixture
-def paper(tmp_path: Path) -> Paper:
+def paper(tmp_path):
     return Paper(tmp_path / "runs")
 
 
@@ -117,9 +116,7 @@ def fates(night: Night) -> dict[str, str]:
     return {one.scenario: one.fate for one in night.scenarios}
 
 
-def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(
-    paper: Paper, tmp_path: Path
-) -> None:
+def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(paper, tmp_path):
     paper.codes = {
         ("up", "nightly-refused"): 4,
         ("up", "nightly-broken"): 3,
@@ -147,9 +144,7 @@ def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(
     assert night.scenarios[0].detail == "up nightly-refused"
 
 
-def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(
-    paper: Paper, tmp_path: Path
-) -> None:
+def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(paper, tmp_path):
     paper.codes = {("test", "nightly-red"): 1, ("up", "nightly-refused"): 4}
     held(paper, request(tmp_path, "red", "refused", "well"))
     verbs = [(call[0], call[1 if call[0] != "up" else 2]) for call in paper.calls]
@@ -165,21 +160,21 @@ def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(
     ]
 
 
-def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper: Paper, tmp_path: Path) -> None:
+def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper, tmp_path):
     paper.up.add("nightly-a")
     night = held(paper, request(tmp_path, "a"))
     assert [done.stage for done in night.scenarios[0].stages] == ["sweep", "up", "test", "down"]
     assert fates(night) == {"a": "green"}
 
 
-def test_a_run_of_an_earlier_night_is_not_taken_for_this_ones(paper: Paper, tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_night_is_not_taken_for_this_ones(paper, tmp_path):
     paper._leave_run("nightly-a", "healthy")
     paper.codes = {("test", "nightly-a"): 3}
     (one,) = held(paper, request(tmp_path, "a")).scenarios
     assert (one.fate, one.run, one.report) == ("broken", None, None)
 
 
-def test_no_more_labs_are_up_than_fit(paper: Paper, tmp_path: Path) -> None:
+def test_no_more_labs_are_up_than_fit(paper, tmp_path):
     both = threading.Barrier(2, timeout=20)
     paper.meanwhile = lambda verb, _: both.wait() if verb == "test" else None
     held(paper, request(tmp_path, "a", "b", "c", "d", parallel=2))
@@ -197,10 +192,8 @@ def told(number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
-    paper: Paper, tmp_path: Path, number: signal.Signals
-) -> None:
-    def stop(verb: str, stopped: Callable[[], bool]) -> None:
+def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(paper, tmp_path, number):
+    def stop(verb, stopped):
         if verb == "test":
             told(number)
             Deadline(20).wait("the night to stop", stopped)
@@ -218,12 +211,12 @@ def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
-    paper: Paper, tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    paper, tmp_path, number, monkeypatch
+):
     submit = ThreadPoolExecutor.submit
     jobs: list[str] = []
 
-    def stopped(pool: ThreadPoolExecutor, do: Callable[..., Any], job: Job, *rest: Any) -> Any:
+    def stopped(pool, do, job, *rest):
         future = submit(pool, do, job, *rest)
         jobs.append(job.name)
         if len(jobs) == 1:
@@ -242,7 +235,7 @@ def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
 
 
 @pytest.fixture
-def no_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_inventory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -250,7 +243,7 @@ def no_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_inventory")
-def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
+def test_the_embedded_provider_is_refused_unless_it_is_told():
     with pytest.raises(PreflightError, match="says nothing about real machines") as raised:
         nightly.choose_provider(None)
     assert raised.value.exit_code == 4
@@ -262,14 +255,12 @@ def test_the_embedded_provider_is_refused_unless_it_is_told() -> None:
 
 
 @pytest.mark.usefixtures("no_inventory")
-def test_real_machines_have_more_time_than_emulated_ones() -> None:
+def test_real_machines_have_more_time_than_emulated_ones():
     found = {name: nightly.deadline(choose(Providers(), name)) for name in ("netns", "nspawn")}
     assert found == {"netns": EMULATED_SECONDS, "nspawn": REAL_SECONDS}
 
 
-def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(monkeypatch):
     room = preflight.NspawnRoom(inotify_limit=1024, inotify_used=24, memory_mib=1 << 20)
     monkeypatch.setattr(preflight, "room", lambda: room)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
@@ -282,7 +273,7 @@ def test_a_night_is_bounded_by_the_labs_that_its_provider_can_have(
     assert fitting == 1000 // (27 + 2 * 13 + 2 * 4)
 
 
-def test_a_job_is_named_by_its_scenario_or_its_file() -> None:
+def test_a_job_is_named_by_its_scenario_or_its_file():
     assert jobs_of((), ("a", "b")) == (Job("a", "a"), Job("b", "b"))
     (job,) = jobs_of(("dir/My lab.yaml",), ("a",))
     assert (job.name, job.lab) == ("my-lab", "nightly-my-lab")
@@ -290,7 +281,7 @@ def test_a_job_is_named_by_its_scenario_or_its_file() -> None:
         jobs_of(("a", "x/a.yaml"), ())
 
 
-def test_the_lab_of_a_long_spec_string_has_a_name_that_labs_can_have() -> None:
+def test_the_lab_of_a_long_spec_string_has_a_name_that_labs_can_have():
     long = "k8s-libvirt-3-9-9," + ",".join(f"compute-0{n}.vcpus=2" for n in range(1, 10))
     one, other = jobs_of((long, f"{long},compute.os=linux"), ())
     for job in (one, other):
@@ -320,14 +311,12 @@ HOSTS = (
         ((), 16_384, 1),
     ],
 )
-def test_labs_at_once_are_bounded_by_memory(
-    hosts: tuple[Hypervisor, ...], lab_mib: int, jobs: int
-) -> None:
+def test_labs_at_once_are_bounded_by_memory(hosts, lab_mib, jobs):
     assert placement.labs_at_once(hosts, lab_mib, own_mib=65_536) == jobs
 
 
 @pytest.mark.parametrize(("cores", "jobs"), [(1, 1), (2, 1), (8, 4)])
-def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) -> None:
+def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores, jobs):
     assert netns_capacity.labs_at_once(cores) == jobs
 
 
@@ -336,8 +325,8 @@ def test_labs_at_once_on_namespaces_are_bounded_by_cores(cores: int, jobs: int) 
     [(122, 9_000, 2), (121, 9_000, 1), (0, 9_000, 1), (1_000, 899, 1), (1_000, 2_700, 3)],
 )
 def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
-    free_inotify: int, memory_mib: int, jobs: int
-) -> None:
+    free_inotify, memory_mib, jobs
+):
     needs = (preflight.NspawnNeed(20, 900), preflight.NspawnNeed(61, 300))
     there = preflight.NspawnRoom(128 + free_inotify, 128, memory_mib)
     assert preflight.labs_at_once(needs, there) == jobs
@@ -352,9 +341,7 @@ def test_labs_at_once_of_containers_are_bounded_by_memory_and_inotify_instances(
         ("network\ninterrupted\n", "network"),
     ],
 )
-def test_last_words_are_what_happened_not_what_to_try(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_last_words_are_what_happened_not_what_to_try(tmp_path, text, words):
     (tmp_path / "log").write_text(text)
     assert last_words(tmp_path / "log") == words
 
@@ -375,9 +362,7 @@ def write_night(
     return output
 
 
-def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
-    paper: Paper, tmp_path: Path
-) -> None:
+def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(paper, tmp_path):
     first = write_night(tmp_path, paper, "z-first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=True)
     summary = json.loads((second / "summary.json").read_text())
@@ -391,9 +376,7 @@ def test_a_night_is_compared_with_the_latest_one_on_the_same_provider(
 
 
 @pytest.mark.parametrize("by_id", [True, False], ids=["with ids", "by their summaries"])
-def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(
-    paper: Paper, tmp_path: Path, *, by_id: bool
-) -> None:
+def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(paper, tmp_path, *, by_id):
     days = (24, 25, 23, 22) if by_id else (22, 24, 23, 25)
     made = []
     for name, day in zip("bdac", days, strict=True):
@@ -408,7 +391,7 @@ def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(
     assert names == (["c", "a", "d", "b"] if by_id else ["c", "d", "a", "b"])
 
 
-def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: Path) -> None:
+def test_a_regression_is_named_after_a_cancelled_night(paper, tmp_path):
     first = write_night(tmp_path, paper, "first", trouble=False)
     paper.codes = {}
     paper.meanwhile = lambda verb, stopped: (
@@ -435,9 +418,7 @@ def test_a_regression_is_named_after_a_cancelled_night(paper: Paper, tmp_path: P
     [lambda path: path.write_text("{"), os.mkfifo, lambda path: os.truncate(path, 1 << 28)],
     ids=["broken", "pipe", "giant"],
 )
-def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
-    paper: Paper, tmp_path: Path, file: str, spoil: Callable[[Path], object]
-) -> None:
+def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(paper, tmp_path, file, spoil):
     write_night(tmp_path, paper, "first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=True)
     spoiled = second / file
@@ -450,9 +431,7 @@ def test_a_night_whose_run_is_damaged_gives_way_to_the_one_before(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_night_of_another_user_beside_this_one_is_not_compared(
-    paper: Paper, tmp_path: Path
-) -> None:
+def test_a_night_of_another_user_beside_this_one_is_not_compared(paper, tmp_path):
     write_night(tmp_path, paper, "first", trouble=False)
     theirs = write_night(tmp_path, paper, "theirs", trouble=True)
     os.chown(theirs, 65534, 65534)
@@ -462,7 +441,7 @@ def test_a_night_of_another_user_beside_this_one_is_not_compared(
     assert named.directory == theirs
 
 
-def test_a_night_that_is_named_is_the_only_one_compared_with(paper: Paper, tmp_path: Path) -> None:
+def test_a_night_that_is_named_is_the_only_one_compared_with(paper, tmp_path):
     first = write_night(tmp_path, paper, "first", trouble=False)
     second = write_night(tmp_path, paper, "second", trouble=False)
     (found,) = night_report.find_earlier(second, "netns", first)
@@ -482,9 +461,7 @@ def test_a_night_that_is_named_is_the_only_one_compared_with(paper: Paper, tmp_p
     ],
     ids=str,
 )
-def test_a_malformed_summary_has_no_complete_run(
-    paper: Paper, tmp_path: Path, part: dict[str, object]
-) -> None:
+def test_a_malformed_summary_has_no_complete_run(paper, tmp_path, part):
     first = write_night(tmp_path, paper, "first", trouble=False)
     summary = json.loads((first / "summary.json").read_text())
     (first / "summary.json").write_text(json.dumps({**summary, **part}))
@@ -492,7 +469,7 @@ def test_a_malformed_summary_has_no_complete_run(
     assert found.complete == frozenset()
 
 
-def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Path) -> None:
+def test_the_cause_of_a_broken_lab_is_told_everywhere(paper, tmp_path):
     why = "bringing up lab 'nightly-a': BIRD did not start"
     paper.codes = {("up", "nightly-a"): 3}
     paper.causes = {("up", "nightly-a"): f"{why}\n"}
@@ -509,22 +486,20 @@ def test_the_cause_of_a_broken_lab_is_told_everywhere(paper: Paper, tmp_path: Pa
     assert not list(output.rglob("*.cause"))
 
 
-def test_a_cell_of_the_night_is_repeated_from_what_the_night_keeps(
-    paper: Paper, tmp_path: Path
-) -> None:
+def test_a_cell_of_the_night_is_repeated_from_what_the_night_keeps(paper, tmp_path):
     asked = request(tmp_path, "a")
     held(paper, asked)
     (test,) = [call for call in paper.calls if call[0] == "test"]
     assert test[2:] == ("--repeat-with", f"lab repro {asked.output / 'a'}")
 
 
-def test_a_file_is_no_option_of_lab_up(paper: Paper, tmp_path: Path) -> None:
+def test_a_file_is_no_option_of_lab_up(paper, tmp_path):
     asked = replace(request(tmp_path), jobs=(Job("a", "--only=windows.yaml"),), only="linux")
     held(paper, asked)
     assert paper.calls[0][-4:] == ("--only", "linux", "--", "--only=windows.yaml")
 
 
-def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path: Path) -> None:
+def test_a_night_that_cannot_be_read_is_not_compared_with(paper, tmp_path):
     first = write_night(tmp_path, paper, "first", trouble=False)
     (first / "a" / "result.json").write_text("{}")
     second = write_night(tmp_path, paper, "second", trouble=True)
@@ -536,9 +511,7 @@ def test_a_night_that_cannot_be_read_is_not_compared_with(paper: Paper, tmp_path
         night_report.find_earlier(tmp_path / "nights" / "third", "netns", first)
 
 
-def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
-    tmp_path: Path,
-) -> None:
+def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(tmp_path):
     now = datetime(2026, 11, 21, 2, 0, 7, tzinfo=UTC)
     first = night_report.make_output(None, tmp_path, now)
     second = night_report.make_output(None, tmp_path, now)
@@ -550,9 +523,7 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(
 
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.parametrize("whose", ["a stranger's", "everyone's", "for everyone, as /tmp is"])
-def test_a_night_is_not_written_where_another_user_may_put_links(
-    tmp_path: Path, whose: str
-) -> None:
+def test_a_night_is_not_written_where_another_user_may_put_links(tmp_path, whose):
     output = tmp_path / "night"
     output.mkdir()
     if whose != "a stranger's":
@@ -572,9 +543,7 @@ def test_a_night_is_not_written_where_another_user_may_put_links(
 # SECURITY.md: What root writes is not given away.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 @pytest.mark.parametrize("link", [True, False])
-def test_a_night_is_not_written_where_another_user_may_lead_it_elsewhere(
-    tmp_path: Path, *, link: bool
-) -> None:
+def test_a_night_is_not_written_where_another_user_may_lead_it_elsewhere(tmp_path, *, link):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     if link:
@@ -589,14 +558,12 @@ def test_a_night_is_not_written_where_another_user_may_lead_it_elsewhere(
     assert not list(theirs.iterdir())
 
 
-def test_a_night_follows_no_link_in_its_directory(
-    paper: Paper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_night_follows_no_link_in_its_directory(paper, tmp_path, monkeypatch):
     precious = tmp_path / "precious"
     precious.write_text("precious")
     make = nightly.make_private
 
-    def make_with_links(directory: Path) -> None:
+    def make_with_links(directory):
         make(directory)
         for name in (RESULT, REPORT, JUNIT):
             (directory / name).symlink_to(precious)
@@ -620,15 +587,13 @@ def run_python(
     return nightly.run_lab(("up", "x"), log, Deadline(seconds), lambda: stop)
 
 
-def test_a_command_gives_its_exit_code_and_all_it_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_command_gives_its_exit_code_and_all_it_said(monkeypatch, tmp_path):
     log = tmp_path / "up.log"
     assert run_python(monkeypatch, log, 'echo "$@"; echo oh >&2; exit 3', 30) == 3
     assert log.read_text() == "-P -m lab up x\noh\n"
 
 
-def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path: Path) -> None:
+def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path):
     scenario, log = tmp_path / "it.yaml", tmp_path / "up.log"
     scenario.write_text("name: it\nnodez: 3\n")
     never = lambda: False  # noqa: E731
@@ -642,8 +607,8 @@ def test_a_command_leaves_the_first_line_of_the_cause_of_its_failure(tmp_path: P
 @pytest.mark.parametrize("deaf", [False, True], ids=["hears SIGTERM", "does not"])
 @pytest.mark.parametrize("stop", [False, True], ids=["late", "stopped"])
 def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaf: bool, stop: bool
-) -> None:
+    monkeypatch, tmp_path, deaf, stop
+):
     monkeypatch.setattr(nightly, "_GRACE_SECONDS", 0.3)
     trap = "trap '' TERM;" if deaf else "trap 'echo heard; exit 143' TERM;"
     program = f"{trap} echo $$; while :; do sleep 0.05; done"
@@ -656,7 +621,7 @@ def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
         assert not Path(f"/proc/{said[0]}").exists()
 
 
-def test_a_scenario_keeps_what_it_left(paper: Paper, tmp_path: Path) -> None:
+def test_a_scenario_keeps_what_it_left(paper, tmp_path):
     (one,) = held(paper, request(tmp_path, "a")).scenarios
     assert isinstance(one, ScenarioNight)
     assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)

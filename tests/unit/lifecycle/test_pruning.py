@@ -20,7 +20,7 @@ from lab.state.store import Store
 
 
 @pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(tmp_path, monkeypatch):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(api, "collect", lambda _age, yes, *_: GcResult(not yes, (), (), ()))
     return tmp_path / "state"
@@ -63,7 +63,7 @@ def directories(parent: Path) -> list[str]:
     return sorted(path.name for path in parent.iterdir())
 
 
-def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state: Path) -> None:
+def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state):
     add_run(state, "x", "20261125-000000-aaaa")
     captures = [f"20261125-00000{number}-capture" for number in (1, 2, 2)]
     captures[2] += "-2"
@@ -75,14 +75,14 @@ def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state: Path) -
     assert directories(shelf) == ["20261125-000000-aaaa", *captures[1:], "notes-capture"]
 
 
-def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go() -> None:
+def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
     nights = [KeptNight("b", "2"), KeptNight("c", "3"), KeptNight("a", "1")]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
     assert found == Surplus({"x": ("1",)}, ("a", "b"))
     assert list(found.words()) == ["1 run", "2 nights"]
 
 
-def test_a_run_that_a_kept_night_refers_to_stays() -> None:
+def test_a_run_that_a_kept_night_refers_to_stays():
     nights = [
         KeptNight("old", "1", frozenset({("x", "1")})),
         KeptNight("new", "2", frozenset({("x", "2")})),
@@ -92,7 +92,7 @@ def test_a_run_that_a_kept_night_refers_to_stays() -> None:
     assert surplus({"y": ["1", "2", "3"]}, nights, 1, 2).runs == {"y": ("1", "2")}
 
 
-def test_files_and_the_journal_of_old_runs_go(state: Path) -> None:
+def test_files_and_the_journal_of_old_runs_go(state):
     for run in ("1", "2", "3"):
         add_run(state, "it", run)
     pruned(state, runs=2)
@@ -103,9 +103,7 @@ def test_files_and_the_journal_of_old_runs_go(state: Path) -> None:
         assert len(store.cells("2")) == 1
 
 
-def test_the_last_20_runs_and_30_nights_are_kept_by_default(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_20_runs_and_30_nights_are_kept_by_default(state, capsys):
     for number in range(1, 33):
         add_night(state, f"n{number:02}", f"2026-01-01T00:00:{number:02}+00:00")
         add_run(state, "it", f"{number:02}")
@@ -124,7 +122,7 @@ def test_the_last_20_runs_and_30_nights_are_kept_by_default(
     assert runs_of(state, "it")[0] == "12"
 
 
-def test_runs_that_the_journal_has_lost_are_the_oldest(state: Path) -> None:
+def test_runs_that_the_journal_has_lost_are_the_oldest(state):
     add_run(state, "it", "1")
     add_run_files(state, "it", "9")
     add_run_files(state, "lost", "5")
@@ -133,7 +131,7 @@ def test_runs_that_the_journal_has_lost_are_the_oldest(state: Path) -> None:
     assert directories(state / "labs" / "lost" / "runs") == ["5"]
 
 
-def test_what_is_no_run_and_no_night_stays(state: Path) -> None:
+def test_what_is_no_run_and_no_night_stays(state):
     add_run(state, "it", "1")
     (state / "labs" / "it" / "runs" / "0-mine").mkdir()
     add_night(state, "last", "2026-01-02T00:00:00+00:00")
@@ -143,7 +141,7 @@ def test_what_is_no_run_and_no_night_stays(state: Path) -> None:
     assert directories(state / "labs" / "it" / "runs") == ["0-mine", "1"]
 
 
-def test_a_night_that_was_killed_goes_in_its_turn(state: Path) -> None:
+def test_a_night_that_was_killed_goes_in_its_turn(state):
     killed = state / "nightly" / "killed" / "overlay"
     killed.mkdir(parents=True)
     (killed / "up.log").write_text("")
@@ -158,7 +156,7 @@ def make_night(state: Path, now: datetime) -> Path:
     return make_output(None, state, now)
 
 
-def test_the_last_night_is_kept_though_the_clock_went_back(state: Path) -> None:
+def test_the_last_night_is_kept_though_the_clock_went_back(state):
     add_night(state, "before-there-were-ids", "2026-11-24T02:00:00+00:00")
     first = make_night(state, datetime(2026, 11, 25, 2, tzinfo=UTC))
     back = datetime(2025, 1, 1, 2, tzinfo=UTC)
@@ -177,7 +175,7 @@ def test_the_last_night_is_kept_though_the_clock_went_back(state: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "20261125", "99999999-999999", "\xff"])
-def test_a_night_whose_id_is_damaged_has_the_place_of_its_summary(state: Path, damage: str) -> None:
+def test_a_night_whose_id_is_damaged_has_the_place_of_its_summary(state, damage):
     for name, day in (("b", 1), ("a", 2), ("c", 3)):
         add_night(state, name, f"2026-01-0{day}T00:00:00+00:00")
     (state / "nightly" / "a" / "night.id").write_bytes(damage.encode("latin-1"))
@@ -185,7 +183,7 @@ def test_a_night_whose_id_is_damaged_has_the_place_of_its_summary(state: Path, d
 
 
 @pytest.mark.parametrize("where", ["labs/it/runs/1", "labs/it/runs", "labs/it", "labs"])
-def test_a_link_on_the_way_to_a_run_is_not_followed(state: Path, where: str) -> None:
+def test_a_link_on_the_way_to_a_run_is_not_followed(state, where):
     for run in ("1", "2"):
         add_run(state, "it", run)
     elsewhere = state.parent / "elsewhere"
@@ -196,7 +194,7 @@ def test_a_link_on_the_way_to_a_run_is_not_followed(state: Path, where: str) -> 
     assert sorted(elsewhere.rglob("*")) == before
 
 
-def test_links_in_a_run_are_removed_and_not_followed(state: Path) -> None:
+def test_links_in_a_run_are_removed_and_not_followed(state):
     victim = state.parent / "victim"
     victim.mkdir()
     (victim / "file").write_text("")
@@ -208,7 +206,7 @@ def test_links_in_a_run_are_removed_and_not_followed(state: Path) -> None:
 
 
 @pytest.mark.parametrize(("lab", "run"), [("../..", "victim"), ("it", "../../../../victim")])
-def test_a_name_in_the_journal_leads_nowhere_else(state: Path, lab: str, run: str) -> None:
+def test_a_name_in_the_journal_leads_nowhere_else(state, lab, run):
     victim = state.parent / "victim"
     (victim / "runs").mkdir(parents=True)
     (state / "labs" / "it" / "runs").mkdir(parents=True)
@@ -220,13 +218,11 @@ def test_a_name_in_the_journal_leads_nowhere_else(state: Path, lab: str, run: st
     assert directories(victim) == ["runs"]
 
 
-def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(
-    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(state, monkeypatch, capsys):
     for run in ("1", "2"):
         add_run(state, "it", run)
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "rmdir", refuse)
@@ -240,7 +236,7 @@ def test_what_cannot_be_removed_is_said_and_stays_in_the_journal(
 
 
 @pytest.mark.parametrize("scenarios", [None, 7, [7], [{"lab": [], "run": {}}], [{}]], ids=str)
-def test_a_malformed_summary_refers_to_no_run(state: Path, scenarios: object) -> None:
+def test_a_malformed_summary_refers_to_no_run(state, scenarios):
     night = add_night(state, "n", "no date")
     summary = {"format": 1, "started": [], "scenarios": scenarios}
     (night / "summary.json").write_text(json.dumps(summary))

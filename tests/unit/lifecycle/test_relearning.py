@@ -70,7 +70,7 @@ def without_learned(facts: NodeFacts) -> NodeFacts:
     return replace(facts, routes=tuple(one for one in facts.routes if one.by is None))
 
 
-def test_only_machines_with_daemons_that_learn_are_asked() -> None:
+def test_only_machines_with_daemons_that_learn_are_asked():
     assert asked(intent_of("overlay")) == ()
     nodes = ("master", "worker1", "worker2", "win1", "win2")
     assert asked(intent_of("calico-bgp")) == nodes
@@ -78,22 +78,20 @@ def test_only_machines_with_daemons_that_learn_are_asked() -> None:
     assert asked(intent_of("upstream-vrrp")) == ("master1", "master2", "master3", "node001")
 
 
-def test_nothing_is_looked_at_where_nothing_is_learned() -> None:
+def test_nothing_is_looked_at_where_nothing_is_learned():
     provider = Looked({})
     wait(provider, intent_of("overlay"), [])
     assert provider.seen == 0
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp"])
-def test_a_lab_that_has_learned_all_is_waited_for_once(name: str) -> None:
+def test_a_lab_that_has_learned_all_is_waited_for_once(name):
     provider, said = Looked(healthy(intent_of(name))), list[str]()
     wait(provider, intent_of(name), said)
     assert (provider.seen, said) == (1, [])
 
 
-def test_routes_that_come_back_are_waited_for_and_told_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_routes_that_come_back_are_waited_for_and_told_once(monkeypatch):
     monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
     there = healthy(intent)
@@ -106,7 +104,7 @@ def test_routes_that_come_back_are_waited_for_and_told_once(
     assert said[0].endswith(" and 1 more")
 
 
-def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too() -> None:
+def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too():
     intent = intent_of("upstream-vrrp")
     there = healthy(intent)
     node = there["node001"]
@@ -122,7 +120,7 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
     assert {one.kind for one in found} == {"gateway-missing"}
 
 
-def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch):
     monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
     there = healthy(intent)
@@ -133,7 +131,7 @@ def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch: pytest.Mo
     assert "lab gather calico" in raised.value.hint
 
 
-def test_a_clusters_own_network_is_left_to_it() -> None:
+def test_a_clusters_own_network_is_left_to_it():
     provider = Looked({})
     wait(provider, registry.intent(make_plan(load(find("calico-bgp")))), [])
     assert provider.seen == 0

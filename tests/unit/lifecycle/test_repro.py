@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from unit.reports.made_runs import made_run
 
 from lab._errors import UsageError
 from lab.lifecycle.runs import cell_of, judge, make_small
-from lab.matrix.verdict import Verdict
 from lab.scenario.loader import find, load
 
 CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"
 RUN = replace(made_run("dead-node"), scenario_text=find("overlay").read_text())
 
 
-def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest() -> None:
+def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest():
     assert cell_of(RUN, CELL).cell.id == CELL
     with pytest.raises(UsageError, match="it has no such cell") as raised:
         cell_of(RUN, CELL.removesuffix("l"))
     assert raised.value.hint == f"did you mean '{CELL}'?"
 
 
-def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_path: Path) -> None:
+def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_path):
     then = cell_of(RUN, CELL)
     small = make_small(RUN, then, tmp_path, None, None)
     assert (small.lab, small.file) == ("repro-overlay", tmp_path / "repro" / "repro-overlay.yaml")
@@ -33,7 +31,7 @@ def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_p
     assert (own.lab, own.file) == ("mine", tmp_path / "mine.yaml")
 
 
-def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path: Path) -> None:
+def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path):
     run = replace(RUN, only="linux")
     cell = "pod-pod/worker1-p1/master-p1/tcp-small"
     small = make_small(run, cell_of(run, cell), tmp_path, None, None)
@@ -42,7 +40,7 @@ def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path: Path) -> 
         make_small(run, cell_of(run, CELL), tmp_path, None, None)
 
 
-def test_a_run_kept_without_its_scenario_is_refused(tmp_path: Path) -> None:
+def test_a_run_kept_without_its_scenario_is_refused(tmp_path):
     run = replace(RUN, scenario_text="")
     with pytest.raises(UsageError, match="written before results included their scenario"):
         make_small(run, cell_of(run, CELL), tmp_path, None, None)
@@ -60,9 +58,7 @@ def test_a_run_kept_without_its_scenario_is_refused(tmp_path: Path) -> None:
         ("unexpected-pass", "known-limit", 0, "it does not reproduce"),
     ],
 )
-def test_what_came_of_it_is_said_and_is_the_exit_code(
-    then: Verdict, now: Verdict, code: int, words: str
-) -> None:
+def test_what_came_of_it_is_said_and_is_the_exit_code(then, now, code, words):
     found = judge(then, now)
     assert found[0] == code
     assert words in found[1]

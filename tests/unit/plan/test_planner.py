@@ -17,7 +17,7 @@ def plan_of(name: str) -> Plan:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_no_address_mac_or_name_is_given_twice(name: str) -> None:
+def test_no_address_mac_or_name_is_given_twice(name):
     plan = plan_of(name)
     addresses = [
         plan.router_address,
@@ -40,7 +40,7 @@ def test_no_address_mac_or_name_is_given_twice(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_address_lies_where_it_belongs(name: str) -> None:
+def test_every_address_lies_where_it_belongs(name):
     plan = plan_of(name)
     for node in plan.nodes:
         assert node.address in plan.node_cidr
@@ -54,19 +54,19 @@ def test_every_address_lies_where_it_belongs(name: str) -> None:
         assert service.address in plan.service_cidr
 
 
-def test_mac_is_made_of_the_address() -> None:
+def test_mac_is_made_of_the_address():
     node = plan_of("overlay").node("master")
     assert node.address == IPv4Address("10.9.176.10")
     assert node.mac == "0a:58:0a:09:b0:0a"
 
 
-def test_every_probe_pod_has_a_service_of_its_own_with_one_backend() -> None:
+def test_every_probe_pod_has_a_service_of_its_own_with_one_backend():
     plan = plan_of("overlay")
     single = {s.backends for s in plan.services if s.purpose == "single"}
     assert single == {(pod.name,) for pod in plan.probe_pods()}
 
 
-def test_shared_service_spreads_over_nodes_and_systems() -> None:
+def test_shared_service_spreads_over_nodes_and_systems():
     plan = plan_of("overlay")
     shared = next(s for s in plan.services if s.purpose == "shared")
     nodes = [name.rsplit("-", 1)[0] for name in shared.backends]
@@ -74,14 +74,14 @@ def test_shared_service_spreads_over_nodes_and_systems() -> None:
     assert {plan.node(node).os for node in nodes} == {"linux", "windows"}
 
 
-def test_one_dns_pod_stands_on_the_first_linux_node_with_a_kubelet() -> None:
+def test_one_dns_pod_stands_on_the_first_linux_node_with_a_kubelet():
     plan = plan_of("hard-way")
     assert [(pod.name, pod.node) for pod in plan.pods() if pod.role == "dns"] == [
         ("coredns", "worker-0")
     ]
 
 
-def test_explicit_addresses_are_skipped_when_others_are_handed_out() -> None:
+def test_explicit_addresses_are_skipped_when_others_are_handed_out():
     scenario = load(find("overlay"))
     first, *rest = scenario.nodes
     taken = IPv4Address("10.9.176.11")
@@ -91,16 +91,16 @@ def test_explicit_addresses_are_skipped_when_others_are_handed_out() -> None:
     assert addresses.count(taken) == 1
 
 
-def test_plan_is_plain_json() -> None:
+def test_plan_is_plain_json():
     text = json.dumps(plain(plan_of("overlay")))
     assert json.loads(text)["nodes"][3]["os"] == "windows"
 
 
-def test_digest_changes_with_any_field() -> None:
+def test_digest_changes_with_any_field():
     plan = plan_of("overlay")
     assert digest(plan) != digest(replace(plan, node_mtu=1400))
 
 
-def test_a_value_without_one_spelling_is_refused() -> None:
+def test_a_value_without_one_spelling_is_refused():
     with pytest.raises(TypeError, match="no canonical form for object"):
         plain(object())

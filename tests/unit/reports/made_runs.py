@@ -192,11 +192,7 @@ def _machine(
         for n, (segment, address) in enumerate(cards)
     )
     return MachineIntent(
-        name=name,
-        kind=kind,
-        os="linux",
-        interfaces=interfaces,
-        forwards=kind == "router",
+        name=name, kind=kind, os="linux", interfaces=interfaces, forwards=kind == "router"
     )
 
 
@@ -341,10 +337,7 @@ _TROUBLES: dict[Trouble, Callable[[Cell, random.Random], Verdict]] = {
 
 
 def _judged(
-    cell: Cell,
-    key: int,
-    trouble: Callable[[Cell, random.Random], Verdict],
-    rng: random.Random,
+    cell: Cell, key: int, trouble: Callable[[Cell, random.Random], Verdict], rng: random.Random
 ) -> CellResult:
     verdict, expectation = trouble(cell, rng), WORKS
     if cell.entry and cell.source.node == cell.entry and cell.entry.startswith("win"):

@@ -49,7 +49,7 @@ def two_faults() -> RunResult:
     return replace(run, results=tuple(results))
 
 
-def test_every_red_cell_belongs_to_one_cause_or_to_none_found() -> None:
+def test_every_red_cell_belongs_to_one_cause_or_to_none_found():
     run = two_faults()
     causes = red_causes(run.results)
     red = [one.cell.id for one in run.results if one.verdict == "fail"]
@@ -61,14 +61,14 @@ def test_every_red_cell_belongs_to_one_cause_or_to_none_found() -> None:
     assert sorted(cell.cell.id for one in causes for cell in one.cells) == sorted(red)
 
 
-def test_cells_of_another_cause_do_not_spoil_what_those_of_one_have_in_common() -> None:
+def test_cells_of_another_cause_do_not_spoil_what_those_of_one_have_in_common():
     (common, *_) = red_causes(two_faults().results)
     (whole,) = red_causes(explained().results)
     assert [group.phrase for group in common.groups] == [group.phrase for group in whole.groups]
     assert not common.singles
 
 
-def test_a_cause_met_at_several_hops_is_one_cause() -> None:
+def test_a_cause_met_at_several_hops_is_one_cause():
     run = explained()
     red = next(place for place, one in enumerate(run.results) if one.finding)
     again = replace(run.results[red], finding=replace(DOWN, hop=9))
@@ -76,7 +76,7 @@ def test_a_cause_met_at_several_hops_is_one_cause() -> None:
     assert cause.line == LINE
 
 
-def test_the_terminal_tells_each_cause_once_and_the_rare_one_too() -> None:
+def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
     lines = plain_lines(summarise(two_faults()))
     text = "\n".join(lines)
     red = sum(1 for one in two_faults().results if one.verdict == "fail")
@@ -90,7 +90,7 @@ def test_the_terminal_tells_each_cause_once_and_the_rare_one_too() -> None:
     assert text.count("    cause:    none found on its path") == 1
 
 
-def test_the_page_tells_each_cause_once_and_the_rare_one_too() -> None:
+def test_the_page_tells_each_cause_once_and_the_rare_one_too():
     page = to_html(two_faults(), picture_of(intent_of()))
     red = sum(1 for one in two_faults().results if one.verdict == "fail")
     assert page.count("n worker2, card &lt;eth0&gt;: set down; it should be: up") == 1
@@ -99,7 +99,7 @@ def test_the_page_tells_each_cause_once_and_the_rare_one_too() -> None:
     assert page.count("<dt>Cause</dt><dd>none found on its path</dd>") == 1
 
 
-def test_a_command_is_told_as_it_is_typed_and_words_stay_words() -> None:
+def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     assert DOWN.shown_by("mine") == "lab exec mine worker2 -- ip link show dev eth0"
     assert DOWN.fixed_by("mine").startswith("lab exec mine worker2 -- sh -c 'ip link set dev eth0")
     assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"

@@ -14,7 +14,7 @@ from lab.reports.difference import compare, comparison_json, notes, plain_lines
 HEALTHY, DEAD = made_run("healthy"), made_run("dead-node")
 
 
-def test_worse_cells_are_exit_code_one_and_nothing_else_is() -> None:
+def test_worse_cells_are_exit_code_one_and_nothing_else_is():
     made = compare(HEALTHY, DEAD)
     assert made.exit_code == 1
     unchanged = len(HEALTHY.results) - len(made.found.failing)
@@ -23,13 +23,13 @@ def test_worse_cells_are_exit_code_one_and_nothing_else_is() -> None:
     assert compare(DEAD, DEAD).exit_code == 0
 
 
-def test_two_runs_alike_are_one_line() -> None:
+def test_two_runs_alike_are_one_line():
     lines = plain_lines(compare(HEALTHY, HEALTHY))
     assert lines[0].startswith("Before: run 20261121-101500-7f3a of lab 'overlay' on netns")
     assert lines[-1] == f"No cell differs, of {len(HEALTHY.results):,}."
 
 
-def test_the_cause_of_a_pattern_is_told_with_it() -> None:
+def test_the_cause_of_a_pattern_is_told_with_it():
     finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
     results = tuple(
         replace(one, finding=finding) if one.verdict == "fail" else one for one in DEAD.results
@@ -43,7 +43,7 @@ def test_the_cause_of_a_pattern_is_told_with_it() -> None:
     assert pattern["cause"] == line
 
 
-def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both() -> None:
+def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both():
     finding = Finding("wrong-vni", "wrong-vni", "win1", "tunnel", "VNI 4096", "VNI 1", "", "", "")
     rare = replace(finding, kind="link-down", fault="", node="master", object="card")
     results = [replace(one, finding=finding) for one in DEAD.results if one.verdict == "fail"]
@@ -59,7 +59,7 @@ def test_of_two_causes_both_are_told_and_no_cell_belongs_to_both() -> None:
     assert results[9].cell.id in "\n".join(plain_lines(made))
 
 
-def test_runs_that_have_no_cell_in_common_are_refused() -> None:
+def test_runs_that_have_no_cell_in_common_are_refused():
     elsewhere = tuple(
         replace(one, cell=replace(one.cell, id="x/" + one.cell.id)) for one in HEALTHY.results
     )
@@ -67,7 +67,7 @@ def test_runs_that_have_no_cell_in_common_are_refused() -> None:
         compare(HEALTHY, replace(HEALTHY, results=elsewhere))
 
 
-def test_json_says_of_which_runs_it_is() -> None:
+def test_json_says_of_which_runs_it_is():
     document = comparison_json(compare(HEALTHY, DEAD))
     assert document["before"]["run"] == HEALTHY.run
     assert document["before"]["green"] is True
@@ -101,7 +101,7 @@ NOTES = {
 
 
 @pytest.mark.parametrize("case", NOTES)
-def test_what_else_differs_is_noted(case: str) -> None:
+def test_what_else_differs_is_noted(case):
     other, expected = NOTES[case]
     made = compare(HEALTHY, other)
     assert list(notes(made)) == expected

@@ -8,7 +8,6 @@ import pytest
 from unit.reports.made_runs import SAMPLED, made_run
 
 from lab.cluster.workload_checks import WorkloadResult
-from lab.matrix.cell import Cell
 from lab.matrix.verdict import VERDICTS, RunResult, Verdict
 from lab.reports.difference import VerdictChange, difference, text_lines, to_json
 
@@ -22,7 +21,7 @@ def with_verdicts(*verdicts: Verdict) -> RunResult:
     return replace(HEALTHY, results=tuple(replace(cell, verdict=one) for cell, one in cells))
 
 
-def test_a_night_like_the_one_before_has_no_difference() -> None:
+def test_a_night_like_the_one_before_has_no_difference():
     run = made_run("mixed")
     found = difference(run, run)
     assert list(found.kinds()) == []
@@ -42,21 +41,21 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("verdicts", "kind"), KINDS.items(), ids=str)
-def test_a_change_is_told_by_what_it_means(verdicts: tuple[Verdict, Verdict], kind: str) -> None:
+def test_a_change_is_told_by_what_it_means(verdicts, kind):
     found = difference(with_verdicts(verdicts[0]), with_verdicts(verdicts[1]))
     assert {name: len(getattr(found, name)) for name in LISTED if getattr(found, name)} == {kind: 1}
     cell = HEALTHY.results[0].cell.id
     assert getattr(found, kind) == (VerdictChange(cell, *verdicts),)
 
 
-def test_every_cell_is_in_one_kind_at_most_and_only_if_it_changed() -> None:
+def test_every_cell_is_in_one_kind_at_most_and_only_if_it_changed():
     before, after = VERDICTS, tuple(reversed(VERDICTS))
     found = difference(with_verdicts(*before), with_verdicts(*after))
     cells = [change.cell for name in LISTED for change in getattr(found, name)]
     assert len(cells) == len(set(cells)) == len(VERDICTS)
 
 
-def test_cells_that_came_and_went_are_neither_better_nor_worse() -> None:
+def test_cells_that_came_and_went_are_neither_better_nor_worse():
     fewer, more = with_verdicts("pass"), with_verdicts("pass", "fail")
     second = HEALTHY.results[1].cell.id
     assert difference(fewer, more).new == (VerdictChange(second, None, "fail"),)
@@ -64,7 +63,7 @@ def test_cells_that_came_and_went_are_neither_better_nor_worse() -> None:
     assert not difference(fewer, more).failing
 
 
-def test_a_dead_node_is_one_sentence_and_the_way_back_is_another() -> None:
+def test_a_dead_node_is_one_sentence_and_the_way_back_is_another():
     dead = made_run("dead-node")
     worse, better = difference(HEALTHY, dead), difference(dead, HEALTHY)
     (pattern,) = worse.patterns["failing"]
@@ -79,7 +78,7 @@ def test_a_dead_node_is_one_sentence_and_the_way_back_is_another() -> None:
     assert lines[4].startswith("    repeat:  ")
 
 
-def test_a_lost_hypervisor_is_one_sentence() -> None:
+def test_a_lost_hypervisor_is_one_sentence():
     lost_ones = {"win1", "worker1"}
     others = {"master", "worker2", "win2"}
     stands = (
@@ -87,7 +86,7 @@ def test_a_lost_hypervisor_is_one_sentence() -> None:
         *((name, "hypervisor-01") for name in sorted(others)),
     )
 
-    def touches(cell: Cell) -> bool:
+    def touches(cell):
         pods = {name.partition("-p")[0] for name in cell.backends}
         ends = {cell.source.node, cell.target.node, cell.source.name, cell.target.name, cell.entry}
         return bool(lost_ones & (ends | pods))
@@ -101,7 +100,7 @@ def test_a_lost_hypervisor_is_one_sentence() -> None:
     assert pattern.sentence.startswith("everything on hypervisor-02 (")
 
 
-def test_cells_that_were_red_already_do_not_stand_against_a_pattern() -> None:
+def test_cells_that_were_red_already_do_not_stand_against_a_pattern():
     dead = made_run("dead-node")
     results = list(HEALTHY.results)
     places = [i for i, one in enumerate(dead.results) if one.verdict == "fail"][::2]
@@ -111,10 +110,9 @@ def test_cells_that_were_red_already_do_not_stand_against_a_pattern() -> None:
     assert pattern.sentence.startswith("everything to and from win1 (")
 
 
-def test_nodes_that_one_run_has_not_are_told_by_name() -> None:
+def test_nodes_that_one_run_has_not_are_told_by_name():
     fewer = replace(
-        HEALTHY,
-        results=tuple(one for one in HEALTHY.results if "win2" not in one.cell.id),
+        HEALTHY, results=tuple(one for one in HEALTHY.results if "win2" not in one.cell.id)
     )
     found = difference(HEALTHY, fewer)
     assert [one.sentence.partition(" (")[0] for one in found.patterns["gone"]] == [
@@ -125,13 +123,13 @@ def test_nodes_that_one_run_has_not_are_told_by_name() -> None:
     assert difference(fewer, HEALTHY).patterns["new"]
 
 
-def test_a_change_within_one_colour_says_from_what_to_what() -> None:
+def test_a_change_within_one_colour_says_from_what_to_what():
     before = with_verdicts(*["pass"] * 4)
     found = difference(before, with_verdicts(*["known-limit"] * 4))
     assert found.patterns["changed"][0].sentence.endswith("4 pass, now known-limit)")
 
 
-def test_changes_in_no_pattern_are_listed_up_to_a_number() -> None:
+def test_changes_in_no_pattern_are_listed_up_to_a_number():
     several = [i for i, one in enumerate(HEALTHY.results) if one.verdict == "pass"][::97]
     results = list(HEALTHY.results)
     for place in several:
@@ -155,7 +153,7 @@ def asked(run: RunResult, name: str) -> RunResult:
     return replace(run, results=(*run.results, replace(result, cell=cell)))
 
 
-def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace() -> None:
+def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace():
     one, other = asked(HEALTHY, "to-p1.default"), asked(HEALTHY, "to-p1.probes")
     found = difference(one, other)
     assert not list(found.kinds())
@@ -163,7 +161,7 @@ def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace() -> None:
     assert difference(one, asked(HEALTHY, "to-p2.default")).gone
 
 
-def test_checks_of_a_cluster_count_as_cells() -> None:
+def test_checks_of_a_cluster_count_as_cells():
     check = WorkloadResult("worker1", "secret", "pass", "")
     before = replace(HEALTHY, workloads=(check,))
     after = replace(HEALTHY, workloads=(replace(check, verdict="fail", detail="empty"),))
@@ -172,7 +170,7 @@ def test_checks_of_a_cluster_count_as_cells() -> None:
     assert text_lines(found)[1] == "  * workloads/worker1/secret: pass, now fail"
 
 
-def test_json_has_every_change_and_every_pattern() -> None:
+def test_json_has_every_change_and_every_pattern():
     found = to_json(difference(HEALTHY, made_run("dead-node")))
     assert list(found) == [*LISTED, "unasked", "patterns", "unchanged"]
     assert found["failing"][0]["after"] == "fail"
@@ -187,7 +185,7 @@ def sampled(run: RunResult, *places: int, pods: int = 2) -> RunResult:
     )
 
 
-def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new() -> None:
+def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new():
     made = replace(HEALTHY, scenario_text="name: overlay\n")
     found = difference(sampled(made, 0, 1, 2), sampled(made, 2, 3))
     first = [HEALTHY.results[place].cell.id for place in range(4)]
@@ -201,7 +199,7 @@ def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new() -> None:
     assert to_json(found)["unasked"][0] == {"cell": first[3], "before": None, "after": "pass"}
 
 
-def test_a_run_of_every_cell_has_left_none_out() -> None:
+def test_a_run_of_every_cell_has_left_none_out():
     made = replace(HEALTHY, scenario_text="name: overlay\n")
     part = sampled(made, 0, 1)
     missing = len(HEALTHY.results) - 2
@@ -211,7 +209,7 @@ def test_a_run_of_every_cell_has_left_none_out() -> None:
     assert (len(difference(made, whole).gone), difference(made, whole).unasked) == (missing, ())
 
 
-def test_of_another_scenario_a_cell_is_gone_when_nothing_else_names_its_ends() -> None:
+def test_of_another_scenario_a_cell_is_gone_when_nothing_else_names_its_ends():
     fewer = replace(sampled(HEALTHY, *range(0, 2000, 7), pods=1), scenario_text="one pod")
     found = difference(replace(HEALTHY, scenario_text="two pods"), fewer)
     assert all("-p2/" in one.cell for one in found.gone)

@@ -20,7 +20,7 @@ def graph(name: str) -> Graph:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_machine_segment_and_address_is_in_every_format(name: str) -> None:
+def test_every_machine_segment_and_address_is_in_every_format(name):
     intent = compile_scenario(name).intent
     words = {one.name for one in intent.everything()} | {one.name for one in intent.segments}
     words |= {one.cidr for one in intent.segments}
@@ -31,7 +31,7 @@ def test_every_machine_segment_and_address_is_in_every_format(name: str) -> None
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_boxes_of_the_picture_do_not_overlap_and_lines_end_at_them(name: str) -> None:
+def test_boxes_of_the_picture_do_not_overlap_and_lines_end_at_them(name):
     drawn = ET.fromstring(draw(graph(name), "svg"))
     width, height = float(drawn.get("width", 0)), float(drawn.get("height", 0))
     boxes = []
@@ -52,7 +52,7 @@ def test_boxes_of_the_picture_do_not_overlap_and_lines_end_at_them(name: str) ->
         assert {float(line.get("y1", 0)), float(line.get("y2", 0))} <= edges
 
 
-def test_text_cannot_leave_its_quotes() -> None:
+def test_text_cannot_leave_its_quotes():
     bad = GraphBox("n0", ('a"]<script>', "b\\", "\x1b[2J"))
     drawn = Graph('t"\n', (bad,), (), (("n0",),))
     assert '["a&quot;]&lt;script&gt;<br/>b\\<br/>\\x1b[2J"]' in draw(drawn, "mermaid")
@@ -61,7 +61,7 @@ def test_text_cannot_leave_its_quotes() -> None:
     assert all("\x1b" not in draw(drawn, one) for one in FORMATS)
 
 
-def test_many_pods_are_counted_and_not_listed() -> None:
+def test_many_pods_are_counted_and_not_listed():
     overlay = compile_scenario("overlay").intent
     assert "worker1-p1 10.244.1.4" in draw(graph_of("x", picture_of(overlay)), "dot")
     machine = overlay.machine("worker1")

@@ -62,20 +62,20 @@ CASES: dict[str, tuple[dict[str, int | None], RunResult | None, Fate, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_became_of_a_scenario(case: str) -> None:
+def test_what_became_of_a_scenario(case):
     codes, run, fate, words = CASES[case]
     found = judge(stages(**codes), run, stopped=False, left=False)
     assert found[0] == fate
     assert words in found[1]
 
 
-def test_one_that_is_left_behind_is_broken_whatever_else_it_is() -> None:
+def test_one_that_is_left_behind_is_broken_whatever_else_it_is():
     well = stages(up=0, test=0, down=0)
     fate, words = judge(well, HEALTHY, stopped=True, left=True)
     assert (fate, words) == ("broken", "the lab could not be taken down: down said")
 
 
-def test_one_that_the_end_of_the_night_met_is_stopped() -> None:
+def test_one_that_the_end_of_the_night_met_is_stopped():
     assert judge(stages(up=None, down=0), None, stopped=True, left=False)[0] == "stopped"
 
 
@@ -98,14 +98,14 @@ def night(*scenarios: ScenarioNight) -> Night:
         (("green", "stopped"), 3),
     ],
 )
-def test_exit_code_of_a_night(fates: tuple[Fate, ...], code: int) -> None:
+def test_exit_code_of_a_night(fates, code):
     made = night(*(scenario(f"s{number}", fate) for number, fate in enumerate(fates)))
     assert made.exit_code == code
     assert summary_json(made)["exit_code"] == code
     assert summary_json(made)["green"] == (code == 0)
 
 
-def test_a_night_says_that_nodes_are_emulated_where_some_are() -> None:
+def test_a_night_says_that_nodes_are_emulated_where_some_are():
     emulated = replace(HEALTHY, emulated_nodes=("win1",))
     badge = "Windows nodes are emulated"
     assert badge in night_to_html(night(scenario("overlay", "green", emulated), unfit("ovn")))
@@ -119,7 +119,7 @@ def unfit(name: str) -> ScenarioNight:
     return replace(scenario(name, "refused"), stages=())
 
 
-def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
+def test_what_the_provider_can_never_have_is_named_and_fails_nothing():
     made = night(scenario("overlay", "green"), unfit("calico-bgp"))
     assert (made.exit_code, made.green) == (0, True)
     assert plain_lines(made)[0] == (
@@ -140,7 +140,7 @@ def test_what_the_provider_can_never_have_is_named_and_fails_nothing() -> None:
     assert plain_lines(alone)[0].endswith("No scenario can run on netns.")
 
 
-def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error() -> None:
+def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_error():
     scenarios = (scenario("overlay", "red", TROUBLED), scenario("hard-way", "refused"))
     root = ET.fromstring(junit_of_night(scenarios, {"overlay": JUNIT}))
     suites = root.findall("testsuite")
@@ -161,7 +161,7 @@ def test_every_suite_of_the_junit_file_names_the_provider_and_what_broke_is_an_e
     assert suites[0].findall("testcase")[0].get("classname") == "hybridlab.netns.overlay.x.pod-pod"
 
 
-def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more() -> None:
+def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more():
     root = ET.fromstring(
         junit_of_night((scenario("overlay", "broken", HEALTHY),), {"overlay": JUNIT})
     )
@@ -172,7 +172,7 @@ def test_a_broken_lab_with_a_result_keeps_its_cells_and_has_one_error_more() -> 
 HOSTILE = "</style><script>alert(1)</script>"
 
 
-def test_index_links_every_report_and_escapes_every_text() -> None:
+def test_index_links_every_report_and_escapes_every_text():
     red = replace(
         scenario("overlay", "red", TROUBLED), report="overlay/report.html", detail=HOSTILE
     )
@@ -191,7 +191,7 @@ def test_index_links_every_report_and_escapes_every_text() -> None:
     assert "2 of 2 scenarios are not as expected" in page.text_content()
 
 
-def test_summary_says_each_scenario_and_what_changed() -> None:
+def test_summary_says_each_scenario_and_what_changed():
     made = night(
         scenario("overlay", "red", TROUBLED),
         scenario("hard-way", "refused"),
@@ -214,7 +214,7 @@ def test_summary_says_each_scenario_and_what_changed() -> None:
     assert plain_lines(stopped)[-1].startswith("Nothing to compare")
 
 
-def test_each_scenario_is_told_against_its_own_night() -> None:
+def test_each_scenario_is_told_against_its_own_night():
     made = replace(
         night(scenario("a", "red", TROUBLED), scenario("b", "red", TROUBLED)),
         before={"a": "first", "b": "second"},

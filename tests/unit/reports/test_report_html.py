@@ -8,14 +8,7 @@ from hashlib import sha256
 
 import pytest
 from lxml import html
-from unit.reports.made_runs import (
-    REACHED,
-    SAMPLED,
-    intent_of,
-    made_run,
-    many_nodes,
-    with_texts,
-)
+from unit.reports.made_runs import REACHED, SAMPLED, intent_of, made_run, many_nodes, with_texts
 
 from lab.matrix.verdict import RunResult
 from lab.reports.html import COLUMNS, STATIC_ROWS, escaped, to_html
@@ -31,7 +24,7 @@ def data_of(page: str) -> dict:
     return json.loads(found[1])
 
 
-def test_nothing_outside_the_file_is_named_where_a_browser_would_fetch_it() -> None:
+def test_nothing_outside_the_file_is_named_where_a_browser_would_fetch_it():
     run = made_run("mixed")
     cited = replace(run, results=tuple(
         replace(each, expectation=replace(each.expectation, source="https://example.org/doc"))
@@ -46,7 +39,7 @@ def test_nothing_outside_the_file_is_named_where_a_browser_would_fetch_it() -> N
     assert not re.search(r"@import|url\(", "\n".join(styles))
 
 
-def test_the_page_states_lab_scenario_verdict_provider_and_emulation() -> None:
+def test_the_page_states_lab_scenario_verdict_provider_and_emulation():
     page = to_html(made_run("dead-node"), PICTURE)
     for words in (
         "992 of 2,560 cells are not as expected.",
@@ -61,14 +54,14 @@ def test_the_page_states_lab_scenario_verdict_provider_and_emulation() -> None:
         assert words in page
 
 
-def test_without_javascript_the_table_has_its_first_rows() -> None:
+def test_without_javascript_the_table_has_its_first_rows():
     page = to_html(made_run("dead-node"), PICTURE)
     body = page.partition('<tbody id="rows">')[2].partition("</tbody>")[0]
     assert body.count("<tr>") == STATIC_ROWS
     assert "The first 100 of 1,072 cells" in page
 
 
-def test_the_data_hold_every_cell_and_every_group() -> None:
+def test_the_data_hold_every_cell_and_every_group():
     run = made_run("mixed")
     data = data_of(to_html(run, PICTURE))
     place = COLUMNS.index("id")
@@ -80,14 +73,14 @@ def test_the_data_hold_every_cell_and_every_group() -> None:
     assert [len(group) for group in data["groups"]][:3] == [110, 36, 20]
 
 
-def test_the_script_that_may_run_is_the_page_s_own() -> None:
+def test_the_script_that_may_run_is_the_page_s_own():
     page = to_html(made_run("healthy"), PICTURE)
     script = page.rpartition("<script>")[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page
 
 
-def test_hostile_texts_cannot_open_an_element() -> None:
+def test_hostile_texts_cannot_open_an_element():
     page = to_html(with_texts(made_run("mixed"), HOSTILE), PICTURE)
     plain = to_html(made_run("mixed"), PICTURE)
     assert "<script>alert" not in page
@@ -96,14 +89,14 @@ def test_hostile_texts_cannot_open_an_element() -> None:
     assert page.count("</script") == plain.count("</script")
 
 
-def test_escaped_json_is_the_same_json() -> None:
+def test_escaped_json_is_the_same_json():
     value = {"a": HOSTILE, "b": "\u2028<!--"}
     text = escaped(json.dumps(value))
     assert not set("<>&") & set(text)
     assert json.loads(text) == value
 
 
-def test_ten_thousand_cells_stay_below_six_megabytes() -> None:
+def test_ten_thousand_cells_stay_below_six_megabytes():
     run = made_run("mtu-hole", many_nodes(9), 2)
     run = replace(run, results=run.results[:10_000])
     assert len(run.results) == 10_000
@@ -111,18 +104,18 @@ def test_ten_thousand_cells_stay_below_six_megabytes() -> None:
 
 
 @pytest.mark.parametrize("started", ["", "yesterday"])
-def test_a_time_that_cannot_be_read_is_shown_as_it_is(started: str) -> None:
+def test_a_time_that_cannot_be_read_is_shown_as_it_is(started):
     assert f"<dd>{started}</dd>" in to_html(replace(made_run("healthy"), started=started), PICTURE)
 
 
-def test_a_run_without_cells_is_red_and_has_a_page() -> None:
+def test_a_run_without_cells_is_red_and_has_a_page():
     empty: RunResult = replace(made_run("healthy"), results=())
     page = to_html(empty, PICTURE)
     assert "There were no cells to judge." in page
     assert '<header class="top red">' in page
 
 
-def test_the_page_of_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
+def test_the_page_of_a_sample_says_of_how_many_it_is_and_what_it_reaches():
     page = html.fromstring(to_html(replace(made_run("healthy"), coverage=SAMPLED), PICTURE))
     badges = [badge.text_content() for badge in page.xpath("//p[@class='badge']")]
     assert f"1,234 of 36,134,400 cells: {REACHED}" in badges

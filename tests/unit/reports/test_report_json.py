@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from unit.reports.made_runs import FAILOVER, SAMPLED, Trouble, intent_of, made_run, many_nodes
+from unit.reports.made_runs import FAILOVER, SAMPLED, intent_of, made_run, many_nodes
 
 from lab._errors import BrokenError
 from lab.cluster.observed import NodeVersion
@@ -25,12 +24,12 @@ RUNS = st.builds(RunResult, seconds=FINITE, results=RESULTS)
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS)
-def test_any_run_survives_being_written_and_read(run: RunResult) -> None:
+def test_any_run_survives_being_written_and_read(run):
     written = json.dumps(to_json(run, intent_of()))
     assert from_json(json.loads(written)) == (run, picture_of(intent_of()))
 
 
-def test_the_same_run_gives_the_same_bytes() -> None:
+def test_the_same_run_gives_the_same_bytes():
     run = made_run("mixed")
     cells = [
         replace(
@@ -48,7 +47,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
     assert first == json.dumps(to_json(replace(run, results=tuple(turned)), intent_of()))
 
 
-def test_a_run_of_format_1_is_read_as_one_without_its_scenario() -> None:
+def test_a_run_of_format_1_is_read_as_one_without_its_scenario():
     run = made_run("mixed")
     document = to_json(replace(run, scenario_text="name: overlay", only="linux"), intent_of())
     assert from_json(document)[0].scenario_text == "name: overlay"
@@ -57,7 +56,7 @@ def test_a_run_of_format_1_is_read_as_one_without_its_scenario() -> None:
     assert from_json({**document, "format": 1})[0] == run
 
 
-def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_green() -> None:
+def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_green():
     run = replace(
         made_run("healthy"),
         nodes=(NodeVersion("win1", "v1.36.3", "Windows", "10.0.20348.2762", "containerd://2.3.7"),),
@@ -69,7 +68,7 @@ def test_what_a_cluster_says_of_its_nodes_survives_and_a_failed_check_is_not_gre
     assert from_json(json.loads(json.dumps(to_json(failed, intent_of()))))[0] == failed
 
 
-def test_a_failover_survives_and_one_that_went_wrong_is_not_green() -> None:
+def test_a_failover_survives_and_one_that_went_wrong_is_not_green():
     run = replace(made_run("healthy"), failover=FAILOVER)
     assert run.green()
     assert from_json(json.loads(json.dumps(to_json(run, intent_of()))))[0] == run
@@ -82,13 +81,13 @@ def test_a_failover_survives_and_one_that_went_wrong_is_not_green() -> None:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(RUNS)
-def test_any_run_survives_being_stored(run: RunResult) -> None:
+def test_any_run_survives_being_stored(run):
     stored = to_text(run, intent_of())
     assert from_json(json.loads(stored)) == (run, picture_of(intent_of()))
 
 
 @pytest.mark.parametrize("case", ["healthy", "mixed", "dead-node"])
-def test_a_stored_run_is_told_with_every_cell_whole_and_in_a_line(case: Trouble) -> None:
+def test_a_stored_run_is_told_with_every_cell_whole_and_in_a_line(case):
     run = made_run(case)
     text = expanded_text(to_text(run, intent_of()))
     assert list(json.loads(text).items()) == list(
@@ -99,13 +98,13 @@ def test_a_stored_run_is_told_with_every_cell_whole_and_in_a_line(case: Trouble)
 
 
 @pytest.mark.parametrize("case", ["healthy", "mixed", "dead-node"])
-def test_a_cell_is_stored_in_at_most_150_bytes(case: Trouble) -> None:
+def test_a_cell_is_stored_in_at_most_150_bytes(case):
     run = made_run(case, many_nodes(6))
     stored = to_text(run, intent_of(many_nodes(6)))
     assert len(stored.encode()) <= 150 * len(run.results)
 
 
-def test_texts_that_repeat_more_than_a_file_holds_are_not_made() -> None:
+def test_texts_that_repeat_more_than_a_file_holds_are_not_made():
     run = made_run("healthy")
     document = json.loads(to_text(run, intent_of()))
     document["cells"]["values"]["id"][0] = "x" * 900
@@ -114,7 +113,7 @@ def test_texts_that_repeat_more_than_a_file_holds_are_not_made() -> None:
         from_json(document)
 
 
-def test_long_ids_and_commands_survive() -> None:
+def test_long_ids_and_commands_survive():
     run = made_run("healthy")
     one = run.results[0]
     cell = replace(one.cell, id="/".join(["pod-pod"] * 500))
@@ -141,7 +140,7 @@ def test_long_ids_and_commands_survive() -> None:
     ],
     ids=str,
 )
-def test_a_malformed_table_of_cells_is_said(change: dict[str, object]) -> None:
+def test_a_malformed_table_of_cells_is_said(change):
     document = json.loads(to_text(made_run("healthy"), intent_of()))
     document["cells"].update(change)
     with pytest.raises(BrokenError, match="missing or malformed"):
@@ -149,13 +148,13 @@ def test_a_malformed_table_of_cells_is_said(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("cells", [None, [], 7, {}], ids=str)
-def test_a_stored_run_without_its_table_is_said(cells: object) -> None:
+def test_a_stored_run_without_its_table_is_said(cells):
     document = json.loads(to_text(made_run("healthy"), intent_of()))
     with pytest.raises(BrokenError):
         from_json({**document, "cells": cells})
 
 
-def test_a_run_of_format_2_is_read_as_one_without_promised_refusals() -> None:
+def test_a_run_of_format_2_is_read_as_one_without_promised_refusals():
     run = made_run("mixed")
     document = to_json(run, intent_of())
     for cell in document["cells"]:
@@ -163,7 +162,7 @@ def test_a_run_of_format_2_is_read_as_one_without_promised_refusals() -> None:
     assert from_json({**document, "format": 2})[0] == run
 
 
-def test_the_keys_of_format_3_are_these_in_this_order() -> None:
+def test_the_keys_of_format_3_are_these_in_this_order():
     document = to_json(made_run("mixed"), intent_of())
     cell = document["cells"][0]
     assert document["format"] == 3
@@ -191,7 +190,7 @@ def test_the_keys_of_format_3_are_these_in_this_order() -> None:
     ]  # fmt: skip
 
 
-def test_counts_are_of_every_verdict_and_of_the_families_that_occur() -> None:
+def test_counts_are_of_every_verdict_and_of_the_families_that_occur():
     run = made_run("dead-node", families=("pod-pod", "nodeport"))
     found = to_json(run, intent_of())["counts"]
     assert found["cells"] == len(run.results)
@@ -229,7 +228,7 @@ FINDING = Finding(
     ],
     ids=["no format", "a newer format", "an empty run", "cells that are no list", "a torn picture"],
 )
-def test_what_cannot_be_read_is_said_with_a_cure(document: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_read_is_said_with_a_cure(document, words):
     with pytest.raises(BrokenError) as caught:
         from_json(document)
     assert words in str(caught.value)
@@ -239,13 +238,13 @@ def test_what_cannot_be_read_is_said_with_a_cure(document: dict[str, Any], words
 @pytest.mark.parametrize(
     "document", [{"format": "word " * 3000}, {"format": 1, "cells": {"word " * 3000: []}}]
 )
-def test_what_a_document_says_is_quoted_by_its_beginning(document: dict[str, Any]) -> None:
+def test_what_a_document_says_is_quoted_by_its_beginning(document):
     with pytest.raises(BrokenError) as refused:
         from_json(document)
     assert len(str(refused.value)) < 600
 
 
-def test_what_was_found_on_the_paths_is_written_once_and_survives() -> None:
+def test_what_was_found_on_the_paths_is_written_once_and_survives():
     run = made_run("dead-node", families=("pod-pod",))
     results = tuple(
         replace(one, finding=FINDING) if one.verdict == "fail" else one for one in run.results
@@ -264,7 +263,7 @@ def test_what_was_found_on_the_paths_is_written_once_and_survives() -> None:
     assert {one.finding for one in from_json(document)[0].results} == {None}
 
 
-def test_how_much_was_asked_survives() -> None:
+def test_how_much_was_asked_survives():
     run = replace(made_run("mixed"), coverage=SAMPLED)
     document = json.loads(json.dumps(to_json(run, intent_of())))
     assert document["coverage"]["cells"] == {"found": 1_234, "of": 36_134_400}
@@ -285,14 +284,14 @@ def test_how_much_was_asked_survives() -> None:
     ],
     ids=str,
 )
-def test_a_malformed_part_is_said(part: dict[str, object]) -> None:
+def test_a_malformed_part_is_said(part):
     document = json.loads(json.dumps(to_json(made_run("healthy"), intent_of())))
     with pytest.raises(BrokenError):
         from_json({**document, **part})
 
 
 @pytest.mark.parametrize("part", [{"id": []}, {"verdict": None}, {"verdict": "x"}], ids=str)
-def test_a_malformed_cell_is_said(part: dict[str, object]) -> None:
+def test_a_malformed_cell_is_said(part):
     document = json.loads(json.dumps(to_json(made_run("healthy"), intent_of())))
     document["cells"][0].update(part)
     with pytest.raises(BrokenError):

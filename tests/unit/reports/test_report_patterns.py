@@ -78,7 +78,7 @@ def reddened(results: list[CellResult], trouble: dict[str, Any]) -> list[CellRes
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_red_cells_are_explained_by_the_fewest_sentences(case: dict[str, Any]) -> None:
+def test_red_cells_are_explained_by_the_fewest_sentences(case):
     results = list(healthy().results)
     for trouble in case["red"]:
         results = reddened(results, trouble)
@@ -88,7 +88,7 @@ def test_red_cells_are_explained_by_the_fewest_sentences(case: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("trouble", ["dead-node", "mtu-hole", "mixed"])
-def test_every_red_cell_is_in_a_group_or_single_and_no_green_one_is(trouble: Any) -> None:
+def test_every_red_cell_is_in_a_group_or_single_and_no_green_one_is(trouble):
     results = made_run(trouble).results
     findings = red_groups(results)
     grouped = {cell.cell.id for group in findings.groups for cell in group.cells}
@@ -97,27 +97,27 @@ def test_every_red_cell_is_in_a_group_or_single_and_no_green_one_is(trouble: Any
     assert not grouped & single
 
 
-def test_an_example_is_a_cell_that_no_earlier_group_explains() -> None:
+def test_an_example_is_a_cell_that_no_earlier_group_explains():
     seen: set[str] = set()
     for group in red_groups(made_run("mixed").results).groups:
         assert group.example.cell.id not in seen
         seen |= {result.cell.id for result in group.cells}
 
 
-def test_the_order_of_cells_does_not_change_the_sentences() -> None:
+def test_the_order_of_cells_does_not_change_the_sentences():
     results = made_run("mixed").results
     there = [group.sentence for group in red_groups(results).groups]
     back = [group.sentence for group in red_groups(results[::-1]).groups]
     assert there == back
 
 
-def test_known_limits_are_gathered_by_rule_with_their_count() -> None:
+def test_known_limits_are_gathered_by_rule_with_their_count():
     assert [group.sentence for group in limit_groups(healthy().results)] == [
         "80 cells: a Windows node cannot reach a NodePort on itself (WIN-NODEPORT-SELF)"
     ]
 
 
-def test_known_limits_that_a_broken_path_hid_are_counted() -> None:
+def test_known_limits_that_a_broken_path_hid_are_counted():
     (first, *others) = (r for r in healthy().results if r.verdict == "known-limit")
     hidden = replace(first, detail=f"{first.expectation.reason}; not tested: a reason")
     (group, *_) = limit_groups([hidden, *(o for o in others if o.expectation == first.expectation)])
@@ -167,15 +167,13 @@ def is_on_it(one: CellResult) -> bool:
     ],
     ids=["the hypervisor", "its switch", "what joins it to others"],
 )
-def test_what_a_hypervisor_loses_is_one_sentence(
-    lost: Callable[[CellResult], bool], sentence: str
-) -> None:
+def test_what_a_hypervisor_loses_is_one_sentence(lost, sentence):
     findings = red_groups(failing(healthy().results, lost), HOSTS)
     assert [group.phrase for group in findings.groups] == [sentence]
     assert not findings.singles
 
 
-def test_one_node_of_a_hypervisor_is_called_by_its_own_name() -> None:
+def test_one_node_of_a_hypervisor_is_called_by_its_own_name():
     alone = {name: host for name, host in HOSTS.items() if name != "worker2"}
     results = made_run("dead-node").results
     with_it, without = red_groups(results, alone), red_groups(results)

@@ -5,18 +5,10 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
-from unit.reports.made_runs import (
-    FAILOVER,
-    REACHED,
-    SAMPLED,
-    intent_of,
-    made_run,
-    many_nodes,
-)
+from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
 from lab.matrix.verdict import RunResult
 from lab.reports.html import to_html
@@ -46,26 +38,26 @@ def shown(stream: io.StringIO, environ: dict[str, str], run: RunResult | None = 
     ],
     ids=["a pipe", "NO_COLOR", "a dumb terminal"],
 )
-def test_plain_text_has_no_escape_codes_and_only_ascii(stream: Any, environ: Any) -> None:
+def test_plain_text_has_no_escape_codes_and_only_ascii(stream, environ):
     text = shown(stream, environ)
     assert text.isascii()
     assert "\x1b" not in text
     assert "every UDP NodePort probe on worker2 (110 of 110 cells" in text
 
 
-def test_a_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_colours(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[" in shown(Terminal(), {"TERM": "xterm-256color"})
 
 
-def test_an_empty_no_color_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_no_color_counts_as_not_set(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[" in shown(Terminal(), {"NO_COLOR": "", "TERM": "xterm-256color"})
 
 
-def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
+def test_at_80_columns_only_commands_and_paths_are_wider():
     written = io.StringIO()
     console = Console(file=written, width=80, highlight=False)
     console.print(renderable(summarise(made_run("mixed"), REPORT)), width=80, crop=False)
@@ -76,7 +68,7 @@ def test_at_80_columns_only_commands_and_paths_are_wider() -> None:
     assert "…" not in "".join(lines)
 
 
-def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it() -> None:
+def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it():
     lines = plain_lines(summarise(made_run("dead-node"), REPORT))
     at = next(n for n, line in enumerate(lines) if "everything to and from win1" in line)
     assert lines[at + 1 : at + 7] == [
@@ -93,7 +85,7 @@ def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it() -> N
     ]
 
 
-def test_every_red_cell_has_the_command_that_explains_it() -> None:
+def test_every_red_cell_has_the_command_that_explains_it():
     run = made_run("mixed")
     lines = [line.strip() for line in plain_lines(summarise(run, REPORT))]
     told = [line for line in lines if line.startswith("explain:  ")]
@@ -106,7 +98,7 @@ def test_every_red_cell_has_the_command_that_explains_it() -> None:
         assert rest[::2] == ["--protocol", "--size"]
 
 
-def test_of_a_lab_that_is_down_by_then_no_command_names_it() -> None:
+def test_of_a_lab_that_is_down_by_then_no_command_names_it():
     run = made_run("mixed")
     results = tuple(
         replace(one, repeat=f"lab repro /nights/1/overlay {one.cell.id}") for one in run.results
@@ -120,14 +112,14 @@ def test_of_a_lab_that_is_down_by_then_no_command_names_it() -> None:
     assert "lab explain" in to_html(run, picture)
 
 
-def test_a_green_run_shows_no_red_section_but_its_limits() -> None:
+def test_a_green_run_shows_no_red_section_but_its_limits():
     text = "\n".join(plain_lines(summarise(made_run("healthy"))))
     assert "Not as expected" not in text
     assert "80 cells: a Windows node cannot reach a NodePort on itself" in text
     assert "Report:" not in text
 
 
-def test_of_many_single_cells_ten_are_listed_and_the_rest_counted() -> None:
+def test_of_many_single_cells_ten_are_listed_and_the_rest_counted():
     run = made_run("mixed", many_nodes(20), 2, seed=3, families=("pod-pod",))
     (unexplained,) = summarise(run).causes
     singles = unexplained.singles
@@ -137,24 +129,24 @@ def test_of_many_single_cells_ten_are_listed_and_the_rest_counted() -> None:
     assert text.count("    repeat:") == 10 + len(unexplained.groups)
 
 
-def test_a_run_without_cells_says_so() -> None:
+def test_a_run_without_cells_says_so():
     run = replace(made_run("healthy"), results=())
     assert closing_line(run) == "0 cells: nothing judged; 1.9 s"
     assert headline(run) == "There were no cells to judge."
     assert plain_lines(summarise(run))[-1] == closing_line(run)
 
 
-def test_of_many_emulated_nodes_the_first_are_named() -> None:
+def test_of_many_emulated_nodes_the_first_are_named():
     run = replace(made_run("healthy"), emulated_nodes=tuple(f"win{n}" for n in range(1, 21)))
     assert emulation(run) == "emulated: win1, win2, win3, win4, win5 and 15 more"
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.0, 1), (0.5, 5), (0.51, 6), (0.99, 10), (1.0, 10)])
-def test_percentiles_are_by_nearest_rank(share: float, value: int) -> None:
+def test_percentiles_are_by_nearest_rank(share, value):
     assert percentile(range(1, 11), share) == value
 
 
-def test_plain_output_imports_neither_rich_nor_jinja2() -> None:
+def test_plain_output_imports_neither_rich_nor_jinja2():
     code = (
         "import sys, io; import lab.reports.terminal, lab.reports.html, lab.reports.result;"
         "print({'rich', 'jinja2', 'pytest'} & {name.partition('.')[0] for name in sys.modules})"
@@ -166,7 +158,7 @@ def test_plain_output_imports_neither_rich_nor_jinja2() -> None:
     assert done.stdout.strip() == "set()"
 
 
-def test_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
+def test_a_sample_says_of_how_many_it_is_and_what_it_reaches():
     run = replace(made_run("healthy"), coverage=SAMPLED)
     lines = plain_lines(summarise(run, REPORT))
     assert lines[-3].startswith("1,234 of 36,134,400 cells: ")
@@ -175,7 +167,7 @@ def test_a_sample_says_of_how_many_it_is_and_what_it_reaches() -> None:
     assert "every node pair both ways" in " ".join(told.split())
 
 
-def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer() -> None:
+def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer():
     run = replace(made_run("healthy"), failover=FAILOVER)
     lines = plain_lines(summarise(run, REPORT))
     begin = lines.index("Failover")

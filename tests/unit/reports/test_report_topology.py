@@ -68,7 +68,7 @@ def texts(drawn: Any, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
-def test_every_machine_and_pod_is_drawn_once(picture: Picture) -> None:
+def test_every_machine_and_pod_is_drawn_once(picture):
     drawn = page(picture)
     assert sorted(texts(drawn, "name")) == sorted(machine.name for machine in picture.machines)
     pods = [one.get("title").split()[1].rstrip(",") for one in drawn.find_class("pod")]
@@ -76,7 +76,7 @@ def test_every_machine_and_pod_is_drawn_once(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("name", ["hypervisors", "many hypervisors"])
-def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name: str) -> None:
+def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name):
     nodes = [one for one in PICTURES[name].machines if one.kind in {"node", "services"}]
     hosts = {one.name: one.host for one in nodes}
     frames = page(PICTURES[name]).find_class("hypervisor")
@@ -88,7 +88,7 @@ def test_a_hypervisor_frames_what_stands_on_it_and_nothing_else(name: str) -> No
     }
 
 
-def test_a_drawing_with_hypervisors_says_what_carries_the_nodes_segment() -> None:
+def test_a_drawing_with_hypervisors_says_what_carries_the_nodes_segment():
     drawn = page(PICTURES["hypervisors"])
     assert "hypervisor-02 203.0.113.2" in [h3.text_content() for h3 in drawn.iter("h3")]
     assert (
@@ -98,7 +98,7 @@ def test_a_drawing_with_hypervisors_says_what_carries_the_nodes_segment() -> Non
     assert texts(drawn, "os").count("HAProxy, DNS") == 1
 
 
-def test_the_drawing_names_addresses_systems_tunnel_and_emulation() -> None:
+def test_the_drawing_names_addresses_systems_tunnel_and_emulation():
     drawn = page(PICTURES["five nodes"], ("win1", "win2"))
     assert texts(drawn, "os").count("Windows, emulated") == 2
     assert {"10.9.176.14", "10.244.4.2"} <= set(texts(drawn, "address"))
@@ -113,7 +113,7 @@ def test_the_drawing_names_addresses_systems_tunnel_and_emulation() -> None:
         ("router", "router routes to every node's pods, pods' MTU 1450"),
     ],
 )
-def test_routes_are_named_where_there_is_no_tunnel(kind: str, words: str) -> None:
+def test_routes_are_named_where_there_is_no_tunnel(kind, words):
     intent = intent_of()
     route = Route("10.244.2.0/24", "eth0", "10.9.176.12")
     machines = tuple(
@@ -123,7 +123,7 @@ def test_routes_are_named_where_there_is_no_tunnel(kind: str, words: str) -> Non
     assert arrange(picture_of(replace(intent, machines=machines))).carriage == words
 
 
-def test_hostile_names_are_escaped_in_the_drawing() -> None:
+def test_hostile_names_are_escaped_in_the_drawing():
     intent = intent_of()
     name = '"><script>x</script>'
     hostile = replace(intent, machines=(replace(intent.machines[0], name=name),))
@@ -135,11 +135,11 @@ def test_hostile_names_are_escaped_in_the_drawing() -> None:
 @pytest.mark.parametrize(
     ("red", "cells", "level"), [(0, 9, 0), (1, 10, 1), (2, 10, 2), (6, 10, 3), (10, 10, 4)]
 )
-def test_a_share_has_one_of_five_levels(red: int, cells: int, level: int) -> None:
+def test_a_share_has_one_of_five_levels(red, cells, level):
     assert Share(red, cells).level == level
 
 
-def test_known_limits_do_not_count_in_a_share() -> None:
+def test_known_limits_do_not_count_in_a_share():
     run = made_run("dead-node")
     assert shares(run)["win1"] == Share(992, 992)
 
@@ -154,19 +154,19 @@ def test_known_limits_do_not_count_in_a_share() -> None:
         ((10.0,), 12, 12),
     ],
 )
-def test_bins_cover_whole_decades(values: tuple[float, ...], first: int, length: int) -> None:
+def test_bins_cover_whole_decades(values, first, length):
     start, counts = bins(values)
     assert (start, len(counts), sum(counts)) == (first, length, len(values))
 
 
-def test_a_second_address_and_a_held_gateway_are_named() -> None:
+def test_a_second_address_and_a_held_gateway_are_named():
     for node in page(two_networks()).find_class("node"):
         assert len(node.xpath("span[@class='address']")) == 2
         assert texts(node, "os")[0].endswith("holds 1 gateway")
         assert "holds gateway 10.160.11.1" in node.get("title")
 
 
-def test_the_histogram_has_its_bars_decades_and_marks_and_none_without_answers() -> None:
+def test_the_histogram_has_its_bars_decades_and_marks_and_none_without_answers():
     found = histogram(Latencies((0.2, 0.4, 7.0), ()))
     assert found is not None
     assert [title for height, title in found.bars if height] == [

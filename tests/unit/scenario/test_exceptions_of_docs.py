@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/scenarios/README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path):
     """A copy of the shipped scenario with the page's example at its end."""
     (example,) = re.findall(r"```yaml\n(exceptions:.*?)```", PAGE, re.DOTALL)
     shipped = (ROOT / "scenarios/overlay.yaml").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def mine(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_example_of_the_page_speaks_of_the_cells_that_it_says(mine: Path) -> None:
+def test_the_example_of_the_page_speaks_of_the_cells_that_it_says(mine):
     plan = make_plan(load(mine, topology_check=registry.check))
     limits = registry.limits(plan)
     for cell in cells(plan, registry.intent(plan)):
@@ -41,7 +41,7 @@ def test_the_example_of_the_page_speaks_of_the_cells_that_it_says(mine: Path) ->
             assert found.source.startswith("mine.yaml, line ")
 
 
-def test_every_key_of_when_is_on_the_page() -> None:
+def test_every_key_of_when_is_on_the_page():
     table = PAGE.partition("| in `when` |")[2]
     for key in keys(schema(), ("exceptions", 0, "when")):
         assert f"`{key}`" in table, key

@@ -44,7 +44,7 @@ def validator(topologies: dict[str, dict[str, Any]] | None) -> jsonschema.Draft2
 
 
 @pytest.mark.parametrize("topologies", [None, TOPOLOGIES], ids=["any topology", "known topologies"])
-def test_schema_is_valid_draft_2020_12_and_plain_json(topologies: Any) -> None:
+def test_schema_is_valid_draft_2020_12_and_plain_json(topologies):
     published = schema(topologies)
     jsonschema.Draft202012Validator.check_schema(published)
     assert json.loads(json.dumps(published)) == published
@@ -56,12 +56,12 @@ def test_schema_is_valid_draft_2020_12_and_plain_json(topologies: Any) -> None:
 @pytest.mark.parametrize(
     "path", [*map(find, shipped()), CASES / "valid" / "everything.yaml"], ids=lambda path: path.stem
 )
-def test_valid_scenarios_validate(path: Path, topologies: Any) -> None:
+def test_valid_scenarios_validate(path, topologies):
     assert [*validator(topologies).iter_errors(tree(path.read_bytes()))] == []
 
 
-def test_everything_has_every_key() -> None:
-    def used(node: Any) -> Iterator[str]:
+def test_everything_has_every_key():
+    def used(node):
         if isinstance(node, dict):
             yield from node
         for child in node.values() if isinstance(node, dict) else node:
@@ -91,11 +91,11 @@ def test_everything_has_every_key() -> None:
         "empty-families",
     ],
 )
-def test_schema_refuses_what_the_loader_refuses(case: str) -> None:
+def test_schema_refuses_what_the_loader_refuses(case):
     assert [*validator(None).iter_errors(tree(BROKEN[case].data))]
 
 
-def test_topology_is_one_of_the_known_kinds_with_its_own_parameters() -> None:
+def test_topology_is_one_of_the_known_kinds_with_its_own_parameters():
     overlay = tree(find("overlay").read_bytes())
     known = validator(TOPOLOGIES)
     for wrong in ({"kind": "vxlan"}, {"kind": "hard-way", "vni": 4096}, {"vni": 4096}):
@@ -112,7 +112,7 @@ def fields(node: Any) -> Iterator[dict[str, Any]]:
             yield from fields(child)
 
 
-def test_every_field_is_described_and_none_is_null() -> None:
+def test_every_field_is_described_and_none_is_null():
     published = schema(TOPOLOGIES)
     assert [
         field for field in fields(published["properties"]) if not field.get("description")
@@ -124,7 +124,7 @@ def test_every_field_is_described_and_none_is_null() -> None:
     assert '"null"' not in json.dumps(published)
 
 
-def test_examples_and_defaults_are_valid() -> None:
+def test_examples_and_defaults_are_valid():
     published = schema()
     for section in published["$defs"].values():
         for field in fields(section):
@@ -136,5 +136,5 @@ def test_examples_and_defaults_are_valid() -> None:
                 jsonschema.Draft202012Validator(own).validate(value)
 
 
-def test_stand_ins_make_a_valid_scenario() -> None:
+def test_stand_ins_make_a_valid_scenario():
     validator(None).validate(stand_in(schema(), ()))

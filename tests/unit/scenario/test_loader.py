@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from lab._errors import ScenarioError, UsageError
 from lab.scenario import source
 from lab.scenario.findings import SHOWN, Problem
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import Match, Nic, Port, Scenario
+from lab.scenario.scenario import Match, Nic, Port
 from lab.scenario.source import MAX_BYTES
 from lab.topology import registry
 
@@ -46,7 +45,7 @@ nodes:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
@@ -60,9 +59,7 @@ def said_of(path: Path) -> str:
 
 # SECURITY.md: A scenario is data.
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_file_is_reported_with_places_and_what_to_do(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_file_is_reported_with_places_and_what_to_do(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = BROKEN[name].write(Path())
     with pytest.raises(ScenarioError) as caught:
@@ -70,7 +67,7 @@ def test_broken_file_is_reported_with_places_and_what_to_do(
     TABLE.check(BROKEN[name], str(caught.value))
 
 
-def test_what_is_left_out_has_its_default(small: Path) -> None:
+def test_what_is_left_out_has_its_default(small):
     scenario = load(small)
     assert scenario.network.mtu == 1500
     assert scenario.kubernetes.domain == "cluster.local"
@@ -84,7 +81,7 @@ def test_what_is_left_out_has_its_default(small: Path) -> None:
     assert scenario.nodes[1].role == "worker"
 
 
-def test_what_is_written_arrives_converted() -> None:
+def test_what_is_written_arrives_converted():
     scenario = load(EVERYTHING)
     win = scenario.nodes[1]
     assert win.address == IPv4Address("10.9.176.9")
@@ -144,13 +141,13 @@ def test_what_is_written_arrives_converted() -> None:
     assert (by_name.headless, by_name.backends, by_name.pods) == (True, 2, ())
 
 
-def test_windows_line_ends_and_byte_order_mark_are_read(small: Path) -> None:
+def test_windows_line_ends_and_byte_order_mark_are_read(small):
     plain = load(small)
     small.write_bytes(b"\xef\xbb\xbf" + SMALL.replace("\n", "\r\n").encode())
     assert load(small) == plain
 
 
-def test_path_that_is_not_a_readable_file_is_reported(tmp_path: Path) -> None:
+def test_path_that_is_not_a_readable_file_is_reported(tmp_path):
     none, pipe, big = tmp_path / "none.yaml", tmp_path / "pipe.yaml", tmp_path / "big.yaml"
     os.mkfifo(pipe)
     big.write_bytes(b"#" * (MAX_BYTES + 1))
@@ -161,23 +158,23 @@ def test_path_that_is_not_a_readable_file_is_reported(tmp_path: Path) -> None:
     assert "it cannot be read: " in said_of(Path("a\0b.yaml"))
 
 
-def test_unreadable_file_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
+def test_unreadable_file_is_told(small, monkeypatch):
+    def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(source, "open", refuse, raising=False)
     assert f"{small}: it cannot be read: Permission denied; check" in said_of(small)
 
 
-def test_findings_without_number_are_cut_and_counted(small: Path) -> None:
+def test_findings_without_number_are_cut_and_counted(small):
     small.write_text(SMALL + "".join(f"    key{number}: x\n" for number in range(SHOWN + 20)))
     lines = said_of(small).splitlines()
     assert len(lines) == SHOWN + 2
     assert lines[-2] == f"{small}: 20 more findings are not shown; fix the ones above first"
 
 
-def test_problem_of_the_topology_is_placed_at_its_key(small: Path) -> None:
-    def check(scenario: Scenario) -> Iterator[Problem]:
+def test_problem_of_the_topology_is_placed_at_its_key(small):
+    def check(scenario):
         assert scenario.topology.kind == "overlay"
         yield Problem(("topology", "vni"), "too low", "raise it")
         yield Problem(("topology", "port"), "not there", "add it")
@@ -194,8 +191,8 @@ def test_problem_of_the_topology_is_placed_at_its_key(small: Path) -> None:
     )
 
 
-def test_topology_is_not_checked_on_parts_that_are_broken(small: Path) -> None:
-    def check(scenario: Scenario) -> Iterator[Problem]:
+def test_topology_is_not_checked_on_parts_that_are_broken(small):
+    def check(scenario):
         raise AssertionError(scenario)
 
     small.write_text(SMALL.replace("os: windows", "os: windws"))
@@ -204,37 +201,33 @@ def test_topology_is_not_checked_on_parts_that_are_broken(small: Path) -> None:
     assert len(caught.value.lines) == 1
 
 
-def test_broken_value_brings_no_finding_about_its_stand_in(small: Path) -> None:
+def test_broken_value_brings_no_finding_about_its_stand_in(small):
     small.write_text(SMALL.replace("10.244.0.0/16", "10.244/16").replace("96.0.10", "96.0.x"))
     assert len(said_of(small).splitlines()) == 3
 
 
-def test_broken_part_does_not_hide_what_is_wrong_elsewhere(small: Path) -> None:
+def test_broken_part_does_not_hide_what_is_wrong_elsewhere(small):
     small.write_text(SMALL.replace("os: windows", "os: windws").replace("96.0.10", "112.0.10"))
     said = said_of(small)
     assert "windws" in said
     assert "outside" in said
 
 
-def test_path_is_taken_as_it_is(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_path_is_taken_as_it_is(small, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").write_text(SMALL)
     for path in (str(small), "small.yaml", "./nowhere", "gone.yml", "mine"):
         assert find(path) == Path(path)
 
 
-def test_shipped_name_goes_before_a_file_of_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_name_goes_before_a_file_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "overlay").mkdir()
     assert find("overlay").is_file()
 
 
 @pytest.mark.parametrize("name", ["overlai", "zzz", "", "a\0b"])
-def test_unknown_name_is_refused_with_the_list(name: str) -> None:
+def test_unknown_name_is_refused_with_the_list(name):
     with pytest.raises(UsageError) as caught:
         find(name)
     assert all(known in caught.value.hint for known in shipped())
@@ -253,7 +246,7 @@ def test_unknown_name_is_refused_with_the_list(name: str) -> None:
         "- hunter2\n",
     ],
 )
-def test_a_file_that_is_no_scenario_is_not_quoted(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_scenario_is_not_quoted(tmp_path, text):
     path = tmp_path / "other"
     path.write_text(text)
     assert "hunter2" not in said_of(path)

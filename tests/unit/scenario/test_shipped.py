@@ -18,7 +18,7 @@ DIGESTS: dict[str, str] = json.loads(
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_shipped_scenario_is_valid_and_its_plan_is_the_same_as_ever(name: str) -> None:
+def test_shipped_scenario_is_valid_and_its_plan_is_the_same_as_ever(name):
     """Labs that are up know their machines by it: it must not change for the same file.
 
     A change of the file itself is compared with the document that the scenario is after, which
@@ -30,7 +30,7 @@ def test_shipped_scenario_is_valid_and_its_plan_is_the_same_as_ever(name: str) -
     assert digest(make_plan(scenario)) == DIGESTS[name]
 
 
-def test_kubeinit_is_what_its_spec_string_makes() -> None:
+def test_kubeinit_is_what_its_spec_string_makes():
     shipped, made = (
         load(one) for one in (find("kubeinit"), SpecString("k8s-libvirt-3-3-2,compute-03.os=linux"))
     )

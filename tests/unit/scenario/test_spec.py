@@ -29,7 +29,7 @@ def node(scenario: Scenario, name: str) -> NodeGroup:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_spec_is_told_where_it_is_wrong_and_what_the_form_is(name: str) -> None:
+def test_broken_spec_is_told_where_it_is_wrong_and_what_the_form_is(name):
     wanted = meant(BROKEN[name])
     assert isinstance(wanted, SpecString)
     with pytest.raises(ScenarioError) as caught:
@@ -38,7 +38,7 @@ def test_broken_spec_is_told_where_it_is_wrong_and_what_the_form_is(name: str) -
     assert str(caught.value) + "\n" == golden.read_text()
 
 
-def test_nodes_have_kubeinits_names_order_and_addresses() -> None:
+def test_nodes_have_kubeinits_names_order_and_addresses():
     scenario = made("k8s-libvirt-1-2-2")
     assert [(one.name, one.os, one.role, str(one.address)) for one in scenario.nodes] == [
         ("controller-01", "linux", "control-plane", "10.0.0.1"),
@@ -52,7 +52,7 @@ def test_nodes_have_kubeinits_names_order_and_addresses() -> None:
     assert scenario.hypervisors.count == 2
 
 
-def test_an_option_of_one_node_goes_before_its_groups() -> None:
+def test_an_option_of_one_node_goes_before_its_groups():
     scenario = made("k8s-libvirt-1-2-2,compute-02.os=windows,compute.os=linux,compute.memory=16GiB")
     first, second = node(scenario, "compute-01"), node(scenario, "compute-02")
     assert (first.os, first.memory_mib, first.image) == ("linux", 16_384, None)
@@ -64,7 +64,7 @@ def test_an_option_of_one_node_goes_before_its_groups() -> None:
     assert scenario.name == "k8s-libvirt-1-2-2"
 
 
-def test_every_option_arrives() -> None:
+def test_every_option_arrives():
     scenario = made(
         "k8s-libvirt-2-1-3,services.vcpus=1,services.disk=30GiB,services.memory=512MiB,"
         "controller-02.hypervisor=3"
@@ -76,18 +76,16 @@ def test_every_option_arrives() -> None:
 
 
 @pytest.mark.parametrize("written", ["k8s-libvirt-1-0-1", "k8s-libvirt-5-200-64"])
-def test_the_smallest_and_the_largest_are_valid(written: str) -> None:
+def test_the_smallest_and_the_largest_are_valid(written):
     assert made(written).nodes[-1].address == IPv4Address("10.0.0.253")
 
 
 @pytest.mark.parametrize("written", ["overlay", "hard-way", "kubeinit"])
-def test_a_shipped_scenario_is_no_spec(written: str) -> None:
+def test_a_shipped_scenario_is_no_spec(written):
     assert isinstance(meant(written), Path)
 
 
-def test_a_file_goes_before_a_spec_of_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_goes_before_a_spec_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("k8s-libvirt-1-2-2").touch()
     assert isinstance(meant("k8s-libvirt-1-2-2"), Path)
@@ -96,7 +94,7 @@ def test_a_file_goes_before_a_spec_of_its_name(
     assert isinstance(meant("./k8s-libvirt-1-2-3"), Path)
 
 
-def test_what_is_neither_is_told_of_spec_strings() -> None:
+def test_what_is_neither_is_told_of_spec_strings():
     with pytest.raises(UsageError) as caught:
         meant("kubeinti")
     assert 'did you mean "kubeinit"?' in str(caught.value)
@@ -104,7 +102,7 @@ def test_what_is_neither_is_told_of_spec_strings() -> None:
 
 
 @given(st.text("k8slibvrt-123,.=oscmpute ", max_size=40))
-def test_whatever_is_written_is_read_or_refused(tail: str) -> None:
+def test_whatever_is_written_is_read_or_refused(tail):
     found, findings = spec.read(f"k8s-libvirt-1-2-2{tail}")
     assert (found is None) == bool(findings)
     length = len(f"k8s-libvirt-1-2-2{tail}")

@@ -10,7 +10,7 @@ from lab.scenario import values
 
 
 @pytest.mark.parametrize("kind", [values.Memory, values.Disk])
-def test_value_is_written_by_a_function_that_pydantic_can_look_into(kind: object) -> None:
+def test_value_is_written_by_a_function_that_pydantic_can_look_into(kind):
     """Of a built-in one pydantic finds no signature on Python 3.13."""
     written = [one.func for one in get_args(kind) if isinstance(one, PlainSerializer)]
     assert [type(one) for one in written] == [FunctionType]

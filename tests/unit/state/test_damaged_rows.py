@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -29,7 +27,7 @@ OPTIONS = ([], 5, "nonsense", {"windows_rules_off": 5}, {"windows_rules_off": [1
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     with Store(tmp_path / "state") as opened:
         opened.put_lab(LAB)
         opened.intend_step("a", 0, "first", "d1")
@@ -58,9 +56,7 @@ def read_all(store: Store) -> None:
 @pytest.mark.parametrize(
     ("table", "column"), [(table, column) for table in COLUMNS for column in COLUMNS[table]]
 )
-def test_a_value_of_another_type_is_named_with_its_column(
-    store: Store, table: str, column: str
-) -> None:
+def test_a_value_of_another_type_is_named_with_its_column(store, table, column):
     put(store, table, column, b"\xff")
     with pytest.raises(StateError, match=rf"state\.db' is damaged .*'{column}'") as caught:
         read_all(store)
@@ -68,20 +64,20 @@ def test_a_value_of_another_type_is_named_with_its_column(
 
 
 @pytest.mark.parametrize("value", NUMBERS)
-def test_a_time_is_a_finite_number(store: Store, value: object) -> None:
+def test_a_time_is_a_finite_number(store, value):
     put(store, "labs", "updated", value)
     with pytest.raises(StateError, match="'updated'"):
         store.labs()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_options_are_what_a_lab_can_be_asked_for(store: Store, options: object) -> None:
+def test_options_are_what_a_lab_can_be_asked_for(store, options):
     put(store, "labs", "options", json.dumps(options))
     with pytest.raises(StateError, match="'options'"):
         store.lab("a")
 
 
-def test_options_of_a_later_version_are_read(store: Store) -> None:
+def test_options_of_a_later_version_are_read(store):
     put(store, "labs", "options", json.dumps({"new": [1], "windows_rules_off": ["a"]}))
     found = store.lab("a")
     assert found

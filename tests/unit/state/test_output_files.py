@@ -30,7 +30,7 @@ def give_away(path: Path) -> Path:
 # SECURITY.md: What root writes is not given away.
 @only_root
 @pytest.mark.parametrize("where", ["file", "directory", "above", "chain"])
-def test_no_link_of_another_user_is_followed(tmp_path: Path, where: str) -> None:
+def test_no_link_of_another_user_is_followed(tmp_path, where):
     victim = tmp_path / "victim" / "inner" / "file"
     victim.parent.mkdir(parents=True)
     victim.write_text("precious")
@@ -58,9 +58,7 @@ def test_no_link_of_another_user_is_followed(tmp_path: Path, where: str) -> None
 
 # SECURITY.md: What root writes is not given away.
 @only_root
-def test_a_directory_that_another_user_swaps_for_a_link_meanwhile_is_not_left(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_that_another_user_swaps_for_a_link_meanwhile_is_not_left(tmp_path):
     named, victim = tmp_path / "named", tmp_path / "victim"
     named.mkdir()
     victim.mkdir()
@@ -73,9 +71,7 @@ def test_a_directory_that_another_user_swaps_for_a_link_meanwhile_is_not_left(
     assert (tmp_path / "moved" / "file").read_bytes() == b"new"
 
 
-def test_the_callers_own_links_are_followed_and_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_callers_own_links_are_followed_and_stay(tmp_path, monkeypatch):
     real = tmp_path / "real"
     real.mkdir()
     (tmp_path / "directory").symlink_to("real/../real")
@@ -92,8 +88,8 @@ def test_the_callers_own_links_are_followed_and_stay(
 
 @only_root
 def test_the_owner_of_a_file_that_root_replaces_stays_where_sudo_was_called_by_him(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     path = tmp_path / "file"
     path.touch()
     give_away(path)
@@ -115,9 +111,7 @@ def test_the_owner_of_a_file_that_root_replaces_stays_where_sudo_was_called_by_h
         ("directory/" + "x" * 300, errno.ENAMETOOLONG),
     ],
 )
-def test_what_cannot_be_written_is_said_with_the_path_that_was_given(
-    tmp_path: Path, path: str, number: int
-) -> None:
+def test_what_cannot_be_written_is_said_with_the_path_that_was_given(tmp_path, path, number):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "directory").mkdir()
     (tmp_path / "other").write_text("precious")
@@ -127,7 +121,7 @@ def test_what_cannot_be_written_is_said_with_the_path_that_was_given(
     assert refused.value.filename == str(tmp_path / path)
 
 
-def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path) -> None:
+def test_what_fails_half_way_leaves_what_was_there(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
     with pytest.raises(ZeroDivisionError), open_output(path, "testing") as file:
@@ -135,7 +129,7 @@ def test_what_fails_half_way_leaves_what_was_there(tmp_path: Path) -> None:
     assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
 
 
-def test_devices_and_pipes_by_descriptor_are_written_into() -> None:
+def test_devices_and_pipes_by_descriptor_are_written_into():
     write(Path(os.devnull))
     assert Path(os.devnull).is_char_device()
     read, end = os.pipe()

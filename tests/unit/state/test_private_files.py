@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "directory", "endless"])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     path = tmp_path / "file"
     match kind:
         case "pipe":
@@ -40,7 +40,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_in_a_labs_directory_holds_nobody_up(tmp_path):
     lab = LabHandle("a", tmp_path, "11")
     for name in ("layout.json", "lock", "pins/win1"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -63,9 +63,7 @@ with replacing(Path(sys.argv[1])) as file:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_command_that_is_killed_while_it_writes_leaves_no_draft(
-    tmp_path: Path, *, there: bool
-) -> None:
+def test_a_command_that_is_killed_while_it_writes_leaves_no_draft(tmp_path, *, there):
     path = tmp_path / "file"
     if there:
         path.write_text("old")
@@ -80,11 +78,8 @@ def test_a_command_that_is_killed_while_it_writes_leaves_no_draft(
 @pytest.mark.parametrize("there", ["nothing", "file", "link"])
 @pytest.mark.parametrize("errno_of_nameless", [None, errno.EOPNOTSUPP, errno.EISDIR])
 def test_a_file_is_replaced_whole_on_file_systems_of_both_kinds(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    there: str,
-    errno_of_nameless: int | None,
-) -> None:
+    tmp_path, monkeypatch, there, errno_of_nameless
+):
     path, elsewhere, opened = tmp_path / "file", tmp_path / "elsewhere", os.open
     elsewhere.write_text("old")
     if there == "file":
@@ -92,7 +87,7 @@ def test_a_file_is_replaced_whole_on_file_systems_of_both_kinds(
     elif there == "link":
         path.symlink_to(elsewhere)
 
-    def open_without(name: Path, flags: int, mode: int = 0o777, **more: int) -> int:
+    def open_without(name, flags, mode=0o777, **more):
         if errno_of_nameless and flags & os.O_TMPFILE == os.O_TMPFILE:
             raise OSError(errno_of_nameless, os.strerror(errno_of_nameless))
         return opened(name, flags, mode, **more)
@@ -111,9 +106,7 @@ def test_a_file_is_replaced_whole_on_file_systems_of_both_kinds(
     assert (path.read_text(), elsewhere.read_text()) == ("new", "old")
 
 
-def test_directories_are_removed_however_deep_they_are_nested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_are_removed_however_deep_they_are_nested(tmp_path, monkeypatch):
     """More levels than Python's stack, and longer than any path that the kernel takes."""
     kept = tmp_path / "kept"
     kept.mkdir()

@@ -7,7 +7,7 @@ import pytest
 from lab.state.stamps import in_order, is_stamp, stamp
 
 
-def test_a_moment_is_written_in_utc() -> None:
+def test_a_moment_is_written_in_utc():
     assert stamp(1_764_065_700.9) == "20251125-101500"
 
 
@@ -21,14 +21,14 @@ def test_a_moment_is_written_in_utc() -> None:
         (["99999999-999999", "99991231-235959", "notes", "202611250-1"], "20251125-101500-x"),
     ],
 )
-def test_a_name_is_behind_those_before_it(others: list[str], named: str) -> None:
+def test_a_name_is_behind_those_before_it(others, named):
     assert in_order("20251125-101500-x", others) == named
 
 
-def test_a_name_without_a_time_stays_as_it_is() -> None:
+def test_a_name_without_a_time_stays_as_it_is():
     assert in_order("mine", ["20251125-101500"]) == "mine"
 
 
-def test_only_a_day_of_the_calendar_is_a_time() -> None:
+def test_only_a_day_of_the_calendar_is_a_time():
     assert is_stamp("20251125-101500")
     assert not any(map(is_stamp, ("20251325-101500", "20251125-101500-x", "2025", "")))

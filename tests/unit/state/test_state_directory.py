@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ from lab.state.store import Store
         ({"HYBRIDLAB_STATE": "", "HOME": "/home/a"}, "/home/a/.local/state/hybridlab"),
     ],
 )
-def test_the_environment_alone_decides(environment: dict[str, str], expected: str) -> None:
+def test_the_environment_alone_decides(environment, expected):
     assert state_directory(environment) == Path(expected)
 
 
@@ -47,9 +46,7 @@ def test_the_environment_alone_decides(environment: dict[str, str], expected: st
         ({"HOME": "/home/\udcff"}, "not UTF-8", "export HYBRIDLAB_STATE="),
     ],
 )
-def test_an_environment_without_a_usable_directory_is_refused(
-    environment: dict[str, str], words: str, hint: str
-) -> None:
+def test_an_environment_without_a_usable_directory_is_refused(environment, words, hint):
     with pytest.raises(StateError, match=words) as caught:
         state_directory(environment)
     assert caught.value.hint.startswith(hint)
@@ -57,18 +54,18 @@ def test_an_environment_without_a_usable_directory_is_refused(
 
 
 # SECURITY.md: The state directory is the caller's own.
-def test_it_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_it_is_made_for_its_owner_alone(tmp_path):
     make_private(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 
 
-def test_one_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+def test_one_that_exists_keeps_its_mode(tmp_path):
     tmp_path.chmod(0o755)
     make_private(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
-def test_a_file_in_its_place_is_a_state_error(tmp_path: Path) -> None:
+def test_a_file_in_its_place_is_a_state_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"'.*file'"):
         make_private(tmp_path / "file" / "state")
@@ -79,7 +76,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(tmp_path):
     made = tmp_path / "above" / "state"
     make_private(made)
     return made
@@ -91,12 +88,8 @@ def state(tmp_path: Path) -> Path:
     [(0o777, "everyone"), (0o707, "everyone"), (0o770, "group '"), (0o720, "group")],
 )
 def test_a_state_directory_that_others_may_write_is_refused_with_the_cure(
-    state: Path,
-    mode: int,
-    who: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    state, mode, who, monkeypatch, capsys
+):
     state.chmod(mode)
     with pytest.raises(StateError) as raised:
         state_directory({"HYBRIDLAB_STATE": str(state)})
@@ -111,7 +104,7 @@ def test_a_state_directory_that_others_may_write_is_refused_with_the_cure(
     assert not list(state.iterdir())
 
 
-def test_a_state_directory_is_refused_where_others_can_move_it_away(state: Path) -> None:
+def test_a_state_directory_is_refused_where_others_can_move_it_away(state):
     state.parent.chmod(0o777)
     with pytest.raises(StateError, match=f"everyone may write '{state.parent}'"):
         require_own(state)
@@ -122,14 +115,14 @@ def test_a_state_directory_is_refused_where_others_can_move_it_away(state: Path)
     require_own(state.parent / "not" / "made")
 
 
-def test_a_shared_directory_itself_is_no_state_directory(state: Path) -> None:
+def test_a_shared_directory_itself_is_no_state_directory(state):
     state.chmod(0o1777)
     with pytest.raises(StateError, match="is shared by all users") as raised:
         require_own(state)
     assert raised.value.hint.startswith("use a directory of your own in it")
 
 
-def test_what_a_link_leads_to_is_looked_at(state: Path, tmp_path: Path) -> None:
+def test_what_a_link_leads_to_is_looked_at(state, tmp_path):
     link = tmp_path / "link"
     link.symlink_to("above/state")
     require_own(link)
@@ -144,7 +137,7 @@ def test_what_a_link_leads_to_is_looked_at(state: Path, tmp_path: Path) -> None:
 # SECURITY.md: The state directory is the caller's own.
 @AS_ROOT
 @pytest.mark.parametrize("part", [".", ".."])
-def test_root_takes_no_directory_of_a_user(state: Path, part: str) -> None:
+def test_root_takes_no_directory_of_a_user(state, part):
     """Nor one that stands in it, which the user can move away."""
     os.chown(state / part, NOBODY, NOBODY)
     with pytest.raises(StateError, match="belongs to nobody, and you are root") as raised:
@@ -154,18 +147,14 @@ def test_root_takes_no_directory_of_a_user(state: Path, part: str) -> None:
 
 # SECURITY.md: The state directory is the caller's own.
 @pytest.mark.parametrize("call", [make_own, Store])
-def test_a_directory_that_somebody_removes_at_once_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[Path], object]
-) -> None:
+def test_a_directory_that_somebody_removes_at_once_is_not_used(tmp_path, monkeypatch, call):
     """Another one could be made in its place."""
     monkeypatch.setattr(lab.state.directory, "make_private", lambda _: None)
     with pytest.raises(StateError, match=f"'{tmp_path / 'new'}' is not there any more"):
         call(tmp_path / "new")
 
 
-def test_a_link_that_is_removed_while_it_is_followed_is_no_defect(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_is_removed_while_it_is_followed_is_no_defect(state, monkeypatch):
     link = state.with_name("link")
     link.symlink_to(state)
     monkeypatch.setattr(os.path, "realpath", lambda _: str((state / "gone").readlink()))
@@ -177,9 +166,7 @@ def test_a_link_that_is_removed_while_it_is_followed_is_no_defect(
 
 # SECURITY.md: The state directory is the caller's own.
 @AS_ROOT
-def test_a_user_takes_no_directory_that_sudo_has_made(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_takes_no_directory_that_sudo_has_made(state, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
     with pytest.raises(StateError, match="belongs to root, and you are nobody") as raised:
         require_own(state)
@@ -193,7 +180,7 @@ def test_a_user_takes_no_directory_that_sudo_has_made(
 
 
 @AS_ROOT
-def test_a_link_that_another_user_has_made_is_not_followed(state: Path, tmp_path: Path) -> None:
+def test_a_link_that_another_user_has_made_is_not_followed(state, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(state)
     os.lchown(link, NOBODY, NOBODY)
@@ -227,17 +214,8 @@ def test_a_link_that_another_user_has_made_is_not_followed(state: Path, tmp_path
     ],
 )
 def test_one_rule_says_who_may_write_there(  # noqa: PLR0913, PLR0917  what there is, and what follows
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    part: str,
-    owner: int,
-    group: int,
-    mode: int | None,
-    sudo: str,
-    *,
-    trusted: bool,
-    own: bool,
-) -> None:
+    tmp_path, monkeypatch, part, owner, group, mode, sudo, *, trusted, own
+):
     """Of a state directory, root's group and who called sudo count as others."""
     (tmp_path / "above" / "state").mkdir(parents=True)
     (tmp_path / "above" / "state" / "file").touch()
@@ -252,9 +230,7 @@ def test_one_rule_says_who_may_write_there(  # noqa: PLR0913, PLR0917  what ther
     assert (writer(path, own=True) is None) == own
 
 
-def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(tmp_path):
     state = state_directory({"HYBRIDLAB_STATE": str(tmp_path / "state")})
     state.mkdir()
     state.chmod(0o777)
@@ -264,8 +240,6 @@ def test_a_directory_that_others_may_write_by_the_time_it_is_used_is_refused(
 
 
 @pytest.mark.parametrize("name", ["../../victim", "/tmp/victim", "..", ".", ""])
-def test_a_name_in_the_journal_that_no_lab_can_have_leads_nowhere(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_name_in_the_journal_that_no_lab_can_have_leads_nowhere(tmp_path, name):
     with pytest.raises(StateError, match="not a lab name"):
         lab_directory(tmp_path, name)

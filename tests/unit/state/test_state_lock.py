@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +22,7 @@ with lab_lock(Path(sys.argv[1]), "lab up overlay"):
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def other(tmp_path):
     """Another process that holds the lab until it is ended."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "labs" / "overlay")],
@@ -40,13 +38,11 @@ def other(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path):
     return tmp_path / "labs" / "overlay"
 
 
-def test_who_does_not_wait_is_told_who_holds_the_lab(
-    directory: Path, other: subprocess.Popen[str]
-) -> None:
+def test_who_does_not_wait_is_told_who_holds_the_lab(directory, other):
     with (
         pytest.raises(HeldError, match=rf"'lab up overlay' \(process {other.pid}\) still holds"),
         lab_lock(directory, "lab down overlay", wait=0),
@@ -54,9 +50,7 @@ def test_who_does_not_wait_is_told_who_holds_the_lab(
         pass
 
 
-def test_who_waits_says_for_whom_and_gets_it_afterwards(
-    directory: Path, other: subprocess.Popen[str]
-) -> None:
+def test_who_waits_says_for_whom_and_gets_it_afterwards(directory, other):
     said: list[str] = []
     ending = threading.Timer(0.1, other.kill)
     ending.start()
@@ -66,9 +60,7 @@ def test_who_waits_says_for_whom_and_gets_it_afterwards(
     assert said == [f"waiting for 'lab up overlay' (process {other.pid})"]
 
 
-def test_waiting_ends_with_the_name_and_the_seconds(
-    directory: Path, other: subprocess.Popen[str]
-) -> None:
+def test_waiting_ends_with_the_name_and_the_seconds(directory, other):
     with (
         pytest.raises(HeldError, match=r"'lab up overlay' .* after 0.3 s"),
         lab_lock(directory, "lab down overlay", wait=0.3),
@@ -77,7 +69,7 @@ def test_waiting_ends_with_the_name_and_the_seconds(
     assert other.poll() is None
 
 
-def test_a_killed_holder_lets_go(directory: Path, other: subprocess.Popen[str]) -> None:
+def test_a_killed_holder_lets_go(directory, other):
     other.send_signal(signal.SIGKILL)
     other.wait()
     said: list[str] = []
@@ -86,7 +78,7 @@ def test_a_killed_holder_lets_go(directory: Path, other: subprocess.Popen[str]) 
     assert said == []
 
 
-def test_tests_share_a_lab_and_keep_others_off(directory: Path) -> None:
+def test_tests_share_a_lab_and_keep_others_off(directory):
     with lab_lock(directory, "lab test a", shared=True):
         with lab_lock(directory, "lab test b", shared=True, wait=0):
             pass
@@ -96,33 +88,31 @@ def test_tests_share_a_lab_and_keep_others_off(directory: Path) -> None:
         pass
 
 
-def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory: Path) -> None:
+def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory):
     with lab_lock(directory, "lab up overlay"):
         assert (directory / "lock").exists()
     assert not directory.exists()
 
 
-def test_reports_of_runs_stay_without_the_lock(directory: Path) -> None:
+def test_reports_of_runs_stay_without_the_lock(directory):
     with lab_lock(directory, "lab down overlay"):
         (directory / "runs").mkdir()
     assert [path.name for path in directory.iterdir()] == ["runs"]
 
 
-def test_a_lab_keeps_its_lock_file(directory: Path) -> None:
+def test_a_lab_keeps_its_lock_file(directory):
     with lab_lock(directory, "lab up overlay"):
         (directory / "scenario.yaml").write_text("")
     assert (directory / "lock").exists()
     assert holder(directory) is None
 
 
-def test_a_file_that_its_holder_removed_meanwhile_is_not_the_lock(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_its_holder_removed_meanwhile_is_not_the_lock(directory, monkeypatch):
     """Removing a locked file must not let two in: one by the old file, one by the new."""
     flock = fcntl.flock
     calls: list[int] = []
 
-    def removed_just_before(descriptor: int, operation: int) -> None:
+    def removed_just_before(descriptor, operation):
         calls.append(descriptor)
         if len(calls) == 1:
             (directory / "lock").unlink()
@@ -137,7 +127,7 @@ def test_a_file_that_its_holder_removed_meanwhile_is_not_the_lock(
 
 
 @pytest.mark.parametrize("words", ["not ours", '[Infinity, ""]', "[" * 4000])
-def test_a_lock_file_with_other_words_is_still_a_lock(directory: Path, words: str) -> None:
+def test_a_lock_file_with_other_words_is_still_a_lock(directory, words):
     with lab_lock(directory, "lab up overlay"):
         (directory / "lock").write_text(words)
         assert holder(directory) == Holder("another lab command", 0)

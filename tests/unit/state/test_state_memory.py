@@ -22,20 +22,18 @@ def machine(root: Path, groups: str = "", **files: str) -> Path:
     return root
 
 
-def test_without_groups_it_is_what_the_kernel_says(tmp_path: Path) -> None:
+def test_without_groups_it_is_what_the_kernel_says(tmp_path):
     assert available(machine(tmp_path)) == 1000 * KIB
 
 
-def test_without_any_figure_it_is_as_good_as_endless(tmp_path: Path) -> None:
+def test_without_any_figure_it_is_as_good_as_endless(tmp_path):
     assert available(tmp_path) > 1 << 60
 
 
 @pytest.mark.parametrize(
     ("limit", "left"), [("max", 1000 * KIB), (str(900 * KIB), 400 * KIB), ("nonsense", 1000 * KIB)]
 )
-def test_a_group_of_version_2_has_what_its_parents_leave(
-    tmp_path: Path, limit: str, left: int
-) -> None:
+def test_a_group_of_version_2_has_what_its_parents_leave(tmp_path, limit, left):
     root = machine(
         tmp_path,
         "0::/a/b\n",
@@ -50,7 +48,7 @@ def test_a_group_of_version_2_has_what_its_parents_leave(
     assert available(root) == left
 
 
-def test_a_group_of_version_1_counts_too(tmp_path: Path) -> None:
+def test_a_group_of_version_1_counts_too(tmp_path):
     files = {
         "memory__x__memory.limit_in_bytes": str(50 * KIB),
         "memory__x__memory.usage_in_bytes": str(20 * KIB),

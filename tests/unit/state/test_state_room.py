@@ -11,7 +11,7 @@ from lab.state.capacity import check_room
 from lab.state.failure import FullError
 
 
-def test_what_the_error_says_to_look_at_is_there(tmp_path: Path) -> None:
+def test_what_the_error_says_to_look_at_is_there(tmp_path):
     (tmp_path / "overlay").mkdir()
     with pytest.raises(FullError, match="MiB are free") as raised:
         check_room(tmp_path / "overlay", 1 << 60)

@@ -5,7 +5,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,32 +19,32 @@ RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, Fals
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path):
     with Store(tmp_path / "state", now=lambda: 50.0) as opened:
         yield opened
 
 
-def test_a_lab_comes_back_as_it_was_written(store: Store) -> None:
+def test_a_lab_comes_back_as_it_was_written(store):
     store.put_lab(LAB)
     assert store.lab("a") == LAB
     assert store.labs() == (LAB,)
     assert store.lab("b") is None
 
 
-def test_a_lab_that_is_down_is_remembered_and_not_listed(store: Store) -> None:
+def test_a_lab_that_is_down_is_remembered_and_not_listed(store):
     store.put_lab(LAB)
     store.set_status("a", "down")
     assert store.labs() == ()
     assert store.lab("a") == replace(LAB, status="down", updated=50.0)
 
 
-def test_two_labs_cannot_have_one_token(store: Store) -> None:
+def test_two_labs_cannot_have_one_token(store):
     store.put_lab(LAB)
     with pytest.raises(sqlite3.IntegrityError):
         store.put_lab(replace(LAB, name="b"))
 
 
-def test_steps_are_intended_then_done_and_kept_in_order(store: Store) -> None:
+def test_steps_are_intended_then_done_and_kept_in_order(store):
     store.put_lab(LAB)
     store.intend_step("a", 1, "second", "d2")
     store.intend_step("a", 0, "first", "d1")
@@ -58,13 +57,13 @@ def test_steps_are_intended_then_done_and_kept_in_order(store: Store) -> None:
     assert [s.name for s in store.steps("a")] == ["first"]
 
 
-def test_a_step_cannot_be_done_that_was_not_intended(store: Store) -> None:
+def test_a_step_cannot_be_done_that_was_not_intended(store):
     store.put_lab(LAB)
     with pytest.raises(ValueError, match="never started"):
         store.finish_step("a", "never")
 
 
-def test_only_what_was_intended_is_made(store: Store) -> None:
+def test_only_what_was_intended_is_made(store):
     store.put_lab(LAB)
     store.intend("a", [("node", "n1")])
     store.gone("a")
@@ -76,7 +75,7 @@ def test_only_what_was_intended_is_made(store: Store) -> None:
     )
 
 
-def test_a_run_outlives_its_lab_with_its_cells(store: Store) -> None:
+def test_a_run_outlives_its_lab_with_its_cells(store):
     store.put_lab(LAB)
     cells = [
         CellRow("pod-pod/a/b/tcp-small", "pod-pod", "pass", 0.2, ""),
@@ -88,7 +87,7 @@ def test_a_run_outlives_its_lab_with_its_cells(store: Store) -> None:
     assert store.cells(RUN.id) == tuple(cells)
 
 
-def test_a_run_counts_as_use_of_its_lab(store: Store) -> None:
+def test_a_run_counts_as_use_of_its_lab(store):
     store.put_lab(LAB)
     store.record_run(RUN, [])
     found = store.lab("a")
@@ -96,15 +95,15 @@ def test_a_run_counts_as_use_of_its_lab(store: Store) -> None:
     assert found.updated == 50.0
 
 
-def test_a_run_is_written_whole_or_not_at_all(store: Store) -> None:
+def test_a_run_is_written_whole_or_not_at_all(store):
     cell = CellRow("same", "pod-pod", "pass", 0.2, "")
     with pytest.raises(sqlite3.IntegrityError):
         store.record_run(RUN, [cell, cell])
     assert store.runs("a") == ()
 
 
-def test_a_change_is_all_or_nothing(store: Store) -> None:
-    def interrupted() -> None:
+def test_a_change_is_all_or_nothing(store):
+    def interrupted():
         with store.change("trying"):
             store.put_lab(LAB)
             raise KeyboardInterrupt
@@ -116,7 +115,7 @@ def test_a_change_is_all_or_nothing(store: Store) -> None:
     assert store.labs() == (LAB,)
 
 
-def test_the_files_are_for_their_owner_alone(store: Store) -> None:
+def test_the_files_are_for_their_owner_alone(store):
     store.put_lab(LAB)
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in store.directory.iterdir()}
     assert set(found) >= {"state.db", "state.db-wal"}
@@ -124,9 +123,7 @@ def test_the_files_are_for_their_owner_alone(store: Store) -> None:
     assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
 
 
-def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(
-    tmp_path: Path,
-) -> None:
+def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp_path):
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / "state.db") as raw:
         raw.execute("PRAGMA user_version = 99")
@@ -142,7 +139,7 @@ def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(
 
 
 @pytest.mark.parametrize("keep", [0, 100], ids=["no database at all", "only the header is left"])
-def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path: Path, keep: int) -> None:
+def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path, keep):
     with Store(tmp_path) as store:
         store.put_lab(LAB)
     path = tmp_path / "state.db"
@@ -153,9 +150,7 @@ def test_a_damaged_state_file_is_named_with_the_way_out(tmp_path: Path, keep: in
     assert "lab gc" in caught.value.hint
 
 
-def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(
-    tmp_path: Path,
-) -> None:
+def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(tmp_path):
     with Store(tmp_path, busy_seconds=0.05) as store:
         store.put_lab(LAB)
         other = sqlite3.connect(tmp_path / "state.db", isolation_level=None)
@@ -169,7 +164,7 @@ def test_a_state_file_locked_for_too_long_is_a_state_error_and_nothing_is_lost(
         store.set_status("a", "up")
 
 
-def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path: Path) -> None:
+def test_many_processes_can_open_a_new_state_directory_at_once(tmp_path):
     script = (
         "import sys; from pathlib import Path; from lab.state.store import Store; "
         "s = Store(Path(sys.argv[1])); s.labs(); s.close()"
@@ -249,9 +244,7 @@ else:
         ("lock", "read-only"),
     ],
 )
-def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(
-    tmp_path: Path, what: str, says: str
-) -> None:
+def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(tmp_path, what, says):
     disk = tmp_path / "disk"
     disk.mkdir()
     script = tmp_path / "script.py"
@@ -274,7 +267,7 @@ def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(
     assert list(disk.iterdir()) == []
 
 
-def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path: Path) -> None:
+def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path):
     """Lost locks let another process delete the log of changes: the file is damaged then."""
     asks_who_holds_it = (
         "import fcntl, struct, sys\n"
@@ -297,13 +290,10 @@ def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path: Path
             assert int(done.stdout) == os.getpid()
 
 
-def test_a_name_that_is_no_utf8_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_name_that_is_no_utf8_is_refused_and_nothing_is_written(tmp_path):
     odd = os.fsdecode(b"l\xfcb.yaml")
     with Store(tmp_path) as store:
-        for act in (
-            lambda: store.lab(odd),
-            lambda: store.put_lab(replace(LAB, scenario_path=odd)),
-        ):
+        for act in (lambda: store.lab(odd), lambda: store.put_lab(replace(LAB, scenario_path=odd))):
             with pytest.raises(UsageError, match="is not UTF-8"):
                 act()
         assert store.labs() == ()

@@ -9,6 +9,6 @@ sys.path.append(str(Path(__file__).parents[1] / "matrix"))
 
 
 @pytest.fixture(autouse=True)
-def only_our_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_our_plugin(monkeypatch):
     """Keep other plugins, and hybridlab's entry point, out of the inner pytest."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")

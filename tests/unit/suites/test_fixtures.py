@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from paper_lab import PaperLabs
@@ -59,8 +58,8 @@ def machined(labs: PaperLabs) -> PaperLabs:
 
 
 @pytest.fixture
-def outer(pytester: pytest.Pytester) -> Outer:
-    def run(text: str, labs: PaperLabs, *arguments: str) -> pytest.RunResult:
+def outer(pytester):
+    def run(text, labs, *arguments):
         pytester.makepyfile(text)
         plugin = ("-p", "lab.suites.plugin", *arguments)
         return pytester.runpytest_inprocess(*plugin, plugins=[machined(labs)])
@@ -68,14 +67,14 @@ def outer(pytester: pytest.Pytester) -> Outer:
     return run
 
 
-def test_probe_is_judged_as_the_matrix_judges_it(outer: Outer, tmp_path: Path) -> None:
+def test_probe_is_judged_as_the_matrix_judges_it(outer, tmp_path):
     result = outer(VERDICTS, PaperLabs(tmp_path, silent_once_more), "--lab", "paper")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines([f"*no reply*lab test paper -k {SILENT}*"])
     assert result.ret == 1
 
 
-def test_nodes_and_pods_run_commands_and_know_their_addresses(outer: Outer, tmp_path: Path) -> None:
+def test_nodes_and_pods_run_commands_and_know_their_addresses(outer, tmp_path):
     text = """
     def test_places(lab, node, pod):
         assert (lab.name, lab.provider, lab.nodes) == ("paper", "netns", ("master", "win1"))
@@ -96,38 +95,32 @@ def test_nodes_and_pods_run_commands_and_know_their_addresses(outer: Outer, tmp_
         ("probe('master-p1', 'nowhere')", "probing 'nowhere' from 'master-p1' in lab 'paper'"),
     ],
 )
-def test_unknown_name_is_answered_with_the_nearest(
-    call: str, said: str, outer: Outer, tmp_path: Path
-) -> None:
+def test_unknown_name_is_answered_with_the_nearest(call, said, outer, tmp_path):
     text = f"def test_unknown(node, pod, probe):\n    {call}\n"
     result = outer(text, PaperLabs(tmp_path), "--lab", "paper")
     result.assert_outcomes(failed=1)
     assert said in result.stdout.str()
 
 
-def test_test_that_asks_for_a_lab_fails_where_none_is_named(outer: Outer, tmp_path: Path) -> None:
+def test_test_that_asks_for_a_lab_fails_where_none_is_named(outer, tmp_path):
     result = outer("def test_it(node): pass", PaperLabs(tmp_path))
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*try: pytest --lab NAME*"])
 
 
-def test_lab_is_held_as_long_as_its_tests_run(outer: Outer, tmp_path: Path) -> None:
+def test_lab_is_held_as_long_as_its_tests_run(outer, tmp_path):
     labs = PaperLabs(tmp_path)
     text = "def test_it(lab): assert lab.suite.held == 1"
     outer(text, labs, "--lab", "paper").assert_outcomes(passed=1)
     assert labs.lab.held == 0
 
 
-def test_lab_that_does_not_run_fails_every_test_that_asks_for_it(
-    outer: Outer, tmp_path: Path
-) -> None:
+def test_lab_that_does_not_run_fails_every_test_that_asks_for_it(outer, tmp_path):
     result = outer(VERDICTS, PaperLabs(tmp_path, running=False), "--lab", "paper")
     result.assert_outcomes(errors=3)
 
 
-def test_kube_is_a_client_of_the_cluster_and_skipped_where_there_is_none(
-    outer: Outer, tmp_path: Path
-) -> None:
+def test_kube_is_a_client_of_the_cluster_and_skipped_where_there_is_none(outer, tmp_path):
     text = "def test_it(kube): assert not kube.closed"
     outer(text, PaperLabs(tmp_path), "--lab", "paper").assert_outcomes(skipped=1)
     labs = clustered(tmp_path, ClientCluster())
@@ -135,8 +128,6 @@ def test_kube_is_a_client_of_the_cluster_and_skipped_where_there_is_none(
     assert Client.closed
 
 
-def test_pods_of_a_cluster_have_the_addresses_that_they_really_have(
-    outer: Outer, tmp_path: Path
-) -> None:
+def test_pods_of_a_cluster_have_the_addresses_that_they_really_have(outer, tmp_path):
     text = "def test_it(lab, pod): assert '10.244.0.99' in {pod(one).address for one in lab.pods}"
     outer(text, clustered(tmp_path, PaperCluster()), "--lab", "paper").assert_outcomes(passed=1)

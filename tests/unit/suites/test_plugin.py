@@ -32,10 +32,10 @@ BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
 
 
 @pytest.fixture
-def outer(pytester: pytest.Pytester) -> Outer:
+def outer(pytester):
     """Run pytest in process with the plugin and a lab that exists on paper."""
 
-    def run(*arguments: str, labs: PaperLabs | None = None) -> pytest.RunResult:
+    def run(*arguments, labs=None):
         return pytester.runpytest_inprocess(
             *("-p", "lab.suites.plugin"), *arguments, plugins=[labs or PaperLabs(pytester.path)]
         )
@@ -69,9 +69,7 @@ def one_of_each(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(outer, pytester):
     labs = PaperLabs(pytester.path)
     result = outer(*SUITE, "-rs", labs=labs)
     result.assert_outcomes(passed=TOTAL - known_limits(), skipped=known_limits())
@@ -85,7 +83,7 @@ def test_green_lab_passes_and_skips_its_known_limits_with_their_reasons(
     assert labs.lab.provider.looked_at == [], "where nothing fails, no cause is looked for"
 
 
-def test_verdicts_become_outcomes_and_exit_code_1(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_verdicts_become_outcomes_and_exit_code_1(outer, pytester):
     labs = PaperLabs(pytester.path, one_of_each)
     result = outer(*SUITE, labs=labs)
     result.assert_outcomes(
@@ -95,9 +93,7 @@ def test_verdicts_become_outcomes_and_exit_code_1(outer: Outer, pytester: pytest
 
 
 @pytest.mark.parametrize("repeat_with", ["", "lab repro '/a night/overlay'"])
-def test_failure_is_told_in_clean_lines_without_a_traceback(
-    repeat_with: str, outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_failure_is_told_in_clean_lines_without_a_traceback(repeat_with, outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.repeat_with = repeat_with
     result = outer(*SUITE, "-k", BROKEN, labs=labs)
@@ -116,9 +112,7 @@ def test_failure_is_told_in_clean_lines_without_a_traceback(
     result.stdout.no_fnmatch_line("*connectivity.py:*")
 
 
-def test_what_is_found_on_the_path_is_told_with_the_failure(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_what_is_found_on_the_path_is_told_with_the_failure(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.provider.seen["win1"] = BrokenError("asking 'win1'", "no route to host")
     junit = pytester.path / "cells.xml"
@@ -158,12 +152,7 @@ def test_what_is_found_on_the_path_is_told_with_the_failure(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_choice_of_cells(
-    choice: tuple[str, ...],
-    holds: Callable[[Cell], bool],
-    outer: Outer,
-    pytester: pytest.Pytester,
-) -> None:
+def test_choice_of_cells(choice, holds, outer, pytester):
     labs = PaperLabs(pytester.path)
     assert outer(*SUITE, *choice, "--strict-markers", labs=labs).ret == 0
     chosen = [result.cell for result in labs.taken[0][0].results]
@@ -178,13 +167,11 @@ def test_choice_of_cells(
     ],
     ids=["node id", "directory"],
 )
-def test_cells_can_be_chosen_by_place(place: tuple[str, ...], cells: int, outer: Outer) -> None:
+def test_cells_can_be_chosen_by_place(place, cells, outer):
     outer("--lab", "paper", *place).assert_outcomes(passed=cells)
 
 
-def test_last_failed_runs_the_red_cells_alone_and_failed_first_before_the_others(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_last_failed_runs_the_red_cells_alone_and_failed_first_before_the_others(outer, pytester):
     outer(*SUITE, labs=PaperLabs(pytester.path, one_of_each))
     again = PaperLabs(pytester.path)
     outer(*SUITE, "--lf", labs=again).assert_outcomes(passed=3, skipped=1)
@@ -199,9 +186,7 @@ def test_last_failed_runs_the_red_cells_alone_and_failed_first_before_the_others
 
 
 @pytest.mark.parametrize(("option", "red"), [("-x", 1), ("--maxfail=2", 2)])
-def test_x_stops_at_the_first_red_cell_in_every_report(
-    option: str, red: int, outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_x_stops_at_the_first_red_cell_in_every_report(option, red, outer, pytester):
     labs = PaperLabs(pytester.path, all_silent)
     result = outer(*SUITE, option, labs=labs)
     outcomes = result.parseoutcomes()
@@ -216,9 +201,7 @@ def test_x_stops_at_the_first_red_cell_in_every_report(
     assert run.coverage.share.endswith(f"of {TOTAL} cells")
 
 
-def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(outer, pytester):
     plan = blueprint()[0]
     many = replace(plan, families=(*plan.families, "nodeport", "pod-service"))
     broken, green = PaperLabs(pytester.path, all_silent, plan=many), PaperLabs(pytester.path)
@@ -229,9 +212,7 @@ def test_x_asks_little_beyond_the_red_cell_and_all_where_there_is_none(
     assert len(green.taken[0][0].results) == TOTAL
 
 
-def test_collect_only_lists_cells_and_probes_nothing(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_collect_only_lists_cells_and_probes_nothing(outer, pytester):
     labs = PaperLabs(pytester.path, running=False)
     result = outer(*SUITE, "--collect-only", "-q", "-m", "hairpin", labs=labs)
     result.stdout.fnmatch_lines(["paper::hairpin::master-p1/to-master-p1/tcp-small"])
@@ -240,9 +221,7 @@ def test_collect_only_lists_cells_and_probes_nothing(
     assert not labs.lab.recorded
 
 
-def test_probing_is_done_in_bulk_before_the_first_item(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_probing_is_done_in_bulk_before_the_first_item(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     outer(*SUITE, labs=labs)
     passes = [len(asked) for asked, _ in labs.lab.provider.network.sent]
@@ -275,9 +254,7 @@ class Hearer(Listener):
         self.called.add(item.nodeid)
 
 
-def test_reports_are_those_that_pytest_would_have_made_with_all_its_calls(
-    pytester: pytest.Pytester,
-) -> None:
+def test_reports_are_those_that_pytest_would_have_made_with_all_its_calls(pytester):
     quick, whole = Listener(), Hearer()
     for listener in (quick, whole):
         labs = PaperLabs(pytester.path, one_of_each)
@@ -295,7 +272,7 @@ def without_seconds(listener: Listener) -> list[tuple[object, ...]]:
     ]
 
 
-def test_junit_has_one_case_a_cell_with_its_record(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_junit_has_one_case_a_cell_with_its_record(outer, pytester):
     labs = PaperLabs(pytester.path, one_of_each)
     outer(*SUITE, "--junitxml", "out.xml", labs=labs)
     suite = ET.parse(pytester.path / "out.xml").getroot().find("testsuite")
@@ -324,9 +301,7 @@ def test_junit_has_one_case_a_cell_with_its_record(outer: Outer, pytester: pytes
     assert "WIN-HOST-SERVICE" in str(skipped.get("message"))
 
 
-def test_run_is_recorded_with_its_junit_and_handed_over(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_run_is_recorded_with_its_junit_and_handed_over(outer, pytester):
     labs = PaperLabs(pytester.path, windows_rules_off=("WIN-HOST-SERVICE",))
     result = outer(*SUITE, "--junitxml", "out.xml", labs=labs)
     ((run, junit, text),) = labs.lab.recorded
@@ -340,9 +315,7 @@ def test_run_is_recorded_with_its_junit_and_handed_over(
     result.stdout.fnmatch_lines([f"run stored in {pytester.path / run.run}"])
 
 
-def test_quiet_mode_prints_nothing_and_loses_nothing(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_quiet_mode_prints_nothing_and_loses_nothing(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     quiet = (*SUITE, "--lab-quiet", "-o", f"cache_dir={pytester.path / 'kept'}", "-c", LAB_TEST)
     result = outer(*quiet, "--junitxml", "out.xml", labs=labs)
@@ -387,9 +360,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("case", EARLY)
-def test_wrong_usage_is_refused_before_anything_is_asked(
-    case: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_usage_is_refused_before_anything_is_asked(case, pytester, capfd):
     arguments, words = EARLY[case]
     plugins = [PaperLabs(pytester.path)]
     assert pytest.main(["-p", "lab.suites.plugin", *arguments], plugins=plugins) == 2
@@ -426,8 +397,8 @@ LATE: dict[str, tuple[tuple[str, ...], dict[str, Any], int, str]] = {
 
 @pytest.mark.parametrize("case", LATE)
 def test_a_lab_that_cannot_be_tested_has_the_exit_code_of_its_error(
-    case: str, outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    case, outer, pytester, monkeypatch
+):
     arguments, changes, code, words = LATE[case]
     labs = PaperLabs(pytester.path, **{k: v for k, v in changes.items() if k != "broken"})
     labs.lab.provider.broken = "broken" in changes
@@ -442,9 +413,7 @@ def test_a_lab_that_cannot_be_tested_has_the_exit_code_of_its_error(
     assert labs.lab.provider.asked == 0
 
 
-def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(outer, pytester):
     labs = PaperLabs(pytester.path, one_silent)
     labs.lab.provider.dies = True
     assert outer(*SUITE, labs=labs).ret == 3
@@ -452,9 +421,7 @@ def test_cells_of_a_lab_that_died_while_probed_are_no_failures_but_exit_code_3(
     assert labs.lab.provider.looked_at == [], "causes are sought in a lab that is there"
 
 
-def test_a_lab_that_died_while_probed_is_not_probed_on(
-    outer: Outer, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lab_that_died_while_probed_is_not_probed_on(outer, pytester, monkeypatch):
     monkeypatch.setattr(session, "SECONDS", 0.0)
     monkeypatch.setattr(session, "_SHARE", 0)
     labs = PaperLabs(pytester.path, one_silent)
@@ -463,20 +430,20 @@ def test_a_lab_that_died_while_probed_is_not_probed_on(
     assert labs.lab.provider.asked == 1
 
 
-def test_without_a_lab_the_plugin_does_nothing(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_without_a_lab_the_plugin_does_nothing(outer, pytester):
     pytester.makepyfile("def test_of_the_user(): pass")
     result = outer("--markers")
     assert "nodeport" not in result.stdout.str()
     outer().assert_outcomes(passed=1)
 
 
-def test_tests_of_the_user_run_beside_the_cells(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_tests_of_the_user_run_beside_the_cells(outer, pytester):
     path = pytester.makepyfile("def test_of_the_user(): pass")
     result = outer(*SUITE, str(path), "-k", f"{BROKEN} or of_the_user")
     result.assert_outcomes(passed=2)
 
 
-def test_importing_the_plugin_costs_nothing_of_the_product() -> None:
+def test_importing_the_plugin_costs_nothing_of_the_product():
     code = (
         "import sys, pytest; import lab.suites.plugin;"
         "print(sorted(m for m in sys.modules if m.startswith('lab.')))"
@@ -494,9 +461,7 @@ def asked(labs: PaperLabs) -> list[str]:
     return [result.cell.id for result in labs.taken[-1][0].results]
 
 
-def test_a_sample_is_collected_and_its_run_says_how_much_of_the_matrix_it_is(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_a_sample_is_collected_and_its_run_says_how_much_of_the_matrix_it_is(outer, pytester):
     labs = PaperLabs(pytester.path)
     outer(*SAMPLED, f"--junitxml={pytester.path / 'junit.xml'}", labs=labs)
     found = labs.taken[-1][0].coverage
@@ -509,7 +474,7 @@ def test_a_sample_is_collected_and_its_run_says_how_much_of_the_matrix_it_is(
     assert told == {"cells": found.share, "coverage": found.sentence}
 
 
-def test_another_seed_is_another_sample(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_another_seed_is_another_sample(outer, pytester):
     labs = PaperLabs(pytester.path)
     for seed in ("0", "1", "0"):
         outer(*SAMPLED, "--lab-seed", seed, labs=labs)
@@ -519,9 +484,7 @@ def test_another_seed_is_another_sample(outer: Outer, pytester: pytest.Pytester)
     assert first == third != second
 
 
-def test_a_cell_outside_of_the_sample_is_asked_where_it_is_named(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_a_cell_outside_of_the_sample_is_asked_where_it_is_named(outer, pytester):
     labs = PaperLabs(pytester.path)
     outer(*SAMPLED, labs=labs)
     absent = next(cell.id for cell in blueprint()[3] if cell.id not in asked(labs))
@@ -530,14 +493,12 @@ def test_a_cell_outside_of_the_sample_is_asked_where_it_is_named(
     assert set(asked(labs)) == {absent, BROKEN}
 
 
-def test_what_failed_is_asked_again_whatever_the_sample_is_now(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_what_failed_is_asked_again_whatever_the_sample_is_now(outer, pytester):
     usual = PaperLabs(pytester.path)
     outer(*SAMPLED, labs=usual)
     absent = next(cell.id for cell in blueprint()[3] if cell.id not in asked(usual))
 
-    def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    def fault(cell, _attempt, outcome):
         return silent(outcome) if cell.id == absent else outcome
 
     labs = PaperLabs(pytester.path, fault)
@@ -556,9 +517,7 @@ def test_what_failed_is_asked_again_whatever_the_sample_is_now(
         (("-k", "throughputs"), 0),
     ],
 )
-def test_streams_are_asked_only_where_they_are_named(
-    outer: Outer, pytester: pytest.Pytester, words: tuple[str, ...], streams: int
-) -> None:
+def test_streams_are_asked_only_where_they_are_named(outer, pytester, words, streams):
     labs = PaperLabs(pytester.path)
     outer(*SUITE, *words, labs=labs)
     run = labs.taken[-1][0] if labs.taken else None
@@ -566,11 +525,9 @@ def test_streams_are_asked_only_where_they_are_named(
     assert len(found) == streams
 
 
-def test_a_stream_that_failed_is_asked_again_by_last_failed(
-    outer: Outer, pytester: pytest.Pytester
-) -> None:
+def test_a_stream_that_failed_is_asked_again_by_last_failed(outer, pytester):
 
-    def slow(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    def slow(cell, _attempt, outcome):
         return silent(outcome) if cell.family == "throughput" else outcome
 
     labs = PaperLabs(pytester.path, slow)
@@ -579,9 +536,9 @@ def test_a_stream_that_failed_is_asked_again_by_last_failed(
     assert {one.cell.family for one in labs.taken[-1][0].results} == {"throughput"}
 
 
-def test_junit_has_what_a_stream_carried(outer: Outer, pytester: pytest.Pytester) -> None:
+def test_junit_has_what_a_stream_carried(outer, pytester):
 
-    def measured(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
+    def measured(cell, _attempt, outcome):
         return replace(outcome, throughput=2.5e8) if cell.family == "throughput" else outcome
 
     labs = PaperLabs(pytester.path, measured)

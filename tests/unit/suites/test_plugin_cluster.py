@@ -81,15 +81,15 @@ def clustered(path: Path, cluster: PaperCluster) -> PaperLabs:
 
 
 @pytest.fixture
-def outer(pytester: pytest.Pytester) -> Outer:
-    def run(labs: PaperLabs, *arguments: str) -> pytest.RunResult:
+def outer(pytester):
+    def run(labs, *arguments):
         suite = ("-p", "lab.suites.plugin", "--lab", "paper", "--pyargs", "lab.suites")
         return pytester.runpytest_inprocess(*suite, *arguments, plugins=[labs])
 
     return run
 
 
-def test_cells_ask_the_addresses_that_the_pods_really_have(outer: Outer, tmp_path: Path) -> None:
+def test_cells_ask_the_addresses_that_the_pods_really_have(outer, tmp_path):
     labs = clustered(tmp_path, PaperCluster())
     assert outer(labs).ret == 0
     run = labs.lab.recorded[0][0]
@@ -101,7 +101,7 @@ def test_cells_ask_the_addresses_that_the_pods_really_have(outer: Outer, tmp_pat
     assert len(run.workloads) == len(wanted(labs.lab.provider.paper_cluster.intent))
 
 
-def test_failed_check_fails_the_run_as_an_item_of_its_own(outer: Outer, tmp_path: Path) -> None:
+def test_failed_check_fails_the_run_as_an_item_of_its_own(outer, tmp_path):
     labs = clustered(tmp_path, PaperCluster(failing="win1/host-path"))
     result = outer(labs)
     assert result.ret == 1
@@ -109,9 +109,7 @@ def test_failed_check_fails_the_run_as_an_item_of_its_own(outer: Outer, tmp_path
     assert not labs.lab.recorded[0][0].green()
 
 
-def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(
-    outer: Outer, tmp_path: Path
-) -> None:
+def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(outer, tmp_path):
     cluster = PaperCluster()
     outer(clustered(tmp_path, cluster), "-k", "workloads").assert_outcomes(
         passed=len(wanted(cluster.intent))
@@ -121,9 +119,7 @@ def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(
     assert not cluster.told
 
 
-def test_pods_that_cannot_be_had_are_a_broken_lab_and_no_failed_cells(
-    outer: Outer, tmp_path: Path
-) -> None:
+def test_pods_that_cannot_be_had_are_a_broken_lab_and_no_failed_cells(outer, tmp_path):
     labs = clustered(tmp_path, PaperCluster(ready=False))
     result = outer(labs)
     assert result.ret == 3

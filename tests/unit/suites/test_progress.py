@@ -5,7 +5,7 @@ from io import StringIO
 from lab.suites.session_plugin import ProgressLine
 
 
-def test_line_is_drawn_over_itself_and_wiped_at_the_end() -> None:
+def test_line_is_drawn_over_itself_and_wiped_at_the_end():
     terminal = StringIO()
     line = ProgressLine(terminal)
     line.pytest_lab_progress(0, 1_234)
@@ -13,7 +13,7 @@ def test_line_is_drawn_over_itself_and_wiped_at_the_end() -> None:
     assert terminal.getvalue() == "\rprobing: 0 of 1,234 \r\x1b[K"
 
 
-def test_line_is_not_drawn_for_every_probe() -> None:
+def test_line_is_not_drawn_for_every_probe():
     terminal = StringIO()
     line = ProgressLine(terminal)
     for done in range(1_000):
@@ -21,7 +21,7 @@ def test_line_is_not_drawn_for_every_probe() -> None:
     assert terminal.getvalue().count("probing") < 1_000
 
 
-def test_pass_that_is_over_at_once_leaves_no_trace() -> None:
+def test_pass_that_is_over_at_once_leaves_no_trace():
     terminal = StringIO()
     ProgressLine(terminal).pytest_lab_progress(3, 3)
     assert terminal.getvalue() == ""

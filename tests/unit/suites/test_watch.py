@@ -19,9 +19,7 @@ class Lab:
 
 
 @pytest.mark.parametrize(("costs", "apart"), [(0.0, 2.0), (0.05, 2.0), (18.0, 360.0)])
-def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(
-    costs: float, apart: float
-) -> None:
+def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(costs, apart):
     lab = Lab(costs)
     watch = LivenessWatch(lab.look, lambda: lab.now)
     watch.require()
@@ -33,7 +31,7 @@ def test_looks_are_apart_by_two_seconds_or_twenty_times_what_one_takes(
     assert lab.looks == 2
 
 
-def test_who_asks_outright_is_told_at_once() -> None:
+def test_who_asks_outright_is_told_at_once():
     lab = Lab(1.0)
     watch = LivenessWatch(lab.look, lambda: lab.now)
     watch.require()
