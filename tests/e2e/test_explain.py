@@ -65,13 +65,6 @@ def test_of_two_faults_both_are_named_once_in_every_report(lab):
     assert "Not as expected: 1 cell; 1 cause found" in stopped
 
 
-def test_what_is_known_not_to_work_says_why(lab):
-    lab.run("up", "overlay")
-    told = lab.run("explain", "overlay", "win1", "worker1-p1").stdout
-    assert "times out, as expected (6 of 6 times)" in told
-    assert "WIN-OVERLAY-NODE-POD: with flannel vxlan, a Windows node reaches its own pods" in told
-
-
 def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_packet(lab):
     lab.run("up", "services")
     words = ("explain", "services", "master", "at-home", "--json")
@@ -83,21 +76,3 @@ def test_a_card_that_is_down_is_named_also_where_a_rule_would_have_dropped_the_p
         "master",
     )
     assert document["elsewhere"] == []
-
-
-def test_names_that_no_cell_has_are_refused_with_the_nearest(lab):
-    lab.run("up", "overlay")
-    wrong = lab.run("explain", "overlay", "master-p9", "worker1-p1", code=2)
-    assert "nothing named 'master-p9' asks" in wrong.stderr
-    assert "did you mean 'master-p" in wrong.stderr
-    wrong = lab.run("explain", "overlay", "master-p1", "worker1-p9", code=2)
-    assert "nothing named 'worker1-p9' is asked by 'master-p1'" in wrong.stderr
-    dns = ("explain", "overlay", "master-p1", "to-master-p1.default", "--size", "large")
-    assert "no cell has this protocol and size" in lab.run(*dns, code=2).stderr
-    wrong = lab.run("explain", "overlay", "master-p1", code=2)
-    assert "unknown cell id" in wrong.stderr
-    one = lab.run("explain", "overlay", "pod-pod/master-p1/worker1-p1/udp-large").stdout
-    assert one.startswith("pod-pod: master-p1 to worker1-p1, UDP large: works")
-    assert "there is no lab named 'other'" in lab.run("explain", "other", "a", "b", code=2).stderr
-    lab.run("down", "overlay")
-    assert lab.run("explain", "overlay", "master-p1", "worker1-p1", code=2).stdout == ""

@@ -62,10 +62,3 @@ def started_with(text: str) -> list[int]:
         if text.encode() in words:
             found.append(int(path.parent.name))
     return found
-
-
-def test_evidence_can_be_written_where_it_is_wanted_or_a_word_says_why_not(lab):
-    lab.run("up", "overlay", "--only", "linux")
-    done = lab.run("gather", "overlay", "-o", "/proc/none.tar.gz", code=4)
-    assert "writing '/proc/none.tar.gz'" in done.stderr
-    lab.run("down", "overlay")

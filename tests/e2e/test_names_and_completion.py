@@ -92,15 +92,12 @@ def test_the_shell_offers_what_the_lab_has(lab, mine):
     assert offered(lab, "plan", "overlay", "--provider", "lib") == ["libvirt"]
 
 
-@pytest.mark.parametrize("words", [("shell", "nobody", ""), ("fault", "nobody", "x", "--node", "")])
-def test_of_a_lab_that_is_not_there_nothing_is_offered(lab, words):
-    assert offered(lab, *words) == []
-
-
 def test_what_no_lab_can_be_called_is_not_offered(lab):
     for name in (b"one", b"\xff", b"two\nplain,three", b"\x1b[31mred", b"$(touch struck)", b"a b"):
         os.makedirs(os.path.join(os.fsencode(lab.state), b"labs", name))  # noqa: PTH103, PTH118
     assert offered(lab, "down", "") == ["one"]
+    assert offered(lab, "shell", "nobody", "") == []
+    assert offered(lab, "fault", "nobody", "x", "--node", "") == []
 
 
 def test_a_shell_on_namespaces_says_whose_files_are_there(lab):

@@ -84,13 +84,6 @@ def test_error_that_nobody_reads_keeps_its_exit_code(lab):
     assert shell(lab, "$LAB 2> /dev/full", "upp").returncode == 2
 
 
-def test_collect_only_lists_the_cells(lab):
-    lab.run("up", "overlay")
-    found = lab.run("test", "overlay", "--collect-only", "-m", "hairpin").stdout
-    assert "win1-p1/to-win1-p1/tcp-small" in found
-    assert not list(Path(lab.state, "labs", "overlay").glob("runs/*"))
-
-
 @pytest.mark.parametrize("wrong", [("--no-such-option",), ("-p", "no_such_plugin"), ("-k", "((")])
 def test_option_that_pytest_does_not_know_is_wrong_usage(lab, wrong):
     lab.run("up", "overlay")
