@@ -36,22 +36,13 @@ def ids(request: CaptureRequest) -> list[str]:
     return [one.id for one in cells_of(matrix(), request, "capturing")]
 
 
-def test_two_names_are_all_the_cells_between_them():
-    assert ids(CaptureRequest("master-p1", "win1-p1")) == [
-        f"pod-pod/master-p1/win1-p1/{way}"
-        for way in ("tcp-small", "tcp-large", "udp-small", "udp-large")
-    ]
-
-
-def test_protocol_size_and_family_choose_among_them():
+def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
+    between = "pod-pod/master-p1/win1-p1/"
+    ways = ("tcp-small", "tcp-large", "udp-small", "udp-large")
+    assert ids(CaptureRequest("master-p1", "win1-p1")) == [between + way for way in ways]
     asked = CaptureRequest("worker1-p1", "to-worker1-p1", "udp", "large", "hairpin")
     assert ids(asked) == ["hairpin/worker1-p1/to-worker1-p1/udp-large"]
-
-
-def test_one_name_is_the_id_of_a_cell():
-    assert ids(CaptureRequest("pod-pod/master-p1/win1-p1/udp-small", None)) == [
-        "pod-pod/master-p1/win1-p1/udp-small"
-    ]
+    assert ids(CaptureRequest(f"{between}udp-small", None)) == [f"{between}udp-small"]
 
 
 @pytest.mark.parametrize(

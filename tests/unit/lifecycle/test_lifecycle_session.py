@@ -89,13 +89,6 @@ def test_a_lab_whose_machines_are_gone_is_refused_where_they_are_needed(desk, pa
     )
 
 
-def test_an_unknown_lab_is_refused_with_the_nearest(desk):
-    desk.up()
-    with pytest.raises(UsageError, match="no lab named 'overlyy'") as caught:
-        desk.opened("overlyy")
-    assert "'overlay'?" in caught.value.hint
-
-
 def test_a_run_is_kept_in_the_journal_and_as_files(desk, tmp_path):
     desk.up()
     junit = tmp_path / "pytest.xml"

@@ -11,7 +11,6 @@ from lab_desk import Desk
 from lab._errors import ScenarioError, UsageError
 from lab.lifecycle.status import LabStatus, judge, list_labs, status
 from lab.plan.planner import make_plan
-from lab.providers.fake.provider import Faults
 from lab.providers.provider import Liveness
 from lab.scenario.loader import load, meant
 from lab.state.lock import Holder, lab_lock
@@ -76,15 +75,6 @@ def test_what_is_really_there_counts_more_than_the_journal(desk):
     desk.provider.world.clear()
     assert look(desk).state == "absent"
     assert desk.row().status == "up"
-
-
-def test_a_broken_lab_names_the_step(desk):
-    desk.provider.faults = Faults(fail_step="network")
-    with pytest.raises(Exception, match="network"):
-        desk.up()
-    found = look(desk)
-    assert found.state == "broken"
-    assert "step 'network'" in found.detail
 
 
 def test_a_lab_that_is_being_worked_on_says_by_whom(desk):

@@ -90,11 +90,12 @@ def test_the_callers_own_links_are_followed_and_stay(tmp_path, monkeypatch):
 def test_the_owner_of_a_file_that_root_replaces_stays_where_sudo_was_called_by_him(
     tmp_path, monkeypatch
 ):
-    path = tmp_path / "file"
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
     path.touch()
-    give_away(path)
-    with pytest.raises(UsageError, match="it belongs to user 65534"):
-        write(path)
+    os.mkfifo(pipe)
+    for one in (path, pipe):
+        with pytest.raises(UsageError, match="it belongs to user 65534"):
+            write(give_away(one))
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
     write(path)
     assert (path.read_bytes(), path.stat().st_uid) == (b"new", STRANGER)

@@ -179,15 +179,6 @@ def test_a_user_takes_no_directory_that_sudo_has_made(state, monkeypatch):
     require_own(state)
 
 
-@AS_ROOT
-def test_a_link_that_another_user_has_made_is_not_followed(state, tmp_path):
-    link = tmp_path / "link"
-    link.symlink_to(state)
-    os.lchown(link, NOBODY, NOBODY)
-    with pytest.raises(StateError, match=f"'{link}' belongs to nobody"):
-        require_own(link)
-
-
 # SECURITY.md: The state directory is the caller's own.
 # SECURITY.md: What root writes is not given away.
 # SECURITY.md: An inventory is trusted.
