@@ -32,7 +32,7 @@ def command(scenario: str, format: str, output: Path | None, only: str | None) -
     """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.reports.graph import draw, graph_of
-    from lab.reports.picture import picture_of
+    from lab.reports.topology import picture_of
 
     if only is None and api.is_known(scenario):
         opened = api.open_any(scenario)

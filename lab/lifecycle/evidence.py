@@ -110,36 +110,44 @@ _LOOK_SECONDS = 0.1
 """Interval at which the thread checks whether its piece is still wanted."""
 
 
-class _TimeBoxed:
-    """Passes pieces from the thread that makes them to the reader."""
+class TimeBoxed:
+    """The pieces of ``source`` that arrive in time; if time runs out, a last one that says why.
 
-    def __init__(self, start: Callable[[], Iterable[Evidence]]) -> None:
-        self._start = start
+    They are made on a separate thread. A stuck thread is abandoned; it ends with this process.
+
+    ``source``: who makes them, for messages: ``"libvirt"``. ``start``: returns the pieces.
+    ``deadline``: for all of them. Each piece is also limited to ``SLOW_EVIDENCE_SECONDS``.
+    """
+
+    def __init__(
+        self, source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
+    ) -> None:
+        self._source, self._start, self._deadline = source, start, deadline
         self._made: queue.Queue[Evidence | None] = queue.Queue(maxsize=1)
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
 
-    def pieces(self, source: str, deadline: Deadline) -> Iterator[Evidence]:
+    def __iter__(self) -> Iterator[Evidence]:
         self._thread.start()
         try:
-            while piece := self._next(source, deadline):
+            while piece := self._next():
                 yield piece
         finally:
             self._left.set()
             self._thread.join(2 * _LOOK_SECONDS)
 
-    def _next(self, source: str, deadline: Deadline) -> Evidence | None:
+    def _next(self) -> Evidence | None:
         if self._left.is_set():
             return None
-        patience = min(deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS)
+        patience = min(self._deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS)
         try:
             return self._made.get(timeout=patience)
         except queue.Empty:
             self._left.set()
-        if deadline.left() == 0.0:
-            why = f"the time limit for all evidence was reached: {deadline.seconds:g} s"
+        if self._deadline.left() == 0.0:
+            why = f"the time limit for all evidence was reached: {self._deadline.seconds:g} s"
         else:
-            why = f"'{source}' delivered nothing more within {patience:g} s"
+            why = f"'{self._source}' delivered nothing more within {patience:g} s"
         return Evidence("stopped.txt", f"{why}\n".encode())
 
     def _work(self) -> None:
@@ -159,20 +167,6 @@ class _TimeBoxed:
             except queue.Full:
                 continue
             return
-
-
-def time_boxed(
-    source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
-) -> Iterator[Evidence]:
-    """Every piece that arrives in time; if time runs out, a last piece that says why.
-
-    The pieces are made on a separate thread. A stuck thread is abandoned; it ends with this
-    process.
-
-    ``source``: who makes them, for messages: ``"libvirt"``. ``start``: returns the pieces.
-    ``deadline``: for all of them. Each piece is also limited to ``SLOW_EVIDENCE_SECONDS``.
-    """
-    return _TimeBoxed(start).pieces(source, deadline)
 
 
 GONE = b"[scrubbed]"
@@ -386,7 +380,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
     yield from _last_run(subject)
     provider = subject.provider
     logged: list[InLog] = []
-    for made in time_boxed(
+    for made in TimeBoxed(
         provider.name, lambda: provider.evidence(subject.handle, subject.intent), deadline
     ):
         piece = Evidence(f"{provider.name}/{made.path}", made.content)

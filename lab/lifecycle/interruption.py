@@ -30,18 +30,18 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _take_no_notice(_number: int, _frame: FrameType | None) -> None:
-    """A signal handler that does nothing."""
-
-
 def _raise(number: int, _: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
     raise Terminated
 
 
 @contextmanager
-def postponed() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the end of the block, which must not be interrupted."""
+def postponed(*, discard: bool = False) -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM until the end of the block, which must not be interrupted.
+
+    ``discard``: drop them instead. ``SIG_IGN`` is not used: commands started meanwhile would
+    inherit it.
+    """
     received: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda got, _: received.append(got)) for number in numbers]
@@ -50,20 +50,5 @@ def postponed() -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-    if received:
+    if received and not discard:
         signal.raise_signal(received[0])
-
-
-@contextmanager
-def deaf() -> Iterator[None]:
-    """Discard Ctrl-C and SIGTERM during the block, which must finish.
-
-    ``SIG_IGN`` is not used: commands started meanwhile would inherit it.
-    """
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, _take_no_notice) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -24,7 +24,7 @@ from lab._log import CAUSE
 from lab.inventory.loader import current
 from lab.lifecycle.api import opened_store, providers
 from lab.lifecycle.compilation import compile_scenario
-from lab.lifecycle.interruption import deaf, postponed, terminable
+from lab.lifecycle.interruption import postponed, terminable
 from lab.lifecycle.names import LONGEST
 from lab.lifecycle.ownership import all_marks, same_directory
 from lab.lifecycle.providers import choose, chosen
@@ -152,7 +152,7 @@ def run_night(
             submit(pool)
         except KeyboardInterrupt as stopped:
             ended_by = stopped
-            with deaf():
+            with postponed(discard=True):
                 stop.set()
                 say("stopping: taking down the labs that are up first")
                 submit(pool)  # jobs that have not started are only recorded as stopped

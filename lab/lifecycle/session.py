@@ -160,8 +160,8 @@ class OpenLab:
         make_private(directory.parent)
         make_private(directory)
         from lab.reports.html import to_html  # noqa: PLC0415  only a run that is kept pays for it
-        from lab.reports.picture import picture_of  # noqa: PLC0415  the same
         from lab.reports.result import to_text  # noqa: PLC0415  the same
+        from lab.reports.topology import picture_of  # noqa: PLC0415  the same
 
         intent = intent or self.intent
         write_private(directory / RESULT, to_text(run, intent))

@@ -8,8 +8,7 @@ from html import escape
 from itertools import chain
 
 from lab._log import clean, quantity
-from lab.reports.picture import DrawnMachine, Picture
-from lab.reports.topology import arrange
+from lab.reports.topology import DrawnMachine, Picture, arrange
 
 FORMATS = ("mermaid", "dot", "d2", "svg")
 _PODS = 8

@@ -28,8 +28,7 @@ from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.explanation import Cause, red_causes
 from lab.reports.figures import Latencies, family_table, latencies, shares, throughputs
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
-from lab.reports.picture import Picture
-from lab.reports.topology import ADDRESSES, Labels, arrange
+from lab.reports.topology import ADDRESSES, Labels, Picture, arrange
 from lab.reports.wording import (
     actual,
     asked,

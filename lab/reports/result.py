@@ -32,7 +32,7 @@ from pydantic import TypeAdapter, ValidationError
 from lab._errors import BrokenError
 from lab.matrix.failover import Failover
 from lab.matrix.verdict import VERDICTS, CellResult, Finding, RunResult, Verdict
-from lab.reports.picture import Picture, picture_of
+from lab.reports.topology import Picture, picture_of
 from lab.scenario.families import terms
 from lab.scenario.findings import cut
 from lab.scenario.terms import Family

@@ -18,7 +18,7 @@ from lxml import html
 from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes, with_texts
 
 from lab.reports.html import to_html
-from lab.reports.picture import picture_of
+from lab.reports.topology import picture_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 60

@@ -9,8 +9,8 @@ from unit.reports.made_runs import intent_of, made_run
 from lab.matrix.verdict import Finding, RunResult, by_hand
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
-from lab.reports.picture import picture_of
 from lab.reports.terminal import plain_lines, summarise
+from lab.reports.topology import picture_of
 
 DOWN = Finding(
     kind="link-down",

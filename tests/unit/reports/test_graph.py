@@ -9,7 +9,7 @@ import pytest
 
 from lab.lifecycle.compilation import compile_scenario
 from lab.reports.graph import FORMATS, Graph, GraphBox, draw, graph_of
-from lab.reports.picture import picture_of
+from lab.reports.topology import picture_of
 from lab.scenario.loader import shipped
 
 SVG = "{http://www.w3.org/2000/svg}"

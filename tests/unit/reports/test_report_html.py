@@ -12,7 +12,7 @@ from unit.reports.made_runs import REACHED, SAMPLED, intent_of, made_run, many_n
 
 from lab.matrix.verdict import RunResult
 from lab.reports.html import COLUMNS, STATIC_ROWS, escaped, to_html
-from lab.reports.picture import picture_of
+from lab.reports.topology import picture_of
 
 PICTURE = picture_of(intent_of())
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&"

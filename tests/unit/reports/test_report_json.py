@@ -15,8 +15,8 @@ from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
 from lab.matrix.verdict import CellResult, Finding, RunResult
 from lab.providers.provider import Outcome
-from lab.reports.picture import picture_of
 from lab.reports.result import expanded_text, from_json, to_json, to_text
+from lab.reports.topology import picture_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 OUTCOMES = st.lists(st.builds(Outcome, latency_ms=FINITE), max_size=2).map(tuple)

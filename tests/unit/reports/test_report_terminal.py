@@ -12,8 +12,8 @@ from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_r
 
 from lab.matrix.verdict import RunResult
 from lab.reports.html import to_html
-from lab.reports.picture import picture_of
 from lab.reports.terminal import plain_lines, renderable, show, summarise
+from lab.reports.topology import picture_of
 from lab.reports.wording import closing_line, emulation, headline, percentile
 
 REPORT = "/home/anna/.local/state/hybridlab/labs/overlay/runs/20261121-101500-7f3a/report.html"

@@ -11,8 +11,7 @@ from lab.matrix.verdict import RunResult
 from lab.plan.planner import make_plan
 from lab.reports.figures import Latencies, Share, shares
 from lab.reports.html import bins, histogram, to_html
-from lab.reports.picture import Attachment, Picture, picture_of
-from lab.reports.topology import arrange
+from lab.reports.topology import Attachment, Picture, arrange, picture_of
 from lab.scenario.loader import load, meant
 from lab.topology import registry
 from lab.topology.intent import Intent, Route, Segment
