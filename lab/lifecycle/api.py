@@ -250,13 +250,13 @@ def take_down(name: str, say: Say) -> down.DownResult:
     """Take a lab down; see :func:`lab.lifecycle.down.down` for what it raises."""
     from lab.lifecycle import down  # noqa: PLC0415  only this operation needs it
 
-    request, state = down.DownRequest(name, f"lab down {name}"), state_directory(os.environ)
+    state = state_directory(os.environ)
     try:
         store = Store(state)
     except FullError as error:
-        raise down.down_unwritten(request, _every(say), state, error, say) from error
+        raise down.down_unwritten(name, _every(say), state, error, say) from error
     with store:
-        return down.down(request, _every(say), store, say)
+        return down.down(name, _every(say), store, say)
 
 
 def runs(name: str) -> tuple[str, ...]:

@@ -26,17 +26,6 @@ from lab.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class DownRequest:
-    """A request to take a lab down."""
-
-    name: str
-    command: str
-    """This command, for messages of commands that wait for it: ``"lab down overlay"``."""
-    wait: float = WAIT_SECONDS
-    """Seconds to wait for another command on the same lab; 0 refuses at once."""
-
-
-@dataclass(frozen=True, slots=True)
 class DownResult:
     """The result of ``down``."""
 
@@ -47,15 +36,17 @@ class DownResult:
 
 
 def down(
-    request: DownRequest,
+    name: str,
     providers: Mapping[str, Provider],
     store: Store,
     say: Callable[[str], None],
+    *,
+    wait: float = WAIT_SECONDS,
 ) -> DownResult:
     """Remove the lab: every object with its marks, and its files, except reports of runs.
 
     If the lab is already down, a message says so. Nothing that belongs to another state directory
-    is touched.
+    is touched. ``wait``: seconds to wait for another command on the same lab; 0 refuses at once.
 
     Raises UsageError, with the nearest name and the existing labs, when there never was such a lab.
     Raises BrokenError when another command holds the lab, or a provider cannot remove something.
@@ -63,23 +54,31 @@ def down(
     StateError when the journal cannot be read or a file cannot be removed.
     """
     begun = time.monotonic()
-    check_name(request.name)
-    _known(request.name, providers, store)
-    directory = store.lab_directory(request.name)
-    with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
+    check_name(name)
+    _known(name, providers, store)
+    directory = store.lab_directory(name)
+    with terminable(), lab_lock(directory, f"lab down {name}", wait=wait, say=say):
         marks = _own(directory, providers)
-        row = store.lab(request.name)
+        row = store.lab(name)
         wanted = targets(row, _tokens(marks))
         if not wanted:
             remove_files(directory)
-            say(f"lab '{request.name}' is already down: nothing to do")
-            return DownResult(request.name, False, (), time.monotonic() - begun)
-        removed = _taken_away(request.name, wanted, providers, store, say)
-    return DownResult(request.name, True, removed, time.monotonic() - begun)
+            say(f"lab '{name}' is already down: nothing to do")
+            return DownResult(name, False, (), time.monotonic() - begun)
+        for target in wanted:
+            choose(providers, target.provider)
+        try:
+            removed = take_away(name, wanted, providers, store)
+        except UnwrittenError:
+            raise
+        except (LabError, KeyboardInterrupt):
+            say(f"lab '{name}' is only partly down: run 'lab down {name}' again for the rest")
+            raise
+    return DownResult(name, True, removed, time.monotonic() - begun)
 
 
 def down_unwritten(
-    request: DownRequest,
+    name: str,
     providers: Mapping[str, Provider],
     state: Path,
     error: FullError,
@@ -90,33 +89,15 @@ def down_unwritten(
     Returns the error to raise. Raises ``error`` itself when no object has the lab's marks, and
     BrokenError as :func:`down` does.
     """
-    check_name(request.name)
-    directory = lab_directory(state, request.name)
-    with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
+    check_name(name)
+    directory = lab_directory(state, name)
+    with terminable(), lab_lock(directory, f"lab down {name}", say=say):
         marks = _own(directory, providers)
         if not marks:
             raise error
-        removed = destroy(request.name, directory, targets(None, _tokens(marks)), providers)
+        removed = destroy(name, directory, targets(None, _tokens(marks)), providers)
         remove_files(directory)
-    return unwritten(request.name, removed, error)
-
-
-def _taken_away(
-    name: str,
-    wanted: tuple[RemovalTarget, ...],
-    providers: Mapping[str, Provider],
-    store: Store,
-    say: Callable[[str], None],
-) -> tuple[str, ...]:
-    for target in wanted:
-        choose(providers, target.provider)
-    try:
-        return take_away(name, wanted, providers, store)
-    except UnwrittenError:
-        raise
-    except (LabError, KeyboardInterrupt):
-        say(f"lab '{name}' is only partly down: run 'lab down {name}' again for the rest")
-        raise
+    return unwritten(name, removed, error)
 
 
 def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:

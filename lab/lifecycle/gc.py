@@ -43,7 +43,6 @@ class GcRequest:
     """False for a dry run."""
     all_users: bool = False
     """True to include other users' labs, but never their files."""
-    command: str = "lab gc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +184,7 @@ def _remove(
     if item.orphan and not same_directory(item.orphan, directory):
         # its state directory is gone, and with it the lock
         return provider.destroy(lab)
-    with lab_lock(directory, request.command, wait=0):
+    with lab_lock(directory, "lab gc", wait=0):
         row = store.lab(item.lab)
         live = row if row is not None and row.status != "down" else None
         if item.orphan:

@@ -20,7 +20,7 @@ from lab.plan.plan import Plan
 from lab.plan.step import Step
 from lab.providers.provider import LabHandle, Liveness, Provider
 from lab.state.capacity import check_room
-from lab.state.lock import WAIT_SECONDS, lab_lock
+from lab.state.lock import lab_lock
 from lab.state.rows import LabRow
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -45,8 +45,6 @@ class UpRequest:
     """The command line, ``"lab up overlay --only linux"``, for waiting commands and hints."""
     options: Mapping[str, object] = field(default_factory=dict)
     """Stored with the lab as JSON, for commands that open it later."""
-    wait: float = WAIT_SECONDS
-    """Seconds to wait for another command on the same lab; 0 refuses at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,7 @@ def up(
     begun = time.monotonic()
     check_name(request.name, new=True)
     directory = store.lab_directory(request.name)
-    with terminable(), lab_lock(directory, request.command, wait=request.wait, say=say):
+    with terminable(), lab_lock(directory, request.command, say=say):
         work = _decided(request, provider, store)
         changed = any(decision.action == "run" for decision in work.decisions)
         if changed:

@@ -21,7 +21,7 @@ from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
 from lab.explain.question import Explanation
 from lab.lifecycle.compilation import compile_scenario
-from lab.lifecycle.down import DownRequest, down
+from lab.lifecycle.down import down
 from lab.lifecycle.explain import ExplainQuestion, bound, explain_cell
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.lifecycle.interruption import terminable
@@ -107,7 +107,7 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
                 yield replace(opened, intent=intent)
         finally:
             if store.lab(name) is not None:
-                down(DownRequest(name, f"lab down {name}"), there, store, lambda _: None)
+                down(name, there, store, lambda _: None)
 
 
 def every_cell(opened: OpenLab) -> tuple[Cell, ...]:

@@ -9,7 +9,7 @@ import pytest
 import small_lab
 
 from lab.lifecycle import session
-from lab.lifecycle.down import DownRequest, DownResult, down
+from lab.lifecycle.down import DownResult, down
 from lab.lifecycle.session import OpenLab, open_lab
 from lab.lifecycle.up import UpResult, up
 from lab.providers.fake.provider import FakeProvider
@@ -33,8 +33,7 @@ class Desk:
         return up(wanted, self.provider, self.store, self.said.append)
 
     def down(self, name: str = "overlay", wait: float = 30.0) -> DownResult:
-        wanted = DownRequest(name, f"lab down {name}", wait)
-        return down(wanted, self.providers, self.store, self.said.append)
+        return down(name, self.providers, self.store, self.said.append, wait=wait)
 
     def opened(self, name: str = "overlay") -> OpenLab:
         """The opened small lab; the text of its scenario is not read."""

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mortal import Fuse, Killed, MortalStore, mortal_provider
 
 from lab._errors import UsageError
-from lab.lifecycle.down import DownRequest, down
+from lab.lifecycle.down import down
 from lab.lifecycle.gc import GcRequest, gc
 from lab.lifecycle.up import up
 from lab.providers.fake.provider import FakeLab
@@ -82,7 +82,7 @@ class Life(RuleBasedStateMachine):
     @rule(name=NAMES, death=DEATHS)
     def take_down(self, name: str, death: int | None) -> None:
         def action() -> None:
-            down(DownRequest(name, "lab down"), {"fake": self.provider}, self.store, unheard)
+            down(name, {"fake": self.provider}, self.store, unheard)
 
         try:
             lived = self.lives(death, action)
