@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
@@ -225,15 +226,7 @@ def _node_intent(node: MadeNode, pods: int) -> MachineIntent:
 
 
 def _cells(nodes: tuple[MadeNode, ...], per_node: int) -> Iterator[Cell]:
-    pods = [pod for node in nodes for pod in node.pods(per_node)]
-    hosts = [node.endpoint() for node in nodes]
-    pairs = (
-        *_pod_pairs(pods),
-        *_host_pairs(hosts, pods),
-        *_nodeport_pairs(hosts, pods, per_node),
-        *_outside_pairs(pods, hosts[0].name),
-    )
-    for pair in pairs:
+    for pair in _pairs(nodes, per_node):
         for protocol in ("tcp", "udp"):
             yield _cell(pair, protocol, "small")
             if pair[0] != "dns":
@@ -244,38 +237,28 @@ def _service(pod: Endpoint) -> Endpoint:
     return replace(pod, name=f"to-{pod.name}", kind="service")
 
 
-def _pod_pairs(pods: list[Endpoint]) -> Iterator[Pair]:
-    for source in pods:
-        for target in pods:
-            if source == target:
-                yield "hairpin", source, _service(target), None
-            else:
-                yield "pod-pod", source, target, None
-                yield "pod-service", source, _service(target), None
-
-
-def _host_pairs(hosts: list[Endpoint], pods: list[Endpoint]) -> Iterator[Pair]:
-    for host in hosts:
-        for pod in pods:
-            yield "node-service", host, _service(pod), None
-            yield "node-pod", host, pod, None
-            yield "pod-node", pod, host, None
-
-
-def _nodeport_pairs(hosts: list[Endpoint], pods: list[Endpoint], per_node: int) -> Iterator[Pair]:
-    for source in (*pods[::per_node], *hosts, CLIENT):
-        for host in hosts:
-            for pod in pods[::per_node]:
-                name = f"{host.name}:to-{pod.name}"
-                port = replace(pod, name=name, kind="nodeport", port=30001)
-                yield "nodeport", source, port, host.name
-
-
-def _outside_pairs(pods: list[Endpoint], dns_node: str) -> Iterator[Pair]:
+def _pairs(nodes: tuple[MadeNode, ...], per_node: int) -> Iterator[Pair]:
+    pods = [pod for node in nodes for pod in node.pods(per_node)]
+    hosts = [node.endpoint() for node in nodes]
+    for source, target in product(pods, pods):
+        if source == target:
+            yield "hairpin", source, _service(target), None
+        else:
+            yield "pod-pod", source, target, None
+            yield "pod-service", source, _service(target), None
+    for host, pod in product(hosts, pods):
+        yield "node-service", host, _service(pod), None
+        yield "node-pod", host, pod, None
+        yield "pod-node", pod, host, None
+    firsts = pods[::per_node]
+    for source, host, pod in product((*firsts, *hosts, CLIENT), hosts, firsts):
+        port = replace(pod, name=f"{host.name}:to-{pod.name}", kind="nodeport", port=30001)
+        yield "nodeport", source, port, host.name
     for pod in pods:
         yield "pod-external", pod, CLIENT, None
         for name in ("to-worker1-p1", "to-worker1-p1.default", "to-worker1-p1.default.svc.x"):
-            yield "dns", pod, Endpoint(name, "name", "linux", dns_node, "10.96.0.10", 53), None
+            server = Endpoint(name, "name", "linux", hosts[0].name, "10.96.0.10", 53)
+            yield "dns", pod, server, None
 
 
 def _cell(pair: Pair, protocol: Literal["tcp", "udp"], size: Literal["small", "large"]) -> Cell:
@@ -344,33 +327,30 @@ def _judged(
         expectation = NODEPORT_SELF
         surprise = trouble is _mixed and cell.entry == "win2" and cell.size == "small"
         verdict = "unexpected-pass" if surprise else "known-limit"
-    answered = _outcome(cell, key, rng, "ok")
-    silent = _outcome(cell, key, rng, "timeout")
-    attempts: dict[Verdict, tuple[Outcome, ...]] = {
-        "pass": (answered,),
-        "known-limit": (silent,),
-        "fail": (silent, silent),
-        "flaky": (silent, answered),
-        "unexpected-pass": (answered,),
-        "probe-error": (_outcome(cell, key, rng, "error"),),
-    }
-    details: dict[Verdict, str] = {
-        "pass": "",
-        "known-limit": "It got no reply, as rule WIN-NODEPORT-SELF expects.",
-        "fail": "There was no reply in 1.0 s, twice.",
-        "flaky": "The first attempt got no reply in 1.0 s; the second was answered.",
-        "unexpected-pass": "It was answered, and rule WIN-NODEPORT-SELF expects no reply.",
-        "probe-error": "The prober could not open a socket: too many open files.",
-    }
+    made = {status: _outcome(cell, key, rng, status) for status in ("ok", "timeout", "error")}
+    statuses, detail = _ENDS[verdict]
     return CellResult(
         cell=cell,
         expectation=expectation,
         verdict=verdict,
-        detail=details[verdict],
-        attempts=attempts[verdict],
+        detail=detail,
+        attempts=tuple(made[status] for status in statuses),
         retried=verdict in {"fail", "flaky"},
         repeat=f"lab probe overlay {cell.id}",
     )
+
+
+_ENDS: dict[Verdict, tuple[tuple[str, ...], str]] = {
+    "pass": (("ok",), ""),
+    "known-limit": (("timeout",), "It got no reply, as rule WIN-NODEPORT-SELF expects."),
+    "fail": (("timeout", "timeout"), "There was no reply in 1.0 s, twice."),
+    "flaky": (
+        ("timeout", "ok"),
+        "The first attempt got no reply in 1.0 s; the second was answered.",
+    ),
+    "unexpected-pass": (("ok",), "It was answered, and rule WIN-NODEPORT-SELF expects no reply."),
+    "probe-error": (("error",), "The prober could not open a socket: too many open files."),
+}
 
 
 def _outcome(
