@@ -38,7 +38,7 @@ from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.providers.libvirt import placement
 from lab.providers.netns import preflight as netns_capacity
 from lab.providers.nspawn import preflight
-from lab.reports.night import Night, ScenarioNight, plain_lines
+from lab.reports.night import Night, plain_lines
 from lab.reports.result import to_json
 
 
@@ -499,13 +499,9 @@ def test_a_file_is_no_option_of_lab_up(paper, tmp_path):
     assert paper.calls[0][-4:] == ("--only", "linux", "--", "--only=windows.yaml")
 
 
-def test_a_night_that_cannot_be_read_is_not_compared_with(paper, tmp_path):
+def test_a_named_night_that_cannot_be_read_is_refused(paper, tmp_path):
     first = write_night(tmp_path, paper, "first", trouble=False)
-    (first / "a" / "result.json").write_text("{}")
-    second = write_night(tmp_path, paper, "second", trouble=True)
-    assert json.loads((second / "difference.json").read_text())["scenarios"] == {}
     (first / "summary.json").write_text("[]")
-    (second / "summary.json").write_text("{")
     assert night_report.find_earlier(tmp_path / "nights" / "third", "netns", None) == ()
     with pytest.raises(UsageError, match="there is no 'summary"):
         night_report.find_earlier(tmp_path / "nights" / "third", "netns", first)
@@ -522,21 +518,14 @@ def test_two_nights_of_one_date_have_a_directory_each_and_none_is_written_over(t
 
 
 # SECURITY.md: What root writes is not given away.
-@pytest.mark.parametrize("whose", ["a stranger's", "everyone's", "for everyone, as /tmp is"])
-def test_a_night_is_not_written_where_another_user_may_put_links(tmp_path, whose):
+@pytest.mark.parametrize(
+    ("mode", "words"), [(0o777, "everyone may write '{}'"), (0o1777, "'{}' is shared by all users")]
+)
+def test_a_night_is_not_written_where_another_user_may_put_links(tmp_path, mode, words):
     output = tmp_path / "night"
     output.mkdir()
-    if whose != "a stranger's":
-        output.chmod(0o777 if whose == "everyone's" else 0o1777)
-        words = (
-            f"everyone may write '{output}'" if whose == "everyone's" else "is shared by all users"
-        )
-    elif os.geteuid() == 0:
-        os.chown(output, 65534, 65534)
-        words = f"'{output}' belongs to "
-    else:
-        pytest.skip("only root can give a directory away")
-    with pytest.raises(UsageError, match=words):
+    output.chmod(mode)
+    with pytest.raises(UsageError, match=words.format(output)):
         night_report.make_output(output, tmp_path, datetime.now(UTC))
 
 
@@ -623,7 +612,6 @@ def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
 
 def test_a_scenario_keeps_what_it_left(paper, tmp_path):
     (one,) = held(paper, request(tmp_path, "a")).scenarios
-    assert isinstance(one, ScenarioNight)
     assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)
     assert one.run is not None
-    assert replace(one.run, results=()).scenario == "overlay"
+    assert one.run.scenario == "overlay"
