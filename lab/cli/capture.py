@@ -10,7 +10,7 @@ import click
 
 from lab._log import say
 from lab.cli.complete import sources, targets
-from lab.cli.options import json_option, lab_argument
+from lab.cli.options import json_option, lab_argument, output_option, protocol_option, size_option
 from lab.cli.output import echo, echo_json
 
 
@@ -32,12 +32,8 @@ class _Seconds(click.FloatRange):
 @lab_argument()
 @click.argument("source", metavar="SRC", shell_complete=sources)
 @click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@click.option(
-    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
-)
-@click.option(
-    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
-)
+@protocol_option
+@size_option
 @click.option("--family", help="Family of the cell, if several families have one with these names.")
 @click.option(
     "--times",
@@ -51,12 +47,7 @@ class _Seconds(click.FloatRange):
     default=2.0,
     help="Seconds to wait for an answer (default: 2).",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="Directory for the files, new or empty (default: one beside the lab's runs).",
-)
+@output_option("Directory for the files, new or empty (default: one beside the lab's runs).")
 @json_option("Print JSON, with every hop.")
 def command(
     name: str,

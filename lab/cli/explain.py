@@ -6,7 +6,7 @@ import click
 
 from lab._log import say
 from lab.cli.complete import sources, targets
-from lab.cli.options import json_option, lab_argument
+from lab.cli.options import json_option, lab_argument, protocol_option, size_option
 from lab.cli.output import echo, echo_json
 
 
@@ -14,12 +14,8 @@ from lab.cli.output import echo, echo_json
 @lab_argument()
 @click.argument("source", metavar="SRC", shell_complete=sources)
 @click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@click.option(
-    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
-)
-@click.option(
-    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
-)
+@protocol_option
+@size_option
 @json_option("Print JSON, with every hop of the path.")
 def command(
     name: str,

@@ -7,18 +7,13 @@ from pathlib import Path
 import click
 
 from lab._log import say
-from lab.cli.options import lab_argument
+from lab.cli.options import lab_argument, output_option
 from lab.cli.output import echo
 
 
 @click.command("gather")
 @lab_argument()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The .tar.gz file to write, or a directory for it (default: here).",
-)
+@output_option("The .tar.gz file to write, or a directory for it (default: here).")
 def command(name: str, output: Path | None) -> None:
     """Gather evidence of LAB, up, half up or broken, into one archive, and print its path.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lab.cli.complete import labs_and_scenarios
-from lab.cli.options import only_option
+from lab.cli.options import only_option, output_option
 from lab.cli.output import echo, write_file
 
 FORMATS = ("mermaid", "dot", "d2", "svg")
@@ -19,7 +19,7 @@ FORMATS = ("mermaid", "dot", "d2", "svg")
 @click.option(
     "--format", type=click.Choice(FORMATS), default="mermaid", show_default=True, help="Format."
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The file to write.")
+@output_option("The file to write.")
 @only_option
 def command(scenario: str, format: str, output: Path | None, only: str | None) -> None:  # noqa: A002  the option's word
     """Draw the topology of SCENARIO, or of LAB as it was brought up.

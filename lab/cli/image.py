@@ -11,7 +11,7 @@ import click
 from lab._log import ago, say
 from lab.cli.commands import Commands
 from lab.cli.complete import images, labs
-from lab.cli.options import json_option
+from lab.cli.options import json_option, output_option
 from lab.cli.output import echo, echo_collected, echo_json, echo_table
 
 if TYPE_CHECKING:
@@ -160,12 +160,7 @@ def answer_file(
 @command.command("check-windows")
 @click.argument("name", metavar="IMAGE", shell_complete=images)
 @click.argument("lab", required=False, metavar="[LAB]", shell_complete=labs)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The file to write (default: first-windows.md).",
-)
+@output_option("The file to write (default: first-windows.md).")
 def check_windows(name: str, lab: str | None, output: Path | None) -> int:
     """Run the checks of a first real Windows, and write one file to send.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lab.cli.complete import topologies
+from lab.cli.options import output_option
 from lab.cli.output import echo, write_file
 
 _MOST = 100
@@ -37,12 +38,7 @@ _MOST = 100
     show_default=True,
     help="Number of Windows nodes.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path),
-    help="The file to write (default: NAME.yaml).",
-)
+@output_option("The file to write (default: NAME.yaml).")
 def command(name: str, topology: str, linux: int, windows: int, output: Path | None) -> None:
     """Write a scenario to start from, NAME.yaml, with a comment for each key.
 

@@ -32,6 +32,19 @@ windows_rule_option = click.option(
 )
 
 
+protocol_option = click.option(
+    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
+)
+size_option = click.option(
+    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
+)
+
+
+def output_option(help: str) -> Callable[[_Command], _Command]:  # noqa: A002  click's word
+    """Give a command ``-o``, the path of a file or directory; its function gets ``output``."""
+    return click.option("-o", "--output", type=click.Path(path_type=Path), help=help)
+
+
 def scenario_options(command: _Command) -> _Command:
     """Give a command SCENARIO; its function gets scenario, name, provider, only and pods."""
     options = (
