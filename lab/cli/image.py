@@ -201,7 +201,8 @@ def gc(yes: bool, as_json: bool) -> None:
     if as_json:
         echo_json({**asdict(result), "hypervisors": copies, "installations": sites})
         return
-    left = [f"{one.hypervisor}: {name}" for one in (*copies, *sites) for name in one.names]
+    left = [f"{one.hypervisor}: {name}" for one in copies for name in one.names]
+    left += [f"{one.hypervisor}: {name}" for one in sites for name in one.names]
     found = [*result.found, *left]
     for path in found:
         say(path)

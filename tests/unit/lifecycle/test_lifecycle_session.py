@@ -6,48 +6,24 @@ from dataclasses import replace
 
 import pytest
 import small_lab
+from unit.reports.made_runs import made_run
 
 from lab._errors import BrokenError, StateError, UsageError
 from lab.lifecycle.faults import present
 from lab.lifecycle.providers import Providers, choose
 from lab.lifecycle.session import open_lab
-from lab.matrix.cell import Cell, Endpoint, Expectation
-from lab.matrix.verdict import CellResult, RunResult, Verdict
-from lab.providers.provider import Outcome, ProbeStatus
+from lab.matrix.verdict import RunResult
 from lab.scenario.loader import find
 from lab.state.lock import HeldError
 
 OVERLAY = find("overlay").read_text()
 
 
-def cell_result(number: int, status: ProbeStatus, verdict: Verdict) -> CellResult:
-    end = Endpoint("worker1-p1", "pod", "linux", "worker1", "10.244.1.2", 8080)
-    cell = Cell(
-        f"pod-pod/{number}", "pod-pod", end, end, "tcp", "small", "self", None, None, (),
-        frozenset(), None, 1450,
-    )  # fmt: skip
-    outcome = Outcome(number, status, "", None, (), None, 0.25)
-    return CellResult(
-        cell, Expectation(True, "", "", "", None), verdict, "detail", (outcome,), False, ""
-    )
-
-
 def run_result() -> RunResult:
-    return RunResult(
-        run="20261121-101500-7f3a",
-        lab="overlay",
-        scenario="overlay",
-        summary="",
-        topology="overlay",
-        provider="fake",
-        banner="",
-        emulated_nodes=(),
-        version="1.36",
-        started="2026-11-21T10:15:00Z",
-        seconds=1.0,
-        results=(cell_result(1, "ok", "pass"), cell_result(2, "timeout", "fail")),
-        windows_rules_off=(),
-    )
+    """One cell that passed, and one that failed."""
+    run = made_run("dead-node", families=("pod-pod",))
+    ends = (next(one for one in run.results if one.verdict == end) for end in ("pass", "fail"))
+    return replace(run, results=tuple(ends))
 
 
 def test_a_lab_is_opened_from_the_text_it_was_made_from(desk):
@@ -105,7 +81,11 @@ def test_a_run_is_kept_in_the_journal_and_as_files(desk, tmp_path):
     assert row.counts["pass"] == 1
     assert row.counts["fail"] == 1
     cells = desk.store.cells(row.id)
-    assert [(cell.verdict, cell.latency) for cell in cells] == [("pass", 0.25), ("fail", None)]
+    (outcome,) = run_result().results[0].attempts
+    assert [(cell.verdict, cell.latency) for cell in cells] == [
+        ("pass", outcome.latency_ms),
+        ("fail", None),
+    ]
 
 
 @pytest.mark.parametrize(
