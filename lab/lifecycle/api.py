@@ -264,12 +264,9 @@ def runs(name: str) -> tuple[str, ...]:
     with opened_store() as store:
         kept = tuple(str(store.run_directory(name, run.id)) for run in store.runs(name))
         if not kept and store.lab(name) is None:
-            raise unknown_lab(f"looking for runs of lab '{name}'", name, _names(store))
+            labs = [row.name for row in store.labs()]
+            raise unknown_lab(f"looking for runs of lab '{name}'", name, labs)
         return kept
-
-
-def _names(store: Store) -> list[str]:
-    return [row.name for row in store.labs()]
 
 
 def is_known(name: str) -> bool:

@@ -232,11 +232,6 @@ def secret_values(file: bytes) -> Iterator[bytes]:
             yield line.strip()
 
 
-def holds_private_key(file: bytes) -> bool:
-    """Whether the file contains a PEM private key."""
-    return b"PRIVATE KEY-----" in file
-
-
 def _forms(secrets: Iterable[bytes]) -> list[bytes]:
     """Every encoding of the secrets, longest first: a whole is replaced before its parts."""
     found: set[bytes] = set()
@@ -349,7 +344,7 @@ def secrets_of(lab: LabHandle) -> Iterator[bytes]:
             content = read_private(path) if path.stat().st_size <= _SECRET_BYTES else b""
         except OSError:  # an unreadable file is in no piece either
             continue
-        if SECRETS in path.relative_to(lab.directory).parts[:-1] or holds_private_key(content):
+        if SECRETS in path.relative_to(lab.directory).parts[:-1] or b"PRIVATE KEY-----" in content:
             yield from secret_values(content)
 
 

@@ -193,14 +193,11 @@ def _complete(summary: Mapping[str, Any]) -> frozenset[str]:
         str(one.get("scenario"))
         for one in _listed(summary, "scenarios")
         if any(
-            stage.get("stage") == "test" and _is_tested(stage.get("code"))
+            stage.get("stage") == "test" and isinstance(code, int) and code in TESTED
             for stage in _listed(one, "stages")
+            for code in (stage.get("code"),)
         )
     )
-
-
-def _is_tested(code: object) -> bool:
-    return isinstance(code, int) and code in TESTED
 
 
 def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from lab.reports.difference import (
     to_json,
 )
 from lab.reports.html import part, render
-from lab.reports.wording import asked_figures, closing_line, counted, in_full
+from lab.reports.wording import closing_line, counted, in_full
 
 FORMAT = 1
 """Version of the JSON summary; a change that an older reader would misread raises it."""
@@ -240,16 +240,11 @@ def headline(night: Night) -> str:
 def plain_lines(night: Night) -> list[str]:
     """The summary as lines of text."""
     rows = [("scenario", "result", "cells", "time", "")]
-    rows += [
-        (
-            one.scenario,
-            one.fate,
-            asked_figures(one.run) if one.run else "-",
-            f"{one.seconds:.0f} s",
-            one.detail,
-        )
-        for one in night.scenarios
-    ]
+    for one in night.scenarios:
+        cells = f"{len(one.run.results):,}" if one.run else "-"
+        if one.run and one.run.coverage:
+            cells = one.run.coverage.figures
+        rows.append((one.scenario, one.fate, cells, f"{one.seconds:.0f} s", one.detail))
     lines = [f"Night {night.name} on {night.provider}: {headline(night)}", "", *table_lines(rows)]
     return [*map(one_line, lines), "", *comparison_lines(night)]
 

@@ -54,11 +54,6 @@ def asked(run: RunResult) -> str:
     return run.coverage.share if run.coverage else quantity(len(run.results), "cell")
 
 
-def asked_figures(run: RunResult) -> str:
-    """:func:`asked` without the noun."""
-    return run.coverage.figures if run.coverage else f"{len(run.results):,}"
-
-
 def sampled(run: RunResult) -> str:
     """What the sample covers; empty if all cells were probed."""
     return run.coverage.sentence if run.coverage else ""

@@ -358,7 +358,8 @@ def shaped(document: Document, form: Form[Model]) -> Shaped[Model]:
             errors = _causes(error.errors(include_url=False, include_input=False))
         published = of(form.model)
         problems += Words(published, document, form.dialect).problems(errors)
-        tainted |= {error["loc"] for error in errors if not _is_unknown(error)}
+        # no rule reads an unknown key
+        tainted |= {error["loc"] for error in errors if error["type"] != "extra_forbidden"}
         _mend(tree, {error["loc"] for error in errors}, published)
     return Shaped(None, (*problems,), frozenset(tainted))
 
@@ -376,11 +377,6 @@ def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
         if error["type"] != "default_factory_not_called"
         and not (error["type"] == "too_short" and error["loc"] in above)
     ]
-
-
-def _is_unknown(error: ErrorDetails) -> bool:
-    """Whether the error is an unknown key, which no rule reads."""
-    return error["type"] == "extra_forbidden"
 
 
 def _nothings(node: object, key: Key) -> Iterator[Key]:
