@@ -7,8 +7,10 @@ import pytest
 from lab.state.stamps import in_order, is_stamp, stamp
 
 
-def test_a_moment_is_written_in_utc():
+def test_a_time_is_a_moment_of_the_calendar_in_utc():
     assert stamp(1_764_065_700.9) == "20251125-101500"
+    assert is_stamp("20251125-101500")
+    assert not any(map(is_stamp, ("20251325-101500", "20251125-101500-x", "2025", "")))
 
 
 @pytest.mark.parametrize(
@@ -27,8 +29,3 @@ def test_a_name_is_behind_those_before_it(others, named):
 
 def test_a_name_without_a_time_stays_as_it_is():
     assert in_order("mine", ["20251125-101500"]) == "mine"
-
-
-def test_only_a_day_of_the_calendar_is_a_time():
-    assert is_stamp("20251125-101500")
-    assert not any(map(is_stamp, ("20251325-101500", "20251125-101500-x", "2025", "")))

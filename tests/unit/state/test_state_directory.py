@@ -54,18 +54,12 @@ def test_an_environment_without_a_usable_directory_is_refused(environment, words
 
 
 # SECURITY.md: The state directory is the caller's own.
-def test_it_is_made_for_its_owner_alone(tmp_path):
+def test_it_is_made_for_its_owner_alone_and_one_that_exists_keeps_its_mode(tmp_path):
     make_private(tmp_path / "a" / "b")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
-
-
-def test_one_that_exists_keeps_its_mode(tmp_path):
     tmp_path.chmod(0o755)
     make_private(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
-
-
-def test_a_file_in_its_place_is_a_state_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match=r"'.*file'"):
         make_private(tmp_path / "file" / "state")

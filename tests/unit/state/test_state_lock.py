@@ -88,19 +88,13 @@ def test_tests_share_a_lab_and_keep_others_off(directory):
         pass
 
 
-def test_a_directory_with_no_lab_in_it_goes_with_the_lock(directory):
+def test_a_directory_stays_for_its_lab_or_reports_alone(directory):
     with lab_lock(directory, "lab up overlay"):
         assert (directory / "lock").exists()
     assert not directory.exists()
-
-
-def test_reports_of_runs_stay_without_the_lock(directory):
     with lab_lock(directory, "lab down overlay"):
         (directory / "runs").mkdir()
     assert [path.name for path in directory.iterdir()] == ["runs"]
-
-
-def test_a_lab_keeps_its_lock_file(directory):
     with lab_lock(directory, "lab up overlay"):
         (directory / "scenario.yaml").write_text("")
     assert (directory / "lock").exists()

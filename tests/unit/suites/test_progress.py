@@ -8,6 +8,8 @@ from lab.suites.session_plugin import ProgressLine
 def test_line_is_drawn_over_itself_and_wiped_at_the_end():
     terminal = StringIO()
     line = ProgressLine(terminal)
+    line.pytest_lab_progress(3, 3)
+    assert terminal.getvalue() == "", "a pass that is over at once"
     line.pytest_lab_progress(0, 1_234)
     line.pytest_lab_progress(1_234, 1_234)
     assert terminal.getvalue() == "\rprobing: 0 of 1,234 \r\x1b[K"
@@ -19,9 +21,3 @@ def test_line_is_not_drawn_for_every_probe():
     for done in range(1_000):
         line.pytest_lab_progress(done, 1_001)
     assert terminal.getvalue().count("probing") < 1_000
-
-
-def test_pass_that_is_over_at_once_leaves_no_trace():
-    terminal = StringIO()
-    ProgressLine(terminal).pytest_lab_progress(3, 3)
-    assert terminal.getvalue() == ""
