@@ -89,6 +89,7 @@ def test_a_run_that_is_not_there_is_answered_with_the_nearest(
         ('{\n "format": 3,\n "cells": [', "ends abruptly in line 3: it was not completely written"),
         ("root:x:0:0", "is not JSON: expecting value in line 1, column 1"),
         ("\xff", "cannot be read: 'utf-8' codec"),
+        ("[" * 100_000, "nested too deep"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(tmp_path, text, happened):
@@ -99,14 +100,6 @@ def test_a_file_that_is_no_result_is_refused(tmp_path, text, happened):
     assert raised.value.happened.startswith(f"'{file}'")
     assert happened in raised.value.happened
     assert "\n  try" not in raised.value.happened
-
-
-def test_a_file_nested_too_deep_is_no_result(state):
-    file = state / "deep.json"
-    file.write_text("[" * 100_000)
-    with pytest.raises(UsageError) as raised:
-        find_run(str(file), state)
-    assert "nested too deep" in raised.value.happened
 
 
 # SECURITY.md: A result file is data.

@@ -10,8 +10,9 @@ from lab.state.directory import open_unlinked
 from lab.state.rows import RunRow
 
 
-def test_down_takes_everything_away(desk):
+def test_down_takes_everything_away_and_the_next_up_is_a_new_lab(desk):
     desk.up()
+    token = desk.row().token
     result = desk.down()
     assert result.changed
     assert result.removed == ("entry 1 (holder)",)
@@ -20,25 +21,12 @@ def test_down_takes_everything_away(desk):
     assert desk.store.steps("overlay") == ()
     assert {row.state for row in desk.store.resources("overlay")} == {"gone"}
     assert desk.files() == set()
-
-
-def test_down_again_is_fine_and_says_so(desk):
-    desk.up()
-    desk.down()
-    result = desk.down()
-    assert not result.changed
+    assert not desk.down().changed
     assert desk.said[-1] == "lab 'overlay' is already down: nothing to do"
     assert desk.files() == set()
-
-
-def test_up_after_down_is_a_new_lab(desk):
-    desk.up()
-    token = desk.row().token
-    desk.down()
     assert desk.up(scenario="host-gateway").changed
-    row = desk.row()
-    assert row.token != token
-    assert row.scenario == "host-gateway"
+    assert desk.row().token != token
+    assert desk.row().scenario == "host-gateway"
 
 
 # SECURITY.md: Secrets are each lab's own.
@@ -71,6 +59,9 @@ def test_a_lab_known_by_its_marks_alone_goes(desk):
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
+    with pytest.raises(UsageError, match="no lab named") as caught:
+        desk.down()
+    assert "there are no labs" in caught.value.hint
     desk.up()
     desk.up("second")
     with pytest.raises(UsageError, match="there is no lab named 'overlya'") as caught:
@@ -78,12 +69,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_list(desk):
     assert "did you mean 'overlay'?" in caught.value.hint
     assert "'overlay', 'second'" in caught.value.hint
     assert len(desk.provider.world) == 2
-
-
-def test_with_no_labs_at_all_an_unknown_name_says_that(desk):
-    with pytest.raises(UsageError, match="no lab named") as caught:
-        desk.down()
-    assert "there are no labs" in caught.value.hint
 
 
 def test_a_lab_of_another_state_directory_is_not_touched_but_said(desk, tmp_path):

@@ -45,16 +45,11 @@ def test_plain_text_has_no_escape_codes_and_only_ascii(stream, environ):
     assert "every UDP NodePort probe on worker2 (110 of 110 cells" in text
 
 
-def test_a_terminal_gets_colours(monkeypatch):
+@pytest.mark.parametrize("environ", [{}, {"NO_COLOR": ""}], ids=["not set", "empty NO_COLOR"])
+def test_a_terminal_gets_colours(monkeypatch, environ):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[" in shown(Terminal(), {"TERM": "xterm-256color"})
-
-
-def test_an_empty_no_color_counts_as_not_set(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[" in shown(Terminal(), {"NO_COLOR": "", "TERM": "xterm-256color"})
+    assert "\x1b[" in shown(Terminal(), {**environ, "TERM": "xterm-256color"})
 
 
 def test_at_80_columns_only_commands_and_paths_are_wider():
