@@ -20,8 +20,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.topology.intent import Hardware
+if TYPE_CHECKING:  # every command that lists labs imports this module
+    from lab.topology.intent import Hardware
 
 ROOT = Path("/sys/fs/cgroup")
 _PREFIX = "hybridlab-"
