@@ -126,12 +126,12 @@ def collect(yes: bool) -> CollectedBundles:
 
     What was prepared of them for system containers goes with them.
     """
-    labs = journal.Store(state_directory(os.environ))
     in_use = set[str]()
-    for row in labs.labs():
-        lab = LabHandle(row.name, labs.lab_directory(row.name), row.token)
-        decided = placement.load_layout(lab) or containers_layout.load(lab)
-        in_use |= {decided.bundle} if decided and decided.bundle else set()
+    with journal.Store(state_directory(os.environ)) as labs:
+        for row in labs.labs():
+            lab = LabHandle(row.name, labs.lab_directory(row.name), row.token)
+            decided = placement.load_layout(lab) or containers_layout.load(lab)
+            in_use |= {decided.bundle} if decided and decided.bundle else set()
     cache = cache_directory(_inventory())
     there = BundleStore(cache)
     found = there.gc(in_use, yes)

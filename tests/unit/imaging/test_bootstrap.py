@@ -145,7 +145,7 @@ def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, mon
     file = tmp_path / "file"
     # A signal ends dd; Python ignores it, and prints the error of write(2).
     scripts = {
-        "python": f"exec {sys.executable} -c \"open('{file}', 'wb').write(bytes(9000))\"",
+        "python": f"exec {sys.executable} -c \"open('{file}', 'wb').write(bytes(900_000))\"",
         "dd": f"exec dd if=/dev/zero of={file} bs=1000 count=9",
         "skopeo": "echo 'SIGXFSZ: file size limit exceeded'; echo 'goroutine 1:'; exit 2",
     }

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,13 +126,13 @@ def test_the_files_are_for_their_owner_alone(store):
 
 def test_a_newer_state_file_is_refused_with_both_versions_and_stays_as_it_is(tmp_path):
     Store(tmp_path).close()
-    with sqlite3.connect(tmp_path / "state.db") as raw:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
     with pytest.raises(StateError, match=rf"version 99.*up to {VERSION}") as caught:
         Store(tmp_path)
     assert caught.value.exit_code == 4
-    with sqlite3.connect(tmp_path / "state.db") as raw:
+    with closing(sqlite3.connect(tmp_path / "state.db")) as raw, raw:
         assert raw.execute("PRAGMA user_version").fetchone() == (99,)
     raw.close()
     assert "upgrade" in caught.value.hint
