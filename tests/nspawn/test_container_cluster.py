@@ -23,6 +23,7 @@ from whole_cluster import (  # noqa: F401  collected here
 )
 
 from lab._deadline import Deadline
+from lab.state.store import Store
 
 pytestmark = pytest.mark.clusters
 
@@ -119,9 +120,8 @@ def test_a_fault_that_is_killed_half_way_is_healed(lab: ContainerLabs) -> None:
     ) as process:
         Deadline(60).wait(
             "waiting for the fault to be written down",
-            lambda: lab.run("status", "cluster", "--json").stdout,
-            until=lambda said: "coredns-scaled-down" in said,
-            every=0.1,
+            lambda: [row.name for row in Store(lab.state).faults("cluster")],
+            until=lambda names: "coredns-scaled-down" in names,
         )
         os.killpg(process.pid, signal.SIGKILL)
     assert (
