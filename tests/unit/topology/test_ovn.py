@@ -186,7 +186,7 @@ def test_a_windows_node_serves_no_node_ports_and_loses_what_asks_for_them() -> N
     assert machine.drops == (
         Drop(
             "WIN-OVN-NODEPORT",
-            ("10.20.0.13/32", "10.0.4.2/32"),
+            ("10.0.4.2/32", "10.20.0.13/32"),
             (30000, 30010),
             hook="input",
         ),
