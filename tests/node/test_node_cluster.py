@@ -40,7 +40,7 @@ def lab(new_lab: NewLab, agnhost: Path) -> NodeLab:
     return lab
 
 
-def test_every_cell_passes_quickly(lab: NodeLab) -> None:
+def test_every_cell_passes(lab: NodeLab) -> None:
     fleet = cluster_fleet(lab)
     sent: list[Probe] = []
 
@@ -48,12 +48,10 @@ def test_every_cell_passes_quickly(lab: NodeLab) -> None:
         sent.extend(probes)
         return fleet.probe_all(lab.intent, probes, settings, lambda _: None)
 
-    begun = time.monotonic()
     results = run(lab.cells(), lab.limits, send, time.monotonic, lambda one: one.id, pace=RunPace())
     assert verdicts(results) == {"pass": len(lab.cells())}, [
         (one.cell.id, one.detail) for one in results if one.verdict != "pass"
     ][:5]
-    assert time.monotonic() - begun < 15.0
 
 
 def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
