@@ -49,7 +49,7 @@ class Deadline:
         """Call ``look`` until ``until`` is true for its value, and return that value.
 
         Raises DeadlineError with ``doing`` and the last value seen. ``look`` is called at least
-        once. Raises LabError: from ``check``.
+        once. Raises what ``check`` raises.
         """
         for _ in self.tries(every):
             seen = look()

@@ -31,6 +31,10 @@ def no_api(name: str, _deadline: Deadline) -> Never:
     raise AssertionError(f"this site has no API for '{name}'")
 
 
+QUICK_SECONDS = 60.0
+"""Limit for starting a program that has little to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSite:
     """What a lab provides for its cluster."""
@@ -56,13 +60,9 @@ class ClusterSite:
         """Run operations on a machine. Returns and raises as :meth:`OperationRunner.run`."""
         return OperationRunner(name, self).run(operations)
 
-    def query(self, name: str, command: Sequence[str], seconds: float = 60.0) -> Completed:
+    def query(self, name: str, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
         """Run a command on a machine that changes nothing; any exit code is allowed."""
         return self.shell(name).run(command, self.deadline(seconds))
-
-
-QUICK_SECONDS = 60.0
-"""Limit for starting a program that has little to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,18 @@ def _proxies(look: Look) -> Iterator[Difference]:
             )
 
 
+def _missing(look: Look, what: str, fix: str) -> Difference:
+    there = ", ".join(one.name for one in look.observed.bridges) or "none"
+    return look.differs(
+        "bridge-missing",
+        what,
+        "there",
+        f"no such bridge (there: {there})",
+        "ip -details link show type bridge",
+        fix,
+    )
+
+
 class BridgeCheck(Check):
     """The bridge of a node's pods, its filter, and the addresses that the node answers for."""
 
@@ -117,16 +129,9 @@ class BridgeCheck(Check):
         if bridge.switch and link:  # it is a port of that switch
             seen = Bridge(link.name, link.mac, link.addresses, link.mtu)
         if seen is None:
-            there = ", ".join(one.name for one in look.observed.bridges) or "none"
-            yield look.differs(
-                "bridge-missing",
-                what,
-                "there",
-                f"no such bridge (there: {there})",
-                "ip -details link show type bridge",
-                "restart the network add-on on this node, and delete its pods"
-                if look.by == "kubernetes"
-                else "lab down, then lab up",
+            again = "restart the network add-on on this node, and delete its pods"
+            yield _missing(
+                look, what, again if look.by == "kubernetes" else "lab down, then lab up"
             )
             return
         if link and not link.up:
@@ -193,15 +198,7 @@ class SwitchCheck(Check):
         link = look.observed.link(switch.name)
         what, shows = f"switch {switch.name}", f"ip -details link show dev {switch.name}"
         if link is None:
-            there = ", ".join(one.name for one in look.observed.bridges) or "none"
-            yield look.differs(
-                "bridge-missing",
-                what,
-                "there",
-                f"no such bridge (there: {there})",
-                "ip -details link show type bridge",
-                "lab down, then lab up",
-            )
+            yield _missing(look, what, "lab down, then lab up")
             return
         if not link.up:
             mends = f"ip link set dev {switch.name} up"
