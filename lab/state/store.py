@@ -10,8 +10,9 @@ import fcntl
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -71,6 +72,9 @@ class Store:
             except BaseException:
                 self._connection.close()
                 raise
+        # A command uses its lab's journal until it ends; Python 3.13 warns of a connection that is
+        # collected open.
+        weakref.finalize(self, _close_unused, self._connection).atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -451,6 +455,11 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     # of namespaces does not survive either.
     connection.execute("PRAGMA synchronous = NORMAL")
     return connection
+
+
+def _close_unused(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # such as that it was opened in another thread
+        connection.close()
 
 
 def _make_private(path: Path) -> None:
