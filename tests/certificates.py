@@ -13,6 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _DAY = dt.timedelta(days=1)
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -31,14 +42,17 @@ class Authority:
         builder = self._builder(self._name, self._key.public_key())
         builder = builder.add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
-        )
+        ).add_extension(_SIGNS, critical=True)
         self._certificate = builder.sign(self._key, hashes.SHA256())
         self.file = directory / "ca.crt"
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def _builder(self, name: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
-        return x509.CertificateBuilder(
+        # Python 3.13 wants both identifiers.
+        subject = x509.SubjectKeyIdentifier.from_public_key(key)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = x509.CertificateBuilder(
             issuer_name=self._name,
             subject_name=name,
             public_key=key,
@@ -46,6 +60,7 @@ class Authority:
             not_valid_before=now - _DAY,
             not_valid_after=now + _DAY,
         )
+        return builder.add_extension(subject, critical=False).add_extension(issuer, critical=False)
 
     def sign(self, name: str, group: str = "", addresses: tuple[str, ...] = ()) -> Pair:
         """A key and a certificate; with addresses for a server, else for a client."""
