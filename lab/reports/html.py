@@ -143,6 +143,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     document = {
         "families": [*terms()],
         "verdicts": VERDICTS,
+        "plurals": [verdict_words(one) for one in VERDICTS],
         "protocols": PROTOCOLS,
         "sizes": SIZES,
         "columns": COLUMNS,

@@ -217,9 +217,11 @@
   }
 
   function tally(some) {
-    const counts = data.verdicts.map((verdict) => [verdict, some.filter((cell) => cell.verdict === verdict).length]);
-    const parts = counts.filter((each) => each[1]).map(([verdict, count]) => `${number(count)} ${words(verdict)}`);
-    return `${number(some.length)} cells: ${parts.join(", ")}`;
+    const counts = data.verdicts.map((verdict, place) => {
+      const count = some.filter((cell) => cell.verdict === verdict).length;
+      return count && `${number(count)} ${count === 1 ? words(verdict) : data.plurals[place]}`;
+    });
+    return `${number(some.length)} cells: ${counts.filter(Boolean).join(", ")}`;
   }
 
   // What is known of one cell: on hover and focus, kept open by a click or Enter.
