@@ -15,7 +15,7 @@ from lab.lifecycle.session import JUNIT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.reports.difference import difference
 from lab.reports.night import (
-    FORMAT,
+    READABLE,
     TESTED,
     Night,
     comparison_lines,
@@ -175,7 +175,7 @@ def summary_in(directory: Path) -> dict[str, Any] | None:
         found = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
     except (OSError, ValueError):
         return None
-    known = isinstance(found, dict) and found.get("format") == FORMAT and "started" in found
+    known = isinstance(found, dict) and found.get("format") in READABLE and "started" in found
     return found if known else None
 
 

@@ -31,7 +31,7 @@ from lab.lifecycle.providers import choose, chosen
 from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.matrix.verdict import RunResult
 from lab.providers.provider import MACHINES, Pods, Provider
-from lab.reports.night import Done, Fate, Night, ScenarioNight, Stage, judge
+from lab.reports.night import Done, Night, ScenarioNight, ScenarioOutcome, Stage, judge
 from lab.reports.result import read_run
 from lab.state.directory import make_private
 from lab.state.failure import guarded_files
@@ -170,7 +170,7 @@ def run_night(
 def _run_job(
     job: Job, request: NightRequest, operations: NightOperations, stop: Event, say: Say
 ) -> ScenarioNight:
-    """Run one scenario; an error of any kind becomes its fate and does not end the night."""
+    """Run one scenario; an error of any kind becomes its outcome and does not end the night."""
     begun = time.monotonic()
     work = _ScenarioRun(job, request, operations, stop)
     try:
@@ -180,7 +180,7 @@ def _run_job(
     except Exception as error:  # noqa: BLE001  a night goes on after a failure of any kind
         found = work.result("broken", f"{type(error).__name__}: {error}")
     say(
-        f"{job.name}: {found.fate}, {time.monotonic() - begun:.0f} s"
+        f"{job.name}: {found.outcome}, {time.monotonic() - begun:.0f} s"
         + (f"; {found.detail}" if found.detail else "")
     )
     return found
@@ -213,18 +213,18 @@ class _ScenarioRun:
         finally:
             if self.operations.there(lab):
                 self._take_down("down")
-        fate, detail = judge(
+        outcome, detail = judge(
             self.stages, self.run, stopped=self.stop.is_set(), left=self.operations.there(lab)
         )
-        return self.result(fate, detail)
+        return self.result(outcome, detail)
 
-    def result(self, fate: Fate, detail: str) -> ScenarioNight:
+    def result(self, outcome: ScenarioOutcome, detail: str) -> ScenarioNight:
         """The record of the scenario so far."""
         return ScenarioNight(
             scenario=self.job.name,
             lab=self.job.lab,
             provider=self.request.provider,
-            fate=fate,
+            outcome=outcome,
             detail=detail,
             seconds=time.monotonic() - self.begun,
             stages=tuple(self.stages),

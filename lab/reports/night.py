@@ -21,10 +21,14 @@ from lab.reports.difference import (
 from lab.reports.html import part, render
 from lab.reports.wording import closing_line, counted, in_full
 
-FORMAT = 1
-"""Version of the JSON summary; a change that an older reader would misread raises it."""
+FORMAT = 2
+"""Version of the JSON files; a change that an older reader would misread raises it.
 
-Fate = Literal["green", "red", "refused", "broken", "stopped"]
+In 1 a scenario's ``outcome`` had another name, which nothing here reads.
+"""
+READABLE = (1, FORMAT)
+
+ScenarioOutcome = Literal["green", "red", "refused", "broken", "stopped"]
 """``red``: cells are not as expected. ``refused``: by preflight, or because its file is invalid.
 ``broken``: the lab failed, ran out of time, had no cells, or could not be taken down. ``stopped``:
 the night was stopped before it finished."""
@@ -57,7 +61,7 @@ class ScenarioNight:
     scenario: str
     lab: str
     provider: str
-    fate: Fate
+    outcome: ScenarioOutcome
     detail: str
     """The reason, in one sentence; empty if green."""
     seconds: float
@@ -70,7 +74,7 @@ class ScenarioNight:
     @property
     def unfit(self) -> bool:
         """Whether it was refused untried, because the provider can never run this lab."""
-        return self.fate == "refused" and not self.stages
+        return self.outcome == "refused" and not self.stages
 
     @property
     def tested(self) -> bool:
@@ -115,21 +119,21 @@ class Night:
     def green(self) -> bool:
         """Whether every scenario that the provider can run is green."""
         fit = [one for one in self.scenarios if not one.unfit]
-        return bool(fit) and all(one.fate == "green" for one in fit)
+        return bool(fit) and all(one.outcome == "green" for one in fit)
 
     @property
     def exit_code(self) -> int:
         """3 if a lab broke, was refused or did not run; 1 if cells failed; else 0."""
-        fates = {one.fate for one in self.scenarios if not one.unfit}
-        if not fates or fates - {"green", "red"}:
+        outcomes = {one.outcome for one in self.scenarios if not one.unfit}
+        if not outcomes or outcomes - {"green", "red"}:
             return BROKEN
-        return CELLS if "red" in fates else WELL
+        return CELLS if "red" in outcomes else WELL
 
 
 def judge(
     stages: Sequence[Done], run: RunResult | None, *, stopped: bool, left: bool
-) -> tuple[Fate, str]:
-    """The fate of one scenario, and why.
+) -> tuple[ScenarioOutcome, str]:
+    """The outcome of one scenario, and why.
 
     ``stages``: the stages that were started, in order. ``run``: the result of the matrix; None if
     there is none. ``stopped``: whether the night was stopped meanwhile. ``left``: whether something
@@ -150,7 +154,7 @@ def judge(
     return _tested(ended, run)
 
 
-def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[Fate, str]:
+def _tested(ended: Mapping[Stage, Done], run: RunResult | None) -> tuple[ScenarioOutcome, str]:
     test, down = ended.get("test"), ended.get("down")
     if test is None or run is None or test.code not in TESTED:
         return "broken", _said(test)
@@ -206,7 +210,7 @@ def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
         "lab": one.lab,
         "suite": one.suite,
         "provider": one.provider,
-        "fate": one.fate,
+        "outcome": one.outcome,
         "detail": one.detail,
         "seconds": one.seconds,
         "run": one.run.run if one.run else None,
@@ -221,7 +225,7 @@ def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
 def headline(night: Night) -> str:
     """The night in one sentence."""
     unfit = [one.scenario for one in night.scenarios if one.unfit]
-    bad = [one for one in night.scenarios if one.fate != "green" and not one.unfit]
+    bad = [one for one in night.scenarios if one.outcome != "green" and not one.unfit]
     if not bad and len(unfit) == len(night.scenarios):
         return f"No scenario can run on {night.provider}."
     if not bad and unfit:
@@ -232,7 +236,7 @@ def headline(night: Night) -> str:
         count = len(night.scenarios)
         return "As expected." if count == 1 else f"All {count} scenarios are as expected."
     verb = "is" if len(bad) == 1 else "are"
-    names = ", ".join(f"{one.scenario} ({one.fate})" for one in bad)
+    names = ", ".join(f"{one.scenario} ({one.outcome})" for one in bad)
     share = f"{len(bad)} of {quantity(len(night.scenarios), 'scenario')}"
     return f"{share} {verb} not as expected: {names}."
 
@@ -244,7 +248,7 @@ def plain_lines(night: Night) -> list[str]:
         cells = f"{len(one.run.results):,}" if one.run else "-"
         if one.run and one.run.coverage:
             cells = one.run.coverage.figures
-        rows.append((one.scenario, one.fate, cells, f"{one.seconds:.0f} s", one.detail))
+        rows.append((one.scenario, one.outcome, cells, f"{one.seconds:.0f} s", one.detail))
     lines = [f"Night {night.name} on {night.provider}: {headline(night)}", "", *table_lines(rows)]
     return [*map(one_line, lines), "", *comparison_lines(night)]
 
@@ -282,7 +286,7 @@ def junit_of_night(scenarios: tuple[ScenarioNight, ...], documents: Mapping[str,
     root = ET.Element("testsuites", {"name": "hybridlab"})
     for one in scenarios:
         suite = _suite(one, documents.get(one.scenario))
-        if one.fate not in {"green", "red"}:
+        if one.outcome not in {"green", "red"}:
             _add_error(suite, one)
         for case in suite.iter("testcase"):
             case.set("classname", f"{one.suite}.{case.get('classname') or one.lab}")
@@ -305,7 +309,7 @@ def _suite(one: ScenarioNight, document: str | None) -> ET.Element:
 def _add_error(suite: ET.Element, one: ScenarioNight) -> None:
     case = ET.SubElement(suite, "testcase", {"name": "lab", "time": f"{one.seconds:.3f}"})
     kind = "skipped" if one.unfit else "error"
-    element = ET.SubElement(case, kind, {"message": f"{one.fate}: {one.detail}"})
+    element = ET.SubElement(case, kind, {"message": f"{one.outcome}: {one.detail}"})
     element.text = "\n".join(f"{done.stage}: {done.code}, {done.log}" for done in one.stages)
     for count in ("tests", "skipped" if one.unfit else "errors"):
         suite.set(count, str(int(suite.get(count, "0")) + 1))

@@ -38,7 +38,7 @@ from lab.lifecycle.session import JUNIT, REPORT, RESULT
 from lab.providers.libvirt import placement
 from lab.providers.netns import preflight as netns_capacity
 from lab.providers.nspawn import preflight
-from lab.reports.night import Night, plain_lines
+from lab.reports.night import FORMAT, Night, plain_lines
 from lab.reports.result import to_json
 
 
@@ -112,8 +112,8 @@ def held(paper: Paper, asked: NightRequest) -> Night:
     return night
 
 
-def fates(night: Night) -> dict[str, str]:
-    return {one.scenario: one.fate for one in night.scenarios}
+def outcomes(night: Night) -> dict[str, str]:
+    return {one.scenario: one.outcome for one in night.scenarios}
 
 
 def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(paper, tmp_path):
@@ -128,7 +128,7 @@ def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(paper, tmp_pa
     }
     names = ("refused", "broken", "late", "crash", "red", "dead", "stays", "well")
     night = held(paper, request(tmp_path, *names))
-    assert fates(night) == {
+    assert outcomes(night) == {
         "refused": "refused",
         "broken": "broken",
         "late": "broken",
@@ -164,14 +164,14 @@ def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper, tmp_path):
     paper.up.add("nightly-a")
     night = held(paper, request(tmp_path, "a"))
     assert [done.stage for done in night.scenarios[0].stages] == ["sweep", "up", "test", "down"]
-    assert fates(night) == {"a": "green"}
+    assert outcomes(night) == {"a": "green"}
 
 
 def test_a_run_of_an_earlier_night_is_not_taken_for_this_ones(paper, tmp_path):
     paper._leave_run("nightly-a", "healthy")
     paper.codes = {("test", "nightly-a"): 3}
     (one,) = held(paper, request(tmp_path, "a")).scenarios
-    assert (one.fate, one.run, one.report) == ("broken", None, None)
+    assert (one.outcome, one.run, one.report) == ("broken", None, None)
 
 
 def test_no_more_labs_are_up_than_fit(paper, tmp_path):
@@ -203,7 +203,7 @@ def test_a_night_that_is_stopped_takes_its_labs_down_and_begins_no_other(paper, 
     said: list[str] = []
     night, ended_by = run_night(request(tmp_path, "a", "b"), paper.operations(), said.append)
     assert isinstance(ended_by, KeyboardInterrupt)
-    assert fates(night) == {"a": "stopped", "b": "stopped"}
+    assert outcomes(night) == {"a": "stopped", "b": "stopped"}
     assert paper.up == set()
     assert [call[0] for call in paper.calls] == ["up", "test", "down"]
     assert "stopping: taking down the labs that are up first" in said
@@ -230,7 +230,7 @@ def test_a_night_that_is_stopped_while_it_begins_begins_nothing_twice(
     )
     assert isinstance(ended_by, KeyboardInterrupt)
     assert jobs == ["a", "b"]
-    assert set(fates(night)) == {"a", "b"}
+    assert set(outcomes(night)) == {"a", "b"}
     assert paper.up == set()
 
 
@@ -383,6 +383,7 @@ def test_the_latest_night_is_the_one_run_last_whatever_the_clock_says(paper, tmp
         made.append(write_night(tmp_path, paper, name, trouble=False, now=NIGHT.replace(day=day)))
         summary = json.loads((made[-1] / "summary.json").read_text())
         summary["started"] = NIGHT.replace(day=day).isoformat()
+        summary["format"] = FORMAT if by_id else 1  # ids are younger
         (made[-1] / "summary.json").write_text(json.dumps(summary))
         if not by_id:
             (made[-1] / "night.id").unlink()

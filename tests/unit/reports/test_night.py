@@ -1,4 +1,4 @@
-"""A night's fates, its exit code, its JUnit file and its index."""
+"""A night's outcomes, its exit code, its JUnit file and its index."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lab.reports.difference import difference
 from lab.reports.night import (
     CHANGES,
     Done,
-    Fate,
     Night,
     ScenarioNight,
+    ScenarioOutcome,
     judge,
     junit_of_night,
     night_to_html,
@@ -41,7 +41,7 @@ def stages(**codes: int | None) -> tuple[Done, ...]:
     )
 
 
-CASES: dict[str, tuple[dict[str, int | None], RunResult | None, Fate, str]] = {
+CASES: dict[str, tuple[dict[str, int | None], RunResult | None, ScenarioOutcome, str]] = {
     "all well": ({"up": 0, "test": 0, "down": 0}, HEALTHY, "green", ""),
     "cells fail": ({"up": 0, "test": 1, "gather": 0, "down": 0}, TROUBLED, "red", "cells"),
     "red though the test ended well": ({"up": 0, "test": 0, "down": 0}, TROUBLED, "red", "cells"),
@@ -63,25 +63,25 @@ CASES: dict[str, tuple[dict[str, int | None], RunResult | None, Fate, str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_became_of_a_scenario(case):
-    codes, run, fate, words = CASES[case]
+    codes, run, outcome, words = CASES[case]
     found = judge(stages(**codes), run, stopped=False, left=False)
-    assert found[0] == fate
+    assert found[0] == outcome
     assert words in found[1]
 
 
 def test_one_that_is_left_behind_is_broken_whatever_else_it_is():
     well = stages(up=0, test=0, down=0)
-    fate, words = judge(well, HEALTHY, stopped=True, left=True)
-    assert (fate, words) == ("broken", "the lab could not be taken down: down said")
+    outcome, words = judge(well, HEALTHY, stopped=True, left=True)
+    assert (outcome, words) == ("broken", "the lab could not be taken down: down said")
 
 
 def test_one_that_the_end_of_the_night_met_is_stopped():
     assert judge(stages(up=None, down=0), None, stopped=True, left=False)[0] == "stopped"
 
 
-def scenario(name: str, fate: Fate, run: RunResult | None = None) -> ScenarioNight:
+def scenario(name: str, outcome: ScenarioOutcome, run: RunResult | None = None) -> ScenarioNight:
     done = stages(up=0, test=0, down=0)
-    return ScenarioNight(name, f"nightly-{name}", "netns", fate, "why", 3.0, done, run)
+    return ScenarioNight(name, f"nightly-{name}", "netns", outcome, "why", 3.0, done, run)
 
 
 def night(*scenarios: ScenarioNight) -> Night:
@@ -89,7 +89,7 @@ def night(*scenarios: ScenarioNight) -> Night:
 
 
 @pytest.mark.parametrize(
-    ("fates", "code"),
+    ("outcomes", "code"),
     [
         (("green", "green"), 0),
         (("green", "red"), 1),
@@ -98,8 +98,8 @@ def night(*scenarios: ScenarioNight) -> Night:
         (("green", "stopped"), 3),
     ],
 )
-def test_exit_code_of_a_night(fates, code):
-    made = night(*(scenario(f"s{number}", fate) for number, fate in enumerate(fates)))
+def test_exit_code_of_a_night(outcomes, code):
+    made = night(*(scenario(f"s{number}", outcome) for number, outcome in enumerate(outcomes)))
     assert made.exit_code == code
     assert summary_json(made)["exit_code"] == code
     assert summary_json(made)["green"] == (code == 0)
