@@ -483,6 +483,14 @@ class Intent:
         )
         return next(planes, "") if self.kubernetes else ""
 
+    def places(self) -> dict[str, tuple[MachineIntent, Pod | None]]:
+        """Every machine, and every pod with its machine, by name; without hypervisors."""
+        found: dict[str, tuple[MachineIntent, Pod | None]] = {}
+        for machine in self.machines:
+            found[machine.name] = machine, None
+            found |= {pod.name: (machine, pod) for pod in machine.pods}
+        return found
+
     def machine(self, name: str) -> MachineIntent:
         """The machine or hypervisor of this name; KeyError if there is none."""
         for machine in self.everything():

@@ -56,15 +56,7 @@ LATENCY_MS = 0.2
 """Latency of every exchange; the order of magnitude between namespaces."""
 
 Places = Mapping[str, tuple[MachineIntent, Pod | None]]
-
-
-def places(intent: Intent) -> Places:
-    """Every machine, and every pod with its machine, by name."""
-    found: dict[str, tuple[MachineIntent, Pod | None]] = {}
-    for machine in intent.machines:
-        found[machine.name] = (machine, None)
-        found |= {pod.name: (machine, pod) for pod in machine.pods}
-    return found
+"""See :meth:`lab.topology.intent.Intent.places`."""
 
 
 def outcome(intent: Intent, known: Places, probe: Probe, dead: frozenset[str]) -> Outcome:
@@ -332,7 +324,7 @@ class FakeProvider(Provider):
 
     def machine(self, lab: LabHandle, intent: Intent, name: str) -> Machine:
         """The pod or machine of that name. UsageError if there is none."""
-        known = places(intent)
+        known = intent.places()
         if name not in known:
             raise _no_machine(lab.name, name, tuple(known))
         return FakeMachine(name, self._run)
@@ -348,7 +340,7 @@ class FakeProvider(Provider):
         """Compute every probe from the intent. BrokenError if the lab does not exist."""
         self.calls.append(Call("probe", lab.name, f"{len(probes)} probes"))
         self._require(lab)
-        known = places(intent)
+        known = intent.places()
         outcomes: dict[int, Outcome] = {}
         for probe in probes:
             answer = self.faults.answer(intent, probe) if self.faults.answer else None

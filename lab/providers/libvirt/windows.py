@@ -34,6 +34,7 @@ from lab.providers.provider import Outcome, Probe
 from lab.remote.shell import Completed, Shell
 from lab.state.files import write_private
 from lab.topology.intent import Intent, Interface, MachineIntent
+from lab.topology.routing import bare
 
 if TYPE_CHECKING:
     import libvirt
@@ -312,24 +313,29 @@ def require_images(intent: Intent, check: Callable[[str], None]) -> None:
 
 def refuse_pod(intent: Intent, name: str) -> None:
     """Raise UsageError if ``name`` is a pod on a Windows machine."""
-    for machine in _windows(intent):
-        if name in {pod.name for pod in machine.pods}:
-            raise UsageError(
-                f"looking for pod '{name}' on '{machine.name}'",
-                WHY,
-                f"the machine itself can be used: '{machine.name}'",
-            )
+    machine, pod = intent.places().get(name, (None, None))
+    if machine and pod and machine.os == "windows":
+        raise UsageError(
+            f"looking for pod '{name}' on '{machine.name}'",
+            WHY,
+            f"the machine itself can be used: '{machine.name}'",
+        )
 
 
 def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome]:
     """Error outcomes for probes from or to a Windows machine. Pure."""
     sources = {
         name: machine.name
-        for machine in _windows(intent)
-        for name in (machine.name, *(pod.name for pod in machine.pods))
+        for name, (machine, _) in intent.places().items()
+        if machine.os == "windows"
     }
-    hosts = dict(_addresses(intent))
-    services = dict(_services(intent))
+    hosts = {
+        bare(address): machine.name
+        for machine in intent.machines
+        if machine.os == "windows"
+        for address in (*_own(machine), *(pod.address for pod in machine.pods))
+    }
+    services = dict(_services(intent, sources))
     found: dict[int, Outcome] = {}
     for probe in probes:
         machine = (
@@ -338,36 +344,18 @@ def unprobeable(intent: Intent, probes: Sequence[Probe]) -> Mapping[int, Outcome
             or hosts.get(probe.address)
         )
         if machine is not None:
-            found[probe.key] = _unprobeable(probe, machine)
+            detail = f"cannot probe from or to '{machine}': {WHY}"
+            found[probe.key] = Outcome.failed(probe.key, "error", detail)
     return found
 
 
-def _unprobeable(probe: Probe, machine: str) -> Outcome:
-    detail = f"cannot probe from or to '{machine}': {WHY}"
-    return Outcome(probe.key, "error", detail, None, (), None, 0.0)
+def _own(machine: MachineIntent) -> list[str]:
+    return [address for card in machine.interfaces for address in card.addresses]
 
 
-def _windows(intent: Intent) -> Iterator[MachineIntent]:
-    return (machine for machine in intent.machines if machine.os == "windows")
-
-
-def _addresses(intent: Intent) -> Iterator[tuple[str, str]]:
-    """Address of each Windows machine and of its pods, with the machine."""
-    for machine in _windows(intent):
-        given = [address for card in machine.interfaces for address in card.addresses]
-        for address in (*given, *(pod.address for pod in machine.pods)):
-            yield address.partition("/")[0], machine.name
-
-
-def _services(intent: Intent) -> Iterator[tuple[tuple[str, int], str]]:
+def _services(intent: Intent, home: Mapping[str, str]) -> Iterator[tuple[tuple[str, int], str]]:
     """Address and port of each Service with a backend on a Windows machine, with the machine."""
-    home = {pod.name: machine.name for machine in _windows(intent) for pod in machine.pods}
-    own = [
-        address.partition("/")[0]
-        for machine in intent.machines
-        for card in machine.interfaces
-        for address in card.addresses
-    ]
+    own = [bare(address) for machine in intent.machines for address in _own(machine)]
     for machine in intent.machines:
         for service in machine.translation.services if machine.translation else ():
             behind = next((home[one.pod] for one in service.backends if one.pod in home), None)

@@ -112,13 +112,12 @@ class NetnsProvider(Provider):
     def __init__(
         self, windows_rules_off: frozenset[str] = frozenset(), python: str = sys.executable
     ) -> None:
-        known = [rule.id for rule in RULES]
-        strange = sorted(windows_rules_off.difference(known))
+        strange = sorted(windows_rules_off.difference(RULES))
         if strange:
             raise UsageError(
                 f"switching off the Windows rule '{strange[0]}'",
                 "there is no such rule",
-                f"one of {', '.join(known)}",
+                f"one of {', '.join(RULES)}",
             )
         self._off = windows_rules_off
         self._python = python

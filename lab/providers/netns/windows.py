@@ -6,37 +6,16 @@ off, the cells it forbids turn into ``unexpected-pass``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Literal
 
 from lab.topology.intent import Drop, Intent, MachineIntent, Resolver, Translation
 from lab.topology.routing import own_addresses
 
-_NETWORKING = "Kubernetes documentation, Networking on Windows"
-_DEBUGGING = "sig-windows debugging guide"
-_FLANNEL = "sig-windows debugging guide, flannel"
-_NAMES = "Kubernetes documentation, DNS limitations on Windows"
-_SHORT_NAMES = "Kubernetes on Windows by upstream routing (report of a build with wincni)"
-_WINKERNEL = "inferred from kube-proxy's source: pkg/proxy/winkernel of Kubernetes 1.36"
-
-_OVN = (
-    "Using Windows Server Containers in Kubernetes (1.9), OVS & OVN: only the kubelet is required"
-)
-
 _WITHOUT_AFFINITY = frozenset({"windows-server-2019"})
 _WINCNI = frozenset({"host-gateway", "upstream-tor", "upstream-vrrp", "hard-way"})
-
-
-@dataclass(frozen=True, slots=True)
-class WindowsRule:
-    """One documented rule: id, statement, source, and the change to a machine's intent."""
-
-    id: str
-    title: str
-    source: str
-    apply: Callable[[MachineIntent, Intent], MachineIntent]
 
 
 def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
@@ -49,9 +28,9 @@ def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
 
 
 def _obey(machine: MachineIntent, intent: Intent, off: frozenset[str]) -> MachineIntent:
-    for rule in RULES:
-        if rule.id not in off:
-            machine = rule.apply(machine, intent)
+    for rule, apply in RULES.items():
+        if rule not in off:
+            machine = apply(machine, intent)
     return machine
 
 
@@ -161,59 +140,15 @@ def _own_pods_as_others(machine: MachineIntent, _: Intent) -> MachineIntent:
     return _with_translation(machine, lambda one: replace(one, short_circuits=False))
 
 
-RULES: tuple[WindowsRule, ...] = (
-    WindowsRule(
-        "WIN-NODEPORT-SELF",
-        "a Windows node cannot reach a NodePort on itself",
-        _NETWORKING,
-        _node_port_self,
-    ),
-    WindowsRule(
-        "WIN-HOST-SERVICE",
-        "Service addresses are not reachable from the Windows host, only from its pods",
-        _DEBUGGING,
-        _host_service,
-    ),
-    WindowsRule(
-        "WIN-OVERLAY-NODE-POD",
-        "on an overlay a Windows node reaches its own pods only",
-        _FLANNEL,
-        _overlay_node_pod,
-    ),
-    WindowsRule(
-        "WIN-OVN-NODEPORT",
-        "a Windows node of an OVN network does not serve NodePorts",
-        _OVN,
-        _ovn_node_port,
-    ),
-    WindowsRule(
-        "WIN-DNS-PARTIAL",
-        "partly qualified names, with a dot, are not resolved in Windows pods",
-        _NAMES,
-        _dns_partial,
-    ),
-    WindowsRule(
-        "WIN-DNS-SHORT",
-        "with wincni, short names are not resolved in Windows pods",
-        _SHORT_NAMES,
-        _dns_short,
-    ),
-    WindowsRule(
-        "WIN-AFFINITY",
-        "session affinity needs Windows Server 2022",
-        _NETWORKING,
-        _no_affinity,
-    ),
-    WindowsRule(
-        "WIN-UNSERVED",
-        "packets to a Service or port without backends are dropped, not rejected",
-        _WINKERNEL,
-        _unserved,
-    ),
-    WindowsRule(
-        "WIN-NODEPORT-OWN-PODS",
-        "with externalTrafficPolicy Local a node's own pods reach its local backends alone",
-        _WINKERNEL,
-        _own_pods_as_others,
-    ),
-)
+RULES: Mapping[str, Callable[[MachineIntent, Intent], MachineIntent]] = {
+    "WIN-NODEPORT-SELF": _node_port_self,
+    "WIN-HOST-SERVICE": _host_service,
+    "WIN-OVERLAY-NODE-POD": _overlay_node_pod,
+    "WIN-OVN-NODEPORT": _ovn_node_port,
+    "WIN-DNS-PARTIAL": _dns_partial,
+    "WIN-DNS-SHORT": _dns_short,
+    "WIN-AFFINITY": _no_affinity,
+    "WIN-UNSERVED": _unserved,
+    "WIN-NODEPORT-OWN-PODS": _own_pods_as_others,
+}
+"""The change to a machine's intent by rule. The limit of the same id has its reason and source."""

@@ -414,7 +414,7 @@ class Fleet:
         ``progress`` is called on this thread with the number finished. Every key has an outcome:
         for a machine that is unreachable or stops responding, an error with the reason.
         """
-        place = _places(intent)
+        place = {name: machine.name for name, (machine, _) in intent.places().items()}
         in_dialects = with_dialects(intent, probes) if self._cluster else probes
         probers: dict[str, Prober] = {**self._controls, **self._others}
         campaign = Campaign(probers, place, settings)
@@ -470,7 +470,8 @@ class Fleet:
 
         Times are by each machine's own clock.
         """
-        return capture(self._controls, _places(intent), taps, limit, during, deadline)
+        place = {name: machine.name for name, (machine, _) in intent.places().items()}
+        return capture(self._controls, place, taps, limit, during, deadline)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of the Kubernetes pods, on every machine that answers in time."""
@@ -508,19 +509,10 @@ class Fleet:
 
         Raises UsageError if there is none that this fleet has.
         """
-        for machine in intent.machines:
-            names = (machine.name, *(pod.name for pod in machine.pods))
-            if name in names and machine.name in self._controls:
-                return self._controls[machine.name].machine(name)
-        raise UsageError(f"looking for '{name}'", "there is no pod or machine of that name")
-
-
-def _places(intent: Intent) -> dict[str, str]:
-    return {
-        name: machine.name
-        for machine in intent.machines
-        for name in (machine.name, *(pod.name for pod in machine.pods))
-    }
+        machine, _ = intent.places().get(name, (None, None))
+        if machine is None or machine.name not in self._controls:
+            raise UsageError(f"looking for '{name}'", "there is no pod or machine of that name")
+        return self._controls[machine.name].machine(name)
 
 
 def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str, T | LabError]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import small_lab
 
-from lab.providers.fake.provider import outcome, places
+from lab.providers.fake.provider import outcome
 from lab.providers.provider import Outcome, Probe
 from lab.topology.intent import Drop, Intent, Resolver
 
@@ -28,7 +28,7 @@ WORKER, WIN, CLIENT = "10.9.176.10", "10.9.176.11", "198.51.100.10"
 
 
 def tried(asked: Probe, dead: frozenset[str] = frozenset()) -> Outcome:
-    return outcome(INTENT, places(INTENT), asked, dead)
+    return outcome(INTENT, INTENT.places(), asked, dead)
 
 
 def probe(source: str, address: str = "", port: int = 8080, **more: Any) -> Probe:

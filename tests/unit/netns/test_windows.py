@@ -12,23 +12,25 @@ from lab.providers.netns.dns import ResolverFile, candidates
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.netns.windows import RULES, realise
 from lab.topology.intent import Drop, Intent, MachineIntent
-
-IDS = [rule.id for rule in RULES]
+from lab.topology.registry import topologies
+from lab.topology.windows_limits import OF_PROXY
 
 
 def _only(rule: str, intent: Intent) -> MachineIntent:
-    return realise(intent, frozenset(IDS) - {rule}).machine("win1")
+    return realise(intent, frozenset(RULES) - {rule}).machine("win1")
 
 
 def test_linux_machines_are_left_alone_and_others_with_every_rule_off() -> None:
     assert realise(cluster()).machine("worker1") == cluster().machine("worker1")
     assert realise(cluster(windows=0)) == cluster(windows=0)
-    assert realise(cluster(), frozenset(IDS)) == cluster()
+    assert realise(cluster(), frozenset(RULES)) == cluster()
 
 
-def test_every_rule_has_a_title_and_a_source() -> None:
-    assert len(set(IDS)) == len(IDS) == 9
-    assert all(rule.title and rule.source for rule in RULES)
+def test_every_rule_is_that_of_a_limit_which_has_its_reason_and_source() -> None:
+    limits = {one.id for topology in topologies().values() for one in topology.limits}
+    assert set(RULES) == {
+        one for one in limits | {one.limit.id for one in OF_PROXY} if one.startswith("WIN-")
+    }
 
 
 def test_own_node_ports_are_lost_on_every_address_of_the_node() -> None:

@@ -23,7 +23,7 @@ CASES = Path(__file__).parents[2] / "cases" / "ovn"
 SCENARIO = load(find("ovn"))
 PLAN, INTENT = plan_of("ovn"), intent_of("ovn")
 CELLS = {cell.id: cell for cell in cells_of("ovn")}
-IDS = frozenset(rule.id for rule in RULES)
+IDS = frozenset(RULES)
 
 
 def daemon(machine: str, name: str) -> Daemon:
