@@ -10,7 +10,6 @@ their tunnel. A segment that is not split has nothing between two interfaces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from lab.topology.intent import (
@@ -38,90 +37,6 @@ from lab.topology.routing import (
     pod_with,
     source_by,
 )
-
-
-def between(
-    intent: Intent,
-    sender: tuple[MachineIntent, Interface],
-    receiver: tuple[MachineIntent, Interface],
-    packet: Packet,
-) -> Iterator[Hop]:
-    """The hops on the hypervisors of both interfaces, in the order of the frame.
-
-    Parameters
-    ----------
-    intent
-        The lab's Intent.
-    sender, receiver
-        Machines and their interfaces on one segment.
-    packet
-        The packet in the frame, as the sender wrote it.
-
-    """
-    here, there = (
-        next((one for one in intent.hypervisors if one.name == card.host), None)
-        for _, card in (sender, receiver)
-    )
-    if here is None or there is None:
-        return
-    yield from _port(here, *sender, packet)
-    yield _hop("switch", here, f"switch {_switch(here)}", packet, _switch(here))
-    if here is not there:
-        yield from _tunnelled(here, there, receiver[1].mac, packet)
-        yield _hop("switch", there, f"switch {_switch(there)}", packet, _switch(there))
-    yield from _port(there, *receiver, packet)
-
-
-def _switch(host: MachineIntent) -> str:
-    return host.switch.name if host.switch else ""
-
-
-def _port(
-    host: MachineIntent, machine: MachineIntent, card: Interface, packet: Packet
-) -> Iterator[Hop]:
-    for port in host.switch.ports if host.switch else ():
-        if (port.machine, port.card) == (machine.name, card.name):
-            what = f"port {port.name} of {machine.name}"
-            yield _hop("switch", host, what, packet, port.name)
-
-
-def _tunnelled(
-    here: MachineIntent, there: MachineIntent, mac: str, packet: Packet
-) -> Iterator[Hop]:
-    tunnel, far = here.tunnel, there.tunnel
-    if tunnel is None or far is None:
-        return
-    outer = Packet("udp", tunnel.local, far.local, tunnel.port)
-    yield _hop("tunnel", here, f"tunnel {tunnel.name}", packet, tunnel.name)
-    entry = f"forwarding entry {mac} on {tunnel.name}"
-    yield _hop("entry", here, entry, outer, carried=packet)
-    yield _hop("firewall", here, "output", outer, carried=packet)
-    way = leaving(here, far.local)
-    if way:
-        yield _hop("route", here, f"route to {way.destination}", outer, carried=packet)
-    known = f"neighbour {far.local} on {tunnel.device}"
-    yield _hop("neighbour", here, known, outer, carried=packet)
-    yield _hop("card", here, f"card {tunnel.device}", outer, tunnel.device, packet)
-    arrives = next(
-        (card.name for card in there.interfaces if far.local in map(bare, card.addresses)),
-        far.device,
-    )
-    yield _hop("card", there, f"card {arrives}", outer, arrives, packet)
-    yield _hop("firewall", there, "input", outer, carried=packet)
-    yield _hop("tunnel", there, f"tunnel {far.name}", packet, far.name)
-
-
-def _hop(  # noqa: PLR0913, PLR0917  a hop is all of these
-    kind: HopKind,
-    host: MachineIntent,
-    what: str,
-    packet: Packet,
-    device: str = "",
-    carried: Packet | None = None,
-    place: str = "",
-) -> Hop:
-    return Hop(kind, host.name, place or host.name, device, what, packet, carried)
-
 
 _MOST_MACHINES = 16
 """A packet that passes more machines than this is in a loop."""
@@ -334,12 +249,21 @@ class KernelWalk:
         self, machine: MachineIntent, tunnel: Tunnel, packet: Packet, next_hop: str
     ) -> Packet:
         self._neighbour(machine, next_hop, tunnel.name, packet)
-        self._hop("tunnel", machine, f"tunnel {tunnel.name}", packet, tunnel.name)
         ends = {one.address: one.mac for one in machine.neighbours if one.device == tunnel.name}
-        mac = ends.get(next_hop, "")
+        there, end = self._through(machine, tunnel, ends.get(next_hop, ""), packet, next_hop)
+        return self._in(there, packet, arrived_by=end)
+
+    def _through(
+        self, machine: MachineIntent, tunnel: Tunnel, mac: str, packet: Packet, target: str
+    ) -> tuple[MachineIntent, str]:
+        """A frame to ``mac`` through a tunnel: the machine at its other end, and that end's name.
+
+        ``target``: the frame's target in an error.
+        """
+        self._hop("tunnel", machine, f"tunnel {tunnel.name}", packet, tunnel.name)
         entry = next((one for one in machine.forwarding if one.mac == mac), None)
         if entry is None:
-            raise Ends(f"{machine.name} has no forwarding entry for {next_hop}")
+            raise Ends(f"{machine.name} has no forwarding entry for {target}")
         outer = Packet("udp", tunnel.local, entry.remote, tunnel.port)
         what = f"forwarding entry {entry.mac} on {tunnel.name}"
         self._hop("entry", machine, what, outer, carried=packet)
@@ -355,7 +279,7 @@ class KernelWalk:
         if there.tunnel is None:
             raise Ends(f"{there.name} has no tunnel")
         self._hop("tunnel", there, f"tunnel {there.tunnel.name}", packet, there.tunnel.name)
-        return self._in(there, packet, arrived_by=there.tunnel.name)
+        return there, there.tunnel.name
 
     def _passed_on(self, machine: MachineIntent, outer: Packet, carried: Packet) -> MachineIntent:
         """A tunnel's packet that another machine, such as the router, forwards."""
@@ -388,9 +312,39 @@ class KernelWalk:
         there, arrived_by = found
         far = card_of(there, arrived_by)
         if far:
-            self.hops += between(self.intent, (machine, card), (there, far), packet)
+            self._between_hypervisors((machine, card), (there, far), packet)
         self._received(there, arrived_by, packet, carried)
         return there, arrived_by
+
+    def _between_hypervisors(
+        self,
+        sender: tuple[MachineIntent, Interface],
+        receiver: tuple[MachineIntent, Interface],
+        packet: Packet,
+    ) -> None:
+        """A frame's way through the switches of both machines' hypervisors, if they have any."""
+        known = {one.name: one for one in self.intent.hypervisors}
+        here, there = (known.get(card.host or "") for _, card in (sender, receiver))
+        if here is None or there is None:
+            return
+        self._switch_port(here, *sender, packet)
+        self._switch(here, packet)
+        if here is not there and here.tunnel:
+            mac = receiver[1].mac
+            self._through(here, here.tunnel, mac, packet, mac)
+            self._switch(there, packet)
+        self._switch_port(there, *receiver, packet)
+
+    def _switch(self, host: MachineIntent, packet: Packet) -> None:
+        name = host.switch.name if host.switch else ""
+        self._hop("switch", host, f"switch {name}", packet, name)
+
+    def _switch_port(
+        self, host: MachineIntent, machine: MachineIntent, card: Interface, packet: Packet
+    ) -> None:
+        for port in host.switch.ports if host.switch else ():
+            if (port.machine, port.card) == (machine.name, card.name):
+                self._hop("switch", host, f"port {port.name} of {machine.name}", packet, port.name)
 
     def _sent(
         self, machine: MachineIntent, card: Interface, packet: Packet, carried: Packet | None
@@ -436,7 +390,8 @@ class KernelWalk:
         place: str = "",
         carried: Packet | None = None,
     ) -> None:
-        self.hops.append(_hop(kind, machine, what, packet, device, carried, place))
+        hop = Hop(kind, machine.name, place or machine.name, device, what, packet, carried)
+        self.hops.append(hop)
 
 
 REFUSES = "refuses it"

@@ -48,7 +48,7 @@ def covers(prefix: str, address: str) -> bool:
 
 def holder(intent: Intent, segment: str, address: str) -> tuple[MachineIntent, str] | None:
     """The machine and interface that answer ARP for an address on a segment: owner or proxy."""
-    for machine in intent.machines:
+    for machine in intent.everything():
         for card in machine.interfaces:
             if card.segment != segment:
                 continue

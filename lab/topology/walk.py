@@ -132,8 +132,8 @@ class LogicalWalk(KernelWalk):
         if card and far:
             known = f"tunnel neighbour {there.chassis.local} on {card.name}"
             self._hop("neighbour", machine, known, outer, carried=packet)
-            self._through(machine, card, outer, packet)
-            self._through(there, far, outer, packet, inward=True)
+            self._through_switch(machine, card, outer, packet)
+            self._through_switch(there, far, outer, packet, inward=True)
         self._hop("tunnel", there, f"tunnel to {machine.name}", packet)
 
     def _sent(
@@ -141,17 +141,17 @@ class LogicalWalk(KernelWalk):
     ) -> None:
         super()._sent(machine, card, packet, carried)
         if card.card:
-            self._through(machine, card, packet, carried)
+            self._through_switch(machine, card, packet, carried)
 
     def _received(
         self, machine: MachineIntent, card: str, packet: Packet, carried: Packet | None
     ) -> None:
         found = card_of(machine, card)
         if found and found.card:
-            self._through(machine, found, packet, carried, inward=True)
+            self._through_switch(machine, found, packet, carried, inward=True)
         super()._received(machine, card, packet, carried)
 
-    def _through(
+    def _through_switch(
         self,
         machine: MachineIntent,
         card: Interface,
