@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from lab.plan.plan import Plan, PlannedNode, PlannedPod, mac
@@ -68,7 +68,18 @@ class NodeNetwork:
 
 
 def assemble(plan: Plan, nodes: tuple[MachineIntent, ...], router: MachineIntent) -> Intent:
-    """The whole lab: the nodes, the router and the client outside."""
+    """The whole lab: the nodes, the router and the client outside.
+
+    All nodes have the same tuple of Services: with a hundred nodes, separate copies of two thousand
+    Services would take most of the time and memory of an Intent.
+    """
+    services = tuple(_services(plan))
+    nodes = tuple(
+        replace(one, translation=replace(one.translation, services=services))
+        if one.translation
+        else one
+        for one in nodes
+    )
     pods = {pod.name: pod for pod in plan.pods()}
     mtus = {node.bridge.mtu for node in nodes if node.bridge}
     mtus |= {pod.mtu for node in nodes for pod in node.pods}
@@ -186,7 +197,7 @@ def node(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> MachineInten
         if network.answers_for_pods
         else (),
         pods=pods,
-        translation=_translation(plan, planned, network),
+        translation=_translation(planned, network),
         forwards=planned.role != "services",
         hardware=Hardware(
             image=planned.image,
@@ -286,34 +297,15 @@ def _siblings(planned: PlannedNode, pod: PlannedPod) -> Iterator[Neighbour]:
             yield Neighbour(str(other.address), other.mac, UPLINK)
 
 
-def _translation(plan: Plan, planned: PlannedNode, network: NodeNetwork) -> Translation | None:
+def _translation(planned: PlannedNode, network: NodeNetwork) -> Translation | None:
+    """Without Services, which the whole lab's nodes have in common."""
     if planned.pod_cidr is None:
         return None
     return Translation(
         local_cidr=str(planned.pod_cidr),
         not_masqueraded=network.not_masqueraded,
-        services=_SERVICES.of(plan),
+        services=(),
     )
-
-
-class _Common:
-    """The Services of one plan, made once and shared by all its nodes.
-
-    With a hundred nodes, separate copies of two thousand Services would take most of the time and
-    memory of an Intent.
-    """
-
-    def __init__(self) -> None:
-        self._last: tuple[Plan, tuple[ProxiedService, ...]] | None = None
-
-    def of(self, plan: Plan) -> tuple[ProxiedService, ...]:
-        last = self._last
-        if last is None or last[0] is not plan:
-            self._last = last = plan, tuple(_services(plan))
-        return last[1]
-
-
-_SERVICES = _Common()
 
 
 def _services(plan: Plan) -> Iterator[ProxiedService]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface
 from itertools import count
@@ -173,7 +173,7 @@ def compile_intent(intent: Intent) -> tuple[NamespaceOperations, ...]:
     drafts = {name: Draft(name) for name in names}
     draft_fabric(intent, drafts, indexes)
     for machine in intent.everything():
-        _machine(machine, drafts, indexes, _OWN)
+        _machine(machine, drafts, indexes, shared=False)
         draft_hypervisor(intent, machine, drafts, indexes)
         for pod in machine.pods:
             _pod(pod, drafts[pod.name])
@@ -205,27 +205,18 @@ def compile_machine(
     for interface in machine.interfaces:
         draft.has(interface.name, cards[interface.name])
         draft.operations.append(MtuSet(interface.name, interface.mtu))
-    _machine(machine, drafts, count(first_index), _SHARED)
+    _machine(machine, drafts, count(first_index), shared=True)
     for pod in machine.pods:
         _pod(pod, drafts[pod.name])
     return tuple(one.done() for one in drafts.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _NamespaceKind:
-    """How a namespace that only the lab uses differs from a shared one."""
-
-    settings: Callable[[MachineIntent], Iterable[SysctlSet]]
-    device_settings: Callable[[str], Iterable[SysctlSet]]
-    route: type[RouteSet | RouteAdd]
-    rules: Callable[[MachineIntent], str]
-
-
 def _machine(
-    machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], kind: _NamespaceKind
+    machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int], *, shared: bool
 ) -> None:
+    """``shared``: whether other software uses the machine's namespace, too."""
     draft = drafts[machine.name]
-    draft.operations += kind.settings(machine)
+    draft.operations += _settings(machine, shared=shared)
     draft.operations.append(LinkUp(LOOPBACK))
     for interface in machine.interfaces:
         if interface.card:
@@ -261,10 +252,10 @@ def _machine(
         draft.operations += [AddressAdd(tunnel.name, one) for one in tunnel.addresses]
     for pod in machine.pods:
         _plug(pod, machine, drafts, indexes)
-    for device in draft.indexes:
-        draft.operations += kind.device_settings(device)
-    draft.operations += _tables(machine, kind.route)
-    rules = kind.rules(machine)
+    for device in draft.indexes if shared else ():
+        draft.operations += _by_device(device)
+    draft.operations += _tables(machine, RouteAdd if shared else RouteSet)
+    rules = ruleset_beside(machine) if shared else ruleset(machine)
     if rules:
         draft.operations.append(RulesetLoad(rules))
 
@@ -286,29 +277,18 @@ def _disable_checksum_offload(intent: Intent, drafts: dict[str, Draft]) -> None:
                 drafts[pod.name].operations.append(ChecksumOff("eth0"))
 
 
-def _own_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    return (*NO_IPV6, *_forwarding(machine), *_STRAIGHT, *_EVERY_REFUSAL, *_filtered(machine))
-
-
-def _shared_settings(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    return (*_forwarding(machine), *_STRAIGHT_HERE, *_EVERY_REFUSAL, *_filtered(machine))
-
-
-def _forwarding(machine: MachineIntent) -> tuple[SysctlSet, ...]:
-    """Must come first: writing ip_forward resets the redirect settings."""
-    return (SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0"),)
-
-
-def _filtered(machine: MachineIntent) -> tuple[SysctlSet, ...]:
+def _settings(machine: MachineIntent, *, shared: bool) -> Iterator[SysctlSet]:
+    """The settings of a machine's namespace; in a shared one, no defaults for new devices."""
+    if not shared:
+        yield from NO_IPV6
+    # before the others: writing ip_forward resets the redirect settings
+    yield SysctlSet("net/ipv4/ip_forward", "1" if machine.forwards else "0")
+    yield from _STRAIGHT_HERE if shared else _STRAIGHT
+    yield from _EVERY_REFUSAL
     if machine.switch:
-        return (UNFILTERED,)
-    filtered = machine.bridge is not None and machine.bridge.switch is None
-    return (SysctlSet("net/bridge/bridge-nf-call-iptables", "1"),) if filtered else ()
-
-
-def _by_default(_: str) -> tuple[SysctlSet, ...]:
-    """None: devices in a namespace that only the lab uses get the defaults set there."""
-    return ()
+        yield UNFILTERED
+    elif machine.bridge and machine.bridge.switch is None:
+        yield SysctlSet("net/bridge/bridge-nf-call-iptables", "1")
 
 
 def _by_device(device: str) -> tuple[SysctlSet, ...]:
@@ -319,10 +299,6 @@ def _by_device(device: str) -> tuple[SysctlSet, ...]:
         SysctlSet(f"net/ipv6/conf/{device}/disable_ipv6", "1", optional=True),
         *(SysctlSet(f"net/ipv4/conf/{device}/{key}", "0") for key in _STRAIGHT_KEYS),
     )
-
-
-_OWN = _NamespaceKind(_own_settings, _by_default, RouteSet, ruleset)
-_SHARED = _NamespaceKind(_shared_settings, _by_device, RouteAdd, ruleset_beside)
 
 
 def _plug(pod: Pod, machine: MachineIntent, drafts: dict[str, Draft], indexes: count[int]) -> None:
