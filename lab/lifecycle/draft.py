@@ -86,9 +86,9 @@ def _topology(topology: Topology) -> str:
 
 
 def _parameters(topology: Topology) -> Iterator[str]:
-    for name, schema in topology.parameters.items():
-        assert isinstance(schema, dict), "JSON Schema"
-        yield f"  # {name}: {json.dumps(schema.get('default'))}  # {schema['description']}\n"
+    for name, one in topology.parameters.items():
+        default, description = json.dumps(one.schema["default"]), one.schema["description"]
+        yield f"  # {name}: {default}  # {description}\n"
 
 
 def _group(name: str, os: str, count: int) -> Iterator[str]:

@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.plan.plan import Plan, PlannedNode
-from lab.scenario.findings import Problem, quoted
-from lab.scenario.scenario import Scenario
 from lab.topology import bird, l2bridge, machines, windows_limits
 from lab.topology.intent import Intent, MachineIntent, Route, Session, Speaker
-from lab.topology.registry import Topology
+from lab.topology.registry import Topology, in_range, one_of, parameter
 
 ASN = 64_512
 """Calico's default AS number for all nodes in a mesh; the ToR's if nodes peer with it."""
@@ -26,7 +24,6 @@ FIRST_NODE_ASN = 64_513
 (RFC 6996).
 """
 MESH, TOR = "mesh", "tor"
-DEFAULT_HOLD_SECONDS = 9
 LEAST_HOLD_SECONDS = 3
 """RFC 4271, 4.2."""
 MOST_HOLD_SECONDS = 240
@@ -35,7 +32,7 @@ MOST_HOLD_SECONDS = 240
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    by_tor = plan.parameters.get("peering", MESH) == TOR
+    by_tor = parameter(plan, "peering") == TOR
     nodes = tuple(
         _speaking(
             _node(plan, node),
@@ -83,7 +80,7 @@ def _speaker(plan: Plan, number: int, node: PlannedNode, *, by_tor: bool) -> Spe
         asn=FIRST_NODE_ASN + number if by_tor else ASN,
         sessions=sessions,
         announces=(l2bridge.BRIDGE,) if node.pod_cidr and node.os == "windows" else (),
-        hold_seconds=_hold_seconds(plan),
+        hold_seconds=parameter(plan, "hold_seconds"),
         blocks=(str(node.pod_cidr),) if node.pod_cidr and node.os == "linux" else (),
     )
 
@@ -97,7 +94,7 @@ def _tor(plan: Plan) -> Speaker:
             for number, node in enumerate(plan.nodes)
         ),
         announces=(),
-        hold_seconds=_hold_seconds(plan),
+        hold_seconds=parameter(plan, "hold_seconds"),
         passes_on=True,
     )
 
@@ -109,53 +106,26 @@ def _learned(plan: Plan, node: PlannedNode, *, by_tor: bool) -> Iterator[Route]:
         yield replace(route, via=via, by=bird.NAME)
 
 
-def _hold_seconds(plan: Plan) -> int:
-    seconds = plan.parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
-    assert isinstance(seconds, int), "checked with the scenario"
-    return seconds
-
-
-def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check the peering mode and the hold time."""
-    parameters = scenario.topology.parameters
-    peering = parameters.get("peering", MESH)
-    if peering not in {MESH, TOR}:
-        yield Problem(
-            ("topology", "peering"),
-            f"{quoted(peering)} is not a peering mode",
-            f'use "{MESH}" (every node with every other) or "{TOR}" (every node with the router)',
-        )
-    hold = parameters.get("hold_seconds", DEFAULT_HOLD_SECONDS)
-    fits = isinstance(hold, int) and LEAST_HOLD_SECONDS <= hold <= MOST_HOLD_SECONDS
-    if isinstance(hold, bool) or not fits:
-        yield Problem(
-            ("topology", "hold_seconds"),
-            f"{quoted(hold)} is not a BGP hold time",
-            f"use a whole number of seconds from {LEAST_HOLD_SECONDS} to {MOST_HOLD_SECONDS}, "
-            f"such as {DEFAULT_HOLD_SECONDS}",
-        )
-
-
 TOPOLOGY = Topology(
     kind="calico-bgp",
     title="Calico over BGP: every node announces its block, to all nodes or to the ToR",
     parameters={
-        "peering": {
-            "enum": [MESH, TOR],
-            "default": MESH,
-            "description": "Peers of a node: every other node, or the router",
-        },
-        "hold_seconds": {
-            "type": "integer",
-            "minimum": LEAST_HOLD_SECONDS,
-            "maximum": MOST_HOLD_SECONDS,
-            "default": DEFAULT_HOLD_SECONDS,
-            "description": "After this long without a message, a peer and its routes are removed",
-        },
+        "peering": one_of(
+            "is not a peering mode",
+            "Peers of a node: every other node, or the router",
+            {MESH: "every node with every other", TOR: "every node with the router"},
+        ),
+        "hold_seconds": in_range(
+            "a BGP hold time",
+            "After this long without a message, a peer and its routes are removed",
+            9,
+            least=LEAST_HOLD_SECONDS,
+            most=MOST_HOLD_SECONDS,
+            unit="seconds",
+        ),
     },
     build=build,
     also=("bgp", "calico", "bird"),
     limits=windows_limits.EVERYWHERE,
-    check=check,
     node_prefix=26,
 )

@@ -14,51 +14,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.plan.plan import Plan
-from lab.scenario.findings import Problem, quoted
+from lab.scenario.findings import Problem
 from lab.scenario.scenario import Scenario
 from lab.topology import machines, vxlan, windows_limits
 from lab.topology.intent import Intent
-from lab.topology.registry import Topology
+from lab.topology.registry import Parameter, Topology, in_range, parameter
 
 WINDOWS_FIRST_VNI = 4096
 LAST_VNI = 2**24 - 1
 WINDOWS_PORT = 4789
-DEFAULT_VNI = 4096
-DEFAULT_PORT = 4789
 LAST_PORT = 65_535
 
 
 def build(plan: Plan) -> Intent:
     """Plan to Intent."""
-    vni = _number(plan.parameters.get("vni", DEFAULT_VNI))
-    port = _number(plan.parameters.get("port", DEFAULT_PORT))
+    vni, port = parameter(plan, "vni"), parameter(plan, "port")
     overlay = vxlan.Overlay(f"flannel.{vni}", vni, port)
     direct = bool(plan.parameters.get("direct_routing", False))
     nodes = tuple(vxlan.node(plan, node, overlay, direct=direct) for node in plan.nodes)
     return machines.assemble(plan, nodes, machines.router(plan))
 
 
-def _number(value: object) -> int:
-    assert isinstance(value, int), "checked with the scenario"
-    return value
-
-
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check VNI and port, including the restrictions of Windows."""
+    """Check the restrictions of Windows; what is no VNI or port at all is reported elsewhere."""
     windows = [group.name for group in scenario.nodes if group.os == "windows"]
-    yield from _check_number(scenario, "vni", DEFAULT_VNI, LAST_VNI)
-    yield from _check_number(scenario, "port", DEFAULT_PORT, LAST_PORT)
-    direct = scenario.topology.parameters.get("direct_routing", False)
-    if not isinstance(direct, bool):
-        yield Problem(
-            ("topology", "direct_routing"),
-            f"{quoted(direct)} is neither true nor false",
-            "write true or false",
-        )
     if not windows:
         return
-    vni = scenario.topology.parameters.get("vni", DEFAULT_VNI)
-    port = scenario.topology.parameters.get("port", DEFAULT_PORT)
+    given = scenario.topology.parameters
+    vni, port, direct = (given.get(key) for key in ("vni", "port", "direct_routing"))
     because = f'flannel on Windows (node "{windows[0]}")'
     if isinstance(vni, int) and 0 < vni < WINDOWS_FIRST_VNI:
         yield Problem(
@@ -80,39 +63,33 @@ def check(scenario: Scenario) -> Iterator[Problem]:
         )
 
 
-def _check_number(scenario: Scenario, key: str, default: int, last: int) -> Iterator[Problem]:
-    value = scenario.topology.parameters.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= last:
-        yield Problem(
-            ("topology", key),
-            f"{quoted(value)} is not a {key.upper() if key == 'vni' else key}",
-            f"use a whole number from 1 to {last}, such as {default}",
-        )
-
-
 OVERLAY = Topology(
     kind="overlay",
     title="VXLAN overlay (flannel): pods of different nodes talk through a tunnel",
     parameters={
-        "vni": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LAST_VNI,
-            "default": DEFAULT_VNI,
-            "description": "VXLAN network identifier; 4096 or higher with Windows nodes",
-        },
-        "port": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LAST_PORT,
-            "default": DEFAULT_PORT,
-            "description": "UDP port of the tunnel; 4789 with Windows nodes",
-        },
-        "direct_routing": {
-            "type": "boolean",
-            "default": False,
-            "description": "Route directly between nodes of one segment; Linux nodes only",
-        },
+        "vni": in_range(
+            "a VNI",
+            "VXLAN network identifier; 4096 or higher with Windows nodes",
+            WINDOWS_FIRST_VNI,
+            least=1,
+            most=LAST_VNI,
+        ),
+        "port": in_range(
+            "a port",
+            "UDP port of the tunnel; 4789 with Windows nodes",
+            WINDOWS_PORT,
+            least=1,
+            most=LAST_PORT,
+        ),
+        "direct_routing": Parameter(
+            {
+                "type": "boolean",
+                "default": False,
+                "description": "Route directly between nodes of one segment; Linux nodes only",
+            },
+            "is neither true nor false",
+            "write true or false",
+        ),
     },
     build=build,
     also=("vxlan", "flannel"),

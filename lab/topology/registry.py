@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 import lab.topology
 from lab.plan.plan import Plan
@@ -28,6 +29,66 @@ def no_problems(_scenario: Scenario) -> Iterable[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """One further key under a scenario's ``topology``."""
+
+    schema: Mapping[str, Any]
+    """JSON Schema, with a default and a description."""
+    wrong: str
+    """For the error of a value that does not fit: ``is not a port``."""
+    hint: str
+    parse: Callable[[str], object] = str
+    """For a string: raises ValueError if it does not fit."""
+
+    def fits(self, value: object) -> bool:
+        """Whether a value of the scenario fits."""
+        schema = self.schema
+        if "enum" in schema:
+            return value in schema["enum"]
+        if schema["type"] == "boolean":
+            return isinstance(value, bool)
+        if schema["type"] == "string":
+            try:
+                self.parse(str(value))
+            except ValueError:
+                return False
+            return True
+        kinds = int if schema["type"] == "integer" else (int, float)
+        number = isinstance(value, kinds) and not isinstance(value, bool)
+        return number and schema["minimum"] <= value <= schema["maximum"]
+
+
+def in_range(  # noqa: PLR0913  a number is all of these
+    what: str,
+    description: str,
+    default: float,
+    *,
+    least: float,
+    most: float,
+    whole: bool = True,
+    unit: str = "",
+) -> Parameter:
+    """A number; ``what``: its name with an article, ``unit``: in the plural."""
+    schema = {
+        "type": "integer" if whole else "number",
+        "minimum": least,
+        "maximum": most,
+        "default": default,
+        "description": description,
+    }
+    kind = f"{'whole ' if whole else ''}number{f' of {unit}' if unit else ''}"
+    hint = f"use a {kind} from {least} to {most}, such as {default}"
+    return Parameter(schema, f"is not {what}", hint)
+
+
+def one_of(wrong: str, description: str, options: Mapping[str, str]) -> Parameter:
+    """One of several words, each with its meaning; the first is the default."""
+    schema = {"enum": [*options], "default": next(iter(options)), "description": description}
+    listed = " or ".join(f'"{word}" ({meaning})' for word, meaning in options.items())
+    return Parameter(schema, wrong, f"use {listed}")
+
+
+@dataclass(frozen=True, slots=True)
 class Topology:
     """One way to connect the nodes' pods.
 
@@ -38,7 +99,7 @@ class Topology:
     title
         One sentence for people.
     parameters
-        JSON Schema of each further key under ``topology``.
+        Each further key under ``topology``.
     build
         Plan to Intent; pure.
     limits
@@ -57,7 +118,7 @@ class Topology:
 
     kind: str
     title: str
-    parameters: Mapping[str, Mapping[str, object]]
+    parameters: Mapping[str, Parameter]
     build: Callable[[Plan], Intent]
     limits: tuple[Limit, ...]
     also: tuple[str, ...] = ()
@@ -74,6 +135,12 @@ def topologies() -> Mapping[str, Topology]:
     every = (one for name in names for one in vars(import_module(name)).values())
     found = {one.kind: one for one in every if isinstance(one, Topology)}
     return dict(sorted(found.items()))
+
+
+def parameter(plan: Plan, key: str) -> Any:
+    """The value of a parameter of the plan's topology: the scenario's, or the default."""
+    declared = topologies()[plan.topology].parameters[key]
+    return plan.parameters.get(key, declared.schema["default"])
 
 
 def intent(plan: Plan) -> Intent:
@@ -98,7 +165,10 @@ def schemas() -> dict[str, dict[str, object]]:
             "type": "object",
             "additionalProperties": False,
             "required": ["kind"],
-            "properties": {"kind": {"const": kind}, **topology.parameters},
+            "properties": {
+                "kind": {"const": kind},
+                **{key: one.schema for key, one in topology.parameters.items()},
+            },
         }
         for kind, topology in topologies().items()
     }
@@ -117,7 +187,7 @@ def check(scenario: Scenario) -> Iterator[Problem]:
             did_you_mean(meant[0] if meant else kind, topologies(), f"use one of: {known}"),
         )
         return
-    yield from _unknown_parameters(scenario, topology)
+    yield from _check_parameters(scenario, topology)
     for index, group in enumerate(scenario.nodes):
         if group.os not in topology.systems:
             yield Problem(
@@ -137,10 +207,14 @@ def check(scenario: Scenario) -> Iterator[Problem]:
     yield from topology.check(scenario)
 
 
-def _unknown_parameters(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
-    known = list(topology.parameters)
-    for key in scenario.topology.parameters:
-        if key not in known:
+def _check_parameters(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    known = topology.parameters
+    for key, value in scenario.topology.parameters.items():
+        if key in known:
+            if not known[key].fits(value):
+                what = f"{quoted(value)} {known[key].wrong}"
+                yield Problem(("topology", key), what, known[key].hint)
+        else:
             allowed = ", ".join(known) or "none"
             yield Problem(
                 ("topology", key),

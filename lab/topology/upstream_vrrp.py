@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from ipaddress import AddressValueError, IPv4Network, NetmaskValueError
+from ipaddress import IPv4Network
 
 from lab.plan.plan import FIRST_NODE_OFFSET, Plan, PlannedNode, mac
 from lab.plan.planner import VXLAN_OVERHEAD
-from lab.scenario.findings import Problem, quoted
+from lab.scenario.findings import Problem
 from lab.scenario.scenario import Scenario
 from lab.topology import bird, gateways, l2bridge, machines, vxlan, windows_limits
 from lab.topology.daemon import Daemon, File, Ready
@@ -34,7 +34,7 @@ from lab.topology.intent import (
     Session,
     Speaker,
 )
-from lab.topology.registry import Topology
+from lab.topology.registry import Parameter, Topology, in_range, one_of, parameter
 
 KEEPALIVED = "keepalived"
 _FIRST_PRIORITY = 150
@@ -56,8 +56,6 @@ def keepalived_daemon(
 
     It is ready when it holds its own gateways and is backup for the rest. All candidates start as
     backups without preemption, so the first to start becomes the holder: it starts a stage before
-    the others.
-    backups that preempt nobody, so the first to start is the holder: it starts a stage before
     the others.
 
     Parameters
@@ -133,7 +131,7 @@ DEFAULT = "172.16.126.0/24"
 
 def office_network(plan: Plan) -> IPv4Network:
     """The office network that the scenario asks for."""
-    return IPv4Network(str(plan.parameters.get("office_cidr", DEFAULT)))
+    return IPv4Network(parameter(plan, "office_cidr"))
 
 
 def office_card(office: IPv4Network, number: int, mtu: int) -> Interface:
@@ -148,8 +146,7 @@ def check_office(scenario: Scenario) -> Iterator[Problem]:
     key = ("topology", "office_cidr")
     try:
         office = IPv4Network(str(written))
-    except (AddressValueError, NetmaskValueError, ValueError):
-        yield Problem(key, f"{quoted(written)} is not a network", f'write it like "{DEFAULT}"')
+    except ValueError:  # reported with the other parameters
         return
     others = {
         "network.cidr": scenario.network.cidr,
@@ -184,9 +181,6 @@ HOLD_SECONDS = 9
 BFD_MILLISECONDS = 300
 """Three missing BFD packets are noticed in 0.9 s, before a backup takes over."""
 WINDOWS, WORKERS = "windows", "workers"
-DEFAULT_ADVERT_SECONDS = 1
-LEAST_ADVERT_SECONDS = 0.1
-MOST_ADVERT_SECONDS = 10
 _BIRD_STAGE = 2
 """Stage after keepalived: a gateway has a holder before it is announced."""
 
@@ -208,7 +202,7 @@ def build(plan: Plan) -> Intent:
 
 def _is_behind(plan: Plan, node: PlannedNode) -> bool:
     """Whether the node joins without touching the overlay, behind its own gateway."""
-    workers = plan.parameters.get("behind_gateways", WINDOWS) == WORKERS
+    workers = parameter(plan, "behind_gateways") == WORKERS
     return node.os == "windows" or (workers and node.role == "worker")
 
 
@@ -378,8 +372,7 @@ def _daemons(
 ) -> Iterator[Daemon]:
     mine = tuple(one for one in intent.gateways if machine.name in one.candidates)
     if mine:
-        seconds = plan.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
-        assert isinstance(seconds, int | float), "checked with the scenario"
+        seconds = parameter(plan, "advert_seconds")
         yield keepalived_daemon(machine.name, mine, addresses, seconds)
     if machine.speaker:
         learned = [route for route in machine.routes if route.by == bird.NAME]
@@ -390,24 +383,9 @@ def _daemons(
 
 
 def check(scenario: Scenario) -> Iterator[Problem]:
-    """Check the office network, the advertisement interval, and that there is a candidate."""
+    """Check the office network, and that there is a router id for each gateway."""
     yield from check_office(scenario)
-    seconds = scenario.topology.parameters.get("advert_seconds", DEFAULT_ADVERT_SECONDS)
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not LEAST_ADVERT_SECONDS <= seconds <= MOST_ADVERT_SECONDS:  # type: ignore[operator]
-        yield Problem(
-            ("topology", "advert_seconds"),
-            f"{quoted(seconds)} is not a VRRP advertisement interval",
-            f"use a number of seconds from {LEAST_ADVERT_SECONDS} to {MOST_ADVERT_SECONDS}, "
-            f"such as {DEFAULT_ADVERT_SECONDS}",
-        )
-    behind = scenario.topology.parameters.get("behind_gateways", WINDOWS)
-    if behind not in {WINDOWS, WORKERS}:
-        yield Problem(
-            ("topology", "behind_gateways"),
-            f"{quoted(behind)} does not say which nodes are behind gateways",
-            f'use "{WINDOWS}" (Windows nodes) or "{WORKERS}" (Linux workers, too)',
-        )
+    behind = scenario.topology.parameters.get("behind_gateways")
     count = sum(
         group.count
         for group in scenario.nodes
@@ -426,24 +404,31 @@ TOPOLOGY = Topology(
     kind="upstream-vrrp",
     title="Upstream router by VRRP: Windows pods' gateway is a keepalived address on Linux nodes",
     parameters={
-        "office_cidr": {
-            "type": "string",
-            "default": DEFAULT,
-            "description": "The office network, the target of every node's default route",
-        },
-        "behind_gateways": {
-            "enum": [WINDOWS, WORKERS],
-            "default": WINDOWS,
-            "description": "The nodes whose pods' gateway is a virtual address: Windows nodes, or "
-            "all workers, so that the gateways can be tested without Windows",
-        },
-        "advert_seconds": {
-            "type": "number",
-            "minimum": LEAST_ADVERT_SECONDS,
-            "maximum": MOST_ADVERT_SECONDS,
-            "default": DEFAULT_ADVERT_SECONDS,
-            "description": "Time between two VRRP advertisements; a backup takes over after three",
-        },
+        "office_cidr": Parameter(
+            {
+                "type": "string",
+                "default": DEFAULT,
+                "description": "The office network, the target of every node's default route",
+            },
+            "is not a network",
+            f'write it like "{DEFAULT}"',
+            IPv4Network,
+        ),
+        "behind_gateways": one_of(
+            "does not say which nodes are behind gateways",
+            "The nodes whose pods' gateway is a virtual address: Windows nodes, or all workers, so "
+            "that the gateways can be tested without Windows",
+            {WINDOWS: "Windows nodes", WORKERS: "Linux workers, too"},
+        ),
+        "advert_seconds": in_range(
+            "a VRRP advertisement interval",
+            "Time between two VRRP advertisements; a backup takes over after three",
+            1,
+            least=0.1,
+            most=10,
+            whole=False,
+            unit="seconds",
+        ),
     },
     build=build,
     also=("vrrp", "keepalived", "vip"),
