@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,17 @@ from bundle.made_bundle import missing_bundle
 from real_lab import SMALL, RealLab
 from whole_cluster import SCENARIO
 
+from lab._deadline import Deadline
+from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.holders import list_holders
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn.holder import KIND as CONTAINERS
+from lab.providers.provider import Pods
 from lab.state.store import FILE
 
+SPARE = 8
+"""Inotify instances that tests leave to other programs of the host."""
+ROOM_SECONDS = 1200
 LINKS = Path("/sys/class/net")
 UP = ("up", str(SMALL), "--provider", "nspawn", "--pods", "namespaces")
 CLUSTER_UP = ("up", str(SCENARIO), "--provider", "nspawn", "--pods", "kubernetes")
@@ -117,6 +125,38 @@ def why_not() -> str:
     if not found and shutil.which("mmdebstrap") is None:
         return "no 'mmdebstrap' to make root file systems with"
     return "; ".join(one.seen for one in found)
+
+
+@contextmanager
+def room_for(scenario: Path | str, pods: Pods = "kubernetes") -> Iterator[None]:
+    """Wait until the host has the inotify instances of a lab, and hold them; else skip the test.
+
+    Tests of several processes share the host's limit. Each instance is a byte of a file that is
+    locked: the first ones or the last ones, so two labs fit if their sum does. Who waits keeps
+    others from taking what it waits for.
+    """
+    wanted = compile_scenario(scenario, "linux", None, pods, real=True)
+    needed, there = preflight.need(wanted.intent), preflight.room()
+    most = there.inotify_limit - SPARE
+    lacking = list(preflight.judge(needed, replace(there, inotify_used=SPARE)))
+    if lacking:
+        pytest.skip("; ".join(one.seen for one in lacking))
+    base = Path(tempfile.gettempdir(), "hybridlab-inotify")
+    with base.open("w") as ours, base.with_suffix(".queue").open("w") as queue:
+
+        def take() -> bool:
+            for start in (0, most - needed.inotify):
+                with suppress(BlockingIOError):
+                    fcntl.lockf(ours, fcntl.LOCK_EX | fcntl.LOCK_NB, needed.inotify, start)
+                    return True
+            return False
+
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        Deadline(ROOM_SECONDS).wait(
+            f"waiting for {needed.inotify} inotify instances", take, until=bool, every=0.5
+        )
+        fcntl.flock(queue, fcntl.LOCK_UN)
+        yield
 
 
 def need_bundle() -> None:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 from bundle.made_bundle import made_bundle
-from container_labs import CLUSTER_UP, ContainerLabs
+from container_labs import CLUSTER_UP, ContainerLabs, room_for
 from whole_cluster import (  # noqa: F401  collected here
+    SCENARIO,
     test_a_node_that_is_rebooted_comes_back_with_its_pods,
     test_a_node_that_was_deleted_joins_again,
     test_a_suspended_cluster_goes_on_where_it_was,
@@ -25,8 +26,7 @@ from whole_cluster import (  # noqa: F401  collected here
 from lab._deadline import Deadline
 from lab.state.store import Store
 
-pytestmark = pytest.mark.clusters
-
+pytestmark = [pytest.mark.clusters, pytest.mark.xdist_group("cluster")]
 
 MOMENTS = (
     "  step 5 of 10: nodes",
@@ -43,10 +43,11 @@ MOMENTS = (
 
 
 @pytest.fixture(scope="module")
-def killed(labs: ContainerLabs) -> list[str]:
+def killed(labs: ContainerLabs) -> Iterator[list[str]]:
     """The last lines of the stories of ``lab up``, killed at each of the moments."""
     made_bundle()
-    return [labs.killed_after(CLUSTER_UP, moment)[-1] for moment in MOMENTS]
+    with room_for(SCENARIO):
+        yield [labs.killed_after(CLUSTER_UP, moment)[-1] for moment in MOMENTS]
 
 
 @pytest.fixture(scope="module")

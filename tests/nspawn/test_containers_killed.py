@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from container_labs import CLUSTER_UP, UP, ContainerLabs, need_bundle
+from container_labs import CLUSTER_UP, UP, ContainerLabs, need_bundle, room_for
 from real_lab import SMALL
+from whole_cluster import SCENARIO
 
 STEPS = tuple(
     f"  step {number} of 4: {name}"
@@ -100,8 +101,9 @@ def test_ten_labs_in_turn_leave_nothing(labs: ContainerLabs) -> None:
 @pytest.mark.parametrize("moment", ["master: kubeadm init", "worker: kubeadm join"])
 def test_down_after_a_kill_within_kubeadm_leaves_nothing(labs: ContainerLabs, moment: str) -> None:
     need_bundle()
-    labs.killed_after(CLUSTER_UP, moment)
-    labs.run("down", "cluster")
+    with room_for(SCENARIO):
+        labs.killed_after(CLUSTER_UP, moment)
+        labs.run("down", "cluster")
     assert labs.left() == set()
 
 
