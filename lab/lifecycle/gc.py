@@ -18,9 +18,10 @@ from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
 from lab._log import quantity
+from lab.lifecycle.compilation import FILE as SCENARIO
 from lab.lifecycle.down import RemovalTarget, remove_files, take_away
 from lab.lifecycle.interruption import terminable
-from lab.lifecycle.names import in_words
+from lab.lifecycle.names import in_words, is_name
 from lab.lifecycle.night_report import changed, night_in, runs_of
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
@@ -51,10 +52,11 @@ class Collected:
 
     lab: str
     provider: str
+    """Empty for files alone."""
     token: str
     orphan: Path | None
-    """The lab directory in an orphan's mark; None for a lab of the journal. It is not trusted:
-    it is shown, but never opened."""
+    """The lab directory in an orphan's mark; None for a lab of the journal, and for files. It is
+    not trusted: it is shown, but never opened."""
     why: str
     owner: str = ""
     """The user that owns it; empty for the caller."""
@@ -140,7 +142,11 @@ def gc(
             if not request.yes:
                 continue
             try:
-                removed += _remove(item, request, providers, store)
+                removed += (
+                    _remove(item, request, providers, store)
+                    if item.provider
+                    else _remove_abandoned(item.lab, store)
+                )
             except HeldError as held:
                 left.append(f"lab '{item.lab}' is skipped: {held.happened}")
                 say(left[-1])
@@ -164,7 +170,7 @@ def _look(
     marks = all_marks(providers, all_users=request.all_users)  # before the journal: see the module
     found = collect(store.labs(), marks, home_of, request.older_than, store.now())
     taken = {(item.token, item.owner) for item in found}
-    return found, [
+    return (*found, *_abandoned(store, marks)), [
         f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
         f"'{mark.directory.parent.parent}' cannot be inspected from here, so it may be in use; "
         "run 'lab gc' as its owner"
@@ -173,11 +179,20 @@ def _look(
     ]
 
 
+def _abandoned(store: Store, marks: Iterable[tuple[str, Mark]]) -> Iterator[Collected]:
+    """Files of labs that neither the journal nor a mark knows: the journal was deleted."""
+    labs = store.directory / "labs"
+    known = {row.name for row in store.labs()} | {mark.lab for _, mark in marks}
+    for name in filter(is_name, _directories(labs)):
+        if name not in known and (labs / name / SCENARIO).is_file():
+            yield Collected(name, "", "", None, f"the files in '{labs / name}' are in no journal")
+
+
 def _remove(
     item: Collected, request: GcRequest, providers: Mapping[str, Provider], store: Store
 ) -> tuple[str, ...]:
-    provider = choose(providers, item.provider)
     directory = store.lab_directory(item.lab)
+    provider = choose(providers, item.provider)
     lab = LabHandle(item.lab, directory, item.token)
     if item.owner:
         return provider.destroy(lab, owner=item.owner)
@@ -197,6 +212,15 @@ def _remove(
         if store.now() - live.updated <= request.older_than:  # it was used meanwhile
             return ()
         return take_away(item.lab, [RemovalTarget(item.provider, item.token)], providers, store)
+
+
+def _remove_abandoned(lab: str, store: Store) -> tuple[str, ...]:
+    directory = store.lab_directory(lab)
+    with lab_lock(directory, "lab gc", wait=0):
+        if any(row.name == lab for row in store.labs()):  # brought up meanwhile
+            return ()
+        remove_files(directory)
+    return (f"files in '{directory}'",)
 
 
 _CAPTURE = re.compile(r"[0-9]{8}-[0-9]{6}-capture(-[0-9]+)?")

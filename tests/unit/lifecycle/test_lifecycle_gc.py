@@ -100,6 +100,32 @@ def test_an_orphan_goes_with_its_files(desk):
     assert desk.files() == set()
 
 
+def test_files_of_a_lab_that_neither_journal_nor_mark_knows_go(desk):
+    desk.up()
+    desk.lose_state_file()
+    desk.provider.world.clear()
+    shelf = desk.store.lab_directory("overlay")
+    (shelf / "runs/1").mkdir(parents=True)
+    assert collect(desk, yes=False).found[0].why == f"the files in '{shelf}' are in no journal"
+    assert "overlay/scenario.yaml" in desk.files()
+    with lab_lock(shelf, "lab up overlay"):
+        assert collect(desk).left[0].startswith("lab 'overlay' is skipped: ")
+    assert "overlay/scenario.yaml" in desk.files()
+    assert collect(desk).removed == (f"files in '{shelf}'",)
+    assert (shelf / "runs/1").is_dir()
+    assert "overlay/scenario.yaml" not in desk.files()
+    assert collect(desk).found == ()
+
+
+def test_files_of_a_lab_that_is_brought_up_meanwhile_stay(desk):
+    desk.up()
+    desk.lose_state_file()
+    desk.provider.world.clear()
+    gc(GcRequest(None, yes=True), desk.providers, desk.store, lambda _: desk.up())
+    assert "overlay/scenario.yaml" in desk.files()
+    assert desk.row().status == "up"
+
+
 def test_an_orphan_beside_a_lab_of_its_name_goes_and_the_lab_stays(desk):
     desk.up()
     ((token, lab),) = desk.provider.world.items()
