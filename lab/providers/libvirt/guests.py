@@ -110,7 +110,7 @@ class LibvirtGuests(Guests):
         if machine not in self._shells:
             from lab.remote.ssh import SshShell  # noqa: PLC0415  slow, and an extra
 
-            self._shells[machine] = SshShell(self.reach(machine))
+            self._shells.setdefault(machine, SshShell(self.reach(machine)))  # threads share one
         return self._shells[machine]
 
     def windows_shell(self, machine: str) -> WindowsShell:

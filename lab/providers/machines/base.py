@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,6 +41,7 @@ from lab.providers.provider import (
     Provider,
     RealCluster,
 )
+from lab.remote.parallel import on_each
 from lab.remote.shell import Reach
 from lab.topology.intent import Intent
 
@@ -122,18 +123,20 @@ def look_inside(guests: Guests, intent: Intent, beyond: Mapping[str, Ailments]) 
     """What is wrong inside the running machines; None if nothing is.
 
     ``intent``: the part that the lab itself creates. ``beyond``: further checks of the machines'
-    software, by the step that repairs it; run in order until one finds a problem.
+    software, by the step that repairs it. All run at once; the first one with a problem counts.
     """
-    ill: dict[str, str] = {
-        name: what for name, what in guests.ailments(intent).items() if what != OTHER
-    }  # an outdated network is not broken: its step runs anyway
-    ill |= guests.silent()
-    again, reachable = "machines", not ill
-    for step, ailments in beyond.items():
-        if not ill:
-            ill, again = dict(ailments(guests)), step
-    if not ill:
+
+    def network() -> Mapping[str, str]:
+        ill = guests.ailments(intent).items()
+        # an outdated network is not broken: its step runs anyway
+        return {name: what for name, what in ill if what != OTHER} | dict(guests.silent())
+
+    checks = {"machines": network} | {step: partial(one, guests) for step, one in beyond.items()}
+    found = on_each(checks, lambda step: checks[step]())
+    again = next((step for step in checks if found[step]), None)
+    if again is None:
         return None
+    ill, reachable = found[again], not found["machines"]
     name, what = next(iter(ill.items()))
     more = f", and {len(ill) - 1} more are broken" if len(ill) > 1 else ""
     return Liveness("broken", f"{name}: {what}{more}", again_from=again, reachable=reachable)
