@@ -91,7 +91,7 @@ drill-nspawn: ## labs and clusters on system containers, killed at random or sho
 
 e2e: ## every scenario as a real Kubernetes cluster on system containers, as root
 	@tools/setup develop nspawn
-	@.venv/bin/python -m pytest --timeout 1800 -n 2 --dist loadgroup --no-loadscope-reorder \
+	@.venv/bin/python -m pytest --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder \
 		tests/nspawn -m clusters
 
 e2e-libvirt: ## real clusters on virtual machines; the first run builds what it needs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
@@ -295,7 +295,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         Finds out where a probe is lost.
 
     """
-    tried = [_tried(cell, limits, send) for cell in cells]
+    tried = _tried(cells, limits, send)
     worst = next((one for one in tried if one.failed), tried[0])
     flow, works = flow_of(worst.cell), worst.expectation.works
     scope = asked(intent, walk(intent, flow))
@@ -304,7 +304,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     bracket = follow(worst.cell) if worst.failed else None
     elsewhere: tuple[Finding, ...] = ()
     if worst.failed and not explained.findings and bracket is None:
-        _tried(worst.cell, limits, send)
+        _tried([worst.cell], limits, send)
         explained = Explained(explained.path, lost(explained.path, seen, look(scope)))
     if all(one.kind in LEARNED | COUNTED for one in explained.findings):
         # Even if every probe was answered: another machine with a MAC of the path takes its packets
@@ -324,7 +324,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         explained = replace(explained, findings=tuple(nearest))
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
-        _tried(worst.cell, limits, send)
+        _tried([worst.cell], limits, send)
         marginal = tuple(_dropped(explained.path, dict(_risen(seen, look(scope)))))
     ill = worst.failed or explained.findings
     return Explanation(
@@ -483,14 +483,22 @@ class _Tried:
     failed: int
 
 
-def _tried(cell: Cell, limits: Sequence[Limit], send: Send) -> _Tried:
-    expectation = expect(cell, limits)
-    times = _TIMES_SHARED if len(cell.backends) > 1 else _TIMES
-    outcomes = send([probe(number, cell) for number in range(times)], _SETTINGS)
-    judged = [judge(cell, expectation, (outcomes[number],)) for number in range(times)]
-    wrong = [one for one in judged if one.verdict not in GREEN]
-    last = (wrong or judged)[-1]
-    return _Tried(cell, expectation, last.verdict, last.detail, times, len(wrong))
+def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_Tried]:
+    """Probe every cell several times, all at once."""
+    of_cell = [
+        range(first, first + (_TIMES_SHARED if len(cell.backends) > 1 else _TIMES))
+        for first, cell in zip(count(step=_TIMES), cells, strict=False)
+    ]
+    probes = [probe(key, cell) for cell, keys in zip(cells, of_cell, strict=True) for key in keys]
+    outcomes = send(probes, _SETTINGS)
+    found = []
+    for cell, keys in zip(cells, of_cell, strict=True):
+        expectation = expect(cell, limits)
+        judged = [judge(cell, expectation, (outcomes[key],)) for key in keys]
+        wrong = [one for one in judged if one.verdict not in GREEN]
+        last = (wrong or judged)[-1]
+        found.append(_Tried(cell, expectation, last.verdict, last.detail, len(keys), len(wrong)))
+    return found
 
 
 def _nobody(

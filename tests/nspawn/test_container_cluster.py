@@ -26,7 +26,7 @@ from whole_cluster import (  # noqa: F401  collected here
 from lab._deadline import Deadline
 from lab.state.store import Store
 
-pytestmark = [pytest.mark.clusters, pytest.mark.xdist_group("cluster")]
+pytestmark = pytest.mark.clusters
 
 MOMENTS = (
     "  step 5 of 10: nodes",

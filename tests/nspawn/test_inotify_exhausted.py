@@ -55,7 +55,7 @@ def small_limit() -> None:
 def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs: ContainerLabs) -> None:
     with taken():
         said = labs.up(code=4).stderr
-    assert "the lab needs about 16, " in said
+    assert "the lab needs about 12, " in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
     assert labs.left() == set()
 

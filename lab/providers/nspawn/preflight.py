@@ -34,7 +34,7 @@ PROGRAMS = {
     "ip": "iproute2",
 }
 """Debian package by program."""
-INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 4
+INOTIFY_CONTROL_PLANE, INOTIFY_NODE, INOTIFY_MACHINE = 27, 13, 3
 """Measured inotify instances of a machine: with API server and kubelet, with one of the two (the
 control planes of the hard way run no kubelet), with neither."""
 MEMORY_MIB = {"control-plane": 560, "worker": 165, "machine": 20}

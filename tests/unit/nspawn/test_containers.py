@@ -161,9 +161,9 @@ def linux_intent(name: str) -> Intent:
 @pytest.mark.parametrize(
     ("scenario", "instances"),
     [
-        ("overlay", 27 + 2 * 13 + 2 * 4),
-        ("upstream-vrrp", 3 * 27 + 13 + 2 * 4),
-        ("kubeinit", 3 * 27 + 13 + 3 * 4),
+        ("overlay", 27 + 2 * 13 + 2 * 3),
+        ("upstream-vrrp", 3 * 27 + 13 + 2 * 3),
+        ("kubeinit", 3 * 27 + 13 + 3 * 3),
     ],
 )
 def test_every_node_counts_by_what_runs_on_it(scenario: str, instances: int) -> None:
@@ -171,12 +171,12 @@ def test_every_node_counts_by_what_runs_on_it(scenario: str, instances: int) -> 
 
 
 def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two() -> None:
-    assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 4
+    assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 3
 
 
 def test_without_a_cluster_every_machine_is_a_plain_one() -> None:
     intent = replace(linux_intent("overlay"), kubernetes=None)
-    assert need(intent).inotify == 5 * 4
+    assert need(intent).inotify == 5 * 3
 
 
 def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(
