@@ -187,7 +187,9 @@ def write_disk(one: Container) -> None:
         path.write_text(content, encoding="utf-8")
         path.chmod(0o755 if content.startswith("#!") else 0o444)
     if not one.is_node:  # nothing there uses D-Bus, which takes one of the few inotify instances
-        (upper / "etc/systemd/system/dbus.service").symlink_to("/dev/null")
+        masked = upper / "etc/systemd/system/dbus.service"
+        masked.parent.mkdir(parents=True, exist_ok=True)
+        masked.symlink_to("/dev/null")
     else:
         for at in _BOUND:
             if at != "containerd":
