@@ -10,13 +10,11 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.cluster.api import Api, namespaced
 from lab.cluster.observed import NAMESPACE
-from lab.cluster.probe_pods import ProbePods
 
 IMAGES = {
     "linux": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     "windows": "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
 }
-NewPods = Callable[..., ProbePods]
 SAME = "same"
 """The token of most tests: deleting a namespace takes at least 5 s (its controller waits)."""
 SECONDS = 120.0

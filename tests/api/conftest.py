@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from api_names import IMAGES, SAME, SECONDS, NewPods, clear
+from api_names import IMAGES, SAME, SECONDS, clear
 from control_plane import ControlPlane, free_ports
 from dns_server import Dns
 from fake_kubelets import FakeKubelets, make_nodes
@@ -16,17 +14,17 @@ from lab.cluster.api import Api
 from lab.cluster.dns import corefile
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods
-from lab.lifecycle.compilation import Compiled, compile_scenario
+from lab.lifecycle.compilation import compile_scenario
 
 
 @pytest.fixture(scope="session")
-def drawn() -> Compiled:
+def drawn():
     """Two Linux nodes and two Windows ones, a pod or two on each."""
     return compile_scenario("overlay")
 
 
 @pytest.fixture(scope="session")
-def plane(drawn: Compiled, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(drawn, tmp_path_factory):
     pytest.importorskip("kubernetes")
     found = programs("etcd", "kube-apiserver", "kube-controller-manager")
     if found is None:
@@ -43,14 +41,14 @@ def plane(drawn: Compiled, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def api(plane: ControlPlane) -> Iterator[Api]:
+def api(plane):
     api = Api(plane.kubeconfig)
     yield api
     api.close()
 
 
 @pytest.fixture(scope="module")
-def all_kubelets(plane: ControlPlane, drawn: Compiled) -> Iterator[FakeKubelets]:
+def all_kubelets(plane, drawn):
     """Fake kubelets for one module: other tests in this process count threads and descriptors."""
     own = Api(plane.kubeconfig)
     kubelets = FakeKubelets(own, drawn.intent)
@@ -61,7 +59,7 @@ def all_kubelets(plane: ControlPlane, drawn: Compiled) -> Iterator[FakeKubelets]
 
 
 @pytest.fixture
-def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
+def kubelets(all_kubelets):
     """The kubelets, reset after each test."""
     yield all_kubelets
     all_kubelets.behave()
@@ -69,7 +67,7 @@ def kubelets(all_kubelets: FakeKubelets) -> Iterator[FakeKubelets]:
 
 
 @pytest.fixture
-def new_pods(api: Api, drawn: Compiled, kubelets: FakeKubelets) -> Iterator[NewPods]:
+def new_pods(api, drawn, kubelets):
     """Creates the probe pods of a run; pods and Services are deleted after the test."""
 
     def new(lab: str = "overlay", token: str = SAME) -> ProbePods:
@@ -81,9 +79,7 @@ def new_pods(api: Api, drawn: Compiled, kubelets: FakeKubelets) -> Iterator[NewP
 
 
 @pytest.fixture(scope="module")
-def deployed(
-    plane: ControlPlane, drawn: Compiled, all_kubelets: FakeKubelets
-) -> Iterator[ProbePods]:
+def deployed(plane, drawn, all_kubelets):
     """Probe pods that the tests of a module do not change."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
@@ -95,7 +91,7 @@ def deployed(
 
 
 @pytest.fixture
-def dns(plane: ControlPlane, drawn: Compiled, tmp_path: Path) -> Iterator[Dns]:
+def dns(plane, drawn, tmp_path):
     found = programs("coredns")
     if found is None:
         pytest.skip(f"there is no CoreDNS: {HOW}")

@@ -13,7 +13,7 @@ import pytest
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.cluster.addons.addon import addons
-from lab.cluster.api import MERGE, Api, RefusedError
+from lab.cluster.api import MERGE, RefusedError
 from lab.cluster.bundle.manifest import (
     Blob,
     ContainerImage,
@@ -68,7 +68,7 @@ SCENARIOS = [name for name in shipped() if load(find(name)).topology.kind in add
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_server_takes_every_document_of_its_own_kinds(api: Api, scenario: str) -> None:
+def test_the_server_takes_every_document_of_its_own_kinds(api, scenario):
     for document in documents(scenario):
         if document["metadata"]["name"] != "kube-dns":  # of another range of Services
             path = api._path(document, Deadline(SECONDS))
@@ -76,7 +76,7 @@ def test_the_server_takes_every_document_of_its_own_kinds(api: Api, scenario: st
             api.ask("POST", place, Deadline(SECONDS), body=document, query=STRICT)
 
 
-def test_a_field_that_no_kind_has_is_refused(api: Api) -> None:
+def test_a_field_that_no_kind_has_is_refused(api):
     bad = {"metadata": {"name": "x"}, "data": {}, "dta": {}}
     with pytest.raises(RefusedError, match="unknown field"):
         api.ask(
@@ -88,7 +88,7 @@ def test_a_field_that_no_kind_has_is_refused(api: Api) -> None:
         )
 
 
-def test_an_object_is_applied_over_what_others_have_made_of_it(api: Api) -> None:
+def test_an_object_is_applied_over_what_others_have_made_of_it(api):
     place = "/api/v1/namespaces/default/configmaps/mine"
     metadata = {"name": "mine", "namespace": "default"}
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}}
@@ -104,9 +104,7 @@ def test_an_object_is_applied_over_what_others_have_made_of_it(api: Api) -> None
     ("change", "words"),
     [({"kind": "Nothing"}, "has no kind 'Nothing' yet"), ({"apiVersion": "no.such/v1"}, "no")],
 )
-def test_a_kind_that_is_not_there_yet_is_waited_for(
-    api: Api, change: dict[str, str], words: str
-) -> None:
+def test_a_kind_that_is_not_there_yet_is_waited_for(api, change, words):
     one = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}} | change
     with pytest.raises(DeadlineError, match=words):
         api.apply(one, Deadline(1.0))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from api_names import SECONDS, NewPods
-from dns_server import Asked, Dns
+from api_names import SECONDS
+from dns_server import Asked
 
 from lab._deadline import Deadline
-from lab.lifecycle.compilation import Compiled
 
 pytestmark = pytest.mark.slow
 
 
-def test_services_have_their_addresses_and_other_names_do_not_exist_at_once(
-    dns: Dns, new_pods: NewPods, drawn: Compiled
-) -> None:
+def test_services_have_their_addresses_and_other_names_do_not_exist_at_once(dns, new_pods, drawn):
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
     bound = pods.bound(Deadline(SECONDS))

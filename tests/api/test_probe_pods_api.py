@@ -10,16 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 
 import pytest
-from api_names import SECONDS, NewPods, said_at_deadline
+from api_names import SECONDS, said_at_deadline
 from control_plane import ControlPlane
-from fake_kubelets import FakeKubelets
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.cluster.api import MERGE, Api, namespaced
 from lab.cluster.observed import DNS_NAMESPACE, DNS_SELECTOR, NAMESPACE
 from lab.cluster.probe_pods import ProbePods
-from lab.lifecycle.compilation import Compiled
 from lab.matrix.cells import cells
 
 pytestmark = pytest.mark.slow
@@ -27,9 +25,7 @@ pytestmark = pytest.mark.slow
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
-def test_pods_are_deployed_bound_and_gone_again(
-    new_pods: NewPods, drawn: Compiled, api: Api
-) -> None:
+def test_pods_are_deployed_bound_and_gone_again(new_pods, drawn, api):
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
     bound = pods.bound(Deadline(SECONDS))
@@ -44,7 +40,7 @@ def test_pods_are_deployed_bound_and_gone_again(
     assert pods.remove(Deadline(SECONDS)) == ()
 
 
-def test_deploying_twice_makes_nothing_anew(new_pods: NewPods, api: Api) -> None:
+def test_deploying_twice_makes_nothing_anew(new_pods, api):
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
     before = uids(api)
@@ -52,9 +48,7 @@ def test_deploying_twice_makes_nothing_anew(new_pods: NewPods, api: Api) -> None
     assert uids(api) == before
 
 
-def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(
-    new_pods: NewPods, api: Api
-) -> None:
+def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(new_pods, api):
     """Its node has let go of it before the API server has."""
     path = namespaced("pods", DNS_NAMESPACE)
     labels = dict([DNS_SELECTOR.split("=")])
@@ -97,7 +91,7 @@ def uids(api: Api) -> dict[str, str]:
     }
 
 
-def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods: NewPods, api: Api) -> None:
+def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods, api):
     new_pods().deploy(Deadline(SECONDS))
     before = uids(api)
     api.remove(f"{OWN}/pods/win1-p1", Deadline(SECONDS))
@@ -108,9 +102,7 @@ def test_half_of_a_killed_run_with_the_same_token_is_completed(new_pods: NewPods
     assert changed == {"win1-p1", "to-master-p1"}
 
 
-def test_pods_that_have_an_address_are_there_ready_or_not(
-    new_pods: NewPods, kubelets: FakeKubelets, api: Api
-) -> None:
+def test_pods_that_have_an_address_are_there_ready_or_not(new_pods, kubelets, api):
     pods = new_pods()
     assert not pods.have_addresses(Deadline(SECONDS))
     pods.deploy(Deadline(SECONDS))
@@ -125,7 +117,7 @@ def test_pods_that_have_an_address_are_there_ready_or_not(
     assert not pods.have_addresses(Deadline(SECONDS))
 
 
-def test_namespace_of_another_lab_is_refused(new_pods: NewPods) -> None:
+def test_namespace_of_another_lab_is_refused(new_pods):
     mine = new_pods(lab="overlay")
     mine.deploy(Deadline(SECONDS))
     other = new_pods(lab="another")
@@ -134,9 +126,7 @@ def test_namespace_of_another_lab_is_refused(new_pods: NewPods) -> None:
             act()
 
 
-def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(
-    new_pods: NewPods, kubelets: FakeKubelets
-) -> None:
+def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(new_pods, kubelets):
     kubelets.trouble = "ErrImageNeverPull"
     why = "pod 'master-p1' is Pending on 'master' (ErrImageNeverPull: as the test says)"
     said = said_at_deadline(new_pods().deploy, why)
@@ -144,9 +134,7 @@ def test_pods_that_do_not_start_are_named_with_what_the_kubelet_says(
     assert why in said
 
 
-def test_pod_on_another_node_than_asked_is_refused(
-    new_pods: NewPods, kubelets: FakeKubelets
-) -> None:
+def test_pod_on_another_node_than_asked_is_refused(new_pods, kubelets):
     kubelets.misplaced["win1-p1"] = "win2"
     pods = new_pods()
     pods.deploy(Deadline(SECONDS))
@@ -154,9 +142,7 @@ def test_pod_on_another_node_than_asked_is_refused(
         pods.bound(Deadline(SECONDS))
 
 
-def test_api_server_that_is_silent_for_a_while_is_borne(
-    new_pods: NewPods, plane: ControlPlane, kubelets: FakeKubelets
-) -> None:
+def test_api_server_that_is_silent_for_a_while_is_borne(new_pods, plane, kubelets):
     kubelets.idle.set()
     pods = new_pods()
     with deploying(pods, plane) as work:
@@ -167,9 +153,7 @@ def test_api_server_that_is_silent_for_a_while_is_borne(
     assert pods.bound(Deadline(SECONDS))
 
 
-def test_api_server_that_dies_and_returns_is_borne(
-    new_pods: NewPods, plane: ControlPlane, kubelets: FakeKubelets
-) -> None:
+def test_api_server_that_dies_and_returns_is_borne(new_pods, plane, kubelets):
     kubelets.idle.set()
     pods = new_pods()
     with deploying(pods, plane) as work:
@@ -179,7 +163,7 @@ def test_api_server_that_dies_and_returns_is_borne(
         work.result(SECONDS)
 
 
-def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api) -> None:
+def test_leftovers_of_a_killed_run_are_removed_first(new_pods, api):
     new_pods().deploy(Deadline(SECONDS))
     before = uids(api)
     said: list[str] = []
@@ -188,9 +172,7 @@ def test_leftovers_of_a_killed_run_are_removed_first(new_pods: NewPods, api: Api
     assert not set(before.values()) & set(uids(api).values())
 
 
-def test_namespace_that_will_not_go_is_named_with_its_finalizers(
-    new_pods: NewPods, api: Api
-) -> None:
+def test_namespace_that_will_not_go_is_named_with_its_finalizers(new_pods, api):
     pods = new_pods(token="fresh")
     pods.deploy(Deadline(SECONDS))
     held = api.ask("GET", f"{OWN}/pods/win1-p1", Deadline(SECONDS))

@@ -6,15 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from api_names import IMAGES, SAME, SECONDS, said_at_deadline
-from control_plane import ControlPlane
 
 from lab._deadline import Deadline
 from lab.cluster.api import Api, LostError, namespaced
 from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import ObjectOwner
-from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
+from lab.cluster.probe_pods import Workloads, node_versions
 from lab.cluster.workload_checks import wanted
-from lab.lifecycle.compilation import Compiled
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.provider import Probe, ProbeSettings
 
@@ -25,7 +23,7 @@ PODS = namespaced("pods", NAMESPACE)
 PROBE = Probe(1, "win1-p1", "tcp", "small", "10.96.0.1", 80, 1450)
 
 
-def test_versions_are_what_the_nodes_say(plane: ControlPlane, api: Api) -> None:
+def test_versions_are_what_the_nodes_say(plane, api):
     found = {one.node: one for one in node_versions(api, Deadline(SECONDS))}
     assert found["win1"].kernel == "10.0.20348.2762"
     assert found["master"].kubelet == "v1.36.3"
@@ -34,7 +32,7 @@ def test_versions_are_what_the_nodes_say(plane: ControlPlane, api: Api) -> None:
 
 
 @pytest.mark.usefixtures("deployed")
-def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api: Api) -> None:
+def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api):
     prober = ExecProber(api, "win1")
     found = prober.probe([PROBE], ProbeSettings(1.0, 4), lambda _: None, Deadline(SECONDS))
     assert found[1].status == "error"
@@ -42,9 +40,7 @@ def test_exec_where_no_kubelet_answers_is_a_probe_error_and_never_a_failure(api:
 
 
 @pytest.mark.usefixtures("deployed")
-def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
-    api: Api, drawn: Compiled
-) -> None:
+def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(api, drawn):
     results = Workloads(api, drawn.intent, OWNER, IMAGES).run(Deadline(SECONDS))
     assert [(one.node, one.check) for one in results] == list(wanted(drawn.intent))
     assert {one.verdict for one in results} == {"probe-error"}
@@ -54,9 +50,7 @@ def test_workload_checks_without_a_kubelet_are_probe_errors_and_leave_nothing(
     assert "workload" not in secrets
 
 
-def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
-    deployed: ProbePods, api: Api, plane: ControlPlane, drawn: Compiled
-) -> None:
+def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(deployed, api, plane, drawn):
     plane.kill_server()
     try:
         prober = ExecProber(api, "win1")
@@ -77,16 +71,14 @@ def test_api_server_that_is_lost_in_the_middle_is_a_probe_error(
         plane.start_server()
 
 
-def test_server_reached_by_another_address_must_show_the_same_certificate(
-    plane: ControlPlane,
-) -> None:
+def test_server_reached_by_another_address_must_show_the_same_certificate(plane):
     port = plane.address.rpartition(":")[2]
     by_name = Api(plane.kubeconfig, f"https://localhost:{port}")
     assert by_name.version(Deadline(SECONDS))
     by_name.close()
 
 
-def test_unreadable_kubeconfig_is_named(plane: ControlPlane) -> None:
+def test_unreadable_kubeconfig_is_named(plane):
     nowhere = plane.kubeconfig.with_name("nowhere.conf")
     with pytest.raises(Exception, match="reading the kubeconfig") as raised:
         Api(nowhere).version(Deadline(SECONDS))

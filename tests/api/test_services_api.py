@@ -6,15 +6,13 @@ Nodes, scheduler and kubelets are the tests' own; each kube-proxy is alone in a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from api_names import IMAGES, SAME, SECONDS, clear
-from control_plane import ControlPlane
-from dns_server import Dns
-from fake_kubelets import CALL, FakeKubelets
+from fake_kubelets import CALL
 from kubernetes_programs import HOW, image, programs
 from proxied_node import ProxiedNode
 
@@ -29,7 +27,7 @@ from lab.cluster.probe_manifests import ObjectOwner, backends
 from lab.cluster.probe_pods import ProbePods
 from lab.explain.check import Look
 from lab.explain.checks.services import ServicesCheck
-from lab.lifecycle.compilation import Compiled, compile_scenario
+from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import cells, counts
 from lab.providers.netns import dialects
 from lab.topology.intent import Intent
@@ -43,12 +41,12 @@ OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 
 @pytest.fixture(scope="module")
-def special() -> Compiled:
+def special():
     return compile_scenario("services", pods="kubernetes")
 
 
 @pytest.fixture(scope="module")
-def bound(special: Compiled, plane: ControlPlane, all_kubelets: FakeKubelets) -> Iterator[Intent]:
+def bound(special, plane, all_kubelets):
     """The probe pods and Services of the scenario, on the cluster."""
     api = Api(plane.kubeconfig)
     all_kubelets.check()
@@ -72,22 +70,18 @@ def ends(api: Api, name: str) -> dict[str, set[tuple[int | None, str | None]]]:
     return found
 
 
-def test_the_matrix_of_a_cluster_has_the_cells_that_the_plan_has(
-    special: Compiled, bound: Intent
-) -> None:
+def test_the_matrix_of_a_cluster_has_the_cells_that_the_plan_has(special, bound):
     assert counts(cells(special.plan, bound)) == counts(cells(special.plan, special.intent))
 
 
-def test_endpoint_slices_are_as_the_intent_has_them(api: Api, bound: Intent) -> None:
+def test_endpoint_slices_are_as_the_intent_has_them(api, bound):
     for name, pods in backends(bound).items():
         assert set(ends(api, name)) == pods, name
     assert ends(api, "shop") == {"worker2-p1": {(8080, "TCP"), (8080, "UDP"), (8081, "TCP")}}
     assert ends(api, "nobody") == {}
 
 
-def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
-    dns: Dns, special: Compiled, bound: Intent
-) -> None:
+def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(dns, special, bound):
     (service,) = bound.headless
     name = f"{service.name}.{NAMESPACE}.svc.{special.plan.domain}."
     wanted = {one.address for one in service.backends}
@@ -98,7 +92,7 @@ def test_a_headless_name_is_answered_with_every_pod_by_the_real_coredns(
 
 
 @pytest.fixture
-def proxied(plane: ControlPlane, special: Compiled, tmp_path: Path) -> Iterator[Start]:
+def proxied(plane, special, tmp_path):
     found = programs("kube-proxy")
     if found is None:
         pytest.skip(f"there is no kube-proxy: {HOW}")
@@ -140,9 +134,7 @@ def wait_for_rules(node: ProxiedNode, name: str, bound: Intent) -> None:
 
 
 @pytest.mark.parametrize("name", ["worker1", "worker2"])
-def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
-    name: str, proxied: Start, bound: Intent
-) -> None:
+def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(name, proxied, bound):
     node = proxied(name)
     wait_for_rules(node, name, bound)
     found = {
@@ -158,7 +150,7 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     """The files of kube-proxy's image."""
     found = image("kube-proxy", tmp_path / "root")
     if found is None:
@@ -181,9 +173,7 @@ def start_again(node: ProxiedNode) -> None:
     )
 
 
-def test_a_kube_proxy_that_starts_again_keeps_every_service(
-    proxied: Start, root: Path, bound: Intent
-) -> None:
+def test_a_kube_proxy_that_starts_again_keeps_every_service(proxied, root, bound):
     node = proxied("worker2", root)
     wait_for_rules(node, "worker2", bound)
     start_again(node)
@@ -191,8 +181,8 @@ def test_a_kube_proxy_that_starts_again_keeps_every_service(
 
 
 def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_back(
-    proxied: Start, root: Path, bound: Intent
-) -> None:
+    proxied, root, bound
+):
     """It does so where it finds no names of protocols."""
     (root / "etc/protocols").unlink(missing_ok=True)
     node = proxied("worker2", root)
@@ -207,7 +197,7 @@ def test_services_that_kube_proxy_has_emptied_are_told_with_what_brings_them_bac
 
 
 @pytest.mark.usefixtures("bound")
-def test_endpoints_that_come_and_go_are_followed(api: Api, proxied: Start) -> None:
+def test_endpoints_that_come_and_go_are_followed(api, proxied):
     node = proxied("worker2")
     key = ("tcp", "10.96.0.32", 80)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ssh_server import NewShell, NewSshd, Sshd
+from ssh_server import Sshd
 
 from lab._deadline import Deadline
 from lab.remote.shell import Reach
@@ -34,7 +33,7 @@ def _traces() -> tuple[list[str], int]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left() -> Iterator[None]:
+def _nothing_left():
     threads, files = _traces()
     yield
     # There may be fewer files: leftovers of other tests are garbage-collected at any time.
@@ -46,11 +45,11 @@ def _nothing_left() -> Iterator[None]:
 
 
 @pytest.fixture
-def new_sshd(_nothing_left: None, tmp_path: Path) -> Iterator[NewSshd]:
+def new_sshd(_nothing_left, tmp_path):
     made: list[Sshd] = []
 
     def make(name: str = "sshd", **facts: object) -> Sshd:
-        made.append(Sshd(tmp_path / name, **facts))  # type: ignore[arg-type]
+        made.append(Sshd(tmp_path / name, **facts))
         made[-1].start()
         return made[-1]
 
@@ -60,12 +59,12 @@ def new_sshd(_nothing_left: None, tmp_path: Path) -> Iterator[NewSshd]:
 
 
 @pytest.fixture
-def sshd(new_sshd: NewSshd) -> Sshd:
+def sshd(new_sshd):
     return new_sshd()
 
 
 @pytest.fixture
-def new_shell(_nothing_left: None) -> Iterator[NewShell]:
+def new_shell(_nothing_left):
     made: list[SshShell] = []
 
     def make(reach: Reach) -> SshShell:
@@ -78,5 +77,5 @@ def new_shell(_nothing_left: None) -> Iterator[NewShell]:
 
 
 @pytest.fixture
-def shell(sshd: Sshd, new_shell: NewShell) -> SshShell:
+def shell(sshd, new_shell):
     return new_shell(sshd.reach())

@@ -7,14 +7,13 @@ import random
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab.remote.keys import KeyPair, make_key_pair
 from lab.remote.shell import Jump, Reach
-from lab.remote.ssh import SshShell
 
 PRIVILEGE_SEPARATION = Path("/run/sshd")
 CONFIG = """
@@ -124,8 +123,3 @@ def children(pid: int) -> list[int]:
     except FileNotFoundError:
         return []
     return [int(word) for word in text.split()]
-
-
-NewSshd = Callable[..., Sshd]
-NewShell = Callable[..., SshShell]
-"""The type of the fixture that creates shells."""

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,7 +59,7 @@ class Terminal:
 
 
 @pytest.fixture
-def screen(sshd: Sshd) -> Iterator[Terminal]:
+def screen(sshd):
     answering = "while :; do if read x; then $x; else tty -s || exit; fi; done"
     script = f"stty size; tty; echo $TERM; trap 'echo INT' INT; echo ready; {answering}"
     one = Terminal(words(sshd, "sh", "-c", script))
@@ -71,7 +70,7 @@ def screen(sshd: Sshd) -> Iterator[Terminal]:
     os.close(one.descriptor)
 
 
-def test_every_key_goes_to_the_command_and_its_code_comes_back(screen: Terminal) -> None:
+def test_every_key_goes_to_the_command_and_its_code_comes_back(screen):
     screen.until("ready")
     assert "/dev/pts/" in screen.seen
     assert "xterm" in screen.seen
@@ -83,14 +82,14 @@ def test_every_key_goes_to_the_command_and_its_code_comes_back(screen: Terminal)
     assert screen.local_flags() & termios.ECHO
 
 
-def test_a_terminal_is_restored_when_its_process_is_told_to_end(screen: Terminal) -> None:
+def test_a_terminal_is_restored_when_its_process_is_told_to_end(screen):
     screen.until("ready")
     os.kill(screen.pid, signal.SIGTERM)
     assert screen.ended() == -signal.SIGTERM
     Deadline(10).wait("waiting", screen.local_flags, until=lambda found: found & termios.ICANON)
 
 
-def test_a_connection_that_is_cut_gives_the_terminal_back(screen: Terminal, sshd: Sshd) -> None:
+def test_a_connection_that_is_cut_gives_the_terminal_back(screen, sshd):
     screen.until("ready")
     for pid in sshd.connections():
         os.kill(pid, signal.SIGKILL)
@@ -99,7 +98,7 @@ def test_a_connection_that_is_cut_gives_the_terminal_back(screen: Terminal, sshd
     assert screen.local_flags() & termios.ICANON
 
 
-def test_without_a_command_there_is_a_login_shell(sshd: Sshd) -> None:
+def test_without_a_command_there_is_a_login_shell(sshd):
     one = Terminal(words(sshd))
     try:
         one.type("echo $((40 + 2)); exit 5\n")
@@ -109,7 +108,7 @@ def test_without_a_command_there_is_a_login_shell(sshd: Sshd) -> None:
         os.close(one.descriptor)
 
 
-def test_without_a_terminal_streams_are_passed_on_apart(sshd: Sshd) -> None:
+def test_without_a_terminal_streams_are_passed_on_apart(sshd):
     script = "cat; echo oops >&2; exit 9"
     every = bytes(range(256)) * 20_000
     done = subprocess.run(
@@ -122,7 +121,7 @@ def test_without_a_terminal_streams_are_passed_on_apart(sshd: Sshd) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (9, every, b"oops\n")
 
 
-def test_a_reader_that_has_seen_enough_ends_the_command(sshd: Sshd) -> None:
+def test_a_reader_that_has_seen_enough_ends_the_command(sshd):
     word = f"{os.getpid()}yes"
     with subprocess.Popen(
         words(sshd, "yes", word),
@@ -138,6 +137,6 @@ def test_a_reader_that_has_seen_enough_ends_the_command(sshd: Sshd) -> None:
     wait_until_gone(f"yes {word}")
 
 
-def test_a_command_that_ends_with_255_is_not_a_lost_connection(sshd: Sshd) -> None:
+def test_a_command_that_ends_with_255_is_not_a_lost_connection(sshd):
     done = subprocess.run(words(sshd, "sh", "-c", "exit 255"), env=ENVIRONMENT, check=False)
     assert done.returncode == 255

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
-from ssh_server import Sshd
 
 from lab.cli.main import command
 from lab.lifecycle import api
@@ -18,7 +16,7 @@ from lab.providers.provider import LabHandle
 
 
 @pytest.fixture(autouse=True)
-def _lab(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _lab(sshd, monkeypatch, tmp_path):
     provider = FakeComputers(
         keyfile=sshd.keyfile, host_key=sshd.host.public.strip(), port=sshd.port
     )
@@ -42,9 +40,7 @@ def ssh(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("dashes", [(), ("--",)])
-def test_a_command_runs_there_with_its_streams_and_its_code(
-    dashes: tuple[str, ...], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_runs_there_with_its_streams_and_its_code(dashes, capfd):
     done = ssh("worker1", *dashes, "sh", "-c", "echo out; echo err >&2; exit 7")
     assert done.return_value == 7
     assert capfd.readouterr() == ("out\n", "err\n")

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ssh_server import NewSshd, Sshd
 
 from lab.remote.keys import known_hosts, make_key_pair, ssh_config
 from lab.remote.shell import Reach
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path):
     """With all in its name that a configuration file may trip over."""
     made = tmp_path / 'a lab\'s 100% "dir" \\ %h'
     made.mkdir()
@@ -33,7 +32,7 @@ def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
-def test_ssh_reads_every_option_as_it_is_meant(sshd: Sshd, directory: Path) -> None:
+def test_ssh_reads_every_option_as_it_is_meant(sshd, directory):
     config = written(directory, [sshd.reach(keyfile=directory / "key")])
     shown = ssh(config, "-G", "overlay-guest1")
     assert shown.returncode == 0, shown.stderr
@@ -50,7 +49,7 @@ def test_ssh_reads_every_option_as_it_is_meant(sshd: Sshd, directory: Path) -> N
         assert line in lines, shown.stdout
 
 
-def test_ssh_logs_in_by_the_alias(sshd: Sshd, directory: Path) -> None:
+def test_ssh_logs_in_by_the_alias(sshd, directory):
     key = directory / "key"
     key.touch(mode=0o600)
     key.write_text(sshd.client.private)
@@ -59,7 +58,7 @@ def test_ssh_logs_in_by_the_alias(sshd: Sshd, directory: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
 
 
-def test_ssh_goes_through_a_host_that_is_known(new_sshd: NewSshd, tmp_path: Path) -> None:
+def test_ssh_goes_through_a_host_that_is_known(new_sshd, tmp_path):
     jump, far = new_sshd("host"), new_sshd("guest")
     through = jump.jump(tmp_path / "known")
     config = written(tmp_path, [far.reach(jump=through)])
@@ -68,7 +67,7 @@ def test_ssh_goes_through_a_host_that_is_known(new_sshd: NewSshd, tmp_path: Path
     assert "Accepted publickey" in jump.log()
 
 
-def test_ssh_refuses_another_host_key(sshd: Sshd, directory: Path) -> None:
+def test_ssh_refuses_another_host_key(sshd, directory):
     config = written(directory, [sshd.reach(host_key=make_key_pair("other").public)])
     done = ssh(config, "overlay-guest1", "true")
     assert done.returncode == 255

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from lab.remote.ssh import SshShell
-
 PIECE = 3_000_000
 
 
@@ -51,21 +49,21 @@ def asked(port: int, content: bytes) -> bytes:
     return bytes(heard)
 
 
-def test_bytes_go_there_and_come_back_whole(shell: SshShell) -> None:
+def test_bytes_go_there_and_come_back_whole(shell):
     content = os.urandom(PIECE)
     with echoing() as port, shell.forward(("127.0.0.1", port), 20) as here:
         assert asked(here, content) == content
         assert asked(here, b"again") == b"again"
 
 
-def test_where_nobody_listens_the_connection_is_closed(shell: SshShell) -> None:
+def test_where_nobody_listens_the_connection_is_closed(shell):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = taken.getsockname()[1]
     with shell.forward(("127.0.0.1", nobody), 20) as here:
         assert asked(here, b"") == b""
 
 
-def test_the_port_is_gone_after_the_block_and_open_connections_end(shell: SshShell) -> None:
+def test_the_port_is_gone_after_the_block_and_open_connections_end(shell):
     with echoing() as port:
         with shell.forward(("127.0.0.1", port), 20) as here:
             left = socket.create_connection(("127.0.0.1", here), 20)

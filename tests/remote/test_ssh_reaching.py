@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssh_server import NewShell, NewSshd, Sshd, free_port, write_key
+from ssh_server import free_port, write_key
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -54,12 +54,12 @@ def reach(port: int, keyfile: Path) -> Reach:
 
 
 @pytest.fixture
-def keyfile(tmp_path: Path) -> Path:
+def keyfile(tmp_path):
     return write_key(tmp_path / "key", STRANGER)
 
 
 # SECURITY.md: Connections are encrypted, and hosts are known beforehand.
-def test_another_host_key_is_fatal_and_never_tried_again(sshd: Sshd, new_shell: NewShell) -> None:
+def test_another_host_key_is_fatal_and_never_tried_again(sshd, new_shell):
     shell = new_shell(sshd.reach(host_key=STRANGER.public))
     with pytest.raises(HostKeyError) as caught:
         shell.wait(Deadline(20))
@@ -69,15 +69,13 @@ def test_another_host_key_is_fatal_and_never_tried_again(sshd: Sshd, new_shell: 
     assert "Accepted" not in sshd.log()
 
 
-def test_a_host_key_of_another_type_is_fatal_too(sshd: Sshd, new_shell: NewShell) -> None:
+def test_a_host_key_of_another_type_is_fatal_too(sshd, new_shell):
     pinned = "ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAI"
     with pytest.raises(HostKeyError, match="no host key of type ecdsa-sha2-nistp256"):
         new_shell(sshd.reach(host_key=pinned)).run(["true"], Deadline(20))
 
 
-def test_of_several_host_keys_the_pinned_one_is_asked_for(
-    new_sshd: NewSshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_of_several_host_keys_the_pinned_one_is_asked_for(new_sshd, new_shell, tmp_path):
     other = tmp_path / "rsa"
     subprocess.run(["ssh-keygen", "-qt", "rsa", "-b", "2048", "-N", "", "-f", other], check=True)
     sshd = new_sshd(more=f"HostKey {other}\n")
@@ -86,7 +84,7 @@ def test_of_several_host_keys_the_pinned_one_is_asked_for(
     assert new_shell(sshd.reach(host_key=rsa)).run(["echo", "in"], Deadline(20)).stdout == "in\n"
 
 
-def test_a_key_that_is_not_let_in_is_named(sshd: Sshd, new_shell: NewShell, keyfile: Path) -> None:
+def test_a_key_that_is_not_let_in_is_named(sshd, new_shell, keyfile):
     shell = new_shell(sshd.reach(keyfile=keyfile))
     with pytest.raises(UnreachableError, match=f"authentication failed: key '{keyfile}' of user"):
         shell.run(["true"], Deadline(20))
@@ -94,9 +92,7 @@ def test_a_key_that_is_not_let_in_is_named(sshd: Sshd, new_shell: NewShell, keyf
         shell.wait(Deadline(4))
 
 
-def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(
-    sshd: Sshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(sshd, new_shell, tmp_path):
     with pytest.raises(KeyFileError, match="cannot be read: no such file"):
         new_shell(sshd.reach(keyfile=tmp_path / "none")).wait(Deadline(60))
     (tmp_path / "text").write_text("no key")
@@ -108,7 +104,7 @@ def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(
         new_shell(sshd.reach(keyfile=locked)).wait(Deadline(60))
 
 
-def test_a_port_where_nobody_listens_is_said_to_refuse(new_shell: NewShell, keyfile: Path) -> None:
+def test_a_port_where_nobody_listens_is_said_to_refuse(new_shell, keyfile):
     shell = new_shell(reach(free_port(), keyfile))
     with pytest.raises(UnreachableError, match="connection refused"):
         shell.run(["true"], Deadline(20))
@@ -116,21 +112,17 @@ def test_a_port_where_nobody_listens_is_said_to_refuse(new_shell: NewShell, keyf
         shell.wait(Deadline(0.6))
 
 
-def test_a_port_that_accepts_and_says_nothing_is_said_to(
-    new_shell: NewShell, keyfile: Path
-) -> None:
+def test_a_port_that_accepts_and_says_nothing_is_said_to(new_shell, keyfile):
     with listening() as port, pytest.raises(DeadlineError, match="no SSH banner was received"):
         new_shell(reach(port, keyfile)).wait(Deadline(2))
 
 
-def test_a_server_that_stops_after_its_banner_is_not_waited_for_longer(
-    new_shell: NewShell, keyfile: Path
-) -> None:
+def test_a_server_that_stops_after_its_banner_is_not_waited_for_longer(new_shell, keyfile):
     with listening(b"SSH-2.0-odd\r\n") as port, pytest.raises(BrokenError, match="key exchange"):
         new_shell(reach(port, keyfile)).run(["true"], Deadline(1.5))
 
 
-def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> None:
+def test_what_is_no_ssh_server_is_said(new_shell, keyfile):
     with (
         listening(b"HTTP/1.1 400 Bad Request\r\n" * 100) as port,
         pytest.raises(UnreachableError) as caught,
@@ -142,7 +134,7 @@ def test_what_is_no_ssh_server_is_said(new_shell: NewShell, keyfile: Path) -> No
     )
 
 
-def test_a_machine_that_comes_up_late_is_waited_for(sshd: Sshd, new_shell: NewShell) -> None:
+def test_a_machine_that_comes_up_late_is_waited_for(sshd, new_shell):
     sshd.end()
     late = threading.Timer(0.5, sshd.start)
     late.start()
@@ -153,7 +145,7 @@ def test_a_machine_that_comes_up_late_is_waited_for(sshd: Sshd, new_shell: NewSh
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+def behind(tmp_path):
     """Namespaces of a client, a host and a guest; the guest is reached from the host alone."""
     names = tuple(f"hl-ssh-{tmp_path.name[-8:]}-{kind}".lower() for kind in ("c", "h", "g"))
     client, host, guest = names
@@ -194,9 +186,7 @@ def sockets_of(namespace: str) -> Iterator[None]:
             isolation.setns(back.fileno(), isolation.CLONE_NEWNET)
 
 
-def test_a_guest_behind_a_host_is_reached_through_it(
-    behind: tuple[str, str, str], new_sshd: NewSshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_guest_behind_a_host_is_reached_through_it(behind, new_sshd, new_shell, tmp_path):
     client, host, guest = behind
     jump = new_sshd("host", address="192.0.2.1", inside=("ip", "netns", "exec", host))
     far = new_sshd("guest", address="198.51.100.2", inside=("ip", "netns", "exec", guest))
@@ -218,9 +208,7 @@ def test_a_guest_behind_a_host_is_reached_through_it(
     Deadline(5).wait("waiting", jump.connections, until=lambda left: not left)
 
 
-def test_a_guest_that_is_not_there_is_told_apart_from_its_host(
-    sshd: Sshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_guest_that_is_not_there_is_told_apart_from_its_host(sshd, new_shell, tmp_path):
     through = sshd.jump(tmp_path / "known_hosts")
     shell = new_shell(replace(reach(free_port(), sshd.keyfile), jump=through))
     with pytest.raises(
@@ -230,9 +218,7 @@ def test_a_guest_that_is_not_there_is_told_apart_from_its_host(
     assert not JUMPS._shared
 
 
-def test_a_host_that_is_not_known_is_refused_with_its_fingerprint(
-    sshd: Sshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_host_that_is_not_known_is_refused_with_its_fingerprint(sshd, new_shell, tmp_path):
     through = replace(sshd.jump(tmp_path / "known_hosts"), known_hosts=tmp_path / "none")
     shell = new_shell(sshd.reach(jump=through))
     with pytest.raises(HostKeyError, match=r"is unknown: it is not in '.*/none'") as caught:
@@ -242,9 +228,7 @@ def test_a_host_that_is_not_known_is_refused_with_its_fingerprint(
     assert trusting.run(["echo", "in"], Deadline(20)).stdout == "in\n"
 
 
-def test_a_host_that_dies_is_connected_to_again(
-    new_sshd: NewSshd, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_a_host_that_dies_is_connected_to_again(new_sshd, new_shell, tmp_path):
     jump, far = new_sshd("host"), new_sshd("guest")
     shell = new_shell(far.reach(jump=jump.jump(tmp_path / "known_hosts")))
     shell.wait(Deadline(20))
@@ -253,7 +237,7 @@ def test_a_host_that_dies_is_connected_to_again(
     assert shell.run(["echo", "on"], Deadline(20)).stdout == "on\n"
 
 
-def test_one_shell_of_many_threads_connects_once(sshd: Sshd) -> None:
+def test_one_shell_of_many_threads_connects_once(sshd):
     shell = SshShell(sshd.reach())
     threads = [threading.Thread(target=shell.wait, args=(Deadline(20),)) for _ in range(5)]
     for thread in threads:

@@ -6,23 +6,21 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from shell_contract import ShellContract, long_sleep, wait_until_gone
-from ssh_server import NewShell, NewSshd, Sshd, children
+from ssh_server import children
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
 from lab.remote.shell import ConnectionLostError
-from lab.remote.ssh import SshShell
 
 
 class TestSshShell(ShellContract):
     """What it does as every shell does; ``shell`` is a fixture of all tests here."""
 
 
-def test_twenty_threads_share_one_transport(shell: SshShell, sshd: Sshd) -> None:
+def test_twenty_threads_share_one_transport(shell, sshd):
     def work(number: int) -> str:
         return shell.run(["sh", "-c", f"sleep 0.2; echo {number}"], Deadline(60)).stdout
 
@@ -31,18 +29,14 @@ def test_twenty_threads_share_one_transport(shell: SshShell, sshd: Sshd) -> None
     assert sshd.log().count("Accepted publickey") == 1
 
 
-def test_a_session_that_the_server_has_no_room_for_yet_is_asked_for_again(
-    new_sshd: NewSshd, new_shell: NewShell
-) -> None:
+def test_a_session_that_the_server_has_no_room_for_yet_is_asked_for_again(new_sshd, new_shell):
     shell = new_shell(new_sshd(more="MaxSessions 2\n").reach())
     with ThreadPoolExecutor(6) as pool:
         done = pool.map(lambda _: shell.run(["sleep", "0.2"], Deadline(60)).code, range(6))
         assert list(done) == [0] * 6
 
 
-def test_a_connection_that_is_cut_ends_the_command_and_is_never_run_again(
-    shell: SshShell, sshd: Sshd, tmp_path: Path
-) -> None:
+def test_a_connection_that_is_cut_ends_the_command_and_is_never_run_again(shell, sshd, tmp_path):
     mark = tmp_path / "runs"
     shell.wait(Deadline(20))
     trouble: list[Exception] = []
@@ -66,7 +60,7 @@ def test_a_connection_that_is_cut_ends_the_command_and_is_never_run_again(
     assert shell.run(["cat", str(mark)], Deadline(20)).stdout == "x\n"
 
 
-def test_a_server_that_was_restarted_is_connected_to_again(shell: SshShell, sshd: Sshd) -> None:
+def test_a_server_that_was_restarted_is_connected_to_again(shell, sshd):
     assert shell.run(["echo", "one"], Deadline(20)).stdout == "one\n"
     sshd.end()
     with pytest.raises(BrokenError, match="connection refused"):
@@ -75,7 +69,7 @@ def test_a_server_that_was_restarted_is_connected_to_again(shell: SshShell, sshd
     assert shell.run(["echo", "three"], Deadline(20)).stdout == "three\n"
 
 
-def test_closing_ends_the_connection_and_may_be_repeated(shell: SshShell, sshd: Sshd) -> None:
+def test_closing_ends_the_connection_and_may_be_repeated(shell, sshd):
     shell.wait(Deadline(20))
     assert sshd.connections()
     shell.close()
@@ -83,16 +77,14 @@ def test_closing_ends_the_connection_and_may_be_repeated(shell: SshShell, sshd: 
     Deadline(5).wait("waiting", sshd.connections, until=lambda left: not left)
 
 
-def test_another_user_than_root_becomes_root_by_sudo(
-    new_sshd: object, new_shell: NewShell, tmp_path: Path
-) -> None:
+def test_another_user_than_root_becomes_root_by_sudo(new_sshd, new_shell, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "sudo").write_text(
         '#!/bin/sh\n[ "$1 $2" = "-n --" ] || exit 9\nshift 2\nASKED=sudo exec "$@"\n'
     )
     (programs / "sudo").chmod(0o755)
-    sshd = new_sshd(more=f'Match all\n  SetEnv "PATH={programs}:/usr/bin:/bin"\n')  # type: ignore[operator]
+    sshd = new_sshd(more=f'Match all\n  SetEnv "PATH={programs}:/usr/bin:/bin"\n')
     shell = new_shell(sshd.reach())
     shell._become = True
     assert shell.run(["sh", "-c", "echo $ASKED"], Deadline(20)).stdout == "sudo\n"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from double.guest import Guest
-from windows_guests import NewGuest, NewShell, reach, traces
+from windows_guests import reach, traces
 
 from lab._deadline import Deadline
 from lab.remote.connection import JUMPS
@@ -15,7 +12,7 @@ from lab.remote.windows import WindowsShell
 
 
 @pytest.fixture
-def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_left_of_guests(monkeypatch):
     """Check for leftover threads and open files; ``new_guest`` has checks of the double itself."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which must not be used
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -31,11 +28,11 @@ def _nothing_left_of_guests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def new_guest(_nothing_left_of_guests: None, tmp_path: Path) -> Iterator[NewGuest]:
+def new_guest(_nothing_left_of_guests, tmp_path):
     made: list[Guest] = []
 
     def make(name: str = "guest", **facts: object) -> Guest:
-        made.append(Guest(tmp_path / name, **facts))  # type: ignore[arg-type]
+        made.append(Guest(tmp_path / name, **facts))
         made[-1].script.on(r"cmd\.exe /d /c exit 0$")
         made[-1].start()
         return made[-1]
@@ -49,12 +46,12 @@ def new_guest(_nothing_left_of_guests: None, tmp_path: Path) -> Iterator[NewGues
 
 
 @pytest.fixture
-def guest(new_guest: NewGuest) -> Guest:
+def guest(new_guest):
     return new_guest()
 
 
 @pytest.fixture
-def new_windows_shell(_nothing_left_of_guests: None) -> Iterator[NewShell]:
+def new_windows_shell(_nothing_left_of_guests):
     made: list[WindowsShell] = []
 
     def make(guest: Guest, **changes: object) -> WindowsShell:
@@ -67,5 +64,5 @@ def new_windows_shell(_nothing_left_of_guests: None) -> Iterator[NewShell]:
 
 
 @pytest.fixture
-def windows_shell(guest: Guest, new_windows_shell: NewShell) -> WindowsShell:
+def windows_shell(guest, new_windows_shell):
     return new_windows_shell(guest)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from cluster_node_double import MemoryShell, Node
 from cluster_nodes import JOIN, decided, join_of
-from double.guest import Guest
 from double.script import Answer
 from windows_guests import trouble
 
@@ -21,7 +19,6 @@ from lab.cluster.cluster import ClusterNode
 from lab.cluster.windows import bring_up, paths
 from lab.plan.step import Step
 from lab.remote import windows_steps as reboots
-from lab.remote.windows import WindowsShell
 from lab.remote.windows_steps import StepError
 
 pytestmark = pytest.mark.slow
@@ -53,26 +50,23 @@ class Api:
 
 
 @pytest.fixture
-def api() -> Api:
+def api():
     return Api()
 
 
 @pytest.fixture
-def node(guest: Guest) -> Node:
+def node(guest):
     return Node(guest)
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch):
     monkeypatch.setattr(bring_up, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
 
 
-Way = Callable[..., tuple[Step, ...]]
-
-
 @pytest.fixture
-def way(windows_shell: WindowsShell, api: Api) -> Way:
+def way(windows_shell, api):
     def made(topology: str = "overlay", **changes: object) -> tuple[Step, ...]:
         plan = decided(topology)
         given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
@@ -82,7 +76,7 @@ def way(windows_shell: WindowsShell, api: Api) -> Way:
 
 
 @pytest.fixture
-def short_way(way: Way, guest: Guest) -> Way:
+def short_way(way, guest):
     """The same, over no line at all."""
     return lambda *topology: way(*topology, shell=MemoryShell(guest))
 

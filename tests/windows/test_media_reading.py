@@ -40,13 +40,13 @@ SECTOR = 2048
 
 
 @pytest.fixture(scope="module")
-def windows(tmp_path_factory) -> Path:
+def windows(tmp_path_factory):
     """An evaluation medium of Windows Server 2022."""
     return media_maker.make(tmp_path_factory.mktemp("windows"))
 
 
 @pytest.fixture
-def copy(windows, tmp_path) -> Path:
+def copy(windows, tmp_path):
     """One of its own, to damage."""
     return Path(shutil.copy(windows, tmp_path / "copy.iso"))
 
@@ -278,7 +278,7 @@ LARGE = 5 << 30
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory) -> Path:
+def large(tmp_path_factory):
     """A medium of more than 5 GiB, the XML of its WIM behind the fourth; 1,000 files beside."""
     directory = tmp_path_factory.mktemp("large")
     (wim,) = wim_maker.make(directory / "wim", wim_maker.server_images())
@@ -373,7 +373,7 @@ def flat(layer: Path) -> bytes:
 
 
 @pytest.fixture
-def scratch(tmp_path_factory, monkeypatch) -> Path:
+def scratch(tmp_path_factory, monkeypatch):
     """Where temporary files go, in the tests of this module."""
     directory = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(directory))

@@ -68,7 +68,7 @@ def _broken_volume(disk: Path) -> None:
 @pytest.mark.parametrize("make", [_no_ntfs, _no_windows, _broken_volume])
 def test_a_disk_that_cannot_be_read_is_refused(make, tmp_path):
     disk = tmp_path / "disk"
-    make(disk)  # type: ignore[operator]
+    make(disk)
     with pytest.raises(BrokenError):
         offline.refuse_answer_files(disk, tmp_path, "sealing")
 

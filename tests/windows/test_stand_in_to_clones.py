@@ -26,7 +26,7 @@ NODES = ("win1", "win2")
 
 
 @pytest.fixture
-def media(tmp_path: Path) -> tuple[str, ...]:
+def media(tmp_path):
     """Options that name them."""
     try:
         system = linux.linux()

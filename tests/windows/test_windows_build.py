@@ -9,7 +9,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from double.guest import Guest
 from double.script import Answer, Asked
 from fake_site import FakeMachine, FakeSite
 from paramiko import Ed25519Key
-from windows_guests import NewGuest
 
 from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.imaging import recipes
@@ -44,13 +43,13 @@ GOLDEN_ORDER = tuple(step.name for step in golden_steps("2022", ""))
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _quick(monkeypatch):
     """No wait between two looks: the table answers at once."""
     monkeypatch.setattr(monitor, "LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")
-def media(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def media(tmp_path_factory):
     folder = tmp_path_factory.mktemp("media")
     iso = media_maker.make(folder, year="2022", channel="evaluation")
     virtio = beside_maker.virtio_win(folder / "virtio-win.iso")
@@ -88,7 +87,7 @@ class Bench:
         self.site = FakeSite(at, self.prepared)
         self.cache = folder / "cache"
         images = {name: ImageSource(url=str(path)) for name, path in media.items()}
-        self.image_store = ImageStore(self.cache, Inventory(images=images), self.site)  # type: ignore[arg-type]
+        self.image_store = ImageStore(self.cache, Inventory(images=images), self.site)
         self.told: list[str] = []
         self.story: Callable[[FakeMachine], None] = self.usual
 
@@ -155,7 +154,7 @@ def _public(private: Path) -> str:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, media: dict[str, Path], new_guest: NewGuest) -> Iterator[Bench]:
+def bench(tmp_path, media, new_guest):
     guest = new_guest()
     answering(guest)
     made = Bench(tmp_path, media, guest)
@@ -350,9 +349,7 @@ KEY = "ABCDE-FGHJK-LMNPQ-RSTUV-WXYZ2"
 
 
 @pytest.fixture(scope="module")
-def volume_medium(
-    media: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def volume_medium(media, tmp_path_factory):
     folder = tmp_path_factory.mktemp("volume")
     return {**media, NAME: media_maker.make(folder, year="2022", channel="volume")}
 

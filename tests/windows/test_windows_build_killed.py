@@ -9,9 +9,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,14 +31,14 @@ INSTALLS = "specialize: Windows starts from the disk"
 
 
 @pytest.fixture
-def lab(tmp_path: Path, connected: Any) -> Iterator[Product]:
+def lab(tmp_path, connected):
     with product(tmp_path / "own", connected) as made:
         yield made
         collected(made, yes=True)
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> tuple[str, ...]:
+def options(tmp_path):
     for one in (tmp_path, *tmp_path.parents[:2]):
         one.chmod(0o755)
     says = boot_disc.program(boot_disc.lines("hybridlab: phase specialize"))

@@ -6,7 +6,6 @@ What boots is one sector that speaks on COM1 as a clone does: a stand-in, not Wi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -106,7 +105,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path):
     host = Host(Hypervisor(name="local", uri="qemu:///system", acceleration="tcg"))
     try:
         connected = libvirt.open("qemu:///system")

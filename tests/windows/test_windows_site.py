@@ -6,7 +6,6 @@ What it boots is one sector that speaks on COM1 as a guest of ours does: a stand
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from lab.providers.libvirt.installer import WindowsInstaller
 pytestmark = pytest.mark.machines
 LOCAL = Hypervisor(name="local", uri="qemu:///system", acceleration="tcg")
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
-NewMachine = Callable[..., InstallationMachine]
 READY = (
     "hybridlab: phase specialize",
     "hybridlab: key ssh-ed25519 AAAA",
@@ -47,7 +45,7 @@ def objects(connected: Any, site: Path) -> set[str]:
 
 
 @pytest.fixture
-def folder(connected: Any, tmp_path: Path) -> Iterator[Path]:
+def folder(connected, tmp_path):
     """The directory of a build, which QEMU may look into."""
     for one in (tmp_path, *tmp_path.parents[:2]):
         one.chmod(0o755)
@@ -57,7 +55,7 @@ def folder(connected: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def asked(folder: Path) -> NewMachine:
+def asked(folder):
     def make(*said: str, then: str = "halt", **changes: Any) -> InstallationMachine:
         iso = boot_disc.disc(folder.with_name("setup.iso"), boot_disc.lines(*said), then)
         facts = {

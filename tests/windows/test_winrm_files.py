@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from double.guest import Guest
 from double.script import Answer, Asked
-from windows_guests import NewGuest, jump, lines
+from windows_guests import jump, lines
 
 import lab
 from lab._deadline import Deadline
@@ -70,7 +70,7 @@ def test_another_host_key_is_refused(guest, new_windows_shell):
 
 
 @pytest.fixture
-def host(new_guest: NewGuest) -> Guest:
+def host(new_guest):
     """An SSH host to go through."""
     return new_guest("host", encrypted=False, forwards=True)
 

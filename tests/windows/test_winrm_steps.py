@@ -156,7 +156,7 @@ class Computer:
 
 
 @pytest.fixture
-def computer(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> Computer:
+def computer(guest, monkeypatch):
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
     return Computer(guest)
 

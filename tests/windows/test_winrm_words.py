@@ -49,7 +49,7 @@ def test_whatever_comes_as_clixml_is_never_an_error(text):
 
 @pytest.mark.parametrize("case", COMMANDS, ids=lambda case: case["name"])
 def test_a_command_line_is_written(case):
-    assert command_line(case["command"]).line == case["line"]  # type: ignore[arg-type]
+    assert command_line(case["command"]).line == case["line"]
 
 
 def microsoft_c(line: str) -> list[str]:
@@ -152,7 +152,7 @@ def test_paths_are_those_of_openssh(path, there):
 
 def reach(**changes: object) -> WindowsReach:
     ssh = Reach("win1", str(changes.pop("address", "192.0.2.5")), "Administrator", Path("k"), "a b")
-    return WindowsReach(ssh, "secret", **changes)  # type: ignore[arg-type]
+    return WindowsReach(ssh, "secret", **changes)
 
 
 @pytest.mark.parametrize(

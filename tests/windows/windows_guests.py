@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from double.guest import PASSWORD, USER, Guest
 from double.wsman import Trouble
 
 from lab.remote.shell import Jump, Reach, WindowsReach
-from lab.remote.windows import WindowsShell
-
-NewGuest = Callable[..., Guest]
-NewShell = Callable[..., WindowsShell]
-"""The type of the fixture that creates shells."""
 
 
 def traces() -> tuple[list[str], int]:

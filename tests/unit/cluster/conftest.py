@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import bundle_parts as parts
 import pytest
 import registry as registries
 import upstream_site
 
 from lab.cluster import rules
-from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.imaging import download
 
@@ -20,25 +16,25 @@ VERSIONS = {**rules.components("1.36"), "kubernetes": "1.36.1"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> BundleStore:
+def store(tmp_path):
     return BundleStore(tmp_path / "cache")
 
 
 @pytest.fixture
-def source(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+def source(tmp_path, request):
     """An input directory of a bundle for Linux, or for both systems if the module says so."""
     windows = getattr(request.module, "WINDOWS", False)
     return parts.directory(tmp_path / "given", windows=windows)
 
 
 @pytest.fixture
-def made(store: BundleStore, source: Path) -> Manifest:
+def made(store, source):
     """The bundle of that directory."""
     return parts.create(store, source)
 
 
 @pytest.fixture(scope="session")
-def release_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registries.Registry]:
+def release_registry(tmp_path_factory):
     """A registry with the images of Kubernetes 1.36.1."""
     if registries.MISSING:
         pytest.skip(f"not installed: {', '.join(registries.MISSING)}")
@@ -48,9 +44,7 @@ def release_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[regis
 
 
 @pytest.fixture
-def registry(
-    release_registry: registries.Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> registries.Registry:
+def registry(release_registry, monkeypatch, tmp_path):
     """The registry, trusted, with the user's account and without a proxy."""
     for name in PROXIES:
         monkeypatch.delenv(name, raising=False)
@@ -64,9 +58,7 @@ def registry(
 
 
 @pytest.fixture
-def site(
-    registry: registries.Registry, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[upstream_site.Site]:
+def site(registry, monkeypatch):
     """Upstream with Kubernetes 1.36.1, without delays between retries."""
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
     monkeypatch.setattr(download, "_BUSY_TRIES", 0)

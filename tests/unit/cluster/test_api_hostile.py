@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from rude_server import CLOSED, Conduct, RudeServer, certified, frame, kubeconfig, status
@@ -19,11 +18,10 @@ pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 PODS = "/api/v1/pods"
 SHORT, LONG = 0.5, 60.0
-Meet = Callable[[Conduct], Api]
 
 
 @pytest.fixture
-def servers() -> Iterator[list[RudeServer]]:
+def servers():
     found: list[RudeServer] = []
     yield found
     for one in found:
@@ -31,7 +29,7 @@ def servers() -> Iterator[list[RudeServer]]:
 
 
 @pytest.fixture
-def meet(servers: list[RudeServer], tmp_path: Path) -> Iterator[Meet]:
+def meet(servers, tmp_path):
     apis: list[Api] = []
 
     def make(conduct: Conduct) -> Api:
@@ -59,7 +57,7 @@ DRIPS = {
 
 @pytest.mark.parametrize("drip", DRIPS)
 @pytest.mark.parametrize("how", ["ask", "watch"])
-def test_an_answer_that_drips_is_lost_when_its_time_is_over(servers, meet, drip, how) -> None:
+def test_an_answer_that_drips_is_lost_when_its_time_is_over(servers, meet, drip, how):
     api = meet(lambda connection: servers[0].drip(connection, *DRIPS[drip]))
     asks: dict[str, Callable[[], object]] = {
         "ask": lambda: api.ask("GET", PODS, Deadline(SHORT)),
@@ -74,14 +72,12 @@ def test_an_answer_that_drips_is_lost_when_its_time_is_over(servers, meet, drip,
     [b"[]", b"{}", b'{"metadata": {"resourceVersion": "1"}, "items": [null]}', b"[" * 100_000],
     ids=["list", "empty", "null", "deep"],
 )
-def test_an_answer_that_is_no_list_is_lost(meet, body) -> None:
+def test_an_answer_that_is_no_list_is_lost(meet, body):
     with pytest.raises(LostError, match="the answer is not a list"):
         meet(said(body)).listing(PODS, Deadline(LONG))
 
 
-def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(
-    meet, monkeypatch
-) -> None:
+def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(meet, monkeypatch):
     monkeypatch.setattr("lab.cluster.api._AGAIN_SECONDS", 0.0)
     answers = ["500 Not Well", "", "200 OK", "403 Forbidden", "200 OK"]
 
@@ -101,7 +97,7 @@ def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(
     assert answers == ["200 OK"]
 
 
-def test_an_event_of_nothing_is_lost(meet) -> None:
+def test_an_event_of_nothing_is_lost(meet):
     body = b'{"type": "ADDED", "object": {}}\n'
     with pytest.raises(LostError, match="ADDED"):
         list(meet(said(body)).watch(PODS, "1", Deadline(LONG)))
@@ -109,7 +105,7 @@ def test_an_event_of_nothing_is_lost(meet) -> None:
 
 def test_a_server_that_ends_each_watch_at_once_is_not_asked_as_fast_as_it_answers(
     meet, monkeypatch
-) -> None:
+):
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     lists = 0
@@ -129,7 +125,7 @@ def run(api: Api, seconds: float = LONG) -> ExecResult:
     return api.execute("n", "p", "c", ["curl", "--data", "a b&c"], Deadline(seconds), b"in")
 
 
-def test_a_command_and_its_words_are_told_as_they_are(servers, meet) -> None:
+def test_a_command_and_its_words_are_told_as_they_are(servers, meet):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01out") + frame(b"\x02err") + status(status="Success"))
         connection.sendall(CLOSED)
@@ -148,7 +144,7 @@ def test_a_command_and_its_words_are_told_as_they_are(servers, meet) -> None:
         "Internal error occurred: unable to upgrade connection: empty server response",
     ],
 )
-def test_a_command_whose_kubelet_is_not_reached_is_lost(servers, meet, why) -> None:
+def test_a_command_whose_kubelet_is_not_reached_is_lost(servers, meet, why):
     def conduct(connection) -> None:
         connection.sendall(status(status="Failure", message=why) + CLOSED)
         servers[0].over.wait(LONG)
@@ -168,7 +164,7 @@ CODE = {"status": "Failure", "details": {"causes": [{"message": "7"}]}}
         (status(**NO_CODE), ExecResult(126, "part", "no such file")),
     ],
 )
-def test_a_command_that_fails_says_how(servers, meet, last, result) -> None:
+def test_a_command_that_fails_says_how(servers, meet, last, result):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part") + last + CLOSED)
         servers[0].over.wait(LONG)
@@ -181,7 +177,7 @@ def test_a_command_that_fails_says_how(servers, meet, last, result) -> None:
     [CLOSED, b"", frame(b"\x03[{") + CLOSED, frame(b"\x03" + b"[" * 60_000) + CLOSED],
     ids=["closed", "cut", "no status", "deep"],
 )
-def test_a_command_of_which_no_end_is_told_is_lost(servers, meet, last) -> None:
+def test_a_command_of_which_no_end_is_told_is_lost(servers, meet, last):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part") + last)
         connection.shutdown(1)
@@ -192,7 +188,7 @@ def test_a_command_of_which_no_end_is_told_is_lost(servers, meet, last) -> None:
     assert servers[0].talks(Deadline(LONG)) == 0
 
 
-def test_the_connection_of_a_command_whose_server_resets_it_is_closed(servers, meet) -> None:
+def test_the_connection_of_a_command_whose_server_resets_it_is_closed(servers, meet):
     def conduct(connection) -> None:
         connection.sendall(frame(b"\x01part"))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -234,7 +230,7 @@ GIVEN_UP = [(flood, True), (pour, True), (fall_silent, True), (drip, False), (fa
 @pytest.mark.parametrize("bare", [True, False], ids=["bare", "tls"])
 def test_the_connection_of_a_command_that_is_given_up_is_closed(
     servers, tmp_path, conduct, switches, bare
-) -> None:
+):
     tls, ca = (None, None) if bare else certified(tmp_path)
     servers.append(RudeServer(lambda line: conduct(servers[0], line), tls, switches=switches))
     api = Api(kubeconfig(tmp_path / "config", servers[0].address, ca))
@@ -244,9 +240,7 @@ def test_the_connection_of_a_command_that_is_given_up_is_closed(
     assert servers[0].talks(Deadline(LONG)) == 0
 
 
-def test_no_proxy_of_the_environment_is_asked_for_the_labs_own_network(
-    servers, meet, monkeypatch
-) -> None:
+def test_no_proxy_of_the_environment_is_asked_for_the_labs_own_network(servers, meet, monkeypatch):
     def conduct(connection) -> None:
         if b"Upgrade" in servers[0].asked[-1]:
             connection.sendall(status(status="Success") + CLOSED)

@@ -61,7 +61,7 @@ def observed(intent: Intent = INTENT) -> ClusterObserved:
     )
 
 
-def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them() -> None:
+def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them():
     bound = bind(INTENT, observed())
     there = {pod.name: pod.address for pod in observed().pods}
     for machine in bound.machines:
@@ -77,7 +77,7 @@ def test_pods_have_their_real_addresses_wherever_the_intent_speaks_of_them() -> 
     assert not [one for one in planned if f"'{one}'" in repr(bound)]
 
 
-def test_proxies_of_an_l2bridge_follow_their_pods() -> None:
+def test_proxies_of_an_l2bridge_follow_their_pods():
     intent = compile_scenario("hard-way").intent
     bound = bind(intent, observed(intent))
     worker = next(one for one in bound.machines if one.proxies)
@@ -86,14 +86,14 @@ def test_proxies_of_an_l2bridge_follow_their_pods() -> None:
     }
 
 
-def test_links_fill_in_what_they_say_and_nothing_is_made_up_for_the_rest() -> None:
+def test_links_fill_in_what_they_say_and_nothing_is_made_up_for_the_rest():
     pods = {pod.name: pod for pod in bind(INTENT, observed()).machine("worker1").pods}
     known, unknown = pods["worker1-p1"], pods["worker1-p2"]
     assert (known.mac, known.port, known.mtu) == ("aa:00:00:00:00:01", "vethabc", 1450)
     assert (unknown.mac, unknown.port) == ("", "")
 
 
-def test_tunnel_ends_have_the_macs_that_flannel_gave_them() -> None:
+def test_tunnel_ends_have_the_macs_that_flannel_gave_them():
     bound = bind(INTENT, observed())
     planned = INTENT.machine("worker1").tunnel.mac
     assert bound.machine("worker1").tunnel.mac == VTEP
@@ -104,13 +104,13 @@ def test_tunnel_ends_have_the_macs_that_flannel_gave_them() -> None:
         assert planned not in repr(machine)
 
 
-def test_only_tunnels_have_neighbours_that_are_foreseen() -> None:
+def test_only_tunnels_have_neighbours_that_are_foreseen():
     for machine in bind(INTENT, observed()).machines:
         assert {one.device for one in machine.neighbours} <= {"flannel.4096"}
         assert not [pod for pod in machine.pods if pod.neighbours]
 
 
-def test_dns_is_where_the_cluster_has_it() -> None:
+def test_dns_is_where_the_cluster_has_it():
     bound = bind(INTENT, observed())
     assert [(m.name, p.name) for m in bound.machines for p in m.pods if p.role == "dns"] == [
         ("worker2", "coredns-a"),
@@ -123,7 +123,7 @@ def test_dns_is_where_the_cluster_has_it() -> None:
     ]
 
 
-def test_without_any_dns_pod_the_cells_stay_and_fail_later() -> None:
+def test_without_any_dns_pod_the_cells_stay_and_fail_later():
     bound = bind(INTENT, replace(observed(), dns=()))
     assert [pod.name for m in bound.machines for pod in m.pods if pod.role == "dns"] == ["coredns"]
 
@@ -131,15 +131,13 @@ def test_without_any_dns_pod_the_cells_stay_and_fail_later() -> None:
 @pytest.mark.parametrize(
     "change", [lambda seen: seen, lambda seen: replace(seen, dns=(), links=())]
 )
-def test_what_an_intent_was_bound_to_is_found_in_it_and_survives_the_journal(
-    change: Callable[[ClusterObserved], ClusterObserved],
-) -> None:
+def test_what_an_intent_was_bound_to_is_found_in_it_and_survives_the_journal(change):
     bound = bind(INTENT, change(observed()))
     written = to_text(observed_in(INTENT, bound))
     assert bound_as(INTENT, from_text(written)) == bound
 
 
-def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses() -> None:
+def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses():
     before = cells(DRAWN.plan, foreseen(INTENT))
     after = cells(DRAWN.plan, bind(INTENT, observed()))
     assert [cell.id for cell in before] == [cell.id for cell in after]
@@ -217,26 +215,24 @@ def change_node(name: str, **facts: object) -> Callable[[ClusterObserved], Clust
         (lambda seen: replace(seen, nodes=seen.nodes[1:]), "the cluster has no node 'master'"),
     ],
 )
-def test_what_disagrees_is_named(
-    change: Callable[[ClusterObserved], ClusterObserved], complaint: str
-) -> None:
+def test_what_disagrees_is_named(change, complaint):
     with pytest.raises(BrokenError) as raised:
         bind(INTENT, change(observed()))
     assert complaint in raised.value.happened
 
 
-def test_everything_that_disagrees_is_named_at_once() -> None:
+def test_everything_that_disagrees_is_named_at_once():
     seen = change_service("to-win1-p1", address="10.99.0.1")(lose("win1-p1")(observed()))
     with pytest.raises(BrokenError) as raised:
         bind(INTENT, seen)
     assert raised.value.happened.count(";") == 1
 
 
-def test_node_whose_pod_cidr_the_api_does_not_say_is_taken_by_its_pods() -> None:
+def test_node_whose_pod_cidr_the_api_does_not_say_is_taken_by_its_pods():
     assert bind(INTENT, change_node("win1", pod_cidr=None)(observed()))
 
 
-def test_pod_of_the_api_says_what_it_waits_for() -> None:
+def test_pod_of_the_api_says_what_it_waits_for():
     found = {
         "metadata": {"name": "a"},
         "spec": {"nodeName": "n"},
@@ -255,6 +251,6 @@ def test_pod_of_the_api_says_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "null", "no json", "[]", '{"VtepMAC": 7}', '{"VNI": 1}'])
-def test_annotation_that_is_not_flannels_says_no_mac(said: str) -> None:
+def test_annotation_that_is_not_flannels_says_no_mac(said):
     annotations = {"flannel.alpha.coreos.com/backend-data": said}
     assert read_node({"metadata": {"name": "n", "annotations": annotations}}).tunnel_mac is None

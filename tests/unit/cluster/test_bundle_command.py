@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from ipaddress import IPv4Network
-from pathlib import Path
 
 import bundle_parts as parts
 import pytest
@@ -29,7 +28,7 @@ WINDOWS = True
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     inventory = tmp_path / "lab.toml"
     inventory.write_text(f'cache = "{tmp_path}/cache"\n')
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(inventory))

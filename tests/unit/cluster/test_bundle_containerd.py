@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -33,14 +31,12 @@ disabled_plugins = ["io.containerd.grpc.v1.cri"]
   address = "{place}/ttrpc"
 """
 
-Ctr = Callable[..., str]
-
 
 WINDOWS = True
 
 
 @pytest.fixture
-def ctr(tmp_path: Path) -> Iterator[Ctr]:
+def ctr(tmp_path):
     place = tmp_path / "containerd"
     place.mkdir()
     (place / "config.toml").write_text(CONFIGURATION.format(place=place))
@@ -68,7 +64,7 @@ def ctr(tmp_path: Path) -> Iterator[Ctr]:
             running.wait(60)
 
 
-def image_list(ctr: Ctr) -> dict[str, str]:
+def image_list(ctr):
     """Digest of every image by its name."""
     rows = [line.split() for line in ctr("images", "ls").splitlines()[1:]]
     return {row[0]: row[2] for row in rows}

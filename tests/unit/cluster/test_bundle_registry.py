@@ -8,7 +8,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import bundle_parts as parts
@@ -19,18 +18,17 @@ from upstream_site import push
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle import images, skopeo, upstream
-from lab.cluster.bundle.manifest import ContainerImage, Wanted
+from lab.cluster.bundle.manifest import Wanted
 from lab.cluster.bundle.skopeo import repository
 from lab.cluster.bundle.store import Scratch
 from lab.imaging.download import Web
 from lab.remote import programs
 
 NAME = "registry.k8s.io/pause:3.10.2"
-Pull = Callable[..., list[ContainerImage]]
 
 
 @pytest.fixture
-def into(tmp_path: Path) -> Scratch:
+def into(tmp_path):
     return Scratch(tmp_path / "a directory: of the user's")
 
 
@@ -40,7 +38,7 @@ def mirrored(registry: Registry, folder: str) -> Web:
 
 
 @pytest.fixture
-def pull(registry: Registry, into: Scratch) -> Pull:
+def pull(registry, into):
     def run(folder: str = "registry.k8s.io", name: str = NAME, *systems: str) -> list:
         wanted = Wanted(name, systems or ("linux",))
         return list(images.pull(mirrored(registry, folder), wanted, into, print))

@@ -29,7 +29,7 @@ def cases(name: str) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def whole(tmp_path_factory):
     place = tmp_path_factory.mktemp("whole")
     source = parts.directory(place / "given", windows=True)
     return directory.create(BundleStore(place / "cache"), source, (), None, print)

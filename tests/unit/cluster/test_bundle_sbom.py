@@ -28,7 +28,7 @@ WINDOWS = ContainerImage(
 
 
 @pytest.fixture
-def manifest() -> Manifest:
+def manifest():
     found = bundle()
     newer = replace(WINDOWS, os_version="10.0.17763.1", manifest=Blob("12" * 32, 3))
     return replace(found, images=(*found.images, WINDOWS, newer))
@@ -39,14 +39,14 @@ def components(manifest: Manifest) -> list[dict[str, Any]]:
     return found
 
 
-def test_it_is_valid_by_the_schema_of_cyclonedx(manifest: Manifest) -> None:
+def test_it_is_valid_by_the_schema_of_cyclonedx(manifest):
     validator = JsonStrictValidator(SchemaVersion.from_version(SPECIFICATION))
     assert validator.validate_str(bill_of_materials(manifest)) is None
     broken = bill_of_materials(manifest).replace('"SHA-256"', '"SHA-257"')
     assert validator.validate_str(broken) is not None, "else the validator sees nothing"
 
 
-def test_every_program_and_every_image_is_in_it_once(manifest: Manifest) -> None:
+def test_every_program_and_every_image_is_in_it_once(manifest):
     found = components(manifest)
     refs = [one["bom-ref"] for one in found]
     assert len(set(refs)) == len(refs) == len(manifest.programs) + len(manifest.images)
@@ -58,7 +58,7 @@ def test_every_program_and_every_image_is_in_it_once(manifest: Manifest) -> None
     }
 
 
-def test_a_program_has_the_version_of_its_component_where_that_is_known(manifest: Manifest) -> None:
+def test_a_program_has_the_version_of_its_component_where_that_is_known(manifest):
     known, unknown = manifest.programs[:2]
     programs = (replace(known, component="kubernetes"), replace(unknown, component="own"))
     found = components(replace(manifest, programs=programs, images=()))
@@ -68,7 +68,7 @@ def test_a_program_has_the_version_of_its_component_where_that_is_known(manifest
     }
 
 
-def test_an_image_has_a_package_url_that_leads_back_to_it(manifest: Manifest) -> None:
+def test_an_image_has_a_package_url_that_leads_back_to_it(manifest):
     (image, _) = [one for one in components(manifest) if one["name"].endswith("e2e/pause")]
     assert (image["name"], image["version"]) == ("registry.k8s.io:443/e2e/pause", "3.10")
     url = PackageURL.from_string(image["purl"])
@@ -81,7 +81,7 @@ def test_an_image_has_a_package_url_that_leads_back_to_it(manifest: Manifest) ->
     }
 
 
-def test_the_same_bundle_gives_the_same_document_and_another_another(manifest: Manifest) -> None:
+def test_the_same_bundle_gives_the_same_document_and_another_another(manifest):
     shuffled = replace(manifest, programs=tuple(reversed(manifest.programs)))
     assert bill_of_materials(shuffled) == bill_of_materials(manifest)
     other = replace(manifest, images=manifest.images[:1])

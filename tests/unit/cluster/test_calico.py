@@ -43,7 +43,7 @@ def selected(given: Case) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_node_has_a_pool_of_one_block_that_is_its_part_of_the_plan(scenario: str) -> None:
+def test_every_node_has_a_pool_of_one_block_that_is_its_part_of_the_plan(scenario):
     made = case(scenario)
     network = one(every(made), "Installation")["calicoNetwork"]
     assert {pool["nodeSelector"]: pool["cidr"] for pool in network["ipPools"]} == selected(made)
@@ -56,7 +56,7 @@ def test_every_node_has_a_pool_of_one_block_that_is_its_part_of_the_plan(scenari
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_both_ways_have_the_same_settings(scenario: str) -> None:
+def test_both_ways_have_the_same_settings(scenario):
     made = linux_only(case(scenario))
     with_operator = [
         document
@@ -77,7 +77,7 @@ def test_both_ways_have_the_same_settings(scenario: str) -> None:
     }
 
 
-def test_without_windows_nodes_there_is_no_operator_and_no_api_server_of_calico_s() -> None:
+def test_without_windows_nodes_there_is_no_operator_and_no_api_server_of_calico_s():
     documents = every(linux_only(case("calico-vxlan")))
     assert not [d for d in documents if d["apiVersion"].startswith(("operator.", "projectcalico."))]
     kinds = {d["metadata"]["name"] for d in documents if d["kind"] == "CustomResourceDefinition"}
@@ -92,7 +92,7 @@ def test_without_windows_nodes_there_is_no_operator_and_no_api_server_of_calico_
     ("scenario", "backend", "encapsulated"),
     [("calico-vxlan", "vxlan", "Always"), ("calico-bgp", "bird", "Never")],
 )
-def test_the_backend_goes_with_the_pools(scenario: str, backend: str, encapsulated: str) -> None:
+def test_the_backend_goes_with_the_pools(scenario, backend, encapsulated):
     documents = every(linux_only(case(scenario)))
     pod = one(documents, "DaemonSet", "calico-node")["template"]["spec"]
     given = {e["name"]: e.get("value") for e in pod["containers"][0]["env"]}
@@ -104,7 +104,7 @@ def test_the_backend_goes_with_the_pools(scenario: str, backend: str, encapsulat
     assert plugin["mtu"] == (1450 if backend == "vxlan" else 1500)
 
 
-def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
+def test_a_node_that_leaves_loses_all_that_calico_made_on_it():
     made = linux_only(case("calico-vxlan"))
     operations = leave_cluster(made.cluster)
     (script,) = (o.command[-1] for o in operations if isinstance(o, Run) and o.command[0] == "sh")
@@ -117,7 +117,7 @@ def test_a_node_that_leaves_loses_all_that_calico_made_on_it() -> None:
     assert "/etc/cni/net.d/10-calico.conflist" in removed
 
 
-def test_in_a_mesh_all_nodes_are_one_system() -> None:
+def test_in_a_mesh_all_nodes_are_one_system():
     made = case("calico-bgp")
     settings = one(every(made), "BGPConfiguration")
     assert settings == {"asNumber": 64512, "nodeToNodeMeshEnabled": True}
@@ -126,7 +126,7 @@ def test_in_a_mesh_all_nodes_are_one_system() -> None:
     assert not wanted_daemons(made.intent), "Calico brings its own BIRD"
 
 
-def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> None:
+def test_with_the_router_each_node_is_a_system_and_the_router_knows_them():
     made = case("calico-bgp-tor")
     documents = every(made)
     assert one(documents, "BGPConfiguration") == {"nodeToNodeMeshEnabled": False}
@@ -146,7 +146,7 @@ def test_with_the_router_each_node_is_a_system_and_the_router_knows_them() -> No
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
+def test_kinds_that_the_operator_brings_come_after_it(scenario):
     made = case(scenario)
     waves = addon_waves(made.cluster, made.intent, made.manifest)
     first, second, third, _names = (wave.documents for wave in waves)
@@ -156,7 +156,7 @@ def test_kinds_that_the_operator_brings_come_after_it(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) -> None:
+def test_a_bundle_without_calico_is_refused_naming_every_image(scenario):
     made = linux_only(case(scenario))
     rules.require(made.manifest, made.cluster)
     bare = replace(
@@ -173,7 +173,7 @@ def test_a_bundle_without_calico_is_refused_naming_every_image(scenario: str) ->
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_linux_node_has_every_image(scenario: str) -> None:
+def test_every_linux_node_has_every_image(scenario):
     made = case(scenario)
     for node in made.cluster.nodes:
         if node.os == "linux":
@@ -182,7 +182,7 @@ def test_every_linux_node_has_every_image(scenario: str) -> None:
             assert names >= {*IMAGES, *OPERATOR_IMAGES}
 
 
-def test_what_nobody_has_run_is_said_of_clusters_alone() -> None:
+def test_what_nobody_has_run_is_said_of_clusters_alone():
     made = case("calico-bgp")
     unverified = addons()["calico-bgp"].unverified
     assert "Calico's operator" in unverified(made.intent)

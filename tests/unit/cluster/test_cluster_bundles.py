@@ -24,7 +24,7 @@ WINDOWS = True
 
 
 @pytest.fixture(scope="module")
-def overlay() -> Intent:
+def overlay():
     """Nodes of both systems."""
     return intent(make_plan(load(find("overlay"))))
 
@@ -51,25 +51,23 @@ def chosen(tmp_path: Path, wanted: Intent) -> Bundled:
 
 
 def test_the_newest_bundle_that_has_the_systems_of_the_nodes_is_taken(
-    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
-) -> None:
+    store, source, tmp_path, overlay
+):
     both = made(store, source)
     linux = made(store, source, "1.36.2", "linux")
     assert chosen(tmp_path, overlay).manifest == both
     assert chosen(tmp_path, without_windows(overlay)).manifest == linux
 
 
-def test_without_one_for_windows_that_is_said(
-    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
-) -> None:
+def test_without_one_for_windows_that_is_said(store, source, tmp_path, overlay):
     made(store, source, "1.36.1", "linux")
     with pytest.raises(PreflightError, match="has programs for linux and windows"):
         chosen(tmp_path, overlay)
 
 
 def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
-    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
-) -> None:
+    store, source, tmp_path, overlay
+):
     both = made(store, source)
     found = chosen(tmp_path, overlay)
     found.check()
@@ -92,8 +90,8 @@ def test_damage_is_named_before_anything_is_made_as_long_as_there_is_no_medium(
 
 
 def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
-    store: BundleStore, source: Path, tmp_path: Path, overlay: Intent
-) -> None:
+    store, source, tmp_path, overlay
+):
     made(store, source)
 
     def kubelets(version: str) -> Intent:
@@ -116,7 +114,7 @@ def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
     assert "remove the node's own 'version' from the scenario" in refused.value.hint
 
 
-def test_a_lab_stays_with_its_bundle(store: BundleStore, source: Path) -> None:
+def test_a_lab_stays_with_its_bundle(store, source):
     both = made(store, source)
     full = both.digest
     assert store.get(full) == both

@@ -23,13 +23,13 @@ def returned(document: Any) -> Any:
 
     api = client.ApiClient()
     model = getattr(client, f"V1{document['kind']}")
-    read = api._ApiClient__deserialize(document, model)  # type: ignore[attr-defined]
+    read = api._ApiClient__deserialize(document, model)
     return api.sanitize_for_serialization(read)
 
 
 @pytest.mark.parametrize("windows", [True, False])
 @pytest.mark.parametrize("scenario", [*of_every_topology(), "calico-bgp-tor"])
-def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bool) -> None:
+def test_nothing_in_a_document_is_unknown_to_its_kind(scenario, windows):
     one = case(scenario) if windows else linux_only(case(scenario))
     plain = [
         document
@@ -42,7 +42,7 @@ def test_nothing_in_a_document_is_unknown_to_its_kind(scenario: str, windows: bo
 
 
 @pytest.mark.parametrize("scenario", ["overlay", "services", "kubeinit"])
-def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario: str) -> None:
+def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario):
     owner, images = ObjectOwner("mine", "abc"), {"linux": "agnhost:l", "windows": "agnhost:w"}
     made = manifests(compile_scenario(scenario).intent, owner, images)
     for kind, documents in (("Pod", made.pods), ("Service", made.services)):
@@ -52,6 +52,6 @@ def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario: str)
             assert returned(document) == document, document["metadata"]["name"]
 
 
-def test_a_misspelt_key_is_seen() -> None:
+def test_a_misspelt_key_is_seen():
     bad = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"nmae": "x"}}
     assert returned(bad) != bad

@@ -70,7 +70,7 @@ NFT = (
 """As Felix writes it: masquerade by sets, and its own bars, here of VXLAN from strangers."""
 
 
-def test_masquerade_by_sets_that_have_names_is_read() -> None:
+def test_masquerade_by_sets_that_have_names_is_read():
     read = nftables.read(NFT, but=frozenset())
     assert read.translations.masquerades == tuple(Masquerade(one, POOLS) for one in POOLS)
 
@@ -116,7 +116,7 @@ def seen(machine: MachineIntent) -> NodeFacts:
 
 
 @pytest.mark.parametrize("scenario", ["calico-vxlan", "calico-bgp"])
-def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario: str) -> None:
+def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario):
     intent = intent_of(scenario)
     machine = node(intent)
     assert machine.bridge is None
@@ -125,7 +125,7 @@ def test_nothing_that_calico_makes_on_a_healthy_node_is_accused(scenario: str) -
     assert compare_lab(alone, {"worker1": seen(machine)}, by="kubernetes") == ()
 
 
-def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not() -> None:
+def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not():
     machine = node(intent_of("calico-vxlan"))
     ends = [route.via for route in machine.routes if route.device == "vxlan.calico"]
     facts = seen(machine)
@@ -137,13 +137,13 @@ def test_felix_may_set_a_route_to_the_end_of_a_tunnel_and_may_not() -> None:
         assert kinds(found) == kind
 
 
-def test_without_the_declaration_it_is() -> None:
+def test_without_the_declaration_it_is():
     machine = node(intent_of("calico-vxlan"))
     found = kinds(differences(machine, seen(machine), by="kubernetes", beside=FLANNEL))
     assert found == {"stray-route", "tunnel-port-dropped"}
 
 
-def test_what_is_amiss_is_told_all_the_same() -> None:
+def test_what_is_amiss_is_told_all_the_same():
     machine = node(intent_of("calico-vxlan"))
     facts = seen(machine)
     lost = tuple(one for one in facts.routes if one.device != BLACKHOLE)
@@ -154,7 +154,7 @@ def test_what_is_amiss_is_told_all_the_same() -> None:
         assert kinds(found) == {kind}, kind
 
 
-def test_a_table_of_nobody_s_name_is_told_beside_calico_s() -> None:
+def test_a_table_of_nobody_s_name_is_told_beside_calico_s():
     machine = node(intent_of("calico-vxlan"))
     foreign = tuple(replace(one, table="firewall-1") for one in seen(machine).barriers)
     facts = replace(seen(machine), barriers=foreign)
@@ -162,7 +162,7 @@ def test_a_table_of_nobody_s_name_is_told_beside_calico_s() -> None:
     assert kinds(found) == {"tunnel-port-dropped"}
 
 
-def test_each_topology_has_one_declaration_and_namespaces_have_the_lab_s() -> None:
+def test_each_topology_has_one_declaration_and_namespaces_have_the_lab_s():
     assert footprint("calico-bgp") is footprint("calico-vxlan") is CALICO
     assert footprint("kubeinit") is footprint("overlay") is FLANNEL
     assert footprint("calico-bgp", "lab") is LAB
@@ -171,9 +171,7 @@ def test_each_topology_has_one_declaration_and_namespaces_have_the_lab_s() -> No
 @pytest.mark.parametrize(
     ("scenario", "kind"), [("calico-bgp", "Mesh"), ("calico-bgp-tor", "Global")]
 )
-def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(
-    scenario: str, kind: str
-) -> None:
+def test_sessions_of_calico_s_own_bird_are_known_by_the_peer_s_address(scenario, kind):
     intent = intent_of(scenario)
     machine = intent.machine("worker1")
     assert machine.speaker

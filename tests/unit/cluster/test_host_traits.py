@@ -39,7 +39,7 @@ def files(host: HostTraits) -> dict[str, str]:
     return {one.path: one.content for one in prepared(host) if isinstance(one, WriteFile)}
 
 
-def test_nothing_that_all_containers_share_is_changed_by_one_of_them() -> None:
+def test_nothing_that_all_containers_share_is_changed_by_one_of_them():
     own, shared = commands(OF_ITS_OWN), commands(SHARED)
     for word in ("modprobe", "swapoff", "swap.target"):
         assert any(word in line for line in own)
@@ -51,7 +51,7 @@ def test_nothing_that_all_containers_share_is_changed_by_one_of_them() -> None:
     assert "fs.inotify" in files(OF_ITS_OWN)["/etc/sysctl.d/90-hybridlab.conf"]
 
 
-def test_a_module_that_the_host_lacks_is_its_owners_to_load() -> None:
+def test_a_module_that_the_host_lacks_is_its_owners_to_load():
     asked = [one for one in prepared(SHARED) if isinstance(one, Run) and "modprobe" in one.hint]
     assert [one.hint for one in asked] == [
         f"run 'modprobe {name}' on the host of the lab" for name in ("overlay", "br_netfilter")
@@ -59,7 +59,7 @@ def test_a_module_that_the_host_lacks_is_its_owners_to_load() -> None:
 
 
 @pytest.mark.parametrize("host", [OF_ITS_OWN, SHARED])
-def test_a_module_is_known_by_what_the_kernel_has_with_it(host: HostTraits) -> None:
+def test_a_module_is_known_by_what_the_kernel_has_with_it(host):
     guards = " ".join(one.unless for one in prepared(host) if isinstance(one, Run))
     assert "/proc/sys/net/bridge" in guards
     assert "/proc/filesystems" in guards
@@ -83,9 +83,7 @@ def ignored(host: HostTraits) -> list[list[str]]:
     ],
     ids=["own", "capped", "shared", "v1"],
 )
-def test_kubeadm_passes_over_a_kernel_that_it_cannot_verify(
-    host: HostTraits, also: list[str]
-) -> None:
+def test_kubeadm_passes_over_a_kernel_that_it_cannot_verify(host, also):
     assert ignored(host) == [["NumCPU", "Mem", *also]] * 2
 
 
@@ -99,9 +97,7 @@ def test_kubeadm_passes_over_a_kernel_that_it_cannot_verify(
     ],
     ids=["capped", "shared", "v1", "all"],
 )
-def test_the_kubelet_takes_the_hosts_swap_and_control_groups(
-    host: HostTraits, more: dict[str, bool]
-) -> None:
+def test_the_kubelet_takes_the_hosts_swap_and_control_groups(host, more):
     plain = kubelet_config(on(OF_ITS_OWN).cluster, 1)
     assert not more.keys() & plain.keys()
     assert kubelet_config(on(host).cluster, 1) == {**plain, **more}
@@ -109,14 +105,14 @@ def test_the_kubelet_takes_the_hosts_swap_and_control_groups(
     assert more.items() <= by_hand.items()
 
 
-def test_kube_proxy_leaves_the_connections_a_shared_kernel_tracks() -> None:
+def test_kube_proxy_leaves_the_connections_a_shared_kernel_tracks():
     plain = kube_proxy_config(on(OF_ITS_OWN).cluster)
     assert "conntrack" not in plain
     shared = kube_proxy_config(on(SHARED).cluster)
     assert shared == {**plain, "conntrack": {"maxPerCore": 0, "min": 0}}
 
 
-def test_containerd_lowers_no_score_where_nobody_may() -> None:
+def test_containerd_lowers_no_score_where_nobody_may():
     plain = tomllib.loads(containerd_config("pause", OF_ITS_OWN))
     capped = tomllib.loads(containerd_config("pause", CAPPED))
     own = capped["plugins"]["io.containerd.cri.v1.runtime"]
@@ -124,7 +120,7 @@ def test_containerd_lowers_no_score_where_nobody_may() -> None:
     assert capped == plain
 
 
-def test_privileged_containers_get_no_devices_of_a_kernel_that_is_shared() -> None:
+def test_privileged_containers_get_no_devices_of_a_kernel_that_is_shared():
     plain = tomllib.loads(containerd_config("pause", OF_ITS_OWN))
     shared = tomllib.loads(containerd_config("pause", SHARED))
     containerd = shared["plugins"]["io.containerd.cri.v1.runtime"]["containerd"]

@@ -66,13 +66,13 @@ def is_up(one: Case, world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ONCE)
-def test_every_step_brings_the_cluster_up(name: str, tmp_path: Path) -> None:
+def test_every_step_brings_the_cluster_up(name, tmp_path):
     one, world = brought_up(name, tmp_path)
     is_up(one, world)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_second_run_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing(name, tmp_path):
     one, world = brought_up(name, tmp_path)
     before = {n: (dict(m.files), dict(m.units)) for n, m in world.machines.items()}
     nodes = json.dumps(world.nodes)
@@ -105,9 +105,7 @@ def killed_and_run_again(name: str, moments: Iterable[int], tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["three-planes", "hard-way"])
-def test_killed_at_a_command_of_each_kind_the_next_run_brings_it_up(
-    name: str, tmp_path: Path
-) -> None:
+def test_killed_at_a_command_of_each_kind_the_next_run_brings_it_up(name, tmp_path):
     each = kinds(brought_up(name, tmp_path / "whole")[1]).values()
     sample = [numbers[turn % len(numbers)] for turn, numbers in enumerate(each)]
     killed_and_run_again(name, sample, tmp_path)
@@ -115,12 +113,12 @@ def test_killed_at_a_command_of_each_kind_the_next_run_brings_it_up(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["three-planes", "hard-way"])
-def test_killed_at_any_command_the_next_run_brings_it_up(name: str, tmp_path: Path) -> None:
+def test_killed_at_any_command_the_next_run_brings_it_up(name, tmp_path):
     each = kinds(brought_up(name, tmp_path / "whole")[1]).values()
     killed_and_run_again(name, itertools.chain(*each), tmp_path)
 
 
-def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path: Path) -> None:
+def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path):
     for make in CASES.values():
         one = make()
         world = world_of(one)
@@ -131,7 +129,7 @@ def test_digests_ask_no_machine_and_hold_for_another_lab_directory(tmp_path: Pat
         assert world.commands == 0
 
 
-def test_another_version_makes_the_cluster_anew(tmp_path: Path) -> None:
+def test_another_version_makes_the_cluster_anew(tmp_path):
     old, new = linux_only(case("overlay", "1.36.2")), linux_only(case("overlay", "1.36.3"))
     world = world_of(old)
     bring(old, world, tmp_path)
@@ -142,7 +140,7 @@ def test_another_version_makes_the_cluster_anew(tmp_path: Path) -> None:
     assert set(world.ran("kubeadm join")) == {"worker1", "worker2"}
 
 
-def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
+def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path):
     one, world = brought_up("overlay", tmp_path)
     api = ClusterApi(one.cluster, world.site(tmp_path))
     assert api.ailments(Deadline(1)) == {}
@@ -155,7 +153,7 @@ def test_a_deleted_node_is_an_ailment_and_joins_again(tmp_path: Path) -> None:
     assert world.ran("kubeadm join") == ["worker1"]
 
 
-def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: Path) -> None:
+def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path):
     one, world = brought_up("calico-bgp-tor", tmp_path)
     world.applied.clear()
     del world.nodes["worker1"]
@@ -168,7 +166,7 @@ def test_a_node_that_joins_again_is_told_its_autonomous_system_again(tmp_path: P
     assert said["worker1"] == {"projectcalico.org/ASNumber": "64514"}
 
 
-def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> None:
+def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path):
     one, world = brought_up("hard-way", tmp_path)
     del world.nodes["worker-1"]
     bring(one, world, tmp_path)
@@ -177,7 +175,7 @@ def test_a_deleted_worker_of_the_hard_way_registers_again(tmp_path: Path) -> Non
 
 
 # SECURITY.md: No secret is on a command line.
-def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path: Path) -> None:
+def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path):
     _, world = brought_up("three-planes", tmp_path)
     assert world.tokens
     assert len(world.keys) == 2, "each further control plane has its own"
@@ -186,7 +184,7 @@ def test_join_tokens_and_keys_stand_on_no_command_line(tmp_path: Path) -> None:
         assert not any(secret in line for secret in world.tokens | world.keys)
 
 
-def test_a_control_plane_joins_once_the_one_before_serves(tmp_path: Path) -> None:
+def test_a_control_plane_joins_once_the_one_before_serves(tmp_path):
     one, world = brought_up("three-planes", tmp_path)
     _, second, third = one.cluster.control_planes()
     lines = [
@@ -199,7 +197,7 @@ def test_a_control_plane_joins_once_the_one_before_serves(tmp_path: Path) -> Non
     assert serves[0] < joins[0]
 
 
-def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_path: Path) -> None:
+def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_path):
     one, world = begun("overlay")
     world.broken = {
         "kubeadm init": "first line\n[ERROR Swap]: running with swap on is not supported"
@@ -212,9 +210,7 @@ def test_a_failure_says_what_was_run_where_what_it_said_and_what_is_known(tmp_pa
     assert "first line / [ERROR Swap]" in text
 
 
-def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(tmp_path, monkeypatch):
     one, world = begun("overlay")
     world.ready = False
     monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
@@ -227,9 +223,7 @@ def test_a_node_that_never_gets_ready_is_told_with_condition_and_log(
 
 
 @pytest.mark.parametrize("name", ["overlay", "calico-bgp-tor"])
-def test_the_dns_is_not_applied_before_the_pod_network_is_ready(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_dns_is_not_applied_before_the_pod_network_is_ready(name, tmp_path, monkeypatch):
     one, world = begun(name)
     world.network = False
     monkeypatch.setattr("lab.cluster.linux.bring_up.READY_SECONDS", 0.05)
@@ -241,7 +235,7 @@ def test_the_dns_is_not_applied_before_the_pod_network_is_ready(
     is_up(one, world)
 
 
-def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path: Path) -> None:
+def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path):
     one, world = begun("overlay")
     world.register("worker1")
     world.nodes["worker1"]["spec"] = {"podCIDR": "10.9.9.0/24"}
@@ -250,7 +244,7 @@ def test_a_node_with_another_part_of_the_pod_network_is_refused(tmp_path: Path) 
         api.set_pod_cidr(one.node("worker1"), Deadline(1))
 
 
-def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path: Path) -> None:
+def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path):
     one, world = begun("overlay")
     world.broken = {"API": "connection refused"}
     found = ClusterApi(one.cluster, world.site(tmp_path)).ailments(Deadline(0.01))
@@ -258,7 +252,7 @@ def test_an_api_that_does_not_answer_is_the_control_planes_ailment(tmp_path: Pat
     assert "connection refused" in found["master"]
 
 
-def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path: Path) -> None:
+def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path):
     one, world = brought_up("overlay", tmp_path)
     entrance = JoinCredentials(one.cluster, world.site(tmp_path))
     text = entrance.kubeconfig("system:node:win1", ("system:nodes",), Deadline(1)).decode()
@@ -270,7 +264,7 @@ def test_windows_nodes_get_kubeconfigs_of_the_clusters_own_authority(tmp_path: P
     assert client.subject.rfc4514_string() == "CN=system:node:win1,O=system:nodes"
 
 
-def test_the_mark_is_written_only_where_the_machine_is_a_member(tmp_path: Path) -> None:
+def test_the_mark_is_written_only_where_the_machine_is_a_member(tmp_path):
     one, world = begun("overlay")
     world.broken = {"kubeadm join": "no way"}
     with pytest.raises(BrokenError):

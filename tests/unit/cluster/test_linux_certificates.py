@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -18,7 +17,7 @@ def extended(pem: str) -> list[object]:
     return list(found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
-def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> None:
+def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for():
     pair = issue(CA, CertificateSubject("api", ("group",), ("api.lab", "10.0.0.1")))
     found = x509.load_pem_x509_certificate(pair.certificate.encode())
     found.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate.encode()))
@@ -31,12 +30,12 @@ def test_a_certificate_is_its_authoritys_and_has_the_names_it_was_made_for() -> 
     }
 
 
-def test_one_that_only_asks_cannot_answer() -> None:
+def test_one_that_only_asks_cannot_answer():
     pair = issue(CA, CertificateSubject("system:kube-proxy"))
     assert extended(pair.certificate) == [ExtendedKeyUsageOID.CLIENT_AUTH]
 
 
-def test_the_pin_is_what_the_documentation_computes(tmp_path: Path) -> None:
+def test_the_pin_is_what_the_documentation_computes(tmp_path):
     (tmp_path / "ca.crt").write_text(CA.certificate)
     line = "openssl x509 -pubkey -in ca.crt | openssl pkey -pubin -outform der | sha256sum"
     done = subprocess.run(
@@ -47,12 +46,12 @@ def test_the_pin_is_what_the_documentation_computes(tmp_path: Path) -> None:
     assert public_key_pin(CA.certificate) == f"sha256:{done.stdout.split()[0]}"
 
 
-def test_no_key_is_in_a_repr() -> None:
+def test_no_key_is_in_a_repr():
     assert "PRIVATE" not in repr(CA)
 
 
 # SECURITY.md: Secrets are each lab's own.
-def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
+def test_keys_are_made_once_and_kept_private(tmp_path):
     subject = CertificateSubject("x", (), ("h",))
     first = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
     again = (Keys(tmp_path).authority(), Keys(tmp_path).issued("x", subject))
@@ -62,7 +61,7 @@ def test_keys_are_made_once_and_kept_private(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_another_address_or_authority_makes_another_certificate(tmp_path: Path) -> None:
+def test_another_address_or_authority_makes_another_certificate(tmp_path):
     first = Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h",)))
     assert Keys(tmp_path).issued("x", CertificateSubject("x", (), ("h", "i"))) != first
     (tmp_path / KEYS_DIRECTORY / "ca.json").unlink()

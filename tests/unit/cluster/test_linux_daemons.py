@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from linux_clusters import Case, case
@@ -41,16 +40,16 @@ def world_of(intent: Intent) -> World:
 
 
 @pytest.fixture
-def intent() -> Intent:
+def intent():
     return case("upstream-vrrp").intent
 
 
 @pytest.fixture
-def world(intent: Intent) -> World:
+def world(intent):
     return world_of(intent)
 
 
-def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes() -> None:
+def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_routes():
     cluster, bare = vrrp().intent, replace(vrrp().intent, kubernetes=None)
     (_, ours), (_, whole) = (wanted_daemons(one)["master1"] for one in (cluster, bare))
     assert ours.command == whole.command
@@ -59,11 +58,11 @@ def test_in_a_cluster_bird_is_ready_without_pods_and_on_namespaces_with_all_rout
     assert "10\\.160\\.1\\.0/24 via" in whole.ready.pattern
 
 
-def test_windows_nodes_and_those_without_daemons_are_left_out() -> None:
+def test_windows_nodes_and_those_without_daemons_are_left_out():
     assert wanted_daemons(vrrp().intent).keys() == {"master1", "master2", "master3", "node001"}
 
 
-def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
+def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk():
     (keepalived, _) = wanted_daemons(vrrp().intent)["master1"]
     made = daemon_operations(keepalived)
     files = {one.path: one.content for one in made if isinstance(one, WriteFile)}
@@ -78,9 +77,7 @@ def test_a_unit_starts_with_the_machine_from_what_is_kept_on_its_disk() -> None:
     assert service.inputs != other.inputs, "a change starts it anew"
 
 
-def test_daemons_start_in_the_order_of_their_stages(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_daemons_start_in_the_order_of_their_stages(intent, world, tmp_path):
     start_daemons(intent, world.site(tmp_path))
     starts = [
         (name, unit)
@@ -99,26 +96,20 @@ def test_daemons_start_in_the_order_of_their_stages(
     assert not written, "what is as it should be is left alone"
 
 
-def test_one_that_has_ended_is_told_with_its_last_words(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_one_that_has_ended_is_told_with_its_last_words(intent, world, tmp_path):
     world.machines["master1"].logs["/run/keepalived/log"] = "Cannot open config file\n"
     world.ended.add("hybridlab-keepalived.service")
     with pytest.raises(BrokenError, match=r"keepalived on 'master1'.*Cannot open config file"):
         start_daemons(intent, world.site(tmp_path))
 
 
-def test_one_that_is_never_ready_is_told_with_what_was_seen_last(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_one_that_is_never_ready_is_told_with_what_was_seen_last(intent, world, tmp_path):
     world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
     with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
         start_daemons(intent, replace(world.site(tmp_path), patience=0))
 
 
-def test_one_that_has_ended_since_is_an_ailment_of_its_machine(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_one_that_has_ended_since_is_an_ailment_of_its_machine(intent, world, tmp_path):
     assert daemon_ailments(intent, world.site(tmp_path)) == {}
     world.ended.add("hybridlab-bird.service")
     world.machines["master2"].logs["/run/bird/log"] = "Started\nNo space left on device\n"
@@ -128,23 +119,19 @@ def test_one_that_has_ended_since_is_an_ailment_of_its_machine(
     assert found["master1"] == "bird is activating: its log is empty"
 
 
-def test_what_systemd_says_nothing_of_is_an_ailment_too(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_what_systemd_says_nothing_of_is_an_ailment_too(intent, world, tmp_path):
     world.broken["systemctl is-active"] = "Failed to connect to bus"
     found = daemon_ailments(intent, world.site(tmp_path))
     assert found["node001"] == "bird is unknown: its log is empty"
 
 
-def test_a_program_that_is_not_there_is_told_with_its_package(
-    intent: Intent, world: World, tmp_path: Path
-) -> None:
+def test_a_program_that_is_not_there_is_told_with_its_package(intent, world, tmp_path):
     world.broken["command -v keepalived"] = "keepalived is not installed"
     with pytest.raises(BrokenError, match="package 'keepalived' in its recipe"):
         start_daemons(intent, world.site(tmp_path))
 
 
-def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent: Intent) -> None:
+def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent):
     own = underlay(intent)
     for name in ("master1", "node001"):
         whole, left = intent.machine(name), own.machine(name)
@@ -158,7 +145,7 @@ def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent: Intent) -> 
     assert flannels.forwarding == ()
 
 
-def test_nodes_are_known_by_their_address_on_the_nodes_network() -> None:
+def test_nodes_are_known_by_their_address_on_the_nodes_network():
     one = vrrp()
     assert one.node("master1").address == "100.100.126.202"
     assert one.cluster.endpoint == "172.16.126.1", "the router is on the office's network alone"

@@ -36,7 +36,7 @@ def nodes(one: Case) -> list[MachineIntent]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str) -> None:
+def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario):
     one = case(scenario)
     wanted = {
         container["image"]
@@ -51,7 +51,7 @@ def test_every_image_of_a_workload_is_on_every_node_it_may_land_on(scenario: str
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> None:
+def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario):
     one = case(scenario)
     for node in one.cluster.nodes:
         if node.os != "linux":
@@ -66,7 +66,7 @@ def test_every_program_that_is_linked_is_asked_of_the_bundle(scenario: str) -> N
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="util-linux is not installed")
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_nft_takes_the_table_twice(scenario: str, tmp_path: Path) -> None:
+def test_nft_takes_the_table_twice(scenario, tmp_path):
     one = case(scenario)
     translation = next(m.translation for m in nodes(one) if m.translation)
     rules = tmp_path / "pods.nft"
@@ -80,7 +80,7 @@ def test_nft_takes_the_table_twice(scenario: str, tmp_path: Path) -> None:
     assert done.stdout.count("masquerade") == 1
 
 
-def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_between_looks() -> None:
+def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_between_looks():
     one = case("overlay", planes=3)
     for patience, seconds in ((1, 3), (8, 12)):
         text = haproxy_config(one.cluster, one.intent, patience)
@@ -88,7 +88,7 @@ def test_the_balancer_waits_for_an_emulated_api_server_as_long_as_it_leaves_betw
         assert f" inter {seconds}s fall 3 " in text
 
 
-def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
+def test_a_probe_that_a_minor_may_not_have_is_not_patched():
     older, newer = static_pod_patches("1.33.2", 8), static_pod_patches("1.36.3", 8)
     assert older.keys() == newer.keys()
     assert "readinessProbe" not in newer["kube-controller-manager+strategic.json"]
@@ -105,16 +105,14 @@ def test_a_probe_that_a_minor_may_not_have_is_not_patched() -> None:
         ((32760, 40000), {"service-node-port-range": "32760-32770"}),
     ],
 )
-def test_node_ports_outside_of_the_default_range_change_it(
-    ports: tuple[int, int], arguments: dict[str, str]
-) -> None:
+def test_node_ports_outside_of_the_default_range_change_it(ports, arguments):
     scenario = load(find("overlay"))
     services = scenario.services.replace(node_ports=ports)
     intent = intent_of(make_plan(scenario.replace(services=services)))
     assert api_server_arguments(intent, 1) == arguments
 
 
-def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free() -> None:
+def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gateway_free():
     scenario = load(Path(__file__).parents[2] / "failover.yaml")
     worker = intent_of(make_plan(scenario)).machine("worker")
     given = json.loads(bridge_config(worker))["plugins"][0]["ipam"]["ranges"][0][0]
@@ -129,12 +127,12 @@ def test_a_linux_node_behind_a_gateway_answers_for_its_pods_and_leaves_the_gatew
     assert "After=network-pre.target hybridlab-network.service" in unit
 
 
-def test_a_bundle_of_another_minor_is_refused() -> None:
+def test_a_bundle_of_another_minor_is_refused():
     with pytest.raises(PreflightError, match=r"holds Kubernetes 1\.35\.9"):
         plan_cluster("x", case("overlay").intent, bundle("1.35.9"))
 
 
-def test_the_underlay_keeps_cards_and_the_default_route_alone() -> None:
+def test_the_underlay_keeps_cards_and_the_default_route_alone():
     whole = case("overlay").intent
     bare = underlay(whole)
     for machine, before in zip(bare.machines, whole.machines, strict=True):

@@ -40,7 +40,7 @@ JOURNALCTL = "#!/bin/sh\necho 'unknown flag: --no-such-flag'\n"
 
 
 @pytest.fixture
-def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def units(tmp_path, monkeypatch):
     programs, units = tmp_path / "programs", tmp_path / "units"
     programs.mkdir()
     units.mkdir()
@@ -54,13 +54,13 @@ def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def hand(tmp_path: Path, units: Path) -> Runner:
+def hand(tmp_path, units):
     del units
     shell = LocalShell(become=False)
     return Runner("here", ClusterSite(lambda _name: shell, {}, tmp_path, lambda _text: None))
 
 
-def test_files_and_links_are_written_once_with_their_modes(hand: Runner, tmp_path: Path) -> None:
+def test_files_and_links_are_written_once_with_their_modes(hand, tmp_path):
     wanted: Operations = (
         WriteFile(f"{tmp_path}/deep/er/file", "text\n"),
         WriteFile(f"{tmp_path}/secret", "key\n", 0o600, secret=True),
@@ -73,7 +73,7 @@ def test_files_and_links_are_written_once_with_their_modes(hand: Runner, tmp_pat
     assert hand.run(wanted) == ()
 
 
-def test_what_differs_alone_is_written_again(hand: Runner, tmp_path: Path) -> None:
+def test_what_differs_alone_is_written_again(hand, tmp_path):
     wanted = (WriteFile(f"{tmp_path}/a", "a\n"), WriteFile(f"{tmp_path}/b", "b\n"))
     hand.run(wanted)
     (tmp_path / "a").chmod(0o666)
@@ -82,7 +82,7 @@ def test_what_differs_alone_is_written_again(hand: Runner, tmp_path: Path) -> No
     assert hand.run(wanted) == (f"wrote {tmp_path}/b",)
 
 
-def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Runner, tmp_path: Path) -> None:
+def test_a_link_gives_way_to_a_file_and_its_target_stays(hand, tmp_path):
     (tmp_path / "target").write_text("kept\n")
     (tmp_path / "path").symlink_to(tmp_path / "target")
     hand.run((WriteFile(f"{tmp_path}/path", "new\n"),))
@@ -92,33 +92,29 @@ def test_a_link_gives_way_to_a_file_and_its_target_stays(hand: Runner, tmp_path:
     assert (tmp_path / "path").readlink() == Path("target")
 
 
-def test_a_command_runs_unless_it_need_not(hand: Runner, tmp_path: Path) -> None:
+def test_a_command_runs_unless_it_need_not(hand, tmp_path):
     made = Run(("touch", f"{tmp_path}/made"), unless=f"[ -e {tmp_path}/made ]")
     assert hand.run((made,)) == (f"ran touch {tmp_path}/made",)
     assert hand.run((made,)) == ()
 
 
-def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(
-    hand: Runner, tmp_path: Path
-) -> None:
+def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(hand, tmp_path):
     hand.run((Run(("touch", f"{tmp_path}/a b;c")),))
     assert (tmp_path / "a b;c").exists()
 
 
-def test_a_failed_command_tells_its_last_words(hand: Runner) -> None:
+def test_a_failed_command_tells_its_last_words(hand):
     with pytest.raises(BrokenError, match=r"on 'here': exit code 7: one / two") as caught:
         hand.run((Run(("sh", "-c", "echo one >&2; echo two >&2; exit 7"), hint="think"),))
     assert caught.value.hint == "think"
 
 
-def test_a_command_that_does_not_end_is_ended(hand: Runner) -> None:
+def test_a_command_that_does_not_end_is_ended(hand):
     with pytest.raises(DeadlineError):
         hand.run((Run(("sleep", "60"), seconds=0.1),))
 
 
-def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
-    hand: Runner, tmp_path: Path
-) -> None:
+def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(hand, tmp_path):
     for name in ("x.conf", "y.conf", "z.other"):
         (tmp_path / name).touch()
     gone = Remove((f"{tmp_path}/*.conf", f"{tmp_path}/never"))
@@ -127,9 +123,7 @@ def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(
     assert hand.run((gone,)) == ()
 
 
-def test_a_service_starts_anew_only_when_what_it_reads_is_another(
-    hand: Runner, units: Path
-) -> None:
+def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand, units):
     service = SystemdUnit("x.service", "one")
     assert hand.run((service,)) == ("started x.service",)
     assert (units / "x.service.enabled").exists()
@@ -137,32 +131,26 @@ def test_a_service_starts_anew_only_when_what_it_reads_is_another(
     assert hand.run((SystemdUnit("x.service", "two"),)) == ("started x.service",)
 
 
-def test_a_service_that_has_died_is_started(hand: Runner, units: Path) -> None:
+def test_a_service_that_has_died_is_started(hand, units):
     hand.run((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("failed\n")
     assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
-def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(
-    hand: Runner, units: Path
-) -> None:
+def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(hand, units):
     hand.run((SystemdUnit("x.service", "one"),))
     (units / "x.service.active").write_text("activating\n")
     assert hand.run((SystemdUnit("x.service", "one", wait=False),)) == ()
     assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
 
 
-def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(
-    hand: Runner, units: Path
-) -> None:
+def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(hand, units):
     (units / "broken").touch()
     with pytest.raises(BrokenError, match=r"systemctl restart x\.service.*unknown flag"):
         hand.run((SystemdUnit("x.service", "one"),))
 
 
-def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
-    hand: Runner, tmp_path: Path
-) -> None:
+def test_a_service_killed_between_writing_and_starting_starts_the_next_time(hand, tmp_path):
     unit = WriteFile(f"{tmp_path}/x.conf", "old\n")
     hand.run((unit, SystemdUnit("x.service", inputs_digest((unit,)))))
     changed = WriteFile(f"{tmp_path}/x.conf", "new\n")
@@ -172,13 +160,13 @@ def test_a_service_killed_between_writing_and_starting_starts_the_next_time(
     )
 
 
-def test_an_enabled_unit_is_not_started(hand: Runner, units: Path) -> None:
+def test_an_enabled_unit_is_not_started(hand, units):
     assert hand.run((Enabled("x.service"),)) == ("enabled x.service",)
     assert hand.run((Enabled("x.service"),)) == ()
     assert not (units / "x.service.active").exists()
 
 
 # SECURITY.md: No secret is on a command line.
-def test_secrets_are_in_no_digest() -> None:
+def test_secrets_are_in_no_digest():
     one = WriteFile("/key", "HIDDEN\n", 0o600, secret=True)
     assert without_secrets((one,)) == (WriteFile("/key", "", 0o600, secret=True),)

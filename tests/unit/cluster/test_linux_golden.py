@@ -149,15 +149,15 @@ FILES = sorted(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_scenario_becomes_what_its_file_says(name: str) -> None:
+def test_a_scenario_becomes_what_its_file_says(name):
     check_golden(CASES / name, made(name), made(LIKE[name]) if name in LIKE else None)
 
 
-def test_every_topology_has_a_file_of_its_add_ons() -> None:
+def test_every_topology_has_a_file_of_its_add_ons():
     assert {f"{name}/add-ons.yaml" for name in of_every_topology()} | LIKE.keys() <= set(FILES)
 
 
 @pytest.mark.parametrize("minor", ["1.33", "1.34", "1.35", "1.36"])
-def test_every_supported_minor_reads_the_same_configuration(minor: str) -> None:
+def test_every_supported_minor_reads_the_same_configuration(minor):
     newest = init(case("overlay")).replace("v1.36.3", f"v{minor}.3")
     assert init(case("overlay", f"{minor}.3")) == newest

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from linux_clusters import case
 from linux_world import World
@@ -33,11 +31,11 @@ def node(**condition: str) -> dict:
         (node(status="False"), "NotReady:"),
     ],
 )
-def test_a_nodes_condition_is_told_in_words(seen: dict | None, said: str) -> None:
+def test_a_nodes_condition_is_told_in_words(seen, said):
     assert node_condition(seen) == said
 
 
-def test_a_node_that_nobody_asked_for_is_not_waited_for() -> None:
+def test_a_node_that_nobody_asked_for_is_not_waited_for():
     nodes = {"a": node(status="True"), "b": node(status="False")}
     assert unready_nodes(nodes, ["a"]) == {}
     assert set(unready_nodes(nodes, ["a", "b", "c"])) == {"b", "c"}
@@ -81,14 +79,12 @@ ABSENT = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImageNeverP
         ([daemon_set(**SCHEDULED, numberReady=2), owned("a", **READY)], {}),
     ],
 )
-def test_a_daemon_set_is_there_when_every_node_has_it(
-    seen: list[dict], missing: dict[str, str]
-) -> None:
+def test_a_daemon_set_is_there_when_every_node_has_it(seen, missing):
     net, pods = (seen[0], seen[1:]) if seen else (None, [])
     assert daemon_set_rollout(net, "net", pods) == missing
 
 
-def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path: Path) -> None:
+def test_the_dns_that_does_not_start_is_told_by_its_pods(tmp_path):
     one = case("overlay")
     world = World(("master",))
     waiting = {"waiting": {"reason": "ErrImageNeverPull"}}

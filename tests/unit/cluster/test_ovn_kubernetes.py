@@ -16,7 +16,7 @@ from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_d
 
 
 @pytest.fixture(scope="module")
-def made() -> Case:
+def made():
     return case("ovn")
 
 
@@ -24,7 +24,7 @@ def documents(made: Case) -> list[Any]:
     return list(addon_documents(made.cluster, made.intent, made.manifest))
 
 
-def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -> None:
+def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made):
     nodes = [
         one["metadata"] for one in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
     ]
@@ -37,14 +37,14 @@ def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made: Case) -
     assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
 
 
-def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made: Case) -> None:
+def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made):
     assert not wanted_daemons(made.intent)
     assert not unfit_daemons(made.intent)
     wanted = required_packages(made.intent)
     assert wanted == {one: {"openvswitch-switch"} for one in ("master", "worker1", "worker2")}
 
 
-def test_a_bundle_without_it_is_refused_naming_the_image(made: Case) -> None:
+def test_a_bundle_without_it_is_refused_naming_the_image(made):
     nodes = tuple(node for node in made.cluster.nodes if node.os == "linux")
     linux = replace(made.cluster, nodes=nodes)
     rules.require(made.manifest, linux)

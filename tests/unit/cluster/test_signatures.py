@@ -14,21 +14,21 @@ OBSERVERS = Path(__file__).parents[2] / "cases/observers"
 CASES: dict[str, dict[str, str]] = json.loads((OBSERVERS / "signatures.json").read_text())
 
 
-def test_every_signature_has_its_case_and_no_case_is_left_over() -> None:
+def test_every_signature_has_its_case_and_no_case_is_left_over():
     assert [one.id for one in table()] == list(CASES)
 
 
-def test_a_line_is_told_by_its_own_signature_alone() -> None:
+def test_a_line_is_told_by_its_own_signature_alone():
     told = {name: [one.id for one in match([case["line"]])] for name, case in CASES.items()}
     assert told == {name: [name] for name in CASES}
 
 
-def test_a_near_miss_is_left_alone() -> None:
+def test_a_near_miss_is_left_alone():
     for name, case in CASES.items():
         assert name not in {one.id for one in match([case["near_miss"]])}
 
 
-def test_every_entry_says_everything_and_no_hole_is_left_in_cause_and_cure() -> None:
+def test_every_entry_says_everything_and_no_hole_is_left_in_cause_and_cure():
     for one in table():
         assert all((one.of, one.pattern, one.cause, one.hint, one.source, one.versions)), one.id
         assert not one.cause.endswith("."), one.id
@@ -38,7 +38,7 @@ def test_every_entry_says_everything_and_no_hole_is_left_in_cause_and_cure() -> 
             assert f"{{{group}}}" not in found.cause + found.hint, one.id
 
 
-def test_a_line_is_named_once_with_its_last_place_in_the_order_of_the_table() -> None:
+def test_a_line_is_named_once_with_its_last_place_in_the_order_of_the_table():
     full, swap = (CASES[name]["line"] for name in ("disk-full", "kubelet-swap"))
     found = match([full, swap, "nothing", swap])
     assert [(one.id, one.times, one.number) for one in found] == [
@@ -48,31 +48,31 @@ def test_a_line_is_named_once_with_its_last_place_in_the_order_of_the_table() ->
 
 
 @pytest.mark.parametrize("log", sorted(OBSERVERS.glob("healthy-*.log")), ids=lambda log: log.stem)
-def test_a_healthy_log_has_none(log: Path) -> None:
+def test_a_healthy_log_has_none(log):
     assert match(log.read_text().splitlines()) == ()
 
 
-def test_what_is_found_in_a_log_has_its_place_and_how_often() -> None:
+def test_what_is_found_in_a_log_has_its_place_and_how_often():
     line = CASES["kubelet-swap"]["line"]
     (found,) = in_log("worker1/kubelet.log", f"fine\n{line}\n{line}\n")
     assert found.place == "worker1/kubelet.log, line 3 and 1 more"
     assert str(found) == f"{found.place}: {found.match}\n  {line}\n"
 
 
-def test_what_the_line_says_stands_in_cause_and_cure() -> None:
+def test_what_the_line_says_stands_in_cause_and_cure():
     (found,) = match([CASES["node-name-forbidden"]["line"]])
     assert found.cause == "kubelet calls itself WIN1, but its certificate is for win1"
     assert str(found) == f"{found.cause}; try: {found.hint}"
     assert isinstance(found, SignatureMatch)
 
 
-def test_no_signature_begins_with_something_that_fits_everything() -> None:
+def test_no_signature_begins_with_something_that_fits_everything():
     """From every character of a long line such a pattern would look to its end."""
     greedy = re.compile(r"(\(\?P<\w+>|\(\?:)*(\\S|\\w|\.|\[[^]]*\])[+*]")
     assert [one.id for one in table() if greedy.match(one.pattern)] == []
 
 
-def test_the_end_of_an_endless_line_is_not_looked_at() -> None:
+def test_the_end_of_an_endless_line_is_not_looked_at():
     said = "Running with swap on is not supported"
     assert match([said + "x" * 100_000])
     assert not match(["x" * 100_000 + said])

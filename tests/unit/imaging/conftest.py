@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
 import pytest
 import web as servers
 
 
 @pytest.fixture
-def web() -> Iterator[servers.Web]:
+def web():
     with servers.served() as found:
         yield found
 
 
 @pytest.fixture
-def rude() -> Iterator[Callable[..., str]]:
+def rude():
     with servers.rudely() as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def plain_environment(monkeypatch, tmp_path):
     """Hide proxies and accounts of the user who runs the tests."""
     for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)

@@ -30,7 +30,7 @@ TEMPLATES = {
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> BuildJob:
+def job(tmp_path):
     return BuildJob(recipes.load("debian-12"), tmp_path, tmp_path, Inventory(), None, print)
 
 

@@ -25,7 +25,7 @@ def digest(content: bytes, algorithm: str = "sha256") -> str:
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch):
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
     monkeypatch.setattr(download, "_BUSY_TRIES", 0)
 

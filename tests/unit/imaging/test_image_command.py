@@ -15,7 +15,7 @@ needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img i
 
 
 @pytest.fixture
-def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inventory(tmp_path, monkeypatch):
     path = tmp_path / "lab.toml"
     disk = tmp_path / "vendor.qcow2"
     path.write_text(f'cache = "{tmp_path}/cache"\n[images.rocky-9-cloud]\npath = "{disk}"\n')

@@ -43,7 +43,7 @@ def disk(path: Path, size: str = "8M") -> Path:
 
 
 @pytest.fixture
-def image_store(tmp_path: Path) -> ImageStore:
+def image_store(tmp_path):
     source = ImageSource(url=str(disk(tmp_path / "vendor.qcow2")))
     inventory = Inventory(images={"tiny": source})
     return ImageStore(tmp_path / "cache", inventory, None, recipe(tmp_path))

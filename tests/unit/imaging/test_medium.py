@@ -18,7 +18,7 @@ FILES = {"user-data": b"#cloud-config\n", "meta-data": b"", "a.long-name.with_do
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
+def image(tmp_path):
     path = tmp_path / "image.iso"
     path.write_bytes(medium.medium("OEMDRV", FILES))
     return path

@@ -22,7 +22,7 @@ def merged(cache: Path, inventory: Inventory) -> Inventory:
 
 
 @pytest.fixture
-def media(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+def media(tmp_path, monkeypatch):
     """Files that count as the right media; what a medium must be has tests of its own."""
     monkeypatch.setattr(inputs, "check_file", lambda *_: None)
     found = {name: tmp_path / name for name in ("iso", "virtio-win", "openssh")}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from lab.remote.keys import bare_key, fingerprint, host_keys, make_key_pair
 
 
-def test_a_pair_belongs_together_and_no_two_are_the_same() -> None:
+def test_a_pair_belongs_together_and_no_two_are_the_same():
     one, other = make_key_pair("lab overlay"), make_key_pair("lab overlay")
     assert one.public != other.public
     assert one.public.startswith("ssh-ed25519 AAAA")
@@ -18,13 +17,13 @@ def test_a_pair_belongs_together_and_no_two_are_the_same() -> None:
     assert one.private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
 
 
-def test_the_private_half_is_not_shown() -> None:
+def test_the_private_half_is_not_shown():
     pair = make_key_pair("lab")
     assert "PRIVATE" not in repr(pair)
     assert pair.public.strip() in repr(pair)
 
 
-def test_ssh_keygen_reads_both_halves(tmp_path: Path) -> None:
+def test_ssh_keygen_reads_both_halves(tmp_path):
     pair = make_key_pair("lab overlay")
     key = tmp_path / "key"
     key.touch(mode=0o600)
@@ -41,7 +40,7 @@ def test_ssh_keygen_reads_both_halves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ssh-ed25519", "  "])
-def test_what_is_no_public_key_is_refused(text: str) -> None:
+def test_what_is_no_public_key_is_refused(text):
     with pytest.raises(ValueError, match="not a public key"):
         bare_key(text)
 
@@ -72,15 +71,13 @@ A, B, C = "ssh-ed25519 AAAA", "ssh-rsa BBBB", "ecdsa-sha2-nistp256 CCCC"
         ("|1| ssh-rsa BBBB\n", "hv1", 22, ()),
     ],
 )
-def test_a_host_has_the_keys_that_its_lines_give_it(
-    tmp_path: Path, text: str, host: str, port: int, keys: tuple[str, ...]
-) -> None:
+def test_a_host_has_the_keys_that_its_lines_give_it(tmp_path, text, host, port, keys):
     file = tmp_path / "known_hosts"
     file.write_text(text)
     assert host_keys(file, host, port) == keys
 
 
-def test_hashed_names_are_found_and_a_missing_file_has_none(tmp_path: Path) -> None:
+def test_hashed_names_are_found_and_a_missing_file_has_none(tmp_path):
     file = tmp_path / "known_hosts"
     assert host_keys(file, "hv1") == ()
     key = bare_key(make_key_pair("host").public)

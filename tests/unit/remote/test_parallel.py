@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -52,7 +52,7 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Iterator[Gate]:
+def gate():
     made = Gate()
     yield made
     made.let(*"abcdef")
@@ -79,7 +79,7 @@ class Running:
         assert not self._thread.is_alive()
 
 
-def test_results_come_by_machine_in_the_order_they_were_given() -> None:
+def test_results_come_by_machine_in_the_order_they_were_given():
     jobs = {"x": {"b": lambda: 1, "a": lambda: 2}, "y": {"c": lambda: 3}}
     assert list(run_jobs(jobs, {"x": 2, "y": 1}, Deadline(LIMIT)).items()) == [
         ("b", 1),
@@ -88,11 +88,11 @@ def test_results_come_by_machine_in_the_order_they_were_given() -> None:
     ]
 
 
-def test_nothing_to_do_is_done() -> None:
+def test_nothing_to_do_is_done():
     assert run_jobs({"x": {}}, {}, Deadline(LIMIT)) == {}
 
 
-def test_each_hypervisor_has_its_own_limit(gate: Gate) -> None:
+def test_each_hypervisor_has_its_own_limit(gate):
     jobs = {"x": {name: gate.job(name) for name in "abc"}, "y": {"d": gate.job("d")}}
     running = Running(jobs, {"x": 2, "y": 1}, Deadline(LIMIT))
     gate.await_begun("a", "b", "d")
@@ -106,7 +106,7 @@ def test_each_hypervisor_has_its_own_limit(gate: Gate) -> None:
     assert running.result == {"a": "A", "b": "B", "c": "C", "d": "D"}
 
 
-def test_after_a_failure_none_is_begun_and_those_that_run_are_waited_for(gate: Gate) -> None:
+def test_after_a_failure_none_is_begun_and_those_that_run_are_waited_for(gate):
     broken = PreflightError("booting 'a'", "no kernel")
     jobs = {
         "x": {"a": gate.job("a", broken), "b": gate.job("b"), "c": gate.job("c")},
@@ -122,7 +122,7 @@ def test_after_a_failure_none_is_begun_and_those_that_run_are_waited_for(gate: G
     assert sorted(gate.begun) == ["a", "b", "d"]
 
 
-def test_several_failures_are_told_together_by_machine(gate: Gate) -> None:
+def test_several_failures_are_told_together_by_machine(gate):
     jobs = {
         "x": {
             "a": gate.job("a", BrokenError("booting 'a'", "no kernel", "look")),
@@ -144,7 +144,7 @@ def test_several_failures_are_told_together_by_machine(gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("kind", [PreflightError, UsageError, BrokenError])
-def test_several_failures_of_one_kind_are_one_of_that_kind(kind: type[LabError]) -> None:
+def test_several_failures_of_one_kind_are_one_of_that_kind(kind):
     def fail() -> None:
         raise kind("asking a host", "no")
 
@@ -153,7 +153,7 @@ def test_several_failures_of_one_kind_are_one_of_that_kind(kind: type[LabError])
     assert type(told.value) is kind
 
 
-def test_a_defect_of_ours_is_raised_as_it_is(gate: Gate) -> None:
+def test_a_defect_of_ours_is_raised_as_it_is(gate):
     defect = RuntimeError("a defect")
     jobs = {"x": {"a": gate.job("a", BrokenError("1", "2")), "b": gate.job("b", defect)}}
     running = Running(jobs, {"x": 2}, Deadline(LIMIT))
@@ -163,13 +163,13 @@ def test_a_defect_of_ours_is_raised_as_it_is(gate: Gate) -> None:
     assert running.error is defect
 
 
-def test_what_has_not_ended_in_time_is_named(gate: Gate) -> None:
+def test_what_has_not_ended_in_time_is_named(gate):
     jobs = {"x": {"a": gate.job("a"), "b": gate.job("b")}}
     with pytest.raises(DeadlineError, match="a still running; b not started"):
         run_jobs(jobs, {"x": 1}, Deadline(0.2))
 
 
-def test_an_interruption_begins_nothing_more(gate: Gate) -> None:
+def test_an_interruption_begins_nothing_more(gate):
     def interrupted() -> str:
         raise KeyboardInterrupt
 

@@ -20,7 +20,7 @@ from lab.inventory.inventory import Hypervisor
 from lab.inventory.uri import parse
 from lab.providers.libvirt.host import jump_of, jump_to, shell_of
 from lab.remote.local import LocalShell
-from lab.remote.shell import Jump, Shell
+from lab.remote.shell import Jump
 from lab.remote.ssh import SshShell
 from lab.remote.transport import SESSIONS, SSHServer, SSHTransport, jump_server, own_keys
 
@@ -31,12 +31,7 @@ class TestLocalShell(ShellContract):
     """With each of the shells that a distribution may have as /bin/sh."""
 
     @pytest.fixture(params=["dash", "bash"])
-    def shell(
-        self,
-        request: pytest.FixtureRequest,
-        tmp_path_factory: pytest.TempPathFactory,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> Shell:
+    def shell(self, request, tmp_path_factory, monkeypatch):
         program = shutil.which(request.param)
         if program is None:
             pytest.skip(f"{request.param} is not installed")
@@ -46,7 +41,7 @@ class TestLocalShell(ShellContract):
         return SHELL
 
 
-def test_it_becomes_root_by_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_becomes_root_by_sudo(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     shell = LocalShell(become=True)
     if shutil.which("sudo") is None:
@@ -61,7 +56,7 @@ def test_it_becomes_root_by_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         shell.wait(Deadline(20))
 
 
-def test_it_leaves_no_descriptor_and_no_child() -> None:
+def test_it_leaves_no_descriptor_and_no_child():
     def traces() -> tuple[int, set[str]]:
         children = Path("/proc/self/task").glob("*/children")
         return (
@@ -75,7 +70,7 @@ def test_it_leaves_no_descriptor_and_no_child() -> None:
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     """The account's own, which is not where ``HOME`` points to."""
     account = SimpleNamespace(pw_dir=str(tmp_path))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
@@ -109,13 +104,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     ],
 )
-def test_a_uri_says_more_than_the_ssh_configuration(
-    uri: str, configured: dict[str, str], jump: Jump
-) -> None:
+def test_a_uri_says_more_than_the_ssh_configuration(uri, configured, jump):
     assert jump_of(parse(uri), configured) == jump
 
 
-def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
+def test_a_host_of_the_users_ssh_configuration_is_followed(home):
     (home / ".ssh" / "config").write_text(
         "Host hv1\n  HostName 192.0.2.7\n  User bob\n  IdentityFile ~/.ssh/lab\n"
         "  UserKnownHostsFile ~/.ssh/racks\n"
@@ -125,14 +118,12 @@ def test_a_host_of_the_users_ssh_configuration_is_followed(home: Path) -> None:
     assert jump == Jump("192.0.2.7", 22, "bob", ssh / "lab", ssh / "racks")
 
 
-def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home: Path) -> None:
+def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home):
     (home / ".ssh" / "known_hosts").write_text("hv1 ssh-ed25519 AAAA\n")
     assert jump_server(Jump("hv1", 22, "me")).host_keys == ("ssh-ed25519 AAAA",)
 
 
-def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(home, monkeypatch):
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = home / ".ssh" / "id_ed25519"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -140,7 +131,7 @@ def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(
         assert [said for said, _ in shown] == [f"'{key}'"]
 
 
-def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:
+def test_a_host_behind_another_is_refused_in_words(home):
     (home / ".ssh" / "config").write_text("Host hv1\n  ProxyJump gate\n")
     with pytest.raises(UsageError, match="has 'proxyjump' for host 'hv1'"):
         shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system"))
@@ -148,12 +139,12 @@ def test_a_host_behind_another_is_refused_in_words(home: Path) -> None:
     assert isinstance(shell_of(Hypervisor(name="one", uri="qemu+ssh://hv1/system")), SshShell)
 
 
-def test_this_machine_is_asked_directly() -> None:
+def test_this_machine_is_asked_directly():
     assert isinstance(shell_of(Hypervisor(name="one", uri="qemu:///system")), LocalShell)
     assert jump_to(Hypervisor(name="one", uri="qemu:///system")) is None
 
 
-def test_tls_carries_no_shell_and_says_what_does() -> None:
+def test_tls_carries_no_shell_and_says_what_does():
     with pytest.raises(UsageError, match="provides no shell") as caught:
         shell_of(Hypervisor(name="one", uri="qemu+tls://hv1/system"))
     assert "qemu+ssh://root@hv1/system" in caught.value.hint
@@ -184,9 +175,7 @@ class Transport:
 @pytest.mark.parametrize(
     "error", [None, EOFError(), OSError("gone"), paramiko.SSHException("gone")], ids=repr
 )
-def test_a_session_gives_its_room_back_however_its_connection_ended(
-    error: BaseException | None,
-) -> None:
+def test_a_session_gives_its_room_back_however_its_connection_ended(error):
     transport = Transport(Broken(error))
     link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
     for _ in range(SESSIONS + 1):
@@ -194,15 +183,13 @@ def test_a_session_gives_its_room_back_however_its_connection_ended(
 
 
 @pytest.mark.parametrize("error", [EOFError(), OSError("gone"), paramiko.SSHException("gone")])
-def test_a_channel_to_another_machine_closes_however_its_connection_ended(
-    error: BaseException,
-) -> None:
+def test_a_channel_to_another_machine_closes_however_its_connection_ended(error):
     transport = Transport(Broken(error))
     link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
     link.channel("connecting", "direct-tcpip", ("192.0.2.1", 22), Deadline(5.0)).close()
 
 
-def test_what_is_no_end_of_a_connection_is_told_and_gives_the_room_back_too() -> None:
+def test_what_is_no_end_of_a_connection_is_told_and_gives_the_room_back_too():
     transport = Transport(Broken(KeyboardInterrupt()))
     link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
     for _ in range(SESSIONS + 1):
