@@ -6,20 +6,17 @@ As in :mod:`lab.imaging.windows.steps`; the scripts are ``images/windows/cluster
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from lab.imaging.windows.steps import ImageStep
 
-_MINUTE = 60
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterStep(ImageStep):
     """A step of a cluster node."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSurvey(ClusterStep):
+@dataclass(frozen=True)
+class NodeSurvey(ClusterStep, name="node-survey", minutes=3):
     """Report what the node is and what an earlier membership left. Changes nothing."""
 
     address: str
@@ -28,9 +25,6 @@ class NodeSurvey(ClusterStep):
     """Label of the bundle medium."""
     paths: tuple[str, ...]
     """Paths to check; it reports those that exist."""
-
-    name: ClassVar[str] = "node-survey"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +37,14 @@ class BundleFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBundle(ClusterStep):
+@dataclass(frozen=True)
+class NodeBundle(ClusterStep, name="node-bundle", minutes=10):
     """Copy programs from the bundle medium, which is found by its label."""
 
     label: str
     files: tuple[BundleFile, ...]
     stop: tuple[str, ...]
     """Services that keep the files open, in the order in which to stop them."""
-
-    name: ClassVar[str] = "node-bundle"
-    deadline_s: ClassVar[int] = 10 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +56,12 @@ class ImageFile:
     """The full name, as containerd lists it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeImages(ClusterStep):
-    """Import container images from the bundle medium into containerd."""
+@dataclass(frozen=True)
+class NodeImages(ClusterStep, name="node-images", minutes=30):
+    """Import container images from the bundle medium; those of Windows have some hundred MB."""
 
     label: str
     images: tuple[ImageFile, ...]
-
-    name: ClassVar[str] = "node-images"
-    deadline_s: ClassVar[int] = 30 * _MINUTE
-    """Windows images have some hundred MB and are unpacked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +82,8 @@ class NodeLink:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFiles(ClusterStep):
+@dataclass(frozen=True)
+class NodeFiles(ClusterStep, name="node-files", minutes=3):
     """Create folders, files and links."""
 
     folders: tuple[str, ...]
@@ -105,12 +92,9 @@ class NodeFiles(ClusterStep):
     alone: tuple[str, ...] = ()
     """Folders from which other files are removed, because the runtime takes the first it finds."""
 
-    name: ClassVar[str] = "node-files"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class NodeService(ClusterStep):
+@dataclass(frozen=True)
+class NodeService(ClusterStep, name="node-service", minutes=5):
     """Create or change a native Windows service."""
 
     service: str
@@ -130,12 +114,9 @@ class NodeService(ClusterStep):
     seconds: int = 90
     """Limit for reaching the state "running"."""
 
-    name: ClassVar[str] = "node-service"
-    deadline_s: ClassVar[int] = 5 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class NodeJoin(ClusterStep):
+@dataclass(frozen=True)
+class NodeJoin(ClusterStep, name="node-join", minutes=20):
     """Run ``kubeadm join`` unless the node has joined. Secret."""
 
     document: str = field(repr=False)
@@ -148,12 +129,9 @@ class NodeJoin(ClusterStep):
     service: str
     """The kubelet's service, which holds the port that kubeadm needs free."""
 
-    name: ClassVar[str] = "node-join"
-    deadline_s: ClassVar[int] = 20 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class NodeLeave(ClusterStep):
+@dataclass(frozen=True)
+class NodeLeave(ClusterStep, name="node-leave", minutes=5):
     """Remove files, services and tasks of an earlier membership."""
 
     stop: tuple[str, ...]
@@ -165,12 +143,9 @@ class NodeLeave(ClusterStep):
     programs: tuple[str, ...]
     """Programs that the tasks have started and that may outlive them: ``flanneld.exe``."""
 
-    name: ClassVar[str] = "node-leave"
-    deadline_s: ClassVar[int] = 5 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class HnsNetwork(ClusterStep):
+@dataclass(frozen=True)
+class HnsNetwork(ClusterStep, name="hns-network", minutes=3):
     """Create HNS networks in a scheduled task, because the link drops for seconds meanwhile."""
 
     address: str
@@ -183,12 +158,9 @@ class HnsNetwork(ClusterStep):
     settle_seconds: int = 3
     """Seconds between the step's answer and the creation of the first network."""
 
-    name: ClassVar[str] = "hns-network"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class HnsState(ClusterStep):
+@dataclass(frozen=True)
+class HnsState(ClusterStep, name="hns-state", minutes=2):
     """Report the progress of the HNS networks. Changes nothing."""
 
     address: str
@@ -196,12 +168,9 @@ class HnsState(ClusterStep):
     """Files to check; it reports those that exist."""
     tasks: tuple[str, ...]
 
-    name: ClassVar[str] = "hns-state"
-    deadline_s: ClassVar[int] = 2 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class NodeTask(ClusterStep):
+@dataclass(frozen=True)
+class NodeTask(ClusterStep, name="node-task", minutes=3):
     """Let the scheduler run a program now and at every start of the machine."""
 
     task: str
@@ -214,12 +183,9 @@ class NodeTask(ClusterStep):
     watched: tuple[str, ...]
     """Files that restart the task when they change."""
 
-    name: ClassVar[str] = "node-task"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class SourceVip(ClusterStep):
+@dataclass(frozen=True)
+class SourceVip(ClusterStep, name="source-vip", minutes=3):
     """An address that no pod gets: reserved through host-local, or that of an endpoint."""
 
     plugin: str
@@ -232,9 +198,6 @@ class SourceVip(ClusterStep):
     endpoint: str | None = None
     """HNS endpoint whose address is used instead."""
 
-    name: ClassVar[str] = "source-vip"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
-
 
 @dataclass(frozen=True, slots=True)
 class NodeRoute:
@@ -244,24 +207,18 @@ class NodeRoute:
     via: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRoutes(ClusterStep):
+@dataclass(frozen=True)
+class NodeRoutes(ClusterStep, name="node-routes", minutes=3):
     """Make the lab's AddRoutes exactly these; other routes are left alone."""
 
     address: str
     """The node's own address; the routes use its interface."""
     routes: tuple[NodeRoute, ...]
 
-    name: ClassVar[str] = "node-routes"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class NodeHealth(ClusterStep):
+@dataclass(frozen=True)
+class NodeHealth(ClusterStep, name="node-health", minutes=2):
     """Report the services' state and whether they survive a restart. Changes nothing."""
 
     services: tuple[str, ...]
     tasks: tuple[str, ...]
-
-    name: ClassVar[str] = "node-health"
-    deadline_s: ClassVar[int] = 2 * _MINUTE

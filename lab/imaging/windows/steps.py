@@ -18,19 +18,24 @@ FOLDER = "windows"
 """Folder of the scripts among the image files."""
 MODULE = "hybridlab.psm1"
 """The module beside every script, which it imports."""
-_MINUTE = 60
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageStep:
-    """A step; its fields are its settings."""
+    """A step; its fields are its settings.
+
+    Subclasses say ``name``, that of the script, and ``minutes``, the limit for the script.
+    """
 
     name: ClassVar[str]
     deadline_s: ClassVar[int]
 
+    def __init_subclass__(cls, name: str = "", minutes: int = 0) -> None:
+        cls.name, cls.deadline_s = name, minutes * 60
 
-@dataclass(frozen=True, slots=True)
-class PatchLevel(ImageStep):
+
+@dataclass(frozen=True)
+class PatchLevel(ImageStep, name="patch-level", minutes=95):
     """Refuse a Windows that is too old, or update it."""
 
     build: int
@@ -40,30 +45,24 @@ class PatchLevel(ImageStep):
     update: str | None = None
     """Path of an .msu on the guest."""
     update_sha256: str | None = None
-    update_seconds: int = 90 * _MINUTE
+    update_seconds: int = 90 * 60
     """Limit for the update: cumulative ones of 2019 take over an hour on slow disks."""
-
-    name: ClassVar[str] = "patch-level"
-    deadline_s: ClassVar[int] = 95 * _MINUTE
 
 
 HyperV = Literal["none", "full", "without-hypervisor"]
 """``without-hypervisor`` for a guest that cannot run one: only the networking parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Features(ImageStep):
+@dataclass(frozen=True)
+class Features(ImageStep, name="features", minutes=30):
     """Install roles and features of Windows."""
 
     features: tuple[str, ...] = ("Containers",)
     hyper_v: HyperV = "without-hypervisor"
 
-    name: ClassVar[str] = "features"
-    deadline_s: ClassVar[int] = 30 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class Containerd(ImageStep):
+@dataclass(frozen=True)
+class Containerd(ImageStep, name="containerd", minutes=10):
     """Configure containerd and its service; its programs are already in place."""
 
     sandbox_image: str
@@ -76,21 +75,15 @@ class Containerd(ImageStep):
     pipe_seconds: int = 120
     """Limit for containerd's first answer."""
 
-    name: ClassVar[str] = "containerd"
-    deadline_s: ClassVar[int] = 10 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class HnsClean(ImageStep):
+@dataclass(frozen=True)
+class HnsClean(ImageStep, name="hns-clean", minutes=5):
     """Remove what an earlier lab left in the Host Networking Service."""
 
     stop: tuple[str, ...] = ("kubelet", "kube-proxy", "containerd")
     """Services that would recreate it."""
     keep: tuple[str, ...] = ()
     """Names of networks to keep."""
-
-    name: ClassVar[str] = "hns-clean"
-    deadline_s: ClassVar[int] = 5 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +98,15 @@ class FirewallRule:
     """Addresses or ranges that may connect; empty for all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Firewall(ImageStep):
+@dataclass(frozen=True)
+class Firewall(ImageStep, name="firewall", minutes=3):
     """Set the inbound rules of a node."""
 
     rules: tuple[FirewallRule, ...]
 
-    name: ClassVar[str] = "firewall"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class Observe(ImageStep):
+@dataclass(frozen=True)
+class Observe(ImageStep, name="observe", minutes=2):
     """Report the node's network and services. Changes nothing."""
 
     services: tuple[str, ...] = ("containerd", "kubelet", "kube-proxy")
@@ -128,9 +118,6 @@ class Observe(ImageStep):
     """Number of last lines of each log."""
     ports: tuple[str, ...] = ("10250", "4789", "30000-32767")
     """Firewall rules to report."""
-
-    name: ClassVar[str] = "observe"
-    deadline_s: ClassVar[int] = 2 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,15 +131,12 @@ class Mirror:
     """Path on the guest of a certificate to trust."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegistryMirrors(ImageStep):
+@dataclass(frozen=True)
+class RegistryMirrors(ImageStep, name="registry-mirrors", minutes=2):
     """Configure registry mirrors for containerd."""
 
     mirrors: tuple[Mirror, ...]
     folder: str = "C:\\ProgramData\\containerd\\certs.d"
-
-    name: ClassVar[str] = "registry-mirrors"
-    deadline_s: ClassVar[int] = 2 * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +170,8 @@ OF_RELEASE: Mapping[Year, tuple[RegistryValue, ...]] = {
 """Values for single releases."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSettings(ImageStep):
+@dataclass(frozen=True)
+class NodeSettings(ImageStep, name="settings", minutes=3):
     """Set registry values, dynamic ports and Defender exclusions of a node."""
 
     registry: tuple[RegistryValue, ...]
@@ -196,24 +180,18 @@ class NodeSettings(ImageStep):
     port_count: int = 31536
     defender_processes: tuple[str, ...] = ("containerd.exe", "ctr.exe")
 
-    name: ClassVar[str] = "settings"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class WsMan(ImageStep):
+@dataclass(frozen=True)
+class WsMan(ImageStep, name="wsman", minutes=3):
     """Check WinRM and set its quotas."""
 
     certificate: str | None = None
     """SHA-256 that the listener's certificate must have, 64 hex digits."""
     timeout_ms: int = 1_800_000
 
-    name: ClassVar[str] = "wsman"
-    deadline_s: ClassVar[int] = 3 * _MINUTE
 
-
-@dataclass(frozen=True, slots=True)
-class SysprepPrepare(ImageStep):
+@dataclass(frozen=True)
+class SysprepPrepare(ImageStep, name="sysprep-prepare", minutes=10):
     """Prepare the installation for sysprep, or refuse it."""
 
     packages: tuple[str, ...] = (
@@ -224,13 +202,13 @@ class SysprepPrepare(ImageStep):
     )
     """Appx packages that break sysprep on desktop editions, with wildcards."""
 
-    name: ClassVar[str] = "sysprep-prepare"
-    deadline_s: ClassVar[int] = 10 * _MINUTE
 
+@dataclass(frozen=True)
+class Sysprep(ImageStep, name="sysprep", minutes=2):
+    """Generalise the installation; it shuts down some minutes after the answer.
 
-@dataclass(frozen=True, slots=True)
-class Sysprep(ImageStep):
-    """Generalise the installation; it shuts down some minutes after the answer."""
+    The shutdown itself has the deadline of its phase in the recipe.
+    """
 
     settle_seconds: int = 5
     """Seconds between the end of the calling shell and the closing of the ports."""
@@ -238,10 +216,6 @@ class Sysprep(ImageStep):
     """Keep installed devices, so that virtio drivers stay."""
     skip_rearm: bool = False
     """Keep the rearm count; a clone's evaluation period then counts from the image's build."""
-
-    name: ClassVar[str] = "sysprep"
-    deadline_s: ClassVar[int] = 2 * _MINUTE
-    """For the answer only; the shutdown has the deadline of its phase in the recipe."""
 
 
 def golden_steps(year: Year, certificate: str) -> tuple[ImageStep, ...]:
