@@ -32,7 +32,6 @@ from media_maker import PLAIN
 from lab._deadline import Deadline
 from lab._errors import PreflightError
 from lab.cli.main import main
-from lab.imaging import medium as small_media
 from lab.imaging.windows.medium import choose, overlay, read
 from lab.imaging.windows.settings import WantedImage
 
@@ -112,30 +111,24 @@ HEADER, ENTRY = 64, 96
 """Of the section for UEFI, in the El Torito catalogue."""
 
 
-def written(copy: Path, at: int, content: bytes) -> Path:
-    """The medium with other bytes in its El Torito catalogue."""
-    with copy.open("r+b") as file:
-        file.seek(17 * SECTOR + 0x47)
-        (block,) = struct.unpack("<I", file.read(4))
-        file.seek(block * SECTOR + at)
-        file.write(content)
-    return copy
-
-
 @pytest.mark.parametrize(
     ("at", "content", "kinds"),
     [
         (HEADER + 1, b"\x01", ["bios"]),  # PowerPC
         (ENTRY, b"\x00", ["bios"]),  # not to be started
         (HEADER + 1, b"\x00", ["bios", "uefi"]),  # its file system tells
+        (ENTRY + 6, b"\xff\xff", None),
     ],
 )
 def test_loader_is_told_by_its_platform_or_its_content(copy, at, content, kinds):
-    assert [boot.kind for boot in read(written(copy, at, content)).boots] == kinds
-
-
-def test_loader_beyond_the_medium_is_refused(copy):
-    written(copy, ENTRY + 6, b"\xff\xff")
+    with copy.open("r+b") as file:
+        file.seek(17 * SECTOR + 0x47)
+        (block,) = struct.unpack("<I", file.read(4))
+        file.seek(block * SECTOR + at)
+        file.write(content)
+    if kinds:
+        assert [boot.kind for boot in read(copy).boots] == kinds
+        return
     with pytest.raises(PreflightError, match="its uefi loader ends at byte"):
         read(copy)
 
@@ -145,27 +138,21 @@ def test_medium_may_have_no_loaders_at_all(tmp_path):
     assert (found.boots, found.no_prompt) == ((), None)
 
 
-def test_missing_part_of_a_split_set_is_named(tmp_path):
-    made = media_maker.make(tmp_path, container="swm", files={"/sources/install3.swm": b""})
-    with pytest.raises(PreflightError, match=r"its 4 parts do not include '/sources/install3.swm'"):
-        read(made)
-
-
-def test_part_of_another_set_is_named(tmp_path):
+def test_part_of_a_split_set_that_is_missing_or_of_another_is_named(tmp_path):
     parts = wim_maker.make(tmp_path / "other", wim_maker.server_images("2019"), "swm")
-    other = {"/sources/install2.swm": parts[1]}
-    made = media_maker.make(tmp_path, container="swm", files=other)
-    with pytest.raises(PreflightError, match=r"install2.swm' is part 2 of 4 of another set"):
-        read(made)
+    for part, content, words in (
+        (3, b"", r"its 4 parts do not include '/sources/install3.swm'"),
+        (2, parts[1], r"install2.swm' is part 2 of 4 of another set"),
+    ):
+        files = {f"/sources/install{part}.swm": content}
+        made = media_maker.make(tmp_path / str(part), container="swm", files=files)
+        with pytest.raises(PreflightError, match=words):
+            read(made)
 
 
 @pytest.mark.parametrize(
     ("size", "words"),
     [
-        (0, "it is empty"),
-        (1, "it has 1 bytes|it begins"),
-        (20_000, "it has 20,000 bytes, too few for a medium"),
-        (33_000, "it has 33,000 bytes, too few for a medium"),
         (40_000, r"it is cut off: the medium 'SSS_X64FREE_EN-US_DV9' has .* and the file 40,000"),
         (1_000_000, r"it is cut off: .* \(2\d%\)"),
         (-2048, r"it is cut off: .* \(100%\)"),
@@ -174,7 +161,7 @@ def test_part_of_another_set_is_named(tmp_path):
 )
 def test_medium_that_is_cut_off_is_refused(copy, size, words):
     whole = copy.stat().st_size
-    os.truncate(copy, size if size >= 0 else whole + size)
+    os.truncate(copy, size if size > 0 else whole + size)
     with pytest.raises(PreflightError, match=words) as raised:
         read(copy)
     assert str(copy) in raised.value.doing
@@ -183,7 +170,6 @@ def test_medium_that_is_cut_off_is_refused(copy, size, words):
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"/casper/vmlinuz": b"x"}, "the medium 'SSS_X64FREE_EN-US_DV9' is a Linux medium"),
         ({"/images": b"a file", "/pool/a": b"x"}, "EN-US_DV9' is a Linux medium"),
         ({}, "starts Windows PE and holds no Windows to install"),
         ({"/sources/boot.wim": b"", "/NetKVM/2k22/amd64/netkvm.sys": b"x"}, "has drivers"),
@@ -210,13 +196,6 @@ def test_medium_of_something_else_is_named(tmp_path, files, words):
 def test_number_that_is_none_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"its XML cannot be read: invalid literal.*twenty"):
         read(media_maker.make(tmp_path, build="twenty"))
-
-
-def test_own_answer_medium_is_named(tmp_path):
-    path = tmp_path / "answers.iso"
-    path.write_bytes(small_media.medium("HYBRIDLAB", {"autounattend.xml": b"<unattend/>"}))
-    with pytest.raises(PreflightError, match="the medium 'HYBRIDLAB' has answer files for Setup"):
-        read(path)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -400,26 +379,17 @@ def test_guest_sees_the_medium_with_the_other_loader(tmp_path, sectors, scratch)
     assert list(scratch.iterdir()) == []
 
 
-def test_layer_is_small_and_quick_over_a_large_medium(tmp_path):
-    big = {"/sources/more.bin": sparse.Holes(5 << 30, {})}
-    made = media_maker.make(tmp_path, files=big)
-    out = tmp_path / "layer.qcow2"
-    overlay(made, read(made), out)
-    assert made.stat().st_size > 5 << 30
-    assert out.stat().st_size < 4 << 20
-
-
-def test_layer_leans_on_the_medium_where_it_will_be(tmp_path, monkeypatch):
-    made = media_maker.make(tmp_path)
+def test_layer_over_a_large_medium_is_small_and_leans_on_it_where_it_will_be(tmp_path, monkeypatch):
+    made = media_maker.make(tmp_path, files={"/sources/more.bin": sparse.Holes(5 << 30, {})})
     found = read(made)
     (tmp_path / "pool").mkdir()
     moved = made.rename(tmp_path / "pool" / "windows.iso")
-    moved_medium = replace(found, path=moved)
     monkeypatch.chdir(tmp_path)
-    overlay(Path("pool/windows.iso"), moved_medium, tmp_path / "layer.qcow2")
-    told = subprocess.run(
-        ["qemu-img", "info", "layer.qcow2"], capture_output=True, text=True, check=True
-    )
+    out = tmp_path / "layer.qcow2"
+    overlay(Path("pool/windows.iso"), replace(found, path=moved), out)
+    assert moved.stat().st_size > 5 << 30
+    assert out.stat().st_size < 4 << 20
+    told = subprocess.run(["qemu-img", "info", out], capture_output=True, text=True, check=True)
     assert f"backing file: {moved}\n" in told.stdout
     assert "backing file format: raw" in told.stdout
 
