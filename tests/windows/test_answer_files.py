@@ -192,11 +192,6 @@ def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
     assert changed == [*own, f"<Value>{MASK}</Value>", f"<Value>{MASK}</Value>"]
 
 
-def test_public_key_is_shown():
-    document = answers.documents()[answers.VIRTIO].decode()
-    assert mask(document).count("WX4NM-KYWYW-QJJR4-XV3QB-6VM33") == 2
-
-
 @pytest.mark.parametrize(
     ("channel", "own", "key"),
     [

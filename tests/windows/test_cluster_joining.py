@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from cluster_node_double import MemoryShell, Node
@@ -140,19 +139,15 @@ def test_step_that_cuts_its_own_shell_off_is_run_again(step, node, guest, way):
     assert node.steps.count(step) == 2
 
 
-def test_shell_is_not_touched_before_a_step_runs(guest, way):
-    way()
-    assert not guest.script.asked
-    assert not guest.ssh_service.logins
-
-
-def test_digests_hold_no_secret_and_change_with_their_inputs(way):
+def test_digests_hold_no_secret_change_with_their_inputs_and_ask_nobody(guest, way):
     first = {step.name: step.digest for step in way()}
     other = dataclasses.replace(JOIN, token="zzzzzz.0123456789abcdef")
     assert {step.name: step.digest for step in way(join=lambda: other)} == first
     bridge = {step.name: step.digest for step in way("host-gateway")}
     assert bridge["network"] != first["network"]
     assert bridge["images"] == first["images"]
+    assert not guest.script.asked
+    assert not guest.ssh_service.logins
 
 
 def test_token_leaves_nothing_on_the_guest(node, way):
@@ -400,12 +395,3 @@ def test_by_hand_nobody_asks_for_kubeadm(node, short_way):
     config = json.loads(node.texts[paths.KUBELET_CONFIG])
     assert config["clusterDNS"] == ["10.32.0.10"]
     assert "--bootstrap-kubeconfig" not in node.services["kubelet"]["command"]
-
-
-def test_scripts_that_are_sent_are_the_shipped_ones(node, way):
-    through(way())
-    shipped = Path(__file__).parents[2] / "images" / "windows" / "cluster"
-    for path in (node.guest.root / "C" / "hybridlab").glob("*"):
-        own = shipped / path.name
-        if own.exists():
-            assert path.read_bytes() == own.read_bytes()

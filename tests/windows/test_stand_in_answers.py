@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import answers
@@ -11,52 +10,14 @@ from stand_in.guest import answer, order
 from stand_in.orders import GOLDEN, golden
 
 from lab.imaging.windows import answer as product
-from lab.imaging.windows.answer import answer_file, clone_answer_file, driver_paths
-from lab.imaging.windows.settings import CloneSettings, Settings, WantedImage
 from lab.imaging.windows.steps import golden_steps
 
 TEMPLATES = Path(__file__).parents[2] / "images" / "windows"
-PASSWORD = 'Pa"ss <&>\u00e9\u20ac'
-SETTINGS = Settings(
-    WantedImage("2022", "standard", "core"), "bios", "virtio", None, "HYBRIDLAB", PASSWORD
-)
-
-
-def installation(**changes: object) -> str:
-    return answer_file(replace(SETTINGS, **changes)).decode()
-
-
-def read(text: str) -> answer.Answer:
-    return answer.read(text.encode())
-
-
-def test_the_product_s_answer_file_says_what_its_settings_say():
-    told = read(installation())
-
-    first = told.preinstallation
-    assert first is not None
-    assert first.image == ("/IMAGE/NAME", "Windows Server 2022 SERVERSTANDARDCORE")
-    assert first.target == answer.Target(disk=0, partition=2)
-    assert first.key is None
-    assert first.drivers == driver_paths(SETTINGS.wanted.release)
-    assert told.computer_name == "HYBRIDLAB"
-    assert told.password == PASSWORD
-    assert told.autologon == answer.Logon("Administrator", PASSWORD)
-    assert len(told.first_logon) == 4
-    assert told.time_zone == "UTC"
 
 
 @pytest.mark.parametrize("document", answers.documents().values(), ids=answers.documents())
 def test_every_answer_file_has_only_what_the_stand_in_knows(document):
     assert answer.read(document).password == answers.PASSWORD
-
-
-def test_a_clone_s_answer_file_has_no_installation():
-    settings = CloneSettings("win1", PASSWORD, "ssh-ed25519 AAAA x", "192.0.2.1", (), None)
-    told = answer.read(clone_answer_file(settings))
-    assert told.preinstallation is None
-    assert told.computer_name == "win1"
-    assert told.password == PASSWORD
 
 
 def test_the_golden_order_is_the_product_s():

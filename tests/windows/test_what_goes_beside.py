@@ -118,7 +118,7 @@ def test_an_archive_of_openssh_is_taken(tmp_path):
     medium.check_openssh(_archive(tmp_path))
 
 
-@pytest.mark.parametrize("name", [inputs.VIRTIO, inputs.OPENSSH])
+@pytest.mark.parametrize("name", [inputs.ISO, inputs.VIRTIO, inputs.OPENSSH])
 def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(name, tmp_path):
     recipe = recipes.load("windows-server-2022")
     wrong = _zeros(tmp_path)

@@ -18,10 +18,6 @@ from stand_in.guest import habits
 
 from lab.explain import check
 from lab.facts.signatures import match
-from lab.imaging import recipes
-from lab.imaging.windows import answer
-from lab.imaging.windows.answer import clone_answer_file
-from lab.imaging.windows.settings import CloneSettings
 from lab.imaging.windows.steps import Observe, Sysprep, WsMan, golden_steps
 from lab.providers.libvirt import documents
 from lab.providers.libvirt.documents import VirtualMachine
@@ -48,25 +44,6 @@ def test_commands_of_a_pass_stop_nothing_and_speak_where_there_is_a_serial_port(
     assert not [line for place, line, _ in found if place == "windowsPE" and "COM1" in line]
     for line in re.findall(r"cmd(?:\.exe)? /c [^<]*COM1[^<]*", DOCUMENTS[name].decode()):
         assert "exit /b 0" in line, line
-
-
-def test_an_answer_medium_that_is_in_at_generalize_is_what_every_clone_obeys():
-    """W4, of the habit itself: the cached copy wins over the clone's medium."""
-    found = habits.find_answer("generalize", {}, [{"autounattend.xml": DOCUMENTS[answers.CORE]}])
-    assert found is not None
-    kept = {r"Panther\unattend.xml": found[1]}
-    clone = {"unattend.xml": DOCUMENTS["clone"]}
-    assert habits.find_answer("specialize", kept, [clone]) == (r"Panther\unattend.xml", found[1])
-    assert habits.find_answer("specialize", {}, [clone]) == ("unattend.xml", DOCUMENTS["clone"])
-
-
-def test_a_clone_s_medium_answers_by_either_name():
-    """W16."""
-    settings = CloneSettings("win1", "Pass-Word.1", "ssh-ed25519 AAAA x", "192.0.2.1", (), None)
-    content = answer.clone_medium(settings, recipes.load("windows-server-2022").files)
-    for name in ("Autounattend.xml", "Unattend.xml"):
-        assert name.encode("utf-16-be") in content
-    assert b'pass="windowsPE"' not in clone_answer_file(settings)
 
 
 @pytest.mark.parametrize("hours", [-8, 0, 9])

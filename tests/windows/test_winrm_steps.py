@@ -74,23 +74,18 @@ def test_the_settings_of_a_step_that_fails_are_removed_too(guest, windows_shell)
     assert not Path(guest.root / "C" / "hybridlab" / "time-zone.json").exists()
 
 
-def test_a_step_that_needs_a_reboot_gets_one(guest, windows_shell, monkeypatch):
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(
+    asks, guest, windows_shell, monkeypatch
+):
     monkeypatch.setattr(reboots, "LOOK_SECONDS", 0.02)
     boots = [b"2026-11-21T10:00:00Z 5000", b"2026-11-21T11:00:00Z 0"]
     guest.script.on("LastBootUpTime", lambda _: Answer(0, boots[0]))
     guest.script.on("shutdown.exe", lambda _: Answer(0, boots.pop(0)[:0]))
-    guest.script.on("time-zone.ps1", code=3010, stdout=told(reboot=True))
+    guest.script.on("time-zone.ps1", code=3010 if asks else 0, stdout=told(reboot=asks))
     result = run_step_and_reboot(windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30))
-    assert result.reboot
-    assert len(boots) == 1
-
-
-def test_a_step_that_needs_no_reboot_gets_none(guest, windows_shell):
-    guest.script.on("LastBootUpTime", stdout=b"2026-11-21T10:00:00Z 5000")
-    guest.script.on("time-zone.ps1", stdout=told())
-    assert not run_step_and_reboot(
-        windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30)
-    ).reboot
+    assert result.reboot is asks
+    assert len(boots) == 2 - asks
 
 
 def test_a_step_s_name_is_no_path(guest, windows_shell):

@@ -11,7 +11,7 @@ import threading
 import bundle_parts as parts
 import pytest
 
-from lab._errors import LabError, PreflightError, UsageError
+from lab._errors import LabError, PreflightError
 from lab.cluster.bundle import store as stores
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -33,13 +33,6 @@ def test_all_that_the_directory_has_is_in_the_bundle_and_whole(store, source):
     assert kubelet.read_bytes() == parts.elf("kubelet")
     store.verify(made, print)
     assert left(store) == [made.short]
-
-
-def test_the_same_directory_gives_the_same_bundle_wherever_it_is(store, source, tmp_path):
-    first = parts.create(store, source)
-    other = source.rename(tmp_path / "elsewhere")
-    assert parts.create(store, other) == first
-    assert left(store) == [first.short]
 
 
 def test_a_docker_archives_layers_stay_as_they_are_below_an_oci_manifest(store, source):
@@ -82,34 +75,6 @@ def test_everything_that_is_wrong_with_a_directory_is_said_at_once(store, source
     assert "unknown directory 'linux-arm64'" in said
     assert "'images/pause.tar.gz' is not a .tar file" in said
     assert not (store._root).exists()
-
-
-@pytest.mark.parametrize(
-    ("versions", "words"),
-    [
-        (None, "it has no 'versions.json'"),
-        ("{", "the file: invalid JSON"),
-        ("[]", "the file: input should be an object"),
-        ('{"containerd": "2.3.7"}', "'' in 'versions.json' is not a version of Kubernetes"),
-        ('{"kubernetes": 1.36}', "kubernetes: input should be a valid string"),
-        ('{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is not a valid version"),
-        ('{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is not a version of Kubernetes"),
-        ('{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
-        ('{"kubernetes": "1.35.2"}', "it has Kubernetes 1.35.2, but 1.36 was requested"),
-    ],
-)
-def test_wrong_versions_are_refused(store, source, versions, words):
-    (source / "versions.json").unlink()
-    if versions is not None:
-        (source / "versions.json").write_text(versions)
-    with pytest.raises(PreflightError) as refused:
-        parts.create(store, source, kubernetes="1.36")
-    assert words in str(refused.value)
-
-
-def test_no_directory_is_a_wrong_use(store, tmp_path):
-    with pytest.raises(UsageError, match="there is no such directory"):
-        parts.create(store, tmp_path / "none")
 
 
 NAME = "registry.k8s.io/pause:3.10.2"

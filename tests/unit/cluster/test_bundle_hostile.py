@@ -31,20 +31,32 @@ def refused(store: BundleStore, source: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "versions",
+    ("versions", "words"),
     [
-        DEEP,
-        b'{"kubernetes": "1.36.1", "\\ud800": "1"}',
-        b'{"kubernetes": "1.36.1", "red\\u001b[31m": "1"}',
-        b'{"kubernetes": "1.36.' + b"9" * 5000 + b'"}',
-        '{"kubernetes": "1.36.\u0661"}'.encode(),
-        b'{"kubernetes": "1.36.1\\n"}',
+        (None, "it has no 'versions.json'"),
+        (b"{", "the file: invalid JSON"),
+        (b"[]", "the file: input should be an object"),
+        (DEEP, "recursion limit exceeded"),
+        (b'{"containerd": "2.3.7"}', "'' in 'versions.json' is not a version of Kubernetes"),
+        (b'{"kubernetes": 1.36}', "kubernetes: input should be a valid string"),
+        (b'{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is not a valid version"),
+        (b'{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is not a version of Kubernetes"),
+        (b'{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
+        (b'{"kubernetes": "1.36.1", "\\ud800": "1"}', "invalid JSON"),
+        (b'{"kubernetes": "1.36.1", "red\\u001b[31m": "1"}', "is not a valid component name"),
+        (b'{"kubernetes": "1.36.' + b"9" * 5000 + b'"}', "is not a valid version"),
+        ('{"kubernetes": "1.36.\u0661"}'.encode(), "is not a valid version"),
+        (b'{"kubernetes": "1.36.1\\n"}', "is not a valid version"),
     ],
-    ids=["deep", "surrogate", "escape", "long", "arabic", "newline"],
+    ids=lambda one: "" if isinstance(one, bytes) else str(one)[:40],
 )
-def test_versions_that_would_break_the_bundle_are_refused(store, source, versions):
-    (source / "versions.json").write_bytes(versions)
-    assert "versions.json" in refused(store, source)
+def test_wrong_versions_are_refused(store, source, versions, words):
+    (source / "versions.json").unlink()
+    if versions is not None:
+        (source / "versions.json").write_bytes(versions)
+    said = refused(store, source)
+    assert "versions.json" in said or "1.20.2" in said
+    assert words in said
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,8 @@ def test_a_bundle_is_found_by_the_beginning_of_its_digest(store, made):
     for wrong in ("", "xyz"):
         with pytest.raises(UsageError, match=f"none matches; the bundles are: {made.short}"):
             store.get(wrong)
+    with pytest.raises(UsageError, match=f"the only one is '{made.digest}'"):
+        store.get(made.short + "0" * 52)
 
 
 def another(store: BundleStore, source: Path, kubernetes: str) -> Manifest:
@@ -209,12 +211,6 @@ def test_a_bundle_without_windows_does_not_stand_for_one_with_it(store, source, 
     store.gc((linux.digest,), yes=True)
     another(store, tmp_path / "both", "1.36.3")
     assert {*store.gc((), yes=True).found} == {f"bundles/{one.short}" for one in (linux, both)}
-
-
-@pytest.mark.usefixtures("made")
-def test_a_system_that_no_bundle_has_is_named(store):
-    with pytest.raises(PreflightError, match="has programs for windows"):
-        store.newest("1.36", {"windows"})
 
 
 def test_what_is_not_the_labs_beside_the_bundles_stays(store, made):

@@ -9,7 +9,7 @@ from pathlib import Path
 import bundle_parts as parts
 import pytest
 
-from lab._errors import PreflightError, UsageError
+from lab._errors import PreflightError
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -112,11 +112,3 @@ def test_every_kubelet_that_does_not_go_with_the_control_plane_is_named(
         chosen(tmp_path, kubelets("1.34"))
     assert "kubelet 1.34 (node 'worker1'; it has 1.36.1)" in refused.value.happened
     assert "remove the node's own 'version' from the scenario" in refused.value.hint
-
-
-def test_a_lab_stays_with_its_bundle(store, source):
-    both = made(store, source)
-    full = both.digest
-    assert store.get(full) == both
-    with pytest.raises(UsageError, match=f"the only one is '{full}'"):
-        store.get(full[:12] + "0" * 52)

@@ -9,7 +9,7 @@ import pytest
 from linux_clusters import Case, case
 from linux_world import World
 
-from lab._errors import BrokenError, DeadlineError
+from lab._errors import BrokenError
 from lab.cluster.cluster import underlay
 from lab.cluster.linux.daemons import (
     daemon_ailments,
@@ -96,17 +96,29 @@ def test_daemons_start_in_the_order_of_their_stages(intent, world, tmp_path):
     assert not written, "what is as it should be is left alone"
 
 
-def test_one_that_has_ended_is_told_with_its_last_words(intent, world, tmp_path):
-    world.machines["master1"].logs["/run/keepalived/log"] = "Cannot open config file\n"
-    world.ended.add("hybridlab-keepalived.service")
-    with pytest.raises(BrokenError, match=r"keepalived on 'master1'.*Cannot open config file"):
-        start_daemons(intent, world.site(tmp_path))
-
-
-def test_one_that_is_never_ready_is_told_with_what_was_seen_last(intent, world, tmp_path):
-    world.machines["master1"].logs["/run/keepalived/log"] = "Starting VRRP child process\n"
-    with pytest.raises(DeadlineError, match="last seen: Starting VRRP child process"):
-        start_daemons(intent, replace(world.site(tmp_path), patience=0))
+@pytest.mark.parametrize(
+    ("log", "facts", "said"),
+    [
+        (
+            "Cannot open config file\n",
+            {"ended": {"hybridlab-keepalived.service"}},
+            r"keepalived on 'master1'.*Cannot open config file",
+        ),
+        ("Starting VRRP child process\n", {}, "last seen: Starting VRRP child process"),
+        (
+            "",
+            {"broken": {"command -v keepalived": "keepalived is not installed"}},
+            "package 'keepalived' in its recipe",
+        ),
+    ],
+    ids=["ended", "never ready", "not installed"],
+)
+def test_one_that_does_not_start_is_told(log, facts, said, world, tmp_path):
+    world.machines["master1"].logs["/run/keepalived/log"] = log
+    for name, value in facts.items():
+        getattr(world, name).update(value)
+    with pytest.raises(BrokenError, match=said):
+        start_daemons(vrrp().intent, replace(world.site(tmp_path), patience=0))
 
 
 def test_one_that_has_ended_since_is_an_ailment_of_its_machine(intent, world, tmp_path):
@@ -117,18 +129,9 @@ def test_one_that_has_ended_since_is_an_ailment_of_its_machine(intent, world, tm
     assert list(found) == ["master1", "master2", "master3", "node001"]
     assert found["master2"] == "bird is activating: Started / No space left on device"
     assert found["master1"] == "bird is activating: its log is empty"
-
-
-def test_what_systemd_says_nothing_of_is_an_ailment_too(intent, world, tmp_path):
     world.broken["systemctl is-active"] = "Failed to connect to bus"
     found = daemon_ailments(intent, world.site(tmp_path))
     assert found["node001"] == "bird is unknown: its log is empty"
-
-
-def test_a_program_that_is_not_there_is_told_with_its_package(intent, world, tmp_path):
-    world.broken["command -v keepalived"] = "keepalived is not installed"
-    with pytest.raises(BrokenError, match="package 'keepalived' in its recipe"):
-        start_daemons(intent, world.site(tmp_path))
 
 
 def test_the_tunnel_that_no_add_on_makes_is_the_machines_own(intent):

@@ -92,15 +92,11 @@ def test_a_link_gives_way_to_a_file_and_its_target_stays(hand, tmp_path):
     assert (tmp_path / "path").readlink() == Path("target")
 
 
-def test_a_command_runs_unless_it_need_not(hand, tmp_path):
-    made = Run(("touch", f"{tmp_path}/made"), unless=f"[ -e {tmp_path}/made ]")
-    assert hand.run((made,)) == (f"ran touch {tmp_path}/made",)
-    assert hand.run((made,)) == ()
-
-
-def test_a_command_with_words_that_a_shell_would_read_gets_them_as_they_are(hand, tmp_path):
-    hand.run((Run(("touch", f"{tmp_path}/a b;c")),))
+def test_a_command_gets_its_words_as_they_are_and_runs_unless_it_need_not(hand, tmp_path):
+    made = Run(("touch", f"{tmp_path}/a b;c"), unless=f"[ -e '{tmp_path}/a b;c' ]")
+    assert hand.run((made,)) == (f"ran touch '{tmp_path}/a b;c'",)
     assert (tmp_path / "a b;c").exists()
+    assert hand.run((made,)) == ()
 
 
 def test_a_failed_command_tells_its_last_words(hand):
@@ -123,25 +119,21 @@ def test_patterns_are_removed_and_what_is_gone_already_is_no_matter(hand, tmp_pa
     assert hand.run((gone,)) == ()
 
 
-def test_a_service_starts_anew_only_when_what_it_reads_is_another(hand, units):
-    service = SystemdUnit("x.service", "one")
-    assert hand.run((service,)) == ("started x.service",)
+def test_a_service_is_started_only_when_it_has_to_be(hand, units):
+    def run(inputs, state="active", *, wait=True):
+        """What is done where systemd says this of the service, once it has been started."""
+        said = units / "x.service.active"
+        if said.exists():
+            said.write_text(f"{state}\n")
+        return hand.run((SystemdUnit("x.service", inputs, wait=wait),))
+
+    assert run("one") == ("started x.service",)
     assert (units / "x.service.enabled").exists()
-    assert hand.run((service,)) == ()
-    assert hand.run((SystemdUnit("x.service", "two"),)) == ("started x.service",)
-
-
-def test_a_service_that_has_died_is_started(hand, units):
-    hand.run((SystemdUnit("x.service", "one"),))
-    (units / "x.service.active").write_text("failed\n")
-    assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
-
-
-def test_a_service_that_is_starting_is_left_alone_only_where_it_is_not_waited_for(hand, units):
-    hand.run((SystemdUnit("x.service", "one"),))
-    (units / "x.service.active").write_text("activating\n")
-    assert hand.run((SystemdUnit("x.service", "one", wait=False),)) == ()
-    assert hand.run((SystemdUnit("x.service", "one"),)) == ("started x.service",)
+    assert run("one") == ()
+    assert run("two") == ("started x.service",)
+    assert run("two", "failed") == ("started x.service",)
+    assert run("two", "activating", wait=False) == ()
+    assert run("two", "activating") == ("started x.service",)
 
 
 def test_a_service_that_does_not_start_tells_its_log_and_what_it_means(hand, units):

@@ -177,11 +177,6 @@ def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):
     assert file.exists()
 
 
-def test_local_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(PreflightError, match="No such file"):
-        inputs.digests(PLAIN, stock(url=str(tmp_path / "none")), tmp_path, print)
-
-
 def test_download_becomes_the_input_and_is_forgotten_after(web, tmp_path):
     web.files["/tiny.qcow2"] = CONTENT
     recipe = cloud(f"{web.url}/tiny.qcow2", SHA256)

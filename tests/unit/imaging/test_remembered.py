@@ -107,18 +107,6 @@ def test_what_is_no_file_is_said(name, said, tmp_path):
         inputs.digests(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
 
 
-def test_a_medium_that_is_none_is_refused_and_forgotten_before_it_is_read_for_its_digest(tmp_path):
-    wrong, drivers = tmp_path / "iso", tmp_path / "virtio-win"
-    wrong.write_bytes(bytes(100_000))
-    drivers.write_bytes(b"drivers")
-    images = {RECIPE.name: ImageSource(url=str(wrong)), "virtio-win": ImageSource(url=str(drivers))}
-    with pytest.raises(PreflightError, match="all zeros"):
-        inputs.check(RECIPE, Inventory(images=images))
-    with pytest.raises(PreflightError, match="all zeros"):
-        ImageStore(tmp_path / "cache", NOTHING).remember(RECIPE.name, {"iso": wrong})
-    assert not (tmp_path / "cache").exists()
-
-
 def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_path):
     own = ImageStore(tmp_path, NOTHING)
     before = own.recipe(RECIPE.name)

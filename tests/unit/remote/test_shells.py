@@ -176,16 +176,11 @@ class Transport:
     "error", [None, EOFError(), OSError("gone"), paramiko.SSHException("gone")], ids=repr
 )
 def test_a_session_gives_its_room_back_however_its_connection_ended(error):
-    transport = Transport(Broken(error))
-    link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
+    link = SSHTransport(
+        cast("SSHServer", None), cast("paramiko.Transport", Transport(Broken(error)))
+    )
     for _ in range(SESSIONS + 1):
         link.done(link.open("running a command", Deadline(5.0)))
-
-
-@pytest.mark.parametrize("error", [EOFError(), OSError("gone"), paramiko.SSHException("gone")])
-def test_a_channel_to_another_machine_closes_however_its_connection_ended(error):
-    transport = Transport(Broken(error))
-    link = SSHTransport(cast("SSHServer", None), cast("paramiko.Transport", transport))
     link.channel("connecting", "direct-tcpip", ("192.0.2.1", 22), Deadline(5.0)).close()
 
 
