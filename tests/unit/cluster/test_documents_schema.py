@@ -23,7 +23,7 @@ def returned(document: Any) -> Any:
 
     api = client.ApiClient()
     model = getattr(client, f"V1{document['kind']}")
-    read = api._ApiClient__deserialize(document, model)
+    read = api._ApiClient__deserialize(document, model)  # type: ignore[attr-defined]
     return api.sanitize_for_serialization(read)
 
 

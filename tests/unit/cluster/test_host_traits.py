@@ -66,41 +66,26 @@ def test_a_module_is_known_by_what_the_kernel_has_with_it(host):
     assert "/sys/module" not in guards, "of what is built in, it may hold nothing"
 
 
-def ignored(host: HostTraits) -> list[list[str]]:
-    one = on(host)
+@pytest.mark.parametrize(
+    ("host", "verified", "more"),
+    [
+        (OF_ITS_OWN, True, {}),
+        (CAPPED, True, {}),
+        (SHARED, False, {"failSwapOn": False}),
+        (V1, False, {"failCgroupV1": False}),
+        (HostTraits(True, True, False), False, {"failSwapOn": False, "failCgroupV1": False}),
+    ],
+    ids=["own", "capped", "shared", "v1", "all"],
+)
+def test_kubeadm_and_kubelet_take_the_hosts_kernel_swap_and_control_groups(host, verified, more):
+    one, wanted = on(host), ["NumCPU", "Mem", *([] if verified else ["SystemVerification"])]
     first = init_documents(one.cluster, one.intent, one.manifest, one.around)[0]
     (joined,) = join_documents(one.cluster, one.node("worker1"), TICKET, one.around)
-    return [doc["nodeRegistration"]["ignorePreflightErrors"] for doc in (first, joined)]
-
-
-@pytest.mark.parametrize(
-    ("host", "also"),
-    [
-        (OF_ITS_OWN, []),
-        (CAPPED, []),
-        (SHARED, ["SystemVerification"]),
-        (V1, ["SystemVerification"]),
-    ],
-    ids=["own", "capped", "shared", "v1"],
-)
-def test_kubeadm_passes_over_a_kernel_that_it_cannot_verify(host, also):
-    assert ignored(host) == [["NumCPU", "Mem", *also]] * 2
-
-
-@pytest.mark.parametrize(
-    ("host", "more"),
-    [
-        (CAPPED, {}),
-        (SHARED, {"failSwapOn": False}),
-        (V1, {"failCgroupV1": False}),
-        (HostTraits(True, True, False), {"failSwapOn": False, "failCgroupV1": False}),
-    ],
-    ids=["capped", "shared", "v1", "all"],
-)
-def test_the_kubelet_takes_the_hosts_swap_and_control_groups(host, more):
+    for document in (first, joined):
+        assert document["nodeRegistration"]["ignorePreflightErrors"] == wanted
     plain = kubelet_config(on(OF_ITS_OWN).cluster, 1)
     assert not more.keys() & plain.keys()
-    assert kubelet_config(on(host).cluster, 1) == {**plain, **more}
+    assert kubelet_config(one.cluster, 1) == {**plain, **more}
     by_hand = worker_kubelet_config(on(host, "hard-way").cluster, 1)
     assert more.items() <= by_hand.items()
 

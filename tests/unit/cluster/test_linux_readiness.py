@@ -31,14 +31,10 @@ def node(**condition: str) -> dict:
         (node(status="False"), "NotReady:"),
     ],
 )
-def test_a_nodes_condition_is_told_in_words(seen, said):
+def test_a_nodes_condition_is_told_in_words_where_it_is_asked_for(seen, said):
     assert node_condition(seen) == said
-
-
-def test_a_node_that_nobody_asked_for_is_not_waited_for():
-    nodes = {"a": node(status="True"), "b": node(status="False")}
-    assert unready_nodes(nodes, ["a"]) == {}
-    assert set(unready_nodes(nodes, ["a", "b", "c"])) == {"b", "c"}
+    nodes = {"b": node(status="False")} | ({"a": seen} if seen else {})
+    assert unready_nodes(nodes, ["a"]) == ({} if said == "Ready" else {"a": said})
 
 
 def daemon_set(**status: int) -> dict:
