@@ -163,12 +163,8 @@ def check(recipe: Recipe, inventory: Inventory) -> None:
     Raises PreflightError with the first that is missing, and how to get it.
     """
     for need in needs(recipe):
-        where = locate(need, recipe, inventory)
-        if where.path is None and where.url is None and not need.optional:
-            raise _missing(need, recipe)
-        if where.path is not None and not where.path.is_file():
-            raise _gone(need, recipe, where.path)
-        if where.path is not None:
+        where = _located(need, recipe, inventory)
+        if where is not None and where.path is not None:
             check_file(recipe, need.name, where.path)
 
 
@@ -254,28 +250,44 @@ def pinned_names(downloads: Path) -> frozenset[str]:
     return frozenset(_short(digest.partition(":")[2]) for digest in held)
 
 
+def _located(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile | None:
+    """Where an input comes from; None for an optional one that is not configured.
+
+    Raises PreflightError when another is not configured, or its file does not exist.
+    """
+    where = locate(need, recipe, inventory)
+    if where.path is not None and not where.path.is_file():
+        raise _gone(need, recipe, where.path)
+    if where.path is not None or where.url is not None:
+        return where
+    if need.optional:
+        return None
+    raise _missing(need, recipe)
+
+
 def _found(
     need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
 ) -> str | None:
     """The digest of one input; None for an optional one that does not exist."""
-    where = locate(need, recipe, inventory)
-    doing = f"looking for the input of image '{recipe.name}'"
-    if where.path is not None:
-        if not where.path.is_file():
-            raise _gone(need, recipe, where.path)
-        return _of_file(where.path, where.digest, downloads, doing, say)
-    if where.url is not None:
-        return where.digest or _pinned(need.image, where, inventory, downloads, doing)
-    if need.optional:
+    where = _located(need, recipe, inventory)
+    if where is None:
         return None
-    raise _missing(need, recipe)
+    doing = f"looking for the input of image '{recipe.name}'"
+    found = _known(where, downloads)
+    if found is None and where.path is not None:
+        found = _of_file(where.path, downloads, doing, say)
+    elif found is None:
+        found = _listed(need.image, where, inventory, downloads, doing)
+    if where.digest not in {None, found}:
+        raise download.mismatch(f"{doing}, '{where.path}'", str(where.digest), found)
+    return found
 
 
 def _known(where: ImageSourceFile, downloads: Path) -> str | None:
     if where.path is not None:
         return _seen(where.path, downloads)
     if where.url is not None:
-        return where.digest or _pin(where.url, downloads)
+        return where.digest or read_line(downloads / f"{_key(where.url)}.pin") or None
     return None
 
 
@@ -304,29 +316,19 @@ def _by_option(need: ImageInput, recipe: Recipe) -> str:
     return f"'lab image build {recipe.name} --{need.name} PATH'"
 
 
-def _pinned(
+def _listed(
     image: str, where: ImageSourceFile, inventory: Inventory, downloads: Path, doing: str
 ) -> str:
-    """The digest that the vendor lists for an address, looked up once."""
+    """The digest that the vendor lists for an address; it is kept."""
     assert where.url is not None, "the caller has checked"
-    pin = _pin(where.url, downloads)
-    if pin:
-        return pin
-    if where.checksums is None:
-        raise PreflightError(
-            doing,
-            f"no digest is known for {where.url}",
-            f"write its digest into the inventory: [images.{image}] sha256 = ...",
-        )
-    text = _web(inventory).text(where.checksums, doing)
-    name = where.url.rpartition("/")[2]
-    digest = download.listed(text, name)
+    name, digest = where.url.rpartition("/")[2], None
+    happened = f"no digest is known for {where.url}"
+    if where.checksums is not None:
+        digest = download.listed(_web(inventory).text(where.checksums, doing), name)
+        happened = f"{where.checksums} does not list '{name}'"
     if digest is None:
-        raise PreflightError(
-            doing,
-            f"{where.checksums} does not list '{name}'",
-            f"write its digest into the inventory: [images.{image}] sha256 = ...",
-        )
+        hint = f"write its digest into the inventory: [images.{image}] sha256 = ..."
+        raise PreflightError(doing, happened, hint)
     _keep(downloads / f"{_key(where.url)}.pin", f"{digest}\n", doing)
     return digest
 
@@ -338,25 +340,18 @@ def _keep(path: Path, text: str, doing: str) -> None:
         path.write_text(text, encoding="ascii")
 
 
-def _pin(url: str, downloads: Path) -> str | None:
-    return read_line(downloads / f"{_key(url)}.pin") or None
-
-
-def _of_file(path: Path, expected: str | None, downloads: Path, doing: str, say: Say) -> str:
-    digest = _seen(path, downloads)
-    if digest is None:
-        try:
-            stamp = _stamp(path)
-            say(f"reading '{path}' for its digest")
-            digest = download.hashed(path, "sha256")
-        except OSError as error:
-            raise PreflightError(
-                doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
-            ) from error
-        text = json.dumps({"stamp": stamp, "digest": digest})
-        _keep(downloads / f"{_key(str(path))}.seen", text, doing)
-    if expected is not None and digest != expected:
-        raise download.mismatch(f"{doing}, '{path}'", expected, digest)
+def _of_file(path: Path, downloads: Path, doing: str, say: Say) -> str:
+    """The digest of a local file; it is kept."""
+    try:
+        stamp = _stamp(path)
+        say(f"reading '{path}' for its digest")
+        digest = download.hashed(path, "sha256")
+    except OSError as error:
+        raise PreflightError(
+            doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
+        ) from error
+    text = json.dumps({"stamp": stamp, "digest": digest})
+    _keep(downloads / f"{_key(str(path))}.seen", text, doing)
     return digest
 
 

@@ -154,12 +154,15 @@ def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
     name: str,
     settings: Mapping[str, Any],
     deadline: Deadline,
+    *,
+    restarts: bool = False,
 ) -> StepResult:
     r"""Send a step and run it; steps can be repeated.
 
     ``script``, ``module``: contents of ``<name>.ps1`` and of its module in ``C:\hybridlab``.
     ``name``: the step's name: ``containerd``. ``settings``: its parameters, as JSON; they may be
-    secret, and their file is removed. ``deadline``: for everything.
+    secret, and their file is removed. ``deadline``: for everything. ``restarts``: restart the
+    machine, and confirm it, if the step asks for it.
 
     Raises StepError when it fails, or its output cannot be read. Raises DeadlineError and
     BrokenError as :class:`~lab.remote.windows.WindowsShell`.
@@ -167,6 +170,7 @@ def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
     doing = f"running step '{name}' on '{shell.name}'"
     if not _NAME.fullmatch(name):
         raise UsageError(doing, "the name of a step is lower-case letters, digits and hyphens")
+    before = boot(shell, deadline) if restarts else None
     path, given = f"{DIRECTORY}\\{name}.ps1", f"{DIRECTORY}\\{name}.json"
     shell.put(module, MODULE, _PRIVATE, deadline)
     shell.put(script, path, _PRIVATE, deadline)
@@ -175,21 +179,8 @@ def run_step(  # noqa: PLR0913, PLR0917  all of them define a step
         done = shell.run(file_command(path, ("-Settings", given)), deadline)
     finally:
         shell.remove(given)
-    return parse_result(doing, name, done)
-
-
-def run_step_and_reboot(  # noqa: PLR0913, PLR0917  the same
-    shell: WindowsShell,
-    script: bytes,
-    module: bytes,
-    name: str,
-    settings: Mapping[str, Any],
-    deadline: Deadline,
-) -> StepResult:
-    """Like :func:`run_step`; then restart the machine, and confirm it, if the step asks for it."""
-    before: Boot = boot(shell, deadline)
-    result = run_step(shell, script, module, name, settings, deadline)
-    if result.reboot:
+    result = parse_result(doing, name, done)
+    if before is not None and result.reboot:
         start_reboot(shell, deadline)
         wait_for_reboot(shell, before, deadline)
     return result

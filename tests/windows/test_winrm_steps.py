@@ -26,7 +26,6 @@ from lab.remote.windows_steps import (
     parse_result,
     reboot,
     run_step,
-    run_step_and_reboot,
     start_reboot,
     wait_for_reboot,
 )
@@ -83,7 +82,7 @@ def test_a_step_gets_the_reboot_that_it_asks_for_and_no_other(
     guest.script.on("LastBootUpTime", lambda _: Answer(0, boots[0]))
     guest.script.on("shutdown.exe", lambda _: Answer(0, boots.pop(0)[:0]))
     guest.script.on("time-zone.ps1", code=3010 if asks else 0, stdout=told(reboot=asks))
-    result = run_step_and_reboot(windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30))
+    result = run_step(windows_shell, SCRIPT, MODULE, "time-zone", {}, Deadline(30), restarts=True)
     assert result.reboot is asks
     assert len(boots) == 2 - asks
 

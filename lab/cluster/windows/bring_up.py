@@ -36,7 +36,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.remote.shell import ConnectionLostError, UnreachableError
 from lab.remote.windows import DIRECTORY, WindowsShell, quote
-from lab.remote.windows_steps import StepError, StepResult, reboot, run_step, run_step_and_reboot
+from lab.remote.windows_steps import StepError, StepResult, reboot, run_step
 from lab.topology.intent import Intent
 
 FOLDER = "cluster"
@@ -92,7 +92,7 @@ class Runner:
         content = script(f"{step.name}.ps1")
         given = image_steps.settings(step)
         until = self.seconds(step.deadline_s + REBOOT_SECONDS)
-        return run_step_and_reboot(self.shell, content, script(MODULE), step.name, given, until)
+        return run_step(self.shell, content, script(MODULE), step.name, given, until, restarts=True)
 
     def run_though_cut_off(self, step: image_steps.ImageStep) -> StepResult:
         """Run a step that cuts the machine off the network; if cut off, run it again."""

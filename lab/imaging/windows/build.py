@@ -78,11 +78,11 @@ class BuildRecord:
 
 def load_record(directory: Path) -> BuildRecord | None:
     """The record in a build's directory; None if there is none or it is invalid."""
+    from pydantic import TypeAdapter  # noqa: PLC0415  slow
+
     try:
-        found = json.loads((directory / UNFINISHED).read_text(encoding="utf-8"))
-        steps = tuple(found["steps"])
-        return BuildRecord(found["stage"], found["password"], steps, found["resets"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return TypeAdapter(BuildRecord).validate_json((directory / UNFINISHED).read_bytes())
+    except (OSError, ValueError):
         return None
 
 
@@ -378,7 +378,7 @@ class InstallationSteps:
         return WindowsShell(way)
 
     def _run(self, shell: WindowsShell, step: ImageStep) -> None:
-        from lab.remote.windows_steps import run_step, run_step_and_reboot  # noqa: PLC0415  slow
+        from lab.remote.windows_steps import run_step  # noqa: PLC0415  slow
 
         self._job.tell(f"ready: step '{step.name}'")
         files = self._job.recipe.files
@@ -387,7 +387,7 @@ class InstallationSteps:
         if isinstance(step, Sysprep):
             run_step(shell, *given, deadline)  # its reboot is the shutdown
             return
-        result = run_step_and_reboot(shell, *given, deadline)
+        result = run_step(shell, *given, deadline, restarts=True)
         self._job.tell(
             f"ready: step '{step.name}' {'made changes' if result.changed else 'changed nothing'}"
             + (", and the machine was restarted" if result.reboot else "")
