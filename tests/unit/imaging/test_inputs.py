@@ -81,37 +81,30 @@ def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest)
     assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
 
 
-@pytest.mark.parametrize(
-    ("line", "digest"),
-    [
-        (f"{SHA256}  tiny.qcow2", f"sha256:{SHA256}"),
-        (f"{SHA256} *tiny.qcow2", f"sha256:{SHA256}"),
-        (f"{SHA512}  ./tiny.qcow2", f"sha512:{SHA512}"),
-        (f"SHA256 (tiny.qcow2) = {SHA256.upper()}", f"sha256:{SHA256}"),
-        (f"# tiny.qcow2: 5 bytes\nSHA256 (tiny.qcow2) = {SHA256}", f"sha256:{SHA256}"),
-        (f"{SHA256}  other-tiny.qcow2", None),
-        ("abc  tiny.qcow2", None),
-        ("", None),
-    ],
-)
-def test_digest_is_found_in_a_vendors_list(line, digest):
-    assert download.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") == digest
+LISTED = {
+    f"{SHA256}  tiny.qcow2": f"sha256:{SHA256}",
+    f"{SHA256} *tiny.qcow2": f"sha256:{SHA256}",
+    f"{SHA512}  ./tiny.qcow2": f"sha512:{SHA512}",
+    f"SHA256 (tiny.qcow2) = {SHA256.upper()}": f"sha256:{SHA256}",
+    f"# tiny.qcow2: 5 bytes\nSHA256 (tiny.qcow2) = {SHA256}": f"sha256:{SHA256}",
+    f"{SHA256}  other-tiny.qcow2": None,
+    "abc  tiny.qcow2": None,
+    "": None,
+}
 
 
-@pytest.mark.parametrize(
-    ("mirrors", "asked"),
-    [
-        ({}, "https://vendor.example/a/b"),
-        ({"https://vendor.example/": "http://near/"}, "http://near/a/b"),
-        (
-            {"https://vendor.example/": "http://x/", "https://vendor.example/a/": "http://y/"},
-            "http://y/b",
-        ),
-        ({"https://other.example/": "http://x/"}, "https://vendor.example/a/b"),
-    ],
-)
-def test_longest_mirror_that_fits_is_taken(mirrors, asked):
-    assert download.rewritten("https://vendor.example/a/b", mirrors) == asked
+def test_digest_is_found_in_a_vendors_list():
+    found = {line: download.listed(f"{SHA256}  nothing\n{line}\n", "tiny.qcow2") for line in LISTED}
+    assert found == LISTED
+
+
+def test_longest_mirror_that_fits_is_taken():
+    mirrors, meant = {"https://other.example/": "http://x/"}, "https://vendor.example/a/b"
+    assert download.rewritten(meant, mirrors) == meant
+    mirrors["https://vendor.example/"] = "http://near/"
+    assert download.rewritten(meant, mirrors) == "http://near/a/b"
+    mirrors["https://vendor.example/a/"] = "http://y/"
+    assert download.rewritten(meant, mirrors) == "http://y/b"
 
 
 def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):

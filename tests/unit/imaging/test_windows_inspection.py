@@ -138,9 +138,8 @@ def test_oldest_revision_that_will_do_is_taken():
     assert choose(server("2022", revision=0), STANDARD).revision == 0
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
+def test_medium_without_windows_is_told_by_what_is_on_it():
+    for names, words in (
         ((".disk", "casper", "EFI", "boot"), "is a Linux medium"),
         (("images", "images/pxeboot", "EFI", "isolinux"), "is a Linux medium"),
         ((".disk", "dists", "install.amd", "pool"), "is a Linux medium"),
@@ -150,12 +149,10 @@ def test_oldest_revision_that_will_do_is_taken():
         ((), "holds no 'sources/install.wim', '.esd' or '.swm', but nothing"),
         (("sources", "sources/install.txt"), "but 'sources'"),
         (tuple("abcdefghij"), "but 'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h' and 2 more"),
-    ],
-)
-def test_medium_without_windows_is_told_by_what_is_on_it(names, words):
-    told = kind_of("LABEL", names)
-    assert told.startswith("the medium 'LABEL' ")
-    assert words in told
+    ):
+        told = kind_of("LABEL", names)
+        assert told.startswith("the medium 'LABEL' ")
+        assert words in told
 
 
 @pytest.mark.parametrize(
@@ -177,17 +174,17 @@ def test_channel_is_told_by_the_edition_file_and_by_the_images(text, evaluation,
     assert channel(text, [image(1, evaluation=evaluation)]) == expected
 
 
-@pytest.mark.parametrize(
-    ("edition", "displayed", "expected"),
-    [
-        ("ServerStandardEval", "Standard", "evaluation"),
-        ("ServerStandard", "Standard Evaluation", "evaluation"),
-        ("ServerStandard", "Evaluations of Standard", "unknown"),
-        ("EvalServer", "Standard", "unknown"),
-    ],
-)
-def test_evaluation_is_known_by_edition_or_name(edition, displayed, expected):
-    assert channel("", [image(1, edition=edition, display_name=displayed)]) == expected
+def test_evaluation_is_known_by_edition_or_name():
+    table = {
+        ("ServerStandardEval", "Standard"): "evaluation",
+        ("ServerStandard", "Standard Evaluation"): "evaluation",
+        ("ServerStandard", "Evaluations of Standard"): "unknown",
+        ("EvalServer", "Standard"): "unknown",
+    }
+    assert table == {
+        (edition, shown): channel("", [image(1, edition=edition, display_name=shown)])
+        for edition, shown in table
+    }
 
 
 RECIPES = {"b-2022": STANDARD, "a-2019": OLDER, "c": WantedImage("2022", "datacenter", "desktop")}

@@ -9,18 +9,14 @@ import pytest
 from lab.remote.keys import bare_key, fingerprint, host_keys, make_key_pair
 
 
-def test_a_pair_belongs_together_and_no_two_are_the_same():
+def test_a_pair_belongs_together_no_two_are_the_same_and_the_private_half_is_not_shown():
     one, other = make_key_pair("lab overlay"), make_key_pair("lab overlay")
     assert one.public != other.public
     assert one.public.startswith("ssh-ed25519 AAAA")
     assert one.public.endswith(" lab overlay\n")
     assert one.private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
-
-
-def test_the_private_half_is_not_shown():
-    pair = make_key_pair("lab")
-    assert "PRIVATE" not in repr(pair)
-    assert pair.public.strip() in repr(pair)
+    assert "PRIVATE" not in repr(one)
+    assert one.public.strip() in repr(one)
 
 
 def test_ssh_keygen_reads_both_halves(tmp_path):
@@ -56,14 +52,10 @@ A, B, C = "ssh-ed25519 AAAA", "ssh-rsa BBBB", "ecdsa-sha2-nistp256 CCCC"
         (f"hv1 {A} a comment\n", "HV1", 22, (A,)),
         (f"hv1 {A}\nhv1 {B}\nhv2 {C}\n", "hv1", 22, (A, B)),
         (f"hv1 {A}\nhv1 {A}\n", "hv1", 22, (A,)),
-        (f"hv1,192.0.2.1 {A}\n", "192.0.2.1", 22, (A,)),
         (f"hv1 {A}\n", "hv1", 2222, ()),
         (f"[hv1]:2222 {A}\n", "hv1", 2222, (A,)),
         (f"[hv1]:2222 {A}\n", "hv1", 22, ()),
-        (f"[hv*]:2222 {A}\n", "hv1", 2222, (A,)),
-        (f"*.example,!bad.example {A}\n", "good.example", 22, (A,)),
         (f"*.example,!bad.example {A}\n", "bad.example", 22, ()),
-        (f"hv? {A}\n", "hv1", 22, (A,)),
         (f"@revoked * {A}\nhv1 {A}\nhv1 {B}\n", "hv1", 22, (B,)),
         (f"@cert-authority *.example {A}\n", "hv1.example", 22, ()),
         (f"# hv1 {A}\n\n  \nhv1\nhv1 ssh-rsa\n", "hv1", 22, ()),
