@@ -6,6 +6,7 @@ import bundle_parts as parts
 import pytest
 import registry as registries
 import upstream_site
+from web_server import served
 
 from lab.cluster import rules
 from lab.cluster.bundle.store import BundleStore
@@ -62,6 +63,6 @@ def site(registry, monkeypatch):
     """Upstream with Kubernetes 1.36.1, without delays between retries."""
     monkeypatch.setattr(download.time, "sleep", lambda _: None)
     monkeypatch.setattr(download, "_BUSY_TRIES", 0)
-    with upstream_site.running(registry) as found:
+    with served(upstream_site.Site(registry)) as found:
         found.release(VERSIONS)
         yield found

@@ -5,52 +5,35 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import bundle_parts as parts
 from registry import Registry
+from web_server import Web
 
 from lab.cluster.bundle import upstream
 from lab.cluster.bundle.manifest import SYSTEMS, Asset, wanted_assets, wanted_images
-from lab.imaging.download import Web
+from lab.imaging import download
 
 BUILDS = ("10.0.17763.6054", "10.0.20348.2762", "10.0.14393.1", "10.0.26100.100")
 HOSTS = ("dl.k8s.io", "github.com", "api.github.com")
 REGISTRIES = ("registry.k8s.io", "ghcr.io")
 
 
-class Site(ThreadingHTTPServer):
+class Site(Web):
     """Answers for every host of ``HOSTS`` below ``/<host>/``."""
 
-    daemon_threads = True
-
     def __init__(self, registry: Registry) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.registry = registry
-        self.files: dict[str, bytes] = {}
-        self.says: dict[str, list[tuple[int, dict[str, str]]]] = {}
-        """Path to the answers of its next requests, instead of the usual ones."""
-        self.cuts: dict[str, list[int]] = {}
-        """Path to the number of bytes after which its next answers break off."""
-        self.stops: dict[str, threading.Event] = {}
-        """Paths that are not answered; the event is set by a request."""
-        self.asked: list[tuple[str, dict[str, str]]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def mirrors(self) -> dict[str, str]:
         hosts = {f"https://{host}/": f"{self.url}/{host}/" for host in HOSTS}
         base = f"https://{self.registry.address}/v2"
         return hosts | {f"https://{host}/v2/": f"{base}/{host}/" for host in REGISTRIES}
 
-    def web(self) -> Web:
-        return Web(self.mirrors(), {}, upstream.INSTEAD, upstream.TRUSTING)
+    def web(self) -> download.Web:
+        return download.Web(self.mirrors(), {}, upstream.INSTEAD, upstream.TRUSTING)
 
     def paths(self) -> list[str]:
         return [path for path, _ in self.asked]
@@ -112,60 +95,3 @@ def push(registry: Registry, name: str, images: list[parts.Image]) -> None:
     for image in (other, *images):
         registry.push_image(repository, image)
     registry.push(repository, tag, parts.index([one.entry() for one in (other, *images)]))
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-    protocol_version = "HTTP/1.0"
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        self.server.asked.append((self.path, dict(self.headers)))
-        if path in self.server.stops:
-            self.server.stops[path].set()
-        elif self.server.says.get(path):
-            code, headers = self.server.says[path].pop(0)
-            self._end(code, headers)
-        elif path in self.server.files:
-            self._send(self.server.files[path])
-        else:
-            self._end(404, {})
-
-    def _end(self, code: int, headers: dict[str, str]) -> None:
-        self.send_response(code)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def _send(self, content: bytes) -> None:
-        path = self.path.partition("?")[0]
-        start = 0
-        wanted = self.headers.get("Range")
-        if wanted:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        rest = content[start:]
-        if self.server.cuts.get(path):
-            rest = rest[: self.server.cuts[path].pop(0)]
-        self.wfile.write(rest)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Log nothing."""
-
-
-@contextmanager
-def running(registry: Registry) -> Iterator[Site]:
-    site = Site(registry)
-    thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield site
-    finally:
-        site.shutdown()
-        thread.join()
-        site.server_close()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-import web as servers
+import web_server
 
 
 @pytest.fixture
 def web():
-    with servers.served() as found:
+    with web_server.served(web_server.Web()) as found:
         yield found
 
 
 @pytest.fixture
 def rude():
-    with servers.rudely() as found:
+    with web_server.rudely() as found:
         yield found
 
 

@@ -39,7 +39,7 @@ class Try:
     part: bytes = b""
     content: bytes = CONTENT
     algorithm: str | None = "sha256"
-    breaks_after: tuple[int, ...] = ()
+    cuts: tuple[int, ...] = ()
     knows_ranges: bool = True
 
 
@@ -52,14 +52,14 @@ TRIES = {
     "half of another file": Try(["bytes=1000-", None], part=b"x" * 1000),
     "half, and no digest": Try([None], part=b"x" * 1000, algorithm=None),
     "half, and no ranges": Try(["bytes=9-", None], part=b"something", knows_ranges=False),
-    "broken twice": Try([None, "bytes=300000-", "bytes=700000-"], breaks_after=(300_000, 400_000)),
+    "broken twice": Try([None, "bytes=300000-", "bytes=700000-"], cuts=(300_000, 400_000)),
 }
 
 
 @pytest.mark.parametrize("case", TRIES.values(), ids=TRIES)
 def test_file_arrives_whole_and_goes_on_from_what_is_there(web, tmp_path, case):
     web.files["/disk"] = case.content
-    web.breaks_after, web.knows_ranges = list(case.breaks_after), case.knows_ranges
+    web.cuts["/disk"], web.knows_ranges = list(case.cuts), case.knows_ranges
     if case.part:
         (tmp_path / "disk.part").write_bytes(case.part)
     wanted = case.algorithm and digest(case.content, case.algorithm)
@@ -76,7 +76,7 @@ def test_file_arrives_whole_and_goes_on_from_what_is_there(web, tmp_path, case):
 
 def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
     web.files["/disk"] = CONTENT
-    web.breaks_after = [1000, *([0] * 9)]
+    web.cuts["/disk"] = [1000, *([0] * 9)]
     with pytest.raises(BrokenError, match=r"bytes remaining to read; 1,000 bytes were received"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
     assert (tmp_path / "disk.part").stat().st_size == 1000

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from typing import Any
 
 
 class Web(ThreadingHTTPServer):
@@ -20,8 +20,10 @@ class Web(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.asked: list[tuple[str, str | None]] = []
         self.headers: list[dict[str, str]] = []
-        self.breaks_after: list[int] = []
-        """Number of bytes after which the next connections break off."""
+        self.cuts: dict[str, list[int]] = {}
+        """Path to the number of bytes after which its next answers break off."""
+        self.stops: dict[str, threading.Event] = {}
+        """Paths that are not answered; the event is set by a request."""
         self.knows_ranges = True
         self.leads: dict[str, str] = {}
         """Redirects: path to address."""
@@ -36,7 +38,6 @@ class Web(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Web
     protocol_version = "HTTP/1.0"
-    quiet: ClassVar[bool] = True
 
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
@@ -49,7 +50,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path in self.server.leads:
             self._end(302, {"Location": self.server.leads[self.path]})
             return
-        content = self.server.files.get(self.path.partition("?")[0])
+        path = self.path.partition("?")[0]
+        if path in self.server.stops:
+            self.server.stops[path].set()
+            return
+        content = self.server.files.get(path)
         if content is None:
             self.send_error(404, "Not Found")
             return
@@ -68,8 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
-        if self.server.breaks_after:
-            rest = rest[: self.server.breaks_after.pop(0)]
+        if self.server.cuts.get(path):
+            rest = rest[: self.server.cuts[path].pop(0)]
         self.wfile.write(rest)
 
     def _end(self, code: int, headers: dict[str, str]) -> None:
@@ -84,8 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def served() -> Iterator[Web]:
-    web = Web()
+def served(web: Web) -> Iterator[Web]:
     thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
