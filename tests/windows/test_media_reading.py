@@ -27,11 +27,11 @@ import sparse
 import wim_maker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lab_command import lab
 from media_maker import PLAIN
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.cli.main import main
 from lab.imaging.windows.medium import choose, overlay, read
 from lab.imaging.windows.settings import WantedImage
 
@@ -307,15 +307,8 @@ def test_medium_made_anew_without_udf_is_read_too(tmp_path, volume):
     assert (found.channel, found.boots, found.no_prompt) == ("evaluation", (), None)
 
 
-def lab(capfd, *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["image", "inspect", *arguments])
-    told = capfd.readouterr()
-    return ended.value.code, told.out, told.err
-
-
 def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
-    code, out, _ = lab(capfd, str(windows))
+    code, out, _ = lab(capfd, "image", "inspect", str(windows))
     assert code == 0
     for words in (
         "channel    evaluation",
@@ -324,7 +317,7 @@ def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
         "windows-server-2019  no: it is a medium of Windows Server 2022",
     ):
         assert words in out
-    told = json.loads(lab(capfd, "--json", str(windows))[1])
+    told = json.loads(lab(capfd, "image", "inspect", "--json", str(windows))[1])
     assert told["path"] == str(windows)
     assert [one["index"] for one in told["images"]] == [1, 2, 3, 4]
     assert {one["recipe"]: one["refusal"] for one in told["uses"]}["windows-server-2022"] == ""
@@ -333,11 +326,11 @@ def test_command_shows_what_a_medium_holds_and_serves(windows, capfd):
 def test_command_refuses_what_is_no_medium_with_its_code(tmp_path, capfd):
     page = tmp_path / "page.iso"
     page.write_text("<!doctype html><title>Sign in</title>")
-    code, out, err = lab(capfd, str(page))
+    code, out, err = lab(capfd, "image", "inspect", str(page))
     assert (code, out) == (4, "")
     assert "it is a web page" in err
     assert "try: give the ISO of Windows Server" in err
-    assert lab(capfd, str(tmp_path / "absent.iso"))[0] == 2
+    assert lab(capfd, "image", "inspect", str(tmp_path / "absent.iso"))[0] == 2
 
 
 def digest(path: Path) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from lab_command import lab
 
 from lab._errors import UsageError
-from lab.cli.main import main
 from lab.imaging import recipes
 from lab.imaging.recipe import Recipe
 from lab.imaging.windows.answer import clone_preview, make_settings
@@ -63,14 +63,6 @@ def test_what_a_recipe_says_of_windows_is_what_is_installed(tmp_path):
     assert "ABCDE" not in repr(recipe)
 
 
-def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["image", "answer-file", *arguments])
-    told = capfd.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, told.out, told.err
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("options", "there", "absent"),
@@ -83,7 +75,7 @@ def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, s
     ],
 )
 def test_answer_file_is_printed_as_the_options_say(name, options, there, absent, capfd):
-    code, out, err = lab(capfd, name, *options)
+    code, out, err = lab(capfd, "image", "answer-file", name, *options)
     assert (code, err) == (0, "")
     assert all(text in out for text in there)
     assert not any(text in out for text in absent)
@@ -104,7 +96,7 @@ def test_answer_file_is_printed_as_the_options_say(name, options, there, absent,
     ],
 )
 def test_refusal_says_what_to_do(arguments, code, words, capfd):
-    ended, out, err = lab(capfd, *arguments)
+    ended, out, err = lab(capfd, "image", "answer-file", *arguments)
     assert (ended, out) == (code, "")
     assert words in err
 
@@ -126,7 +118,7 @@ def test_answer_file_hides_the_inventorys_product_key_and_does_not_read_it(
 ):
     (tmp_path / "lab.toml").write_text('[secrets.product-key-windows-server-2022]\nenv = "NONE"\n')
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
-    code, out, err = lab(capfd, "windows-server-2022", "--channel", channel)
+    code, out, err = lab(capfd, "image", "answer-file", "windows-server-2022", "--channel", channel)
     assert (code, err) == (0, "")
     assert out.count(f"<Key>{MASK}</Key>") == lines
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from double.guest import PASSWORD, USER, Guest
@@ -14,6 +16,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.transport import SESSIONS
+from lab.remote.windows import WindowsShell
 from lab.remote.winrm import CertificateError, FaultError, PasswordError
 
 PROGRAM = "C:\\tools\\it.exe"
@@ -24,25 +27,15 @@ CLIXML = (
 )
 
 
-def test_output_errors_and_exit_code_come_back(guest, new_windows_shell):
-    guest.script.on("it.exe", code=3, stdout="h\u00e9\u20ac".encode(), stderr=b"oh")
-    done = new_windows_shell(guest).run([PROGRAM, "a b"], Deadline(20))
-    assert done == Completed(3, "h\u00e9\u20ac", "oh")
-    asked = guest.script.asked[-1]
+@pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
+def test_output_errors_and_exit_code_come_back(code, guest, windows_shell):
+    guest.script.on("it.exe", code=code, stdout="h\u00e9\u20ac".encode(), stderr=CLIXML)
+    done = windows_shell.run([PROGRAM, "a b"], Deadline(20))
+    assert done == Completed(code, "h\u00e9\u20ac", "it is broken\n")
+    assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
+    asked = guest.script.asked[-2]
     assert asked.line == f'{PROGRAM} "a b"'
     assert (asked.skips_cmd, asked.codepage, asked.user) == (True, "65001", USER)
-
-
-@pytest.mark.parametrize("code", [0, 1, 1641, 3010, 3221225786, -1073741510])
-def test_exit_codes_are_true(guest, windows_shell, code):
-    guest.script.on("it.exe", code=code)
-    assert windows_shell.run([PROGRAM], Deadline(20)).code == code
-
-
-def test_errors_in_clixml_are_text(guest, windows_shell):
-    guest.script.on("it.exe", code=1, stderr=CLIXML)
-    assert windows_shell.run([PROGRAM], Deadline(20)).stderr == "it is broken\n"
-    assert windows_shell.stream([PROGRAM], Deadline(20), print).stderr == "it is broken\n"
 
 
 def test_a_command_gets_no_input_and_finds_it_at_its_end(guest, windows_shell):
@@ -147,10 +140,10 @@ def test_a_command_that_may_have_begun_is_never_begun_again(guest, new_windows_s
 
 
 @pytest.mark.parametrize("kind", ["drop", "reset"])
-def test_before_the_command_a_lost_connection_is_made_anew(guest, new_windows_shell, kind):
+def test_before_the_command_a_lost_connection_is_made_anew(guest, windows_shell, kind):
     guest.script.on("it.exe", stdout=b"ran")
     trouble(guest, "Create", kind)
-    assert new_windows_shell(guest).run([PROGRAM], Deadline(20)).stdout == "ran"
+    assert windows_shell.run([PROGRAM], Deadline(20)).stdout == "ran"
 
 
 def test_one_connection_is_kept_and_made_anew_where_it_was_closed_or_died(guest, new_windows_shell):
@@ -167,84 +160,80 @@ def test_one_connection_is_kept_and_made_anew_where_it_was_closed_or_died(guest,
     assert lines(guest) == [PROGRAM] * 7
 
 
-def restart(guest: Guest, *, forgets: bool) -> None:
-    Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
-    guest.winrm.stop()
-    if forgets:
-        guest.shells.forget()
-    guest.winrm.start()
+@contextmanager
+def running(guest: Guest, shell: WindowsShell) -> Iterator[Future[Completed]]:
+    """A command that runs while the service stops; the block starts it again, or does not."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(shell.run, [PROGRAM], Deadline(30))
+        Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
+        guest.winrm.stop()
+        yield future
+    assert lines(guest) == [PROGRAM]
 
 
 def test_a_service_that_comes_back_and_remembers_is_listened_to(guest, windows_shell):
     gate = threading.Event()
     guest.script.on("it.exe", stdout=b"all of it", held=gate)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
-        restart(guest, forgets=False)
+    with running(guest, windows_shell) as future:
+        guest.winrm.start()
         gate.set()
         # It went without TLS's close: during a request, what it sent last may be lost.
-        said = running.exception() or running.result().stdout
+        said = future.exception() or future.result().stdout
         assert said == "all of it" or "it has ended with exit code 0, but" in str(said)
-    assert lines(guest) == [PROGRAM]
 
 
 def test_a_service_that_comes_back_and_has_forgotten_is_said(guest, windows_shell):
     guest.script.on("it.exe", held=threading.Event())
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
-        restart(guest, forgets=True)
+    with running(guest, windows_shell) as future:
+        guest.shells.forget()
+        guest.winrm.start()
         with pytest.raises(ConnectionLostError, match="no longer knows the command"):
-            running.result()
-    assert lines(guest) == [PROGRAM]
+            future.result()
 
 
 def test_a_service_that_stays_away_is_given_up(guest, windows_shell, monkeypatch):
     monkeypatch.setattr("lab.remote.winrm.AWAY_SECONDS", 0.6)
     guest.script.on("it.exe", held=threading.Event())
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(windows_shell.run, [PROGRAM], Deadline(30))
-        Deadline(10).wait("waiting for it to run", lambda: "Receive" in guest.shells.verbs)
-        guest.winrm.stop()
-        with pytest.raises(
-            ConnectionLostError, match=r"connection refused, and not back within 0.6 s"
-        ):
-            running.result()
+    with (
+        running(guest, windows_shell) as future,
+        pytest.raises(ConnectionLostError, match=r"connection refused, and not back within 0\.6 s"),
+    ):
+        future.result()
     guest.shells.forget()
 
 
-def test_a_message_that_is_too_large_is_said(guest, windows_shell):
+@pytest.mark.parametrize(
+    ("limits", "words", "hint"),
+    [
+        ({"max_envelope": 5_000}, "413: 'win1' does not accept messages of that", "in a file"),
+        ({"max_shells": 0}, "maximum number of 0 concurrent shells", "MaxShellsPerUser"),
+        ({"max_commands": 0}, "maximum number of 0 concurrent operations", "MaxShellsPerUser"),
+    ],
+)
+def test_a_limit_of_the_service_is_said_with_its_cure(limits, words, hint, guest, windows_shell):
     guest.script.on("it.exe")
-    guest.service.max_envelope = 5_000
-    with pytest.raises(
-        FaultError, match="413: 'win1' does not accept messages of that size"
-    ) as caught:
+    for name, value in limits.items():
+        setattr(guest.service if name == "max_envelope" else guest.shells, name, value)
+    with pytest.raises(FaultError, match=words) as caught:
         windows_shell.run([PROGRAM, "x" * 10_000], Deadline(20))
-    assert "in a file" in caught.value.hint
-
-
-def test_a_quota_is_said_with_its_cure(guest, windows_shell):
-    guest.shells.max_shells = 0
-    with pytest.raises(FaultError, match=r"maximum number of 0 concurrent shells") as caught:
-        windows_shell.run([PROGRAM], Deadline(20))
-    assert "MaxShellsPerUser" in caught.value.hint
-    guest.shells.max_shells, guest.shells.max_commands = 30, 0
-    with pytest.raises(FaultError, match="maximum number of 0 concurrent operations"):
-        windows_shell.run([PROGRAM], Deadline(20))
+    assert hint in caught.value.hint
     assert not guest.shells.open
 
 
 @pytest.mark.parametrize(
-    ("harm", "words"),
+    ("action", "trouble_of_it", "words"),
     [
-        (("Create", "status", 500), "answered only with HTTP status 500"),
-        (("Create", "status", 503), "answered only with HTTP status 503"),
-        *(((one, "garbage", 0), "not speak WinRM") for one in ("Create", "Command", "Receive")),
+        ("Create", {"kind": "status", "code": 500}, "answered only with HTTP status 500"),
+        ("Create", {"kind": "status", "code": 503}, "answered only with HTTP status 503"),
+        *(
+            (one, {"kind": "garbage"}, "not speak WinRM")
+            for one in ("Create", "Command", "Receive")
+        ),
     ],
 )
-def test_a_reply_without_words_is_said(guest, windows_shell, harm, words):
+def test_a_reply_without_words_is_said(action, trouble_of_it, words, guest, windows_shell):
     guest.script.on("it.exe", held=threading.Event())
-    action, kind, code = harm
-    trouble(guest, action, kind, code=code)
+    trouble(guest, action, **trouble_of_it)
     with pytest.raises(BrokenError, match=words):
         windows_shell.run([PROGRAM], Deadline(20))
 

@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from lab.cli.main import main
+from lab_command import lab
 
 needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 
@@ -23,21 +22,13 @@ def inventory(tmp_path, monkeypatch):
     return path
 
 
-def lab(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["image", *arguments])
-    told = capfd.readouterr()
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, told.out, told.err
-
-
 def test_list_has_every_recipe_and_makes_nothing(inventory, capfd):
-    code, out, _ = lab(capfd, "list")
+    code, out, _ = lab(capfd, "image", "list")
     assert code == 0
     assert "debian-12 " in out
     assert "absent" in out
     assert not (inventory.parent / "cache").exists()
-    listed = json.loads(lab(capfd, "list", "--json")[1])
+    listed = json.loads(lab(capfd, "image", "list", "--json")[1])
     assert {"name", "kind", "state", "digest", "bytes", "detail"} == set(listed[0])
 
 
@@ -45,14 +36,15 @@ def test_list_has_every_recipe_and_makes_nothing(inventory, capfd):
 def test_image_is_built_shown_and_kept(inventory, capfd):
     disk = inventory.parent / "vendor.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
-    code, out, err = lab(capfd, "build", "rocky-9-cloud")
+    code, out, err = lab(capfd, "image", "build", "rocky-9-cloud")
     assert code == 0
     assert Path(out.strip()).is_file()
     assert "image 'rocky-9-cloud': built" in err
-    assert json.loads(lab(capfd, "build", "--json", "rocky-9-cloud")[1])[0]["disk"] == out.strip()
-    code, shown, _ = lab(capfd, "show", "rocky-9-cloud")
+    (built,) = json.loads(lab(capfd, "image", "build", "--json", "rocky-9-cloud")[1])
+    assert built["disk"] == out.strip()
+    code, shown, _ = lab(capfd, "image", "show", "rocky-9-cloud")
     assert (code, "'rocky' logs in" in shown) == (0, True)
-    assert lab(capfd, "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
+    assert lab(capfd, "image", "gc", "--yes")[1] == "removed 0 objects, 0 MB\n"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +60,6 @@ def test_image_is_built_shown_and_kept(inventory, capfd):
 @needs_qemu
 @pytest.mark.usefixtures("inventory")
 def test_refusal_says_what_to_do_and_ends_with_its_code(arguments, code, words, capfd):
-    ended, _, err = lab(capfd, *arguments)
+    ended, _, err = lab(capfd, "image", *arguments)
     assert ended == code
     assert words in err
