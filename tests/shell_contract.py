@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,24 @@ def wait_until_gone(*lines: str) -> None:
         "waiting for processes to go",
         lambda: [pid for line in lines for pid in running(line)],
         until=lambda left: not left,
+    )
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """The block leaves no thread and no open file behind."""
+
+    def traces() -> tuple[list[str], int]:
+        threads = sorted(thread.name for thread in threading.enumerate())
+        return threads, len(list(Path("/proc/self/fd").iterdir()))
+
+    threads, files = traces()
+    yield
+    # There may be fewer files: leftovers of other tests are garbage-collected at any time.
+    Deadline(5).wait(
+        "waiting for threads and files to go",
+        traces,
+        until=lambda now: now[0] == threads and now[1] <= files,
     )
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
+from shell_contract import nothing_left
 from ssh_server import Sshd
 
-from lab._deadline import Deadline
 from lab.remote.shell import Reach
 from lab.remote.ssh import SshShell
 
@@ -25,23 +24,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
-def _traces() -> tuple[list[str], int]:
-    return (
-        sorted(thread.name for thread in threading.enumerate()),
-        len(list(Path("/proc/self/fd").iterdir())),
-    )
-
-
 @pytest.fixture(autouse=True)
 def _nothing_left():
-    threads, files = _traces()
-    yield
-    # There may be fewer files: leftovers of other tests are garbage-collected at any time.
-    Deadline(5).wait(
-        "waiting for threads and files to go",
-        _traces,
-        until=lambda now: now[0] == threads and now[1] <= files,
-    )
+    with nothing_left():
+        yield
 
 
 @pytest.fixture

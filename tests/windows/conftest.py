@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from double.guest import Guest
-from windows_guests import reach, traces
+from shell_contract import nothing_left
+from windows_guests import reach
 
-from lab._deadline import Deadline
 from lab.remote.connection import JUMPS
 from lab.remote.windows import WindowsShell
 
@@ -16,14 +16,8 @@ def _nothing_left_of_guests(monkeypatch):
     """Check for leftover threads and open files; ``new_guest`` has checks of the double itself."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # which must not be used
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    threads, files = traces()
-    yield
-    # There may be fewer files: leftovers of other tests are garbage-collected at any time.
-    Deadline(5).wait(
-        "waiting for threads and files to go",
-        traces,
-        until=lambda now: now[0] == threads and now[1] <= files,
-    )
+    with nothing_left():
+        yield
     assert not JUMPS._shared, "a link to a host was not given back"
 
 

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import base64
-import threading
 from pathlib import Path
 
 from double.guest import PASSWORD, USER, Guest
 from double.wsman import Trouble
 
 from lab.remote.shell import Jump, Reach, WindowsReach
-
-
-def traces() -> tuple[list[str], int]:
-    """Threads and open files of this process."""
-    return (
-        sorted(thread.name for thread in threading.enumerate()),
-        len(list(Path("/proc/self/fd").iterdir())),
-    )
 
 
 def reach(guest: Guest, **changes: object) -> WindowsReach:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,19 +51,6 @@ def test_names_are_the_same_in_upper_and_lower_case(image):
         assert found.find("/USER-data") == "/user-data"
         assert found.find("/user-data/x") is None
         assert found.names("/absent") == ()
-
-
-def test_other_programs_read_it(image):
-    try:
-        told = subprocess.run(
-            ["xorriso", "-indev", str(image), "-find", "/", "-type", "f"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except FileNotFoundError:
-        pytest.skip("xorriso is not installed")
-    assert sorted(told.stdout.split()) == sorted(f"'/{name}'" for name in FILES)
 
 
 def test_missing_file_is_refused_with_what_is_there(image):
