@@ -58,6 +58,20 @@ def connected() -> Iterator[Any]:
     found.close()
 
 
+@pytest.fixture
+def new_program(tmp_path, monkeypatch):
+    """Make a program, by its name and what a shell runs for it, that hides the machine's own."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def make(name: str, script: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def mounts() -> Callable[[], Counter[str]]:
     """Ask it twice: what the second answer has and the first has not, tests have mounted between.

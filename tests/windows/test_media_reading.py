@@ -7,10 +7,8 @@ import io
 import json
 import os
 import shutil
-import signal
 import struct
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ import sparse
 import wim_maker
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from killed import left_after_kill
 from lab_command import lab
 from media_maker import PLAIN
 
@@ -215,35 +214,15 @@ def test_damaged_medium_is_read_or_refused(copy, damages):
             file.write(before)
 
 
-READ = """
-import sys
-import tempfile
-from dataclasses import replace
-from pathlib import Path
-from lab.imaging.windows.medium import read
-read(Path(sys.argv[1]))
-"""
-KILLER = """#!/bin/sh
-[ -e "$2" ] || exit
-echo "$2" > {seen}
-kill -9 $(cat {reader})
-"""
-
-
-def test_reading_that_is_killed_leaves_no_file_with_a_name(windows, tmp_path):
-    programs, scratch = tmp_path / "programs", tmp_path / "scratch"
-    seen, reader = tmp_path / "seen", tmp_path / "reader"
-    for directory in (programs, scratch):
-        directory.mkdir()
-    wimlib = programs / "wimlib-imagex"
-    wimlib.write_text(KILLER.format(seen=seen, reader=reader))
-    wimlib.chmod(0o755)
-    process = subprocess.Popen(
-        ["sh", "-c", f'echo $$ > {reader}; exec "$@"', "sh", sys.executable, "-c", READ, windows],
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(scratch)},
-        cwd=Path(__file__).parents[2],
+def test_reading_that_is_killed_leaves_no_file_with_a_name(windows, tmp_path, new_program):
+    seen, scratch = tmp_path / "seen", tmp_path / "scratch"
+    reader = "$(cut -d' ' -f4 /proc/$PPID/stat)"  # of the shell that has started it
+    until = f"exec tail -s 0.05 -f /dev/null --pid={reader}"
+    new_program(
+        "wimlib-imagex", f'[ -e "$2" ] && echo "$2" >{seen}.new; mv {seen}.new {seen}; {until}'
     )
-    assert process.wait(60) == -signal.SIGKILL
+    script = f"from lab.imaging.windows.medium import *; read(Path({str(windows)!r}))"
+    left_after_kill(script, scratch, seen.exists)
     Deadline(60).wait(
         "the files of the reading to go",
         lambda: list(scratch.iterdir()),
@@ -409,14 +388,9 @@ def test_medium_without_such_a_loader_is_refused_and_nothing_made(tmp_path, boot
     assert not out.exists()
 
 
-def test_failing_program_leaves_nothing(tmp_path, monkeypatch, scratch):
+def test_failing_program_leaves_nothing(tmp_path, new_program, scratch):
     made = media_maker.make(tmp_path)
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    failing = programs / "qemu-io"
-    failing.write_text("#!/bin/sh\necho 'write failed: No space left on device'\nexit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    new_program("qemu-io", "echo 'write failed: No space left on device'\nexit 1")
     out = tmp_path / "layer.qcow2"
     with pytest.raises(PreflightError, match="the disk is full"):
         overlay(made, read(made), out)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import bundle_parts as parts
 import pytest
+from killed import left_after_kill
 from registry import DOCKER_INDEX, Registry
 from upstream_site import push
 
-from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.cluster.bundle import images, skopeo, upstream
 from lab.cluster.bundle.manifest import Wanted
@@ -215,17 +212,13 @@ def test_without_skopeo_the_package_is_named(into, monkeypatch):
     assert refused.value.hint == "apt-get install skopeo"
 
 
-def test_a_disk_that_gets_full_is_said_with_the_cure(pull, monkeypatch, tmp_path):
-    program = tmp_path / "bin" / "skopeo"
-    program.parent.mkdir()
-    program.write_text(
-        "#!/bin/sh\n"
+def test_a_disk_that_gets_full_is_said_with_the_cure(pull, new_program):
+    new_program(
+        "skopeo",
         f'case $* in *copy*) ;; *) exec {shutil.which("skopeo")} "$@" ;; esac\n'
         'echo \'time="now" level=fatal msg="writing blob: write \\"/x\\": '
-        "no space left on device\"' >&2\nexit 1\n"
+        "no space left on device\"' >&2\nexit 1",
     )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     with pytest.raises(PreflightError, match="the disk is full") as refused:
         pull()
     assert "lab image gc" in refused.value.hint
@@ -268,27 +261,16 @@ def test_a_layer_that_is_larger_than_the_manifest_says_does_not_fill_the_disk(
     assert [path.name for path in into.directory.iterdir() if "put-blob" in path.name] == []
 
 
-def test_nothing_stays_of_a_pull_that_is_killed(tmp_path, into):
-    program, started = tmp_path / "bin" / "skopeo", tmp_path / "started"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\n: >{started}\nexec sleep 600\n")
-    program.chmod(0o755)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+def test_nothing_stays_of_a_pull_that_is_killed(tmp_path, into, new_program):
+    started = tmp_path / "started"
+    new_program("skopeo", f": >{started}\nexec sleep 600")
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
     script = (
         "from pathlib import Path; from lab.cluster.bundle.skopeo import repository\n"
         f"from lab.imaging.download import Web; into = Path({str(into.directory)!r})\n"
         "with repository(Web({}, {}), 'https://127.0.0.1/v2/a/', 'it', into) as found:\n"
         "    found.document(':1')"
     )
-    (tmp_path / "home").mkdir(exist_ok=True)
-    (tmp_path / "home" / ".netrc").write_text("machine 127.0.0.1 login me password secret\n")
-    variables = {"PATH": f"{program.parent}:{os.environ['PATH']}", "TMPDIR": str(temporary)}
-    process = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, **variables})
-    try:
-        Deadline(60).wait("waiting for skopeo", started.exists, every=0.02)
-    finally:
-        process.kill()
-        process.wait(60)
-    assert list(temporary.iterdir()) == []
+    assert left_after_kill(script, tmp_path / "temporary", started.exists) == []
     assert [path.name for path in into.directory.iterdir()] == ["blobs"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,7 @@ from lab.cluster.linux.operations import (
 )
 from lab.remote.local import LocalShell
 
-SYSTEMCTL = """#!/bin/sh
-echo "$@" >>"$UNITS/log"
+SYSTEMCTL = """echo "$@" >>"$UNITS/log"
 verb=$1; shift; for unit; do :; done
 case $verb in
 is-enabled) [ -e "$UNITS/$unit.enabled" ] ;;
@@ -34,20 +32,15 @@ enable) touch "$UNITS/$unit.enabled" ;;
 is-active) cat "$UNITS/$unit.active" 2>/dev/null || { echo inactive; exit 3; } ;;
 restart) [ ! -e "$UNITS/broken" ] || exit 1; echo active >"$UNITS/$unit.active" ;;
 *) : ;;
-esac
-"""
-JOURNALCTL = "#!/bin/sh\necho 'unknown flag: --no-such-flag'\n"
+esac"""
 
 
 @pytest.fixture
-def units(tmp_path, monkeypatch):
-    programs, units = tmp_path / "programs", tmp_path / "units"
-    programs.mkdir()
+def units(tmp_path, monkeypatch, new_program):
+    units = tmp_path / "units"
     units.mkdir()
-    for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    new_program("systemctl", SYSTEMCTL)
+    new_program("journalctl", "echo 'unknown flag: --no-such-flag'")
     monkeypatch.setenv("UNITS", str(units))
     monkeypatch.setattr("lab.cluster.linux.operations._STAMPS", str(tmp_path / "stamps"))
     return units

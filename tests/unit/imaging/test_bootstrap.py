@@ -107,23 +107,16 @@ def test_progress_is_told_and_chatter_is_not(job):
         ("No space left on device", PreflightError, "the disk is full"),
     ],
 )
-def test_program_that_fails_is_reported_with_its_last_lines(
-    says, kind, words, tmp_path, monkeypatch
-):
-    failing, heard = tmp_path / "tar", list[str]()
-    failing.write_text(f"#!/bin/sh\necho 'tar: {says}' >&2; exit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_program_that_fails_is_reported_with_its_last_lines(says, kind, words, new_program):
+    new_program("tar", f"echo 'tar: {says}' >&2; exit 1")
+    heard: list[str] = []
     with pytest.raises(kind, match=words):
         programs.run("testing", ["tar"], Deadline(20), on_line=heard.append)
     assert heard == [f"tar: {says}"]
 
 
-def test_program_that_never_ends_is_ended_with_its_children(tmp_path, monkeypatch):
-    slow = tmp_path / "tar"
-    slow.write_text(f"#!/bin/sh\necho started\nsleep 1000 &\necho $! >{tmp_path}/child\nwait\n")
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_program_that_never_ends_is_ended_with_its_children(tmp_path, new_program):
+    new_program("tar", f"echo started\nsleep 1000 &\necho $! >{tmp_path}/child\nwait")
     with pytest.raises(DeadlineError, match=r"not ended within 0\.5 s; last lines:\n    started"):
         programs.run("testing", ["tar"], Deadline(0.5))
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
@@ -139,7 +132,7 @@ def _state(stat: Path) -> str:
 
 
 @pytest.mark.parametrize("program", ["python", "dd", "skopeo"])
-def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, monkeypatch, program):
+def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, new_program, program):
     file = tmp_path / "file"
     # A signal ends dd; Python ignores it, and prints the error of write(2).
     scripts = {
@@ -147,9 +140,7 @@ def test_a_program_that_writes_more_to_a_file_than_it_may_is_ended(tmp_path, mon
         "dd": f"exec dd if=/dev/zero of={file} bs=1000 count=9",
         "skopeo": "echo 'SIGXFSZ: file size limit exceeded'; echo 'goroutine 1:'; exit 2",
     }
-    (tmp_path / "tar").write_text(f"#!/bin/sh\n{scripts[program]}\n")
-    (tmp_path / "tar").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    new_program("tar", scripts[program])
     with pytest.raises(programs.FileLimitError, match="more than 4,096 bytes to one file"):
         programs.run("testing", ["tar"], Deadline(20), file_limit=4096)
     if program != "skopeo":

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from killed import left_after_kill
 
-from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
 from lab.imaging import download
 from lab.imaging.download import Web, fetch
@@ -220,20 +217,6 @@ def test_a_list_without_an_end_is_given_up_before_the_disk_is_full(rude, monkeyp
     monkeypatch.setattr(download, "_SMALL", 8)
     with pytest.raises(PreflightError, match="or more; the limit is 8"):
         PLAIN.text(rude(lambda _: OK + b"\r\n", b"xxxx"), "asking")
-
-
-def left_after_kill(script: str, place: Path, started: Callable[[], bool]) -> list[str]:
-    """What is in the directory for temporary files when that script is killed at its work."""
-    place.mkdir()
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(place)}
-    )
-    try:
-        Deadline(60).wait("waiting for the script to work", started, every=0.02)
-    finally:
-        process.kill()
-        process.wait(60)
-    return [path.name for path in place.iterdir()]
 
 
 @pytest.mark.parametrize(

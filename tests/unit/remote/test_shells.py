@@ -41,17 +41,14 @@ class TestLocalShell(ShellContract):
         return SHELL
 
 
-def test_it_becomes_root_by_sudo(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+def test_it_becomes_root_by_sudo(new_program):
     shell = LocalShell(become=True)
     if shutil.which("sudo") is None:
         with pytest.raises(BrokenError, match="'sudo': no such file"):
             shell.run(["true"], Deadline(20))
-    sudo = tmp_path / "sudo"
-    sudo.write_text('#!/bin/sh\n[ "$1 $2" = "-n --" ] || exit 9\nshift 2\nAS=root exec "$@"\n')
-    sudo.chmod(0o755)
+    new_program("sudo", '[ "$1 $2" = "-n --" ] || exit 9\nshift 2\nAS=root exec "$@"')
     assert shell.run(["sh", "-c", "echo $AS"], Deadline(20)).stdout == "root\n"
-    sudo.write_text("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n")
+    new_program("sudo", "echo 'sudo: a password is required' >&2\nexit 1")
     with pytest.raises(BrokenError, match="becoming root on this machine: sudo: a password"):
         shell.wait(Deadline(20))
 
