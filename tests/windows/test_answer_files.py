@@ -184,7 +184,7 @@ def test_masked_answer_file_has_no_secret_and_is_otherwise_the_same(name):
 
 def test_product_key_fits_the_medium():
     own = answers.OWN_KEY
-    table = {
+    table: dict[tuple[str, str | None], str | None] = {
         ("evaluation", None): None,
         ("volume", None): "WX4NM-KYWYW-QJJR4-XV3QB-6VM33",
         ("unknown", None): None,

@@ -352,7 +352,8 @@ def test_guest_sees_the_medium_with_the_other_loader(tmp_path, sectors, scratch)
 
 
 def test_layer_over_a_large_medium_is_small_and_leans_on_it_where_it_will_be(tmp_path, monkeypatch):
-    made = media_maker.make(tmp_path, files={"/sources/more.bin": sparse.Holes(5 << 30, {})})
+    big = {"/sources/more.bin": sparse.Holes(5 << 30, {})}
+    made = media_maker.make(tmp_path, files=big)
     found = read(made)
     (tmp_path / "pool").mkdir()
     moved = made.rename(tmp_path / "pool" / "windows.iso")
