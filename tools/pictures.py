@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lab.reports.result import from_json, parsed
-from lab.reports.terminal import renderable, summarise
+from lab.reports.terminal import renderable
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs/pictures"
@@ -74,7 +74,7 @@ def draw_terminal(result: str) -> None:
     run, _ = from_json(parsed(result))
     console = Console(record=True, width=WIDTH, force_terminal=True, file=StringIO())
     console.print(f"$ lab {' '.join(BREAK)}\n$ lab test overlay", highlight=False)
-    console.print(renderable(summarise(run, "report.html")))
+    console.print(renderable(run, "report.html"))
     text = console.export_svg(code_format=FORMAT, unique_id="terminal")
     (PICTURES / "terminal.svg").write_text(text, encoding="utf-8")
 

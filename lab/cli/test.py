@@ -220,6 +220,6 @@ def _show(run: RunResult, directory: Path, as_json: bool) -> None:
         stored = (directory / "result.json").read_text(encoding="utf-8")
         echo(expanded_text(stored), nl=False)
         return
-    from lab.reports.terminal import show, summarise
+    from lab.reports.terminal import show
 
-    show(summarise(run, str(directory / "report.html")))
+    show(run, str(directory / "report.html"))

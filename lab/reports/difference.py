@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from lab._errors import UsageError
@@ -63,38 +63,6 @@ class Pattern:
     """The command that repeats the example."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunDifference:
-    """The change of every cell, in the order of the run that has it."""
-
-    failing: tuple[VerdictChange, ...] = ()
-    """As expected before, but not now."""
-    passing: tuple[VerdictChange, ...] = ()
-    """Not as expected before, but as expected now."""
-    changed: tuple[VerdictChange, ...] = ()
-    """Another verdict of the same colour: ``fail`` to ``flaky``, ``pass`` to ``known-limit``."""
-    gone: tuple[VerdictChange, ...] = ()
-    new: tuple[VerdictChange, ...] = ()
-    unasked: tuple[VerdictChange, ...] = ()
-    """Probed in one run only: the other run has the cell, but not in its sample."""
-    patterns: Mapping[Kind, tuple[Pattern, ...]] = field(default_factory=dict)
-    """Patterns in the changes of each kind; some changes are in none."""
-    unchanged: int = 0
-    """Number of cells with the same verdict in both runs."""
-
-    def of(self, kind: Kind) -> tuple[VerdictChange, ...]:
-        """The changes of one kind."""
-        found: tuple[VerdictChange, ...] = getattr(self, kind)
-        return found
-
-    def kinds(self) -> Iterator[tuple[Kind, tuple[VerdictChange, ...]]]:
-        """Each kind of change that occurs, the worst first, with its cells."""
-        for kind in TITLES:
-            changes = self.of(kind)
-            if changes:
-                yield kind, changes
-
-
 TITLES: Mapping[Kind, str] = {
     "failing": "newly failing",
     "passing": "newly passing",
@@ -102,7 +70,43 @@ TITLES: Mapping[Kind, str] = {
     "gone": "gone",
     "new": "new",
 }
-"""Titles of the kinds of change."""
+"""Kinds of change, the worst first, and their titles. ``failing``: as expected before, but not now.
+``passing``: the reverse. ``changed``: another verdict of the same colour, such as ``fail`` to
+``flaky``. ``gone`` and ``new``: only one of the runs has the cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDifference:
+    """Two runs and the change of every cell, in the order of the run that has it."""
+
+    before: RunResult
+    after: RunResult
+    changes: Mapping[Kind, tuple[VerdictChange, ...]]
+    """By kind, those that occur, the worst first."""
+    unasked: tuple[VerdictChange, ...]
+    """Probed in one run only: the other run has the cell, but not in its sample."""
+    patterns: Mapping[Kind, tuple[Pattern, ...]]
+    """Patterns in the changes of each kind; some changes are in none."""
+    unchanged: int
+    """Number of cells with the same verdict in both runs."""
+
+    @property
+    def worse(self) -> int:
+        """Number of cells that were as expected and no longer are."""
+        return len(self.changes.get("failing", ()))
+
+    @property
+    def exit_code(self) -> int:
+        """1 if cells that were as expected no longer are, else 0."""
+        return 1 if self.worse else 0
+
+    @property
+    def common(self) -> int:
+        """Number of cells that both runs have."""
+        moved = (len(self.changes.get(kind, ())) for kind in ("failing", "passing", "changed"))
+        return self.unchanged + sum(moved)
+
+
 _OTHERS: Mapping[Kind, str] = {
     "failing": "still pass",
     "passing": "passed before",
@@ -118,57 +122,52 @@ _PLAIN: Mapping[Kind, str] = {"failing": "pass, now fail", "passing": "fail, now
 def difference(before: RunResult, after: RunResult) -> RunDifference:
     """What changed from one run to a later one."""
     old, now = _cells(before), _cells(after)
-    left_out = _Sample(before, after), _Sample(after, before)
     found: dict[Kind, list[VerdictChange]] = {kind: [] for kind in TITLES}
     unasked: list[VerdictChange] = []
+    was_left_out, is_left_out = _left_out_by(before, after), _left_out_by(after, before)
+    unchanged = 0
     for key, result in now.items():
         earlier = old.get(key)
-        if earlier is None or earlier.verdict != result.verdict:
-            change = VerdictChange(
-                _id(result), earlier.verdict if earlier else None, result.verdict
-            )
-            only = earlier is None and left_out[0].left_out(result)
-            (unasked if only else found[_kind(change)]).append(change)
+        change = VerdictChange(_id(result), earlier.verdict if earlier else None, result.verdict)
+        if change.before == change.after:
+            unchanged += 1
+        elif earlier is None and was_left_out(result):
+            unasked.append(change)
+        else:
+            found[_kind(change)].append(change)
     for key, result in old.items():
         if key not in now:
             change = VerdictChange(_id(result), result.verdict, None)
-            (unasked if left_out[1].left_out(result) else found["gone"]).append(change)
-    both = old.keys() & now.keys()
+            (unasked if is_left_out(result) else found["gone"]).append(change)
     hosts = dict((*before.hosts, *after.hosts))
-    changed = sum(len(found[kind]) for kind in ("failing", "passing", "changed"))
+    occurring = {kind: tuple(changes) for kind, changes in found.items() if changes}
     return RunDifference(
-        **{kind: tuple(changes) for kind, changes in found.items()},
-        unasked=tuple(unasked),
+        before,
+        after,
+        occurring,
+        tuple(unasked),
         patterns={
             kind: _patterns(kind, changes, _population(kind, before, after, old), hosts)
-            for kind, changes in found.items()
-            if changes
+            for kind, changes in occurring.items()
         },
-        unchanged=len(both) - changed,
+        unchanged=unchanged,
     )
 
 
 _Judged = CellResult | WorkloadResult
 
 
-class _Sample:
-    """Which missing cells of a run were left out of its sample, although their endpoints exist."""
+def _left_out_by(run: RunResult, other: RunResult) -> Callable[[_Judged], bool]:
+    """Tells of a cell that only ``other`` has whether the sample of ``run`` left it out.
 
-    def __init__(self, run: RunResult, other: RunResult) -> None:
-        self._whole = run.coverage is None or run.coverage.cells.whole
-        alike = (run.scenario_text, run.only) == (other.scenario_text, other.only)
-        self._alike = alike and bool(run.scenario_text)
-        self._known = (
-            frozenset()
-            if self._whole or self._alike
-            else frozenset(end for result in run.results for end in _ends(result.cell))
-        )
-
-    def left_out(self, result: _Judged) -> bool:
-        """Whether a cell missing from this run is in its matrix, as far as is known."""
-        if self._whole or isinstance(result, WorkloadResult):
-            return False
-        return self._alike or self._known.issuperset(_ends(result.cell))
+    Its matrix then has the cell: as far as is known, for a run of another scenario.
+    """
+    if run.coverage is None or run.coverage.cells.whole:
+        return lambda _: False
+    if run.scenario_text and (run.scenario_text, run.only) == (other.scenario_text, other.only):
+        return lambda result: isinstance(result, CellResult)
+    known = {end for result in run.results for end in _ends(result.cell)}
+    return lambda result: isinstance(result, CellResult) and known.issuperset(_ends(result.cell))
 
 
 def _ends(cell: Cell) -> tuple[str, ...]:
@@ -277,7 +276,9 @@ def _numbers(kind: Kind, group: Group, changes: Sequence[VerdictChange]) -> str:
 
 def to_json(found: RunDifference) -> dict[str, Any]:
     """The difference as values that :mod:`json` can write."""
-    kinds: dict[str, Any] = {kind: [asdict(change) for change in found.of(kind)] for kind in TITLES}
+    kinds: dict[str, Any] = {
+        kind: [asdict(change) for change in found.changes.get(kind, ())] for kind in TITLES
+    }
     patterns = {
         kind: [
             {
@@ -297,7 +298,7 @@ def to_json(found: RunDifference) -> dict[str, Any]:
 def text_lines(found: RunDifference) -> list[str]:
     """The difference as text: for each kind of change its patterns, then the other cells."""
     lines: list[str] = []
-    for kind, changes in found.kinds():
+    for kind, changes in found.changes.items():
         lines.append(f"{quantity(len(changes), 'cell')} {TITLES[kind]}")
         covered: set[str] = set()
         for pattern in found.patterns.get(kind, ()):
@@ -324,33 +325,12 @@ FORMAT = 1
 """Version of the JSON; a change that an older reader would misread raises it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two runs and their difference."""
-
-    before: RunResult
-    after: RunResult
-    found: RunDifference
-
-    @property
-    def exit_code(self) -> int:
-        """1 if cells that were as expected no longer are, else 0."""
-        return 1 if self.found.failing else 0
-
-    @property
-    def common(self) -> int:
-        """Number of cells that both runs have."""
-        found = self.found
-        same_cells = (found.failing, found.passing, found.changed)
-        return found.unchanged + sum(len(changes) for changes in same_cells)
-
-
-def compare(before: RunResult, after: RunResult) -> Comparison:
+def compare(before: RunResult, after: RunResult) -> RunDifference:
     """Compare a run with a later one.
 
     Raises UsageError when they have no cell in common.
     """
-    made = Comparison(before, after, difference(before, after))
+    made = difference(before, after)
     if not made.common:
         raise UsageError(
             f"comparing run '{before.run}' with run '{after.run}'",
@@ -358,12 +338,12 @@ def compare(before: RunResult, after: RunResult) -> Comparison:
             f"{quantity(len(before.results), 'cell')}, the other of '{after.scenario}' with "
             f"{quantity(len(after.results), 'cell')}",
             "take two runs of one scenario"
-            + (" that probe the same sample of its cells" if made.found.unasked else ""),
+            + (" that probe the same sample of its cells" if made.unasked else ""),
         )
     return made
 
 
-def notes(made: Comparison) -> Iterator[str]:
+def notes(made: RunDifference) -> Iterator[str]:
     """Notes on how the runs differ apart from their cells, or that they are the same run."""
     if made.before == made.after:
         yield f"both are run {made.before.run}: '{made.after.lab}~1' is the one before it"
@@ -397,28 +377,28 @@ def _rules(run: RunResult) -> str:
     return ", ".join(run.windows_rules_off) or "none"
 
 
-def plain_lines(made: Comparison) -> list[str]:
+def plain_lines(made: RunDifference) -> list[str]:
     """The comparison as lines of text."""
     return [one_line(line) for line in _lines(made)]
 
 
-def _lines(made: Comparison) -> list[str]:
+def _lines(made: RunDifference) -> list[str]:
     lines = [*_heading("Before: ", made.before), *_heading("After:  ", made.after)]
     lines += [f"note: {note}" for note in notes(made)]
-    changes = text_lines(made.found)
+    changes = text_lines(made)
     end = list(_unasked(made))
     if not changes:
         return [*lines, "", f"No cell differs, of {made.common:,}.", *end]
     for line in changes:
         lines += [line] if line.startswith(" ") else ["", line]
-    return [*lines, "", f"{quantity(made.found.unchanged, 'cell')} as before", *end]
+    return [*lines, "", f"{quantity(made.unchanged, 'cell')} as before", *end]
 
 
-def _unasked(made: Comparison) -> Iterator[str]:
+def _unasked(made: RunDifference) -> Iterator[str]:
     """How many cells cannot be compared, because one of the runs did not sample them."""
-    asked_now = sum(1 for change in made.found.unasked if change.before is None)
+    asked_now = sum(1 for change in made.unasked if change.before is None)
     for count, run in (
-        (len(made.found.unasked) - asked_now, "first"),
+        (len(made.unasked) - asked_now, "first"),
         (asked_now, "second"),
     ):
         if count:
@@ -431,7 +411,7 @@ def _heading(label: str, run: RunResult) -> Iterator[str]:
         yield f"{' ' * len(label)}{line}"
 
 
-def comparison_json(made: Comparison) -> dict[str, Any]:
+def comparison_json(made: RunDifference) -> dict[str, Any]:
     """The comparison as values that :mod:`json` can write."""
     return {
         "format": FORMAT,
@@ -439,8 +419,8 @@ def comparison_json(made: Comparison) -> dict[str, Any]:
         "after": _run_json(made.after),
         "notes": list(notes(made)),
         "common": made.common,
-        "worse": len(made.found.failing),
-        **to_json(made.found),
+        "worse": made.worse,
+        **to_json(made),
     }
 
 

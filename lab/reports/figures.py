@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lab._log import quantity
@@ -32,20 +33,20 @@ class FamilyTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Latencies:
-    """Milliseconds of the answered cells, ascending, and the slowest cells, slowest first."""
+class Measured:
+    """What was measured of some cells, ascending, and the slowest of these cells, slowest first."""
 
     values: tuple[float, ...]
     slowest: tuple[tuple[float, CellResult], ...]
 
     @property
     def median(self) -> float:
-        """The median; at least one cell must be answered."""
+        """The median; at least one cell must be measured."""
         return percentile(self.values, 0.5)
 
     @property
     def p99(self) -> float:
-        """The 99th percentile; at least one cell must be answered."""
+        """The 99th percentile; at least one cell must be measured."""
         return percentile(self.values, 0.99)
 
 
@@ -62,35 +63,30 @@ def family_table(run: RunResult) -> FamilyTable:
     return FamilyTable(verdicts, tuple(rows))
 
 
-def latencies(run: RunResult, slowest: int = 3) -> Latencies:
-    """Latencies of every cell that was answered; a stream's is that of its connection."""
-    found = [
-        (latency, result) for result in run.results if (latency := latency_ms(result)) is not None
-    ]
-    found.sort(key=lambda pair: pair[0])
-    return Latencies(tuple(latency for latency, _ in found), tuple(found[: -slowest - 1 : -1]))
+def latencies(run: RunResult, slowest: int = 3) -> Measured:
+    """Milliseconds of every cell that was answered; a stream's are those of its connection."""
+    found = _measured(run, latency_ms)
+    return Measured(tuple(value for value, _ in found), tuple(found[: -slowest - 1 : -1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Throughputs:
-    """Bits a second of the streams that were measured, ascending, and the slowest cells."""
-
-    values: tuple[float, ...]
-    slowest: tuple[tuple[float, CellResult], ...]
-
-    @property
-    def span(self) -> str:
-        """``from 940 Mbit/s to 5.3 Gbit/s, of 10 streams``; there must be one."""
-        least, most = rate_words(self.values[0]), rate_words(self.values[-1])
-        span = least if least == most else f"from {least} to {most}"
-        return f"{span}, of {quantity(len(self.values), 'stream')}"
+def throughputs(run: RunResult, slowest: int = 3) -> Measured:
+    """Bits a second of every stream that was measured."""
+    found = _measured(run, throughput_of)
+    return Measured(tuple(value for value, _ in found), tuple(found[:slowest]))
 
 
-def throughputs(run: RunResult, slowest: int = 3) -> Throughputs:
-    """Rates of every stream that was measured."""
-    found = [(rate, one) for one in run.results if (rate := throughput_of(one)) is not None]
-    found.sort(key=lambda pair: pair[0])
-    return Throughputs(tuple(rate for rate, _ in found), tuple(found[:slowest]))
+def _measured(
+    run: RunResult, measure: Callable[[CellResult], float | None]
+) -> list[tuple[float, CellResult]]:
+    found = [(value, one) for one in run.results if (value := measure(one)) is not None]
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def span_of(streams: Measured) -> str:
+    """``from 940 Mbit/s to 5.3 Gbit/s, of 10 streams``; at least one must be measured."""
+    least, most = rate_words(streams.values[0]), rate_words(streams.values[-1])
+    span = least if least == most else f"from {least} to {most}"
+    return f"{span}, of {quantity(len(streams.values), 'stream')}"
 
 
 @dataclass(frozen=True, slots=True)

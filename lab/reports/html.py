@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -22,11 +22,11 @@ from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 from lab._log import quantity
-from lab.matrix.cell import Cell
+from lab.matrix.cell import Cell, Endpoint
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import VERDICTS, CellResult, RunResult
 from lab.reports.explanation import Cause, red_causes
-from lab.reports.figures import Latencies, family_table, latencies, shares, throughputs
+from lab.reports.figures import Measured, family_table, latencies, shares, span_of, throughputs
 from lab.reports.patterns import limit_groups, machine_of, single_sentence
 from lab.reports.topology import ADDRESSES, Labels, Picture, arrange
 from lab.reports.wording import (
@@ -67,7 +67,7 @@ class Histogram:
     """Text, and its position in per cent of the width."""
 
 
-def histogram(latencies: Latencies) -> Histogram | None:
+def histogram(latencies: Measured) -> Histogram | None:
     """The histogram of the latencies; None if there are none."""
     if not latencies.values:
         return None
@@ -105,33 +105,34 @@ def _bin_of(value: float) -> float:
     return log10(max(value, SHORTEST)) * BINS_PER_DECADE
 
 
+_TEXTS: dict[str, Callable[[CellResult], str]] = {
+    "id": lambda found: found.cell.id,
+    "source": lambda found: found.cell.source.name,
+    "sourceGroup": lambda found: machine_of(found.cell.source) or "",
+    "sourceOs": lambda found: _system(found.cell.source),
+    "target": lambda found: found.cell.target.name,
+    "targetLabel": lambda found: _label(found.cell),
+    "targetGroup": lambda found: (
+        found.cell.entry or machine_of(found.cell.target) or "several nodes"
+    ),
+    "targetOs": lambda found: _system(found.cell.target),
+    "expected": expected,
+    "actual": actual,
+    "rule": lambda found: found.expectation.rule,
+    "reason": lambda found: found.expectation.reason,
+    "authority": lambda found: found.expectation.source,
+    "detail": lambda found: found.detail,
+    "seen": lambda found: (found.attempts and found.attempts[-1].source_seen) or "",
+    "backends": lambda found: ", ".join(found.attempts[-1].backends if found.attempts else ()),
+    "repeat": lambda found: found.repeat,
+}
+"""Columns with the index of a text in ``strings``, and the text."""
 COLUMNS = (
-    "family",
-    "verdict",
-    "protocol",
-    "size",
-    "id",
-    "source",
-    "sourceGroup",
-    "sourceOs",
-    "target",
-    "targetLabel",
-    "targetGroup",
-    "targetOs",
-    "expected",
-    "actual",
-    "rule",
-    "reason",
-    "authority",
-    "detail",
-    "seen",
-    "backends",
-    "repeat",
-    "attempts",
-    "retried",
-    "latency",
+    *("family", "verdict", "protocol", "size"),
+    *_TEXTS,
+    *("attempts", "retried", "latency"),
 )
-"""The first four are indexes into lists of names; the others up to ``repeat`` into ``strings``."""
+"""The first four are indexes into lists of names."""
 PROTOCOLS = ("tcp", "udp")
 SIZES = ("small", "large")
 
@@ -140,7 +141,7 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
     """The run's cells, and for each group the indexes of its cells, as JSON."""
     strings: dict[str, int] = {}
     place = {result.cell.id: index for index, result in enumerate(run.results)}
-    document = {
+    document: dict[str, object] = {
         "families": [*terms()],
         "verdicts": VERDICTS,
         "plurals": [verdict_words(one) for one in VERDICTS],
@@ -148,7 +149,6 @@ def cells_json(run: RunResult, groups: Sequence[Sequence[CellResult]]) -> str:
         "sizes": SIZES,
         "columns": COLUMNS,
         "cells": [_row(result, strings) for result in run.results],
-        "strings": list(strings),
         "groups": [[place[result.cell.id] for result in group] for group in groups],
     }
     document["strings"] = list(strings)
@@ -161,48 +161,26 @@ def escaped(text: str) -> str:
 
 
 def _row(result: CellResult, strings: dict[str, int]) -> list[float]:
-    cell = result.cell
-    last = result.attempts[-1] if result.attempts else None
-    texts = (
-        cell.id,
-        cell.source.name,
-        machine_of(cell.source) or "",
-        cell.source.os if cell.source.node else "outside",
-        cell.target.name,
-        _label(cell),
-        _heading(cell),
-        cell.target.os if cell.target.node else "outside",
-        expected(result),
-        actual(result),
-        result.expectation.rule,
-        result.expectation.reason,
-        result.expectation.source,
-        result.detail,
-        (last.source_seen if last else "") or "",
-        ", ".join(last.backends) if last else "",
-        result.repeat,
-    )
-    latency = latency_ms(result)
+    cell, latency = result.cell, latency_ms(result)
     return [
         [*terms()].index(cell.family),
         VERDICTS.index(result.verdict),
         PROTOCOLS.index(cell.protocol),
         SIZES.index(cell.size),
-        *(strings.setdefault(text, len(strings)) for text in texts),
+        *(strings.setdefault(text(result), len(strings)) for text in _TEXTS.values()),
         len(result.attempts),
         int(result.retried),
         -1 if latency is None else latency,
     ]
 
 
+def _system(endpoint: Endpoint) -> str:
+    return endpoint.os if endpoint.node else "outside"
+
+
 def _label(cell: Cell) -> str:
     """The target's name as a column label, without the node that is the heading."""
     return cell.target.name.removeprefix(f"{cell.entry}:") if cell.entry else cell.target.name
-
-
-def _heading(cell: Cell) -> str:
-    """The heading of a group of columns: the node probed, or the node that answers."""
-    return cell.entry or machine_of(cell.target) or "several nodes"
 
 
 SINGLES = 10
@@ -307,5 +285,6 @@ def _template(name: str) -> Template:
     environment.filters["verdict"] = verdict_words
     environment.filters["path"] = path_words
     environment.globals["explain_command"] = explain_command
+    environment.globals["span_of"] = span_of
     environment.globals["quantity"] = quantity
     return environment.from_string(part(name))

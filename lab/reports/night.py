@@ -10,14 +10,7 @@ from xml.etree import ElementTree as ET
 
 from lab._log import one_line, quantity, table_lines
 from lab.matrix.verdict import RunResult, Verdict
-from lab.reports.difference import (
-    TITLES,
-    Pattern,
-    RunDifference,
-    VerdictChange,
-    text_lines,
-    to_json,
-)
+from lab.reports.difference import TITLES, RunDifference, text_lines, to_json
 from lab.reports.html import part, render
 from lab.reports.wording import closing_line, counted, in_full
 
@@ -185,7 +178,7 @@ def summary_json(night: Night) -> dict[str, Any]:
             for one in night.scenarios
         ],
         "changes": {
-            name: {TITLES[kind]: len(changes) for kind, changes in one.kinds()}
+            name: {TITLES[kind]: len(changes) for kind, changes in one.changes.items()}
             for name, one in night.differences.items()
         },
     }
@@ -205,19 +198,13 @@ def difference_json(night: Night) -> dict[str, Any]:
 
 
 def _scenario_json(one: ScenarioNight) -> dict[str, Any]:
+    run = {"run": one.run.run if one.run else None, "cells": len(one.run.results) if one.run else 0}
+    told = ("scenario", "lab", "suite", "provider", "outcome", "detail", "seconds")
+    kept = ("report", "junit", "evidence")
     return {
-        "scenario": one.scenario,
-        "lab": one.lab,
-        "suite": one.suite,
-        "provider": one.provider,
-        "outcome": one.outcome,
-        "detail": one.detail,
-        "seconds": one.seconds,
-        "run": one.run.run if one.run else None,
-        "cells": len(one.run.results) if one.run else 0,
-        "report": one.report,
-        "junit": one.junit,
-        "evidence": one.evidence,
+        **{name: getattr(one, name) for name in told},
+        **run,
+        **{name: getattr(one, name) for name in kept},
         "stages": [asdict(stage) for stage in one.stages],
     }
 
@@ -319,51 +306,21 @@ CHANGES = 50
 """Cells of one kind of change that a scenario shows; ``difference.json`` has them all."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Card:
-    """One scenario, as the template shows it."""
-
-    night: ScenarioNight
-    counts: tuple[tuple[Verdict, int], ...]
-    changes: tuple[_Changes, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    """The changes of one kind: what they have in common, and the cells that are shown."""
-
-    title: str
-    count: int
-    patterns: tuple[Pattern, ...]
-    cells: tuple[VerdictChange, ...]
-
-
 def night_to_html(night: Night) -> str:
     """The index page of a night. Only the templates are read from files; every text is escaped."""
-    cards = [_card(night, one) for one in night.scenarios]
+    counts = {one.scenario: counted(one.run) for one in night.scenarios if one.run}
     totals: Counter[Verdict] = Counter()
-    for card in cards:
-        totals.update(dict(card.counts))
+    for found in counts.values():
+        totals.update(dict(found))
     return render(
         "night.html.j2",
         night=night,
-        cards=cards,
-        totals=[(verdict, totals[verdict]) for verdict in totals],
-        cells=sum(totals.values()),
+        counts=counts,
+        totals=totals,
         headline=headline(night),
         tone="green" if night.green else "red",
         when=in_full(night.started),
+        titles=TITLES,
+        most=CHANGES,
         style=part("report.css") + part("night.css"),
     )
-
-
-def _card(night: Night, one: ScenarioNight) -> _Card:
-    difference = night.differences.get(one.scenario)
-    counts = counted(one.run) if one.run else ()
-    if difference is None:
-        return _Card(one, counts, ())
-    changes = tuple(
-        _Changes(TITLES[kind], len(cells), difference.patterns.get(kind, ()), cells[:CHANGES])
-        for kind, cells in difference.kinds()
-    )
-    return _Card(one, counts, changes)

@@ -7,9 +7,9 @@ width, so nothing is lost in a pipe, a log or a screen reader.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,15 +17,8 @@ from lab._log import one_line, quantity, table_lines
 from lab.matrix.judge import rate_words
 from lab.matrix.verdict import CellResult, RunResult, Verdict
 from lab.reports.explanation import MOST_PLACED, Cause, in_common, red_causes
-from lab.reports.figures import (
-    FamilyTable,
-    Latencies,
-    Throughputs,
-    family_table,
-    latencies,
-    throughputs,
-)
-from lab.reports.patterns import LimitGroup, limit_groups, single_sentence
+from lab.reports.figures import FamilyTable, family_table, latencies, span_of, throughputs
+from lab.reports.patterns import limit_groups, single_sentence
 from lab.reports.wording import (
     actual,
     closing_line,
@@ -56,7 +49,6 @@ _HEADINGS: dict[Verdict, str] = {
     "probe-error": "probe error",
 }
 """Column headings; six of them fit into 80 columns."""
-_LABELS = ("*", "where:", "cause:", "example:", "expected:", "actual:", "explain:", "repeat:")
 _STYLES: dict[Verdict, str] = {
     "pass": "green",
     "known-limit": "dim",
@@ -67,64 +59,29 @@ _STYLES: dict[Verdict, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Everything that the terminal shows of a run."""
-
-    run: RunResult
-    table: FamilyTable
-    causes: tuple[Cause, ...]
-    in_common: str
-    """What all red cells have in common if there are several causes; may be empty."""
-    limits: tuple[LimitGroup, ...]
-    latencies: Latencies
-    throughputs: Throughputs
-    report: str | None
-    """Path of the HTML report; None if none was written."""
-
-    @property
-    def title(self) -> str:
-        """Lab, provider and emulated nodes."""
-        parts = (f"Lab '{self.run.lab}' on {self.run.provider}", emulation(self.run))
-        return "; ".join(part for part in parts if part)
-
-    @property
-    def speed(self) -> str:
-        """The latencies in one line; empty if no cell was answered."""
-        if not self.latencies.values:
-            return ""
-        median, p99 = milliseconds(self.latencies.median), milliseconds(self.latencies.p99)
-        return f"p50 {median}, p99 {p99}, of {quantity(len(self.latencies.values), 'answer')}"
-
-
-def summarise(run: RunResult, report: str | None = None) -> Summary:
-    """Compute the summary of a run; ``report`` is the path of its HTML report."""
-    hosts = dict(run.hosts)
-    causes = red_causes(run.results, hosts)
-    return Summary(
-        run=run,
-        table=family_table(run),
-        causes=causes,
-        in_common=in_common(run.results, hosts) if len(causes) > 1 else "",
-        limits=limit_groups(run.results),
-        latencies=latencies(run),
-        throughputs=throughputs(run),
-        report=report,
-    )
+_LABEL = re.compile(
+    r"(\*|where:|cause:|example:|expected:|actual:|explain:|repeat:|Report:)( +)(.*)"
+)
 
 
 def show(
-    summary: Summary, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ
+    run: RunResult,
+    report: str | None = None,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> None:
-    """Print the summary to ``stream`` (default: standard output), with rich or as plain text."""
+    """Print the summary of a run, with rich or as plain text.
+
+    ``report``: path of the HTML report; None if there is none. ``stream``: default standard output.
+    """
     out = sys.stdout if stream is None else stream
     if plain(out, environ):
-        print(*plain_lines(summary), sep="\n", file=out, flush=True)
+        print(*plain_lines(run, report), sep="\n", file=out, flush=True)
         return
     from rich.console import Console  # noqa: PLC0415 - rich is slow to import, and only for terminals
 
     console = Console(file=out, highlight=False)
-    console.print(renderable(summary), width=min(console.width, WIDEST), crop=False)
+    console.print(renderable(run, report), width=min(console.width, WIDEST), crop=False)
 
 
 def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -134,87 +91,80 @@ def plain(stream: TextIO, environ: Mapping[str, str]) -> bool:
     )
 
 
-def plain_lines(summary: Summary) -> list[str]:
+def plain_lines(run: RunResult, report: str | None = None) -> list[str]:
     """The summary as lines of text."""
-    lines = [summary.title, ""]
-    lines += _plain_table(summary.table)
-    for heading, body in _sections(summary):
-        lines += ["", heading, *body]
-    lines += ["", closing_line(summary.run)]
-    if sampled(summary.run):
-        lines.append(_asked_line(summary.run))
-    if summary.report:
-        lines.append(f"Report: {summary.report}")
+    lines = [_title(run), "", *_plain_table(family_table(run))]
+    for section in _sections(run, report):
+        lines += ["", *section]
     return [one_line(line) for line in lines]
 
 
-def renderable(summary: Summary) -> Group:
+def renderable(run: RunResult, report: str | None = None) -> Group:
     """The summary for rich; print it with ``crop=False``: commands and paths are never broken."""
     from rich.console import Group  # noqa: PLC0415 - rich is slow to import, and only for terminals
     from rich.text import Text  # noqa: PLC0415 - the same
 
-    parts: list[RenderableType] = [
-        Text(one_line(summary.title), style="bold"),
-        "",
-        _rich_table(summary.table),
-    ]
-    for heading, body in _sections(summary):
-        parts += ["", Text(one_line(heading), style="bold")]
+    title = Text(one_line(_title(run)), style="bold")
+    parts: list[RenderableType] = [title, "", _rich_table(family_table(run))]
+    colour = "green" if run.results and run.green() else "red"
+    for heading, *body in _sections(run, report):
+        style = f"bold {colour}" if heading == closing_line(run) else "bold"
+        parts += ["", Text(one_line(heading), style=style)]
         parts += [_rich_line(one_line(line)) for line in body]
-    style = "green" if summary.run.results and summary.run.green() else "red"
-    parts += ["", Text(one_line(closing_line(summary.run)), style=f"bold {style}")]
-    if sampled(summary.run):
-        parts.append(Text(one_line(_asked_line(summary.run))))
-    if summary.report:
-        parts.append(Text(one_line(f"Report: {summary.report}"), no_wrap=True, overflow="ignore"))
     return Group(*parts)
 
 
-def _asked_line(run: RunResult) -> str:
-    return f"Probed: {sampled(run)}"
+def _title(run: RunResult) -> str:
+    """Lab, provider and emulated nodes."""
+    return "; ".join(filter(None, (f"Lab '{run.lab}' on {run.provider}", emulation(run))))
 
 
-def _sections(summary: Summary) -> Iterator[tuple[str, list[str]]]:
-    if summary.causes:
-        yield _red_heading(summary), list(_red_lines(summary))
-    workloads = [one for one in summary.run.workloads if one.verdict != "pass"]
-    if workloads:
-        heading = f"Not as expected: {quantity(len(workloads), 'workload check')}"
-        yield heading, [f"  * {one.id}: {one.verdict}: {one.detail}" for one in workloads]
-    if summary.run.failover:
-        yield "Failover", [f"  {line}" for line in failover_lines(summary.run.failover)]
-    if summary.limits:
-        yield "Known limits", [f"  {limit.sentence}" for limit in summary.limits]
-    if summary.throughputs.values:
-        slow = [
+def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
+    """The sections below the table: a heading, and its lines."""
+    hosts = dict(run.hosts)
+    if causes := red_causes(run.results, hosts):
+        every = in_common(run.results, hosts) if len(causes) > 1 else ""
+        common = [f"  all of them: {every}"] if every else []
+        yield [_red_heading(causes), *common, *_red_lines(run.lab, causes)]
+    if workloads := [one for one in run.workloads if one.verdict != "pass"]:
+        yield [
+            f"Not as expected: {quantity(len(workloads), 'workload check')}",
+            *(f"  * {one.id}: {one.verdict}: {one.detail}" for one in workloads),
+        ]
+    if run.failover:
+        yield ["Failover", *(f"  {line}" for line in failover_lines(run.failover))]
+    if limits := limit_groups(run.results):
+        yield ["Known limits", *(f"  {limit.sentence}" for limit in limits)]
+    if (streams := throughputs(run)).values:
+        slow = (
             f"  {rate_words(rate):>11}  {path_words(result.cell)}"
-            for rate, result in summary.throughputs.slowest
-        ]
-        yield f"Throughput: {summary.throughputs.span}; the slowest:", slow
-    if summary.latencies.values:
-        slow = [
+            for rate, result in streams.slowest
+        )
+        yield [f"Throughput: {span_of(streams)}; the slowest:", *slow]
+    if (found := latencies(run)).values:
+        speed = f"p50 {milliseconds(found.median)}, p99 {milliseconds(found.p99)}"
+        slow = (
             f"  {milliseconds(latency):>8}  {result.cell.family}: {path_words(result.cell)}"
-            for latency, result in summary.latencies.slowest
-        ]
-        yield f"Latency: {summary.speed}; the slowest:", slow
+            for latency, result in found.slowest
+        )
+        answers = quantity(len(found.values), "answer")
+        yield [f"Latency: {speed}, of {answers}; the slowest:", *slow]
+    coverage = [f"Probed: {sampled(run)}"] if sampled(run) else []
+    yield [closing_line(run), *coverage, *([f"Report: {report}"] if report else [])]
 
 
-def _red_heading(summary: Summary) -> str:
-    named = [one for one in summary.causes if one.line]
-    unnamed = sum(len(one.cells) for one in summary.causes if not one.line)
-    red = unnamed + sum(len(one.cells) for one in named)
-    text = f"Not as expected: {quantity(red, 'cell')}"
+def _red_heading(causes: Sequence[Cause]) -> str:
+    named = [one for one in causes if one.line]
+    unnamed = sum(len(one.cells) for one in causes if not one.line)
+    text = f"Not as expected: {quantity(sum(len(one.cells) for one in causes), 'cell')}"
     if named:
         text += f"; {quantity(len(named), 'cause')} found"
         text += f", none for {quantity(unnamed, 'cell')}" if unnamed else ""
     return text
 
 
-def _red_lines(summary: Summary) -> Iterator[str]:
-    lab = summary.run.lab
-    named = [one for one in summary.causes if one.line]
-    if summary.in_common:
-        yield f"  all of them: {summary.in_common}"
+def _red_lines(lab: str, causes: Sequence[Cause]) -> Iterator[str]:
+    named = [one for one in causes if one.line]
     for cause in named[:MOST_PLACED]:
         yield f"  * {cause.sentence}"
         for label, where in zip_longest(("where:",), cause.where, fillvalue=""):
@@ -222,11 +172,10 @@ def _red_lines(summary: Summary) -> Iterator[str]:
                 yield f"    {label:<9} {where}"
         yield f"    example:  {cause.example.cell.family}: {path_words(cause.example.cell)}"
         yield from _particulars(lab, cause.example)
-    if len(named) > MOST_PLACED:
-        rest = named[MOST_PLACED:]
+    if rest := named[MOST_PLACED:]:
         cells = quantity(sum(len(one.cells) for one in rest), "cell")
         yield f"  and {quantity(len(rest), 'cause')} more, of {cells}"
-    for cause in summary.causes:
+    for cause in causes:
         if not cause.line:
             yield from _unexplained_lines(lab, cause)
 
@@ -283,30 +232,22 @@ def _rich_table(table: FamilyTable) -> Table:
 
 
 def _rich_line(line: str) -> RenderableType:
-    """A line with a hanging indent for wrapped text."""
+    """A line with a hanging indent for wrapped text; commands and paths are never wrapped."""
     from rich.padding import Padding  # noqa: PLC0415 - rich is slow to import, and only for terminals
     from rich.table import Table  # noqa: PLC0415 - the same
     from rich.text import Text  # noqa: PLC0415 - the same
 
     text = line.lstrip()
     indent = len(line) - len(text)
-    head, gap, rest = _split(text)
+    found = _LABEL.fullmatch(text)
+    head, gap, rest = found.groups() if found else ("", "", text)
     style = "bold red" if head == "*" else "dim"
-    if head in {"explain:", "repeat:"}:
-        label = f"{' ' * indent}{head}{' ' * gap}"
-        return Text.assemble((label, style), rest, no_wrap=True, overflow="ignore")
+    if head in {"explain:", "repeat:", "Report:"}:
+        label = (f"{' ' * indent}{head}{gap}", "" if head == "Report:" else style)
+        return Text.assemble(label, rest, no_wrap=True, overflow="ignore")
     grid = Table.grid(padding=0)
-    grid.add_column(width=len(head) + gap)
+    grid.add_column(width=len(head + gap))
     grid.add_column(overflow="fold")
     bold = "bold" if head == "*" else ""
     grid.add_row(Text(head.replace("*", "●"), style=style), Text(rest, style=bold))
     return Padding(grid, (0, 0, 0, indent))
-
-
-def _split(text: str) -> tuple[str, int, str]:
-    """The bullet or label of a line, the blanks after it, and the rest."""
-    for label in _LABELS:
-        if text.startswith(f"{label} "):
-            rest = text[len(label) :].lstrip()
-            return label, len(text) - len(label) - len(rest), rest
-    return "", 0, text

@@ -15,7 +15,7 @@ from unit.reports.made_runs import made_run
 import lab
 from lab._errors import UsageError
 from lab._log import clean, say
-from lab.reports.terminal import show, summarise
+from lab.reports.terminal import show
 
 
 class Terminal(StringIO):
@@ -74,7 +74,7 @@ def test_words_of_strangers_in_a_summary_do_not_paint_the_terminal(stream):
         replace(one, detail=f"{one.detail} {HOSTILE}", repeat="x\nforged") for one in run.results
     )
     run = replace(run, results=results, lab=f"{HOSTILE}\nforged", banner=HOSTILE)
-    show(summarise(run, HOSTILE), stream, {"TERM": "xterm"})
+    show(run, HOSTILE, stream, {"TERM": "xterm"})
     told = stream.getvalue()
     assert "\\x1b]0;owned\\x07" in told
     assert "forged" in told

@@ -9,7 +9,7 @@ from unit.reports.made_runs import intent_of, made_run
 from lab.matrix.verdict import Finding, RunResult, by_hand
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
-from lab.reports.terminal import plain_lines, summarise
+from lab.reports.terminal import plain_lines
 from lab.reports.topology import picture_of
 
 DOWN = Finding(
@@ -77,7 +77,7 @@ def test_a_cause_met_at_several_hops_is_one_cause():
 
 
 def test_the_terminal_tells_each_cause_once_and_the_rare_one_too():
-    lines = plain_lines(summarise(two_faults()))
+    lines = plain_lines(two_faults())
     text = "\n".join(lines)
     red = sum(1 for one in two_faults().results if one.verdict == "fail")
     heading = f"Not as expected: {red} cells; 2 causes found, none for 1 cell"

@@ -17,7 +17,7 @@ HEALTHY, DEAD = made_run("healthy"), made_run("dead-node")
 def test_worse_cells_are_exit_code_one_and_nothing_else_is():
     made = compare(HEALTHY, DEAD)
     assert made.exit_code == 1
-    unchanged = len(HEALTHY.results) - len(made.found.failing)
+    unchanged = len(HEALTHY.results) - len(made.changes["failing"])
     assert plain_lines(made)[-1] == f"{unchanged:,} cells as before"
     assert compare(DEAD, HEALTHY).exit_code == 0
     assert compare(DEAD, DEAD).exit_code == 0

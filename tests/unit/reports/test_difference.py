@@ -24,7 +24,7 @@ def with_verdicts(*verdicts: Verdict) -> RunResult:
 def test_a_night_like_the_one_before_has_no_difference():
     run = made_run("mixed")
     found = difference(run, run)
-    assert list(found.kinds()) == []
+    assert not found.changes
     assert text_lines(found) == []
 
 
@@ -43,24 +43,24 @@ KINDS = {
 @pytest.mark.parametrize(("verdicts", "kind"), KINDS.items(), ids=str)
 def test_a_change_is_told_by_what_it_means(verdicts, kind):
     found = difference(with_verdicts(verdicts[0]), with_verdicts(verdicts[1]))
-    assert {name: len(getattr(found, name)) for name in LISTED if getattr(found, name)} == {kind: 1}
+    assert {name: len(changes) for name, changes in found.changes.items()} == {kind: 1}
     cell = HEALTHY.results[0].cell.id
-    assert getattr(found, kind) == (VerdictChange(cell, *verdicts),)
+    assert found.changes[kind] == (VerdictChange(cell, *verdicts),)
 
 
 def test_every_cell_is_in_one_kind_at_most_and_only_if_it_changed():
     before, after = VERDICTS, tuple(reversed(VERDICTS))
     found = difference(with_verdicts(*before), with_verdicts(*after))
-    cells = [change.cell for name in LISTED for change in getattr(found, name)]
+    cells = [change.cell for changes in found.changes.values() for change in changes]
     assert len(cells) == len(set(cells)) == len(VERDICTS)
 
 
 def test_cells_that_came_and_went_are_neither_better_nor_worse():
     fewer, more = with_verdicts("pass"), with_verdicts("pass", "fail")
     second = HEALTHY.results[1].cell.id
-    assert difference(fewer, more).new == (VerdictChange(second, None, "fail"),)
-    assert difference(more, fewer).gone == (VerdictChange(second, "fail", None),)
-    assert not difference(fewer, more).failing
+    assert difference(fewer, more).changes["new"] == (VerdictChange(second, None, "fail"),)
+    assert difference(more, fewer).changes["gone"] == (VerdictChange(second, "fail", None),)
+    assert difference(fewer, more).worse == 0
 
 
 def test_a_dead_node_is_one_sentence_and_the_way_back_is_another():
@@ -68,10 +68,10 @@ def test_a_dead_node_is_one_sentence_and_the_way_back_is_another():
     worse, better = difference(HEALTHY, dead), difference(dead, HEALTHY)
     (pattern,) = worse.patterns["failing"]
     assert pattern.sentence.startswith("everything to and from win1 (")
-    assert set(pattern.cells) == {change.cell for change in worse.failing}
+    assert set(pattern.cells) == {change.cell for change in worse.changes["failing"]}
     assert [one.cells for one in better.patterns["passing"]] == [pattern.cells]
     lines = text_lines(worse)
-    assert lines[0] == f"{len(worse.failing):,} cells newly failing"
+    assert lines[0] == f"{len(worse.changes['failing']):,} cells newly failing"
     assert lines[1] == f"  * {pattern.sentence}"
     assert lines[2] == f"    example: {pattern.example.cell}: pass, now fail"
     assert lines[3].startswith("    because: ")
@@ -156,9 +156,9 @@ def asked(run: RunResult, name: str) -> RunResult:
 def test_names_in_the_dns_are_the_same_cell_whatever_the_namespace():
     one, other = asked(HEALTHY, "to-p1.default"), asked(HEALTHY, "to-p1.probes")
     found = difference(one, other)
-    assert not list(found.kinds())
+    assert not found.changes
     assert found.unchanged == len(HEALTHY.results) + 1
-    assert difference(one, asked(HEALTHY, "to-p2.default")).gone
+    assert difference(one, asked(HEALTHY, "to-p2.default")).changes["gone"]
 
 
 def test_checks_of_a_cluster_count_as_cells():
@@ -166,7 +166,7 @@ def test_checks_of_a_cluster_count_as_cells():
     before = replace(HEALTHY, workloads=(check,))
     after = replace(HEALTHY, workloads=(replace(check, verdict="fail", detail="empty"),))
     found = difference(before, after)
-    assert found.failing == (VerdictChange("workloads/worker1/secret", "pass", "fail"),)
+    assert found.changes["failing"] == (VerdictChange("workloads/worker1/secret", "pass", "fail"),)
     assert text_lines(found)[1] == "  * workloads/worker1/secret: pass, now fail"
 
 
@@ -194,7 +194,7 @@ def test_what_only_the_other_sample_left_out_is_neither_gone_nor_new():
         (first[0], "pass", None),
         (first[1], "pass", None),
     ]
-    assert (found.gone, found.new, found.unchanged) == ((), (), 1)
+    assert (found.changes, found.unchanged) == ({}, 1)
     assert text_lines(found) == []
     assert to_json(found)["unasked"][0] == {"cell": first[3], "before": None, "after": "pass"}
 
@@ -206,13 +206,14 @@ def test_a_run_of_every_cell_has_left_none_out():
     assert len(difference(made, part).unasked) == missing
     assert len(difference(part, made).unasked) == missing
     whole = replace(part, coverage=None)
-    assert (len(difference(made, whole).gone), difference(made, whole).unasked) == (missing, ())
+    found = difference(made, whole)
+    assert (len(found.changes["gone"]), found.unasked) == (missing, ())
 
 
 def test_of_another_scenario_a_cell_is_gone_when_nothing_else_names_its_ends():
     fewer = replace(sampled(HEALTHY, *range(0, 2000, 7), pods=1), scenario_text="one pod")
     found = difference(replace(HEALTHY, scenario_text="two pods"), fewer)
-    assert all("-p2/" in one.cell for one in found.gone)
-    assert any("-p2/" in one.cell for one in found.gone)
+    assert all("-p2/" in one.cell for one in found.changes["gone"])
+    assert any("-p2/" in one.cell for one in found.changes["gone"])
     assert found.unasked
     assert not any("-p2/" in one.cell for one in found.unasked)

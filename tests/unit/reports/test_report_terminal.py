@@ -11,8 +11,9 @@ from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
 from lab.matrix.verdict import RunResult
+from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
-from lab.reports.terminal import plain_lines, renderable, show, summarise
+from lab.reports.terminal import plain_lines, renderable, show
 from lab.reports.topology import picture_of
 from lab.reports.wording import closing_line, emulation, headline, percentile
 
@@ -25,7 +26,7 @@ class Terminal(io.StringIO):
 
 
 def shown(stream: io.StringIO, environ: dict[str, str], run: RunResult | None = None) -> str:
-    show(summarise(run or made_run("mixed"), REPORT), stream, environ)
+    show(run or made_run("mixed"), REPORT, stream, environ)
     return stream.getvalue()
 
 
@@ -55,7 +56,7 @@ def test_a_terminal_gets_colours(monkeypatch, environ):
 def test_at_80_columns_only_commands_and_paths_are_wider():
     written = io.StringIO()
     console = Console(file=written, width=80, highlight=False)
-    console.print(renderable(summarise(made_run("mixed"), REPORT)), width=80, crop=False)
+    console.print(renderable(made_run("mixed"), REPORT), width=80, crop=False)
     lines = written.getvalue().splitlines()
     wide = [line for line in lines if len(line) > 80]
     assert all(line.lstrip().startswith(("repeat:", "explain:", "Report: ")) for line in wide)
@@ -64,7 +65,7 @@ def test_at_80_columns_only_commands_and_paths_are_wider():
 
 
 def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it():
-    lines = plain_lines(summarise(made_run("dead-node"), REPORT))
+    lines = plain_lines(made_run("dead-node"), REPORT)
     at = next(n for n, line in enumerate(lines) if "everything to and from win1" in line)
     assert lines[at + 1 : at + 7] == [
         "    cause:    none found on its path",
@@ -82,7 +83,7 @@ def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it():
 
 def test_every_red_cell_has_the_command_that_explains_it():
     run = made_run("mixed")
-    lines = [line.strip() for line in plain_lines(summarise(run, REPORT))]
+    lines = [line.strip() for line in plain_lines(run, REPORT)]
     told = [line for line in lines if line.startswith("explain:  ")]
     assert len(told) == sum(1 for line in lines if line.startswith("repeat:  "))
     for line in told:
@@ -99,7 +100,7 @@ def test_of_a_lab_that_is_down_by_then_no_command_names_it():
         replace(one, repeat=f"lab repro /nights/1/overlay {one.cell.id}") for one in run.results
     )
     night = replace(run, lab="nightly-overlay", results=results)
-    text = "\n".join(plain_lines(summarise(night, REPORT)))
+    text = "\n".join(plain_lines(night, REPORT))
     picture = picture_of(intent_of())
     assert "    repeat:   lab repro /nights/1/overlay " in text
     assert "explain:" not in text
@@ -108,7 +109,7 @@ def test_of_a_lab_that_is_down_by_then_no_command_names_it():
 
 
 def test_a_green_run_shows_no_red_section_but_its_limits():
-    text = "\n".join(plain_lines(summarise(made_run("healthy"))))
+    text = "\n".join(plain_lines(made_run("healthy")))
     assert "Not as expected" not in text
     assert "80 cells: a Windows node cannot reach a NodePort on itself" in text
     assert "Report:" not in text
@@ -116,9 +117,9 @@ def test_a_green_run_shows_no_red_section_but_its_limits():
 
 def test_of_many_single_cells_ten_are_listed_and_the_rest_counted():
     run = made_run("mixed", many_nodes(20), 2, seed=3, families=("pod-pod",))
-    (unexplained,) = summarise(run).causes
+    (unexplained,) = red_causes(run.results)
     singles = unexplained.singles
-    text = "\n".join(plain_lines(summarise(run)))
+    text = "\n".join(plain_lines(run))
     assert len(singles) > 10
     assert f"  and {len(singles) - 10} more" in text
     assert text.count("    repeat:") == 10 + len(unexplained.groups)
@@ -128,7 +129,7 @@ def test_a_run_without_cells_says_so():
     run = replace(made_run("healthy"), results=())
     assert closing_line(run) == "0 cells: nothing judged; 1.9 s"
     assert headline(run) == "There were no cells to judge."
-    assert plain_lines(summarise(run))[-1] == closing_line(run)
+    assert plain_lines(run)[-1] == closing_line(run)
 
 
 def test_of_many_emulated_nodes_the_first_are_named():
@@ -155,7 +156,7 @@ def test_plain_output_imports_neither_rich_nor_jinja2():
 
 def test_a_sample_says_of_how_many_it_is_and_what_it_reaches():
     run = replace(made_run("healthy"), coverage=SAMPLED)
-    lines = plain_lines(summarise(run, REPORT))
+    lines = plain_lines(run, REPORT)
     assert lines[-3].startswith("1,234 of 36,134,400 cells: ")
     assert lines[-2:] == [f"Probed: {REACHED}", f"Report: {REPORT}"]
     told = shown(Terminal(), {"TERM": "xterm-256color"}, run)
@@ -164,7 +165,7 @@ def test_a_sample_says_of_how_many_it_is_and_what_it_reaches():
 
 def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer():
     run = replace(made_run("healthy"), failover=FAILOVER)
-    lines = plain_lines(summarise(run, REPORT))
+    lines = plain_lines(run, REPORT)
     begin = lines.index("Failover")
     held = "held by master1, then by master2, and by master2 once master1 was back"
     assert lines[begin + 1 : begin + 4] == [
@@ -176,6 +177,6 @@ def test_a_failover_says_who_took_over_and_how_long_pods_were_without_an_answer(
     nobody = replace(FAILOVER, away=replace(FAILOVER.away, holders={"node009": None}))
     failed = replace(run, failover=nobody)
     why = "nobody holds the gateway of node009 while master1 is away"
-    assert f"  not as expected: {why}" in plain_lines(summarise(failed, REPORT))
+    assert f"  not as expected: {why}" in plain_lines(failed, REPORT)
     assert headline(failed) == f"The network is as expected, but its failover is not: {why}."
     assert "; failover failed; " in closing_line(failed)

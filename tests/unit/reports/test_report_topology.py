@@ -9,7 +9,7 @@ from unit.reports.made_runs import FIVE, intent_of, made_run, many_nodes
 
 from lab.matrix.verdict import RunResult
 from lab.plan.planner import make_plan
-from lab.reports.figures import Latencies, Share, shares
+from lab.reports.figures import Measured, Share, shares
 from lab.reports.html import bins, histogram, to_html
 from lab.reports.topology import Attachment, Picture, arrange, picture_of
 from lab.scenario.loader import load, meant
@@ -166,7 +166,7 @@ def test_a_second_address_and_a_held_gateway_are_named():
 
 
 def test_the_histogram_has_its_bars_decades_and_marks_and_none_without_answers():
-    found = histogram(Latencies((0.2, 0.4, 7.0), ()))
+    found = histogram(Measured((0.2, 0.4, 7.0), ()))
     assert found is not None
     assert [title for height, title in found.bars if height] == [
         "1 from 0.178 to 0.215 ms",
@@ -177,4 +177,4 @@ def test_the_histogram_has_its_bars_decades_and_marks_and_none_without_answers()
     (p50, left), (p99, right) = found.marks
     assert (p50, p99) == ("p50 0.40 ms", "p99 7.00 ms")
     assert 0 < left < 50 < right < 100
-    assert histogram(Latencies((), ())) is None
+    assert histogram(Measured((), ())) is None
