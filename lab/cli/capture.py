@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from lab._log import say
-from lab.cli.complete import sources, targets
-from lab.cli.options import json_option, lab_argument, output_option, protocol_option, size_option
+from lab.cli.options import cell_options, json_option, lab_argument, output_option
 from lab.cli.output import echo, echo_json
 
 
@@ -30,10 +29,7 @@ class _Seconds(click.FloatRange):
 
 @click.command("capture")
 @lab_argument()
-@click.argument("source", metavar="SRC", shell_complete=sources)
-@click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@protocol_option
-@size_option
+@cell_options
 @click.option("--family", help="Family of the cell, if several families have one with these names.")
 @click.option(
     "--times",
@@ -49,18 +45,7 @@ class _Seconds(click.FloatRange):
 )
 @output_option("Directory for the files, new or empty (default: one beside the lab's runs).")
 @json_option("Print JSON, with every hop.")
-def command(
-    name: str,
-    source: str,
-    target: str | None,
-    protocol: str | None,
-    size: str | None,
-    family: str | None,
-    times: int,
-    timeout: float,
-    output: Path | None,
-    as_json: bool,
-) -> int:
+def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
     """Probe DST from SRC once, and show at which hop the packet was last seen.
 
     Packets are captured at every device on the way there and back: a pcapng file for each device,
@@ -83,11 +68,10 @@ def command(
     from lab.providers.provider import MACHINES
     from lab.reports.capture import to_json, to_text
 
-    asked = CaptureRequest(source, target, protocol, size, family, timeout, times)
     with terminable(), made_empty(output):
         opened = api.open_any(name)
         say(opened.banner)
-        found = capture_cell(opened, asked, say)
+        found = capture_cell(opened, CaptureRequest(**asked), say)
         directory = keep(opened, found, output)
     if MACHINES in opened.provider.abilities:
         say("note: each machine has its own clock; compare times on one machine only")

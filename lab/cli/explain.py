@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from lab._log import say
-from lab.cli.complete import sources, targets
-from lab.cli.options import json_option, lab_argument, protocol_option, size_option
+from lab.cli.options import cell_options, json_option, lab_argument
 from lab.cli.output import echo, echo_json
 
 
 @click.command("explain")
 @lab_argument()
-@click.argument("source", metavar="SRC", shell_complete=sources)
-@click.argument("target", metavar="[DST]", required=False, shell_complete=targets)
-@protocol_option
-@size_option
+@cell_options
 @json_option("Print JSON, with every hop of the path.")
-def command(
-    name: str,
-    source: str,
-    target: str | None,
-    protocol: str | None,
-    size: str | None,
-    as_json: bool,
-) -> int:
+def command(name: str, as_json: bool, **named: Any) -> int:
     """Probe DST from SRC again, and name the first thing on the path that is wrong.
 
     SRC and DST are names as in the matrix: a pod, a node, client, a Service (to-POD), a NodePort
@@ -44,8 +35,7 @@ def command(
 
     opened = api.open_any(name)
     say(opened.banner)
-    question = ExplainQuestion(source, target, protocol, size)
-    found = explain_cell(opened, question, say)
+    found = explain_cell(opened, ExplainQuestion(**named), say)
     if as_json:
         echo_json(to_json(name, found), indent=1)
     else:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from lab.cli.complete import labs, providers, scenarios
+from lab.cli.complete import labs, providers, scenarios, sources, targets
+
+if TYPE_CHECKING:
+    from lab.providers.provider import Pods
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -32,21 +36,30 @@ windows_rule_option = click.option(
 )
 
 
-protocol_option = click.option(
-    "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
-)
-size_option = click.option(
-    "--size", type=click.Choice(["small", "large"]), help="Probe with this payload size only."
-)
-
-
 def output_option(help: str) -> Callable[[_Command], _Command]:  # noqa: A002  click's word
     """Give a command ``-o``, the path of a file or directory; its function gets ``output``."""
     return click.option("-o", "--output", type=click.Path(path_type=Path), help=help)
 
 
-def scenario_options(command: _Command) -> _Command:
-    """Give a command SCENARIO; its function gets scenario, name, provider, only and pods."""
+def scenario_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Give a command SCENARIO and the options of a lab; its function gets a ``request`` of them."""
+
+    @wraps(command)
+    def requested(
+        *args: object,
+        scenario: str,
+        name: str | None,
+        provider: str | None,
+        only: str | None,
+        pods: Pods | None,
+        rules_off: tuple[str, ...] = (),
+        **others: object,
+    ) -> object:
+        from lab.lifecycle.api import LabRequest
+
+        request = LabRequest(scenario, name, provider, only, rules_off, pods)
+        return command(*args, request=request, **others)
+
     options = (
         click.argument("scenario", shell_complete=scenarios),
         click.option("--name", help="Name of the lab (default: the scenario's)."),
@@ -58,6 +71,26 @@ def scenario_options(command: _Command) -> _Command:
         inventory_option,
         only_option,
         pods_option,
+    )
+    found: Callable[..., object] = requested
+    for option in reversed(options):
+        found = option(found)
+    return found
+
+
+def cell_options(command: _Command) -> _Command:
+    """Give a command SRC, DST, --protocol and --size, which name a cell of LAB's matrix."""
+    options = (
+        click.argument("source", metavar="SRC", shell_complete=sources),
+        click.argument("target", metavar="[DST]", required=False, shell_complete=targets),
+        click.option(
+            "--protocol", type=click.Choice(["tcp", "udp"]), help="Probe over this protocol only."
+        ),
+        click.option(
+            "--size",
+            type=click.Choice(["small", "large"]),
+            help="Probe with this payload size only.",
+        ),
     )
     for option in reversed(options):
         command = option(command)

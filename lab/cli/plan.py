@@ -7,41 +7,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lab._log import heading, quantity, say, table_lines
+from lab._log import heading, quantity, table_lines
 from lab.cli.options import json_option, scenario_options
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
+    from lab.lifecycle.api import LabRequest
     from lab.lifecycle.up import Decision
     from lab.plan.plan import Plan
-    from lab.providers.provider import Pods
     from lab.topology.intent import Intent
 
 
 @click.command("plan")
 @scenario_options
 @json_option("Print the whole plan as JSON.")
-def command(
-    scenario: str,
-    name: str | None,
-    provider: str | None,
-    only: str | None,
-    pods: Pods | None,
-    as_json: bool,
-) -> None:
+def command(request: LabRequest, as_json: bool) -> None:
     """Print what "lab up SCENARIO" would do, why, and what it would cost. Nothing is made.
 
     The exit code is 4, after the plan is printed, if "lab up" would be refused here.
     """
+    from lab.cli.up import announce
     from lab.lifecycle import api
     from lab.matrix.cells import product
     from lab.matrix.sampling import Choice, coverage, sample
     from lab.plan.canonical import digest, plain
 
-    prepared = api.prepare(api.LabRequest(scenario, name, provider, only, pods=pods))
-    say(prepared.banner)
-    for note in prepared.notes():
-        say(note)
+    prepared = api.prepare(request)
+    announce(prepared)
     plan, intent = prepared.compiled.plan, prepared.compiled.intent
     whole, choice = product(plan, intent), Choice()
     asked = coverage(whole, choice, sample(whole, choice))

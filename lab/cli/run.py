@@ -12,7 +12,7 @@ from lab.cli import down, test, up
 from lab.cli.options import json_option, scenario_options, windows_rule_option
 
 if TYPE_CHECKING:
-    from lab.providers.provider import Pods
+    from lab.lifecycle.api import LabRequest
 
 _SKIP = 125
 """Exit code that tells ``git bisect run`` to skip this commit."""
@@ -28,12 +28,7 @@ _SKIP = 125
 @click.pass_context
 def command(
     ctx: click.Context,
-    scenario: str,
-    name: str | None,
-    provider: str | None,
-    only: str | None,
-    pods: Pods | None,
-    rules_off: tuple[str, ...],
+    request: LabRequest,
     selection: tuple[str, ...],
     keep: bool,
     bisect: bool,
@@ -56,18 +51,18 @@ def command(
     from lab.lifecycle.interruption import terminable
 
     try:
-        lab = api.prepare(api.LabRequest(scenario, name, provider, only, rules_off, pods)).name
+        prepared = api.prepare(request)
+        lab = prepared.name
         if api.is_known(lab):
             raise UsageError(
-                f"running scenario '{scenario}'",
+                f"running scenario '{request.scenario}'",
                 f"lab '{lab}' already exists",
                 f"'lab test {lab}' tests it; another --name makes another lab",
             )
         code = 3
         with terminable():
             try:
-                made = {"name": name, "provider": provider, "only": only, "pods": pods}
-                ctx.invoke(up.command, scenario=scenario, rules_off=rules_off, **made)
+                up.bring_up(prepared)
                 code = ctx.invoke(test.command, name=lab, selection=selection, as_json=as_json)
             finally:
                 if api.is_known(lab) and not (keep and code):

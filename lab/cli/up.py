@@ -11,7 +11,7 @@ from lab.cli.options import json_option, scenario_options, windows_rule_option
 from lab.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
-    from lab.providers.provider import Pods
+    from lab.lifecycle.api import LabRequest, Prepared
 
 
 @click.command("up")
@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @windows_rule_option
 @json_option("Print what was done as JSON.")
-def command(
-    scenario: str,
-    name: str | None,
-    provider: str | None,
-    only: str | None,
-    pods: Pods | None,
-    dry_run: bool,
-    rules_off: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def command(request: LabRequest, dry_run: bool, as_json: bool) -> None:
     """Bring SCENARIO up as a lab.
 
     SCENARIO is the name of a shipped one, the path of a file, or a spec string of Kubeinit's, such
@@ -41,18 +32,30 @@ def command(
     from lab.cli.plan import step_lines
     from lab.lifecycle import api
 
-    prepared = api.prepare(api.LabRequest(scenario, name, provider, only, rules_off, pods))
-    say(prepared.banner)
-    for note in prepared.notes():
-        say(note)
-    if dry_run:
-        decisions = api.preview(prepared)
-        if as_json:
-            echo_json(decisions)
-        else:
-            for line in step_lines(decisions):
-                echo(line)
+    prepared = api.prepare(request)
+    if not dry_run:
+        bring_up(prepared, as_json)
         return
+    announce(prepared)
+    decisions = api.preview(prepared)
+    if as_json:
+        echo_json(decisions)
+        return
+    for line in step_lines(decisions):
+        echo(line)
+
+
+def announce(prepared: Prepared) -> None:
+    """Print the provider, what is emulated, and notes."""
+    for line in (prepared.banner, *prepared.notes()):
+        say(line)
+
+
+def bring_up(prepared: Prepared, as_json: bool = False) -> None:
+    """Bring a lab up, and print what was done."""
+    from lab.lifecycle import api
+
+    announce(prepared)
     result = api.bring_up(prepared, say)
     if as_json:
         echo_json(result)
