@@ -13,7 +13,6 @@ from lab._errors import UsageError, os_words
 from lab.explain.capture.files import Captured, files
 from lab.explain.capture.probe import capture_probe
 from lab.explain.question import choose
-from lab.lifecycle.explain import bound
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
@@ -23,6 +22,7 @@ from lab.state.failure import guarded_files
 from lab.state.files import replacing
 from lab.state.lock import RUNS
 from lab.state.stamps import in_order, stamp
+from lab.suites.session import bound
 from lab.topology.intent import Intent
 
 Say = Callable[[str], None]

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab._errors import LabError
-from lab.explain.bracket import Bracket, find_bracket
-from lab.explain.capture.probe import follow_loss
+from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
-from lab.explain.question import LOOK_SECONDS, Compare, Explanation, Follow, Look, choose, explain
+from lab.explain.question import LOOK_SECONDS, Explanation, choose, explain
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
 from lab.matrix.verdict import Finding
-from lab.providers.provider import Outcome, Probe, ProbeSettings, find_cluster, resolve_gateways
-from lab.topology.intent import Intent
+from lab.suites.session import LabView, bound
 
 Say = Callable[[str], None]
 
@@ -60,44 +57,34 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                 size=question.size,
                 doing=doing,
             )
+            view = LabView(opened, intent)
+
+            def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+                try:
+                    return view.compare(places)
+                except LabError as error:
+                    say(f"cannot compare with the intended state: {error.cause}")
+                    raise
+
+            def follow(cell: Cell) -> Bracket | None:
+                try:
+                    return view.follow(cell, _SECONDS)
+                except LabError as error:
+                    say(f"cannot tell where packets are lost: {error.cause}")
+                    return None
+
             return explain(
                 cells,
                 opened.limits,
                 intent,
-                _sender(opened, intent),
-                looker(opened, intent),
+                view.send,
+                view.look,
                 lambda asked: opened.provider.logs(
                     opened.handle, intent, asked, Deadline(LOOK_SECONDS)
                 ),
-                _comparer(opened, intent, say),
-                _follower(opened, intent, say),
+                compare,
+                follow,
             )
-
-
-def _comparer(opened: OpenLab, intent: Intent, say: Say) -> Compare:
-    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-        deadline = Deadline(LOOK_SECONDS)
-        try:
-            return opened.provider.deviations(opened.handle, intent, places, deadline)
-        except LabError as error:
-            say(f"cannot compare with the intended state: {error.cause}")
-            raise
-
-    return compare
-
-
-def _follower(opened: OpenLab, intent: Intent, say: Say) -> Follow:
-    def follow(cell: Cell) -> Bracket | None:
-        try:
-            captured = follow_loss(
-                *(opened.provider, opened.handle, intent, cell, opened.limits), timeout=_SECONDS
-            )
-        except LabError as error:
-            say(f"cannot tell where packets are lost: {error.cause}")
-            return None
-        return find_bracket(captured, intent) if captured else None
-
-    return follow
 
 
 def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
@@ -112,33 +99,4 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
                 machine.name: tuple(pod.name for pod in machine.pods)
                 for machine in intent.everything()
             }
-            return Explainer(intent, looker(opened, intent)(machines)).everything()
-
-
-@contextmanager
-def bound(opened: OpenLab, *, ready: bool = False) -> Iterator[Intent]:
-    """The lab's Intent; on a cluster with the addresses that its pods have.
-
-    ``ready``: whether to wait until the pods are Ready.
-    """
-    cluster = find_cluster(opened.provider, opened.handle, opened.intent)
-    if cluster is None:
-        yield resolve_gateways(opened.provider, opened.handle, opened.intent)
-        return
-    with cluster.probed(ready=ready) as intent:
-        yield resolve_gateways(opened.provider, opened.handle, intent)
-
-
-def looker(opened: OpenLab, intent: Intent) -> Look:
-    """A function that observes machines of the lab."""
-    return lambda asked: opened.provider.observe(
-        opened.handle, intent, asked, Deadline(LOOK_SECONDS)
-    )
-
-
-def _sender(
-    opened: OpenLab, intent: Intent
-) -> Callable[[Sequence[Probe], ProbeSettings], Mapping[int, Outcome]]:
-    return lambda probes, settings: opened.provider.probe(
-        opened.handle, intent, probes, settings, lambda _: None
-    )
+            return Explainer(intent, LabView(opened, intent).look(machines)).everything()

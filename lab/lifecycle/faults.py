@@ -20,12 +20,12 @@ from lab.cluster.observed import POD_VARIABLE, from_text, to_text
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault, FaultChange, FaultCommand, FaultSite
 from lab.lifecycle import reconnect
-from lab.lifecycle.explain import bound
 from lab.lifecycle.reconnect import wait_until_learned
 from lab.lifecycle.session import OpenLab
 from lab.providers.provider import MACHINES
 from lab.state.lock import FAULTS, lab_lock
 from lab.state.rows import FaultRow
+from lab.suites.session import bound
 from lab.topology.intent import Intent
 
 _SECONDS = 60.0

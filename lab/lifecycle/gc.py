@@ -22,7 +22,7 @@ from lab.lifecycle.compilation import FILE as SCENARIO
 from lab.lifecycle.down import RemovalTarget, remove_files, take_away
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import in_words, is_name
-from lab.lifecycle.night_report import changed, night_in, runs_of
+from lab.lifecycle.night_report import FoundNight, changed, night_in
 from lab.lifecycle.ownership import Home, all_marks, home, same_directory
 from lab.lifecycle.providers import choose
 from lab.lifecycle.session import REPORT, RESULT
@@ -225,19 +225,6 @@ def _remove_abandoned(lab: str, store: Store) -> tuple[str, ...]:
 
 _CAPTURE = re.compile(r"[0-9]{8}-[0-9]{6}-capture(-[0-9]+)?")
 
-Run = tuple[str, str]
-"""A lab and the id of one of its runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptNight:
-    """A night in the state directory."""
-
-    name: str
-    id: str
-    """Start time, in a form that sorts in the order of nights."""
-    runs: frozenset[Run] = frozenset()
-
 
 @dataclass(frozen=True, slots=True)
 class Surplus:
@@ -261,14 +248,17 @@ class Surplus:
 
 
 def surplus(
-    runs: Mapping[str, Sequence[str]], nights: Iterable[KeptNight], keep_runs: int, keep_nights: int
+    runs: Mapping[str, Sequence[str]],
+    nights: Iterable[FoundNight],
+    keep_runs: int,
+    keep_nights: int,
 ) -> Surplus:
     """Runs and nights in excess of the numbers to keep; runs that a kept night refers to are kept.
 
     ``runs``: ids of every lab's runs, oldest first. ``nights``: all of them, in any order.
     ``keep_runs``: runs to keep of each lab. ``keep_nights``: nights to keep. Both at least 1.
     """
-    by_age = sorted(nights, key=lambda night: (night.id, night.name))
+    by_age = sorted(nights, key=lambda night: (night.id, night.directory))
     needed = {run for night in by_age[-keep_nights:] for run in night.runs}
     old = {
         lab: tuple(run for run in found[:-keep_runs] if (lab, run) not in needed)
@@ -276,7 +266,7 @@ def surplus(
     }
     return Surplus(
         runs={lab: found for lab, found in old.items() if found},
-        nights=tuple(night.name for night in by_age[:-keep_nights]),
+        nights=tuple(night.directory.name for night in by_age[:-keep_nights]),
     )
 
 
@@ -332,13 +322,13 @@ def _runs(store: Store, lab: str) -> list[str]:
     return [*lost, *written]
 
 
-def _nights(shelf: Path) -> Iterator[KeptNight]:
+def _nights(shelf: Path) -> Iterator[FoundNight]:
     for name in _directories(shelf):
         directory = shelf / name
         if night := night_in(directory):
-            yield KeptNight(name, night.id, runs_of(night.summary or {}))
+            yield night
         elif any(directory.glob("*/*.log")):  # killed, and from before nights had an id
-            yield KeptNight(name, changed(directory))
+            yield FoundNight(directory, changed(directory))
 
 
 def _directories(parent: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -42,19 +42,30 @@ DIFFERENCE_TEXT = "difference.txt"
 
 @dataclass(frozen=True, slots=True)
 class FoundNight:
-    """A night on disk; ``summary`` is None if it was killed or is running."""
+    """A night on disk; ``summary`` is empty if it was killed or is running."""
 
     directory: Path
-    id: str
-    summary: Mapping[str, Any] | None
+    id: str = ""
+    """Its start time, in a form that sorts in the order of nights."""
+    summary: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def complete(self) -> frozenset[str]:
+        """The scenarios whose test it finished, even with failed cells."""
+        return frozenset(
+            str(one.get("scenario"))
+            for one in _listed(self.summary, "scenarios")
+            for stage in _listed(one, "stages")
+            if stage.get("stage") == "test" and stage.get("code") in [*TESTED]
+        )
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """An earlier night: its directory, and the scenarios whose test it finished."""
-
-    directory: Path
-    complete: frozenset[str]
+    @property
+    def runs(self) -> frozenset[tuple[str, str]]:
+        """The lab and the id of each run that its summary refers to."""
+        pairs = ((one.get("lab"), one.get("run")) for one in _listed(self.summary, "scenarios"))
+        return frozenset(
+            (lab, run) for lab, run in pairs if isinstance(lab, str) and isinstance(run, str)
+        )
 
 
 def make_output(wanted: Path | None, state: Path, now: datetime) -> Path:
@@ -110,7 +121,7 @@ def _require_own(output: Path, *, there: bool = False) -> None:
         )
 
 
-def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earlier, ...]:
+def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[FoundNight, ...]:
     """The nights to compare with: ``wanted``, else those beside ``output``, latest first.
 
     Only nights on the same provider count, and not those that cannot be read or that another user
@@ -120,20 +131,16 @@ def find_earlier(output: Path, provider: str, wanted: Path | None) -> tuple[Earl
     """
     if wanted is not None:
         summary = summary_in(wanted)
-        if summary is None:
+        if not summary:
             raise UsageError(
                 f"comparing with the night in '{wanted}'",
                 f"there is no '{SUMMARY}' of this version in it",
                 "give the directory that an earlier 'lab nightly' has written",
             )
-        return (Earlier(wanted, _complete(summary)),)
+        return (FoundNight(wanted, summary=summary),)
     nights = [night for night in _beside(output.parent) if night.directory != output]
     nights.sort(key=lambda night: (night.id, night.directory), reverse=True)
-    return tuple(
-        Earlier(night.directory, _complete(night.summary))
-        for night in nights
-        if night.summary and night.summary.get("provider") == provider
-    )
+    return tuple(night for night in nights if night.summary.get("provider") == provider)
 
 
 def night_in(directory: Path) -> FoundNight | None:
@@ -168,36 +175,15 @@ def changed(directory: Path) -> str:
         return stamp(0)
 
 
-def summary_in(directory: Path) -> dict[str, Any] | None:
-    """The summary of the night in this directory; None if it has none of this version."""
+def summary_in(directory: Path) -> dict[str, Any]:
+    """The summary of the night in this directory; empty if it has none of this version."""
     path = directory / SUMMARY
     try:
         found = parsed(read_regular(path).decode())  # could be a pipe in a shared directory
     except (OSError, ValueError):
-        return None
+        return {}
     known = isinstance(found, dict) and found.get("format") in READABLE and "started" in found
-    return found if known else None
-
-
-def runs_of(summary: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    """The lab and the id of each run that a night's summary refers to."""
-    pairs = ((one.get("lab"), one.get("run")) for one in _listed(summary, "scenarios"))
-    return frozenset(
-        (lab, run) for lab, run in pairs if isinstance(lab, str) and isinstance(run, str)
-    )
-
-
-def _complete(summary: Mapping[str, Any]) -> frozenset[str]:
-    """The scenarios whose test finished, even with failed cells."""
-    return frozenset(
-        str(one.get("scenario"))
-        for one in _listed(summary, "scenarios")
-        if any(
-            stage.get("stage") == "test" and isinstance(code, int) and code in TESTED
-            for stage in _listed(one, "stages")
-            for code in (stage.get("code"),)
-        )
-    )
+    return found if known else {}
 
 
 def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
@@ -206,7 +192,7 @@ def _listed(found: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def compared(night: Night, earlier: Sequence[Earlier]) -> Night:
+def compared(night: Night, earlier: Sequence[FoundNight]) -> Night:
     """The night with each scenario's differences from the latest comparable night."""
     runs = {one.scenario: one.run for one in night.scenarios if one.run and one.tested}
     found = {name: _latest(name, earlier) for name in runs}
@@ -218,7 +204,7 @@ def compared(night: Night, earlier: Sequence[Earlier]) -> Night:
     )
 
 
-def _latest(scenario: str, earlier: Sequence[Earlier]) -> tuple[Path, RunResult] | None:
+def _latest(scenario: str, earlier: Sequence[FoundNight]) -> tuple[Path, RunResult] | None:
     """The latest night with a complete run of the scenario, and that run."""
     for night in earlier:
         if scenario in night.complete:

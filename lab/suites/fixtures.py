@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ from lab.explain.question import choose
 from lab.matrix.cells import product
 from lab.matrix.run import run
 from lab.matrix.verdict import GREEN, CellResult
-from lab.providers.provider import Machine, Outcome, Probe, ProbeSettings
+from lab.providers.provider import Machine
 from lab.remote.shell import Completed
 from lab.scenario.findings import did_you_mean
 from lab.scenario.terms import Os
-from lab.suites.session import LabSession, SuiteLab
+from lab.suites.session import LabSession, LabView, SuiteLab
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
@@ -119,15 +119,11 @@ class HeldLab:
         results = run(
             cells,
             self.suite.limits,
-            self._send,
+            LabView(self.suite, self.intent).send,
             time.monotonic,
             lambda cell: f"lab test {shlex.quote(self.name)} -k {shlex.quote(cell.id)}",
         )
         return next((one for one in results if one.verdict not in GREEN), results[0])
-
-    def _send(self, probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
-        lab = self.suite
-        return lab.provider.probe(lab.handle, self.intent, probes, settings, lambda _: None)
 
     def _machine(self, name: str) -> Machine:
         return self.suite.provider.machine(self.suite.handle, self.intent, name)

@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,8 @@ from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
 from lab.explain.causes import with_causes, with_places
 from lab.explain.explainer import compare_lab, unlearned
-from lab.explain.question import LOOK_SECONDS, Look
+from lab.explain.question import LOOK_SECONDS
+from lab.facts.node import NodeFacts
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.cells import product
@@ -40,6 +41,7 @@ from lab.providers.provider import (
     Probe,
     ProbeSettings,
     Provider,
+    RealCluster,
     find_cluster,
     resolve_gateways,
 )
@@ -115,6 +117,61 @@ class SuiteLab(Protocol):
         self, run: RunResult, junit: Path | None = None, intent: Intent | None = None
     ) -> Path:
         """Store a run of ``intent`` and write its reports; return their directory."""
+
+
+@contextmanager
+def bound(
+    lab: SuiteLab, cluster: RealCluster | None = None, *, ready: bool = True
+) -> Iterator[Intent]:
+    """The lab's Intent; on a cluster its probe pods exist in the block, with their real addresses.
+
+    ``cluster``: the lab's, if it was found already. ``ready``: whether to wait until the pods are
+    Ready.
+    """
+    cluster = cluster or find_cluster(lab.provider, lab.handle, lab.intent)
+    if cluster is None:
+        yield resolve_gateways(lab.provider, lab.handle, lab.intent)
+        return
+    with cluster.probed(ready=ready) as intent:
+        yield resolve_gateways(lab.provider, lab.handle, intent)
+
+
+@dataclass(frozen=True, slots=True)
+class LabView:
+    """What can be asked of the machines of a running lab, whose Intent is bound."""
+
+    lab: SuiteLab
+    intent: Intent
+
+    def send(
+        self,
+        probes: Sequence[Probe],
+        settings: ProbeSettings,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> Mapping[int, Outcome]:
+        """Send probes; ``progress`` is called with the number of finished ones."""
+        lab = self.lab
+        return lab.provider.probe(lab.handle, self.intent, probes, settings, progress)
+
+    def look(self, asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
+        """Observe machines, and the named pods on them."""
+        deadline = Deadline(LOOK_SECONDS)
+        return self.lab.provider.observe(self.lab.handle, self.intent, asked, deadline)
+
+    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        """Compare the state of machines and pods with how the lab makes them."""
+        deadline = Deadline(LOOK_SECONDS)
+        return self.lab.provider.deviations(self.lab.handle, self.intent, places, deadline)
+
+    def follow(self, cell: Cell, seconds: float) -> Bracket | None:
+        """Probe a cell while capturing its packets, in so many seconds for one exchange.
+
+        None if no loss was observed. Raises LabError when packets cannot be captured.
+        """
+        provider, handle = self.lab.provider, self.lab.handle
+        limits = self.lab.limits
+        captured = follow_loss(provider, handle, self.intent, cell, limits, timeout=seconds)
+        return find_bracket(captured, self.intent) if captured else None
 
 
 _BYTES_A_CELL = 10_000
@@ -260,16 +317,17 @@ class LabSession:
             started, begun = datetime.now(UTC), time.monotonic()
             with self.bound() as intent:
                 self.intent = intent
-                results = self._judge(chosen, self._send(progress, intent, watch), enough)
+                view = LabView(self.lab, intent)
+                results = self._judge(chosen, self._send(progress, view, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # failures mean nothing if the lab has died meanwhile
-                results = with_causes(results, intent, self._look(intent))
+                results = with_causes(results, intent, view.look)
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
         if self.cluster is None:
-            results = self._placed(results, intent)
+            results = _placed(results, view)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
@@ -314,61 +372,30 @@ class LabSession:
             self.run = replace(self.run, failover=found)
         return found
 
-    @contextmanager
-    def bound(self) -> Iterator[Intent]:
+    def bound(self) -> AbstractContextManager[Intent]:
         """The Intent for the cells; on a cluster, its probe pods exist during the block."""
-        if self.cluster is None:
-            yield self.intent
-            return
-        with self.cluster.probed() as intent:
-            yield resolve_gateways(self.lab.provider, self.lab.handle, intent)
+        return bound(self.lab, self.cluster)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster, with the addresses that its pods have."""
         if self.cluster is None:
             return chosen
-        bound = product(self.lab.plan, self.intent, self.choice.families)
-        made = {cell.id: cell for cell in sample(bound, self.choice)}
+        whole = product(self.lab.plan, self.intent, self.choice.families)
+        made = {cell.id: cell for cell in sample(whole, self.choice)}
         return [made[cell.id] for cell in chosen]
 
     def _repeat(self, cell: Cell) -> str:
         repeat = self.lab.repeat_with or f"lab test {shlex.quote(self.lab.name)} -k"
         return f"{repeat} {shlex.quote(cell.id)}"
 
-    def _send(self, progress: Progress, intent: Intent, watch: LivenessWatch) -> Send:
-        lab = self.lab
-
+    def _send(self, progress: Progress, view: LabView, watch: LivenessWatch) -> Send:
         def send(probes: Sequence[Probe], settings: ProbeSettings) -> Mapping[int, Outcome]:
             watch.glance()  # retries on a lab that died would take minutes
             total = len(probes)
             progress(0, total)
-            return lab.provider.probe(
-                lab.handle, intent, probes, settings, lambda done: progress(done, total)
-            )
+            return view.send(probes, settings, lambda done: progress(done, total))
 
         return send
-
-    def _look(self, intent: Intent) -> Look:
-        lab = self.lab
-        return lambda asked: lab.provider.observe(lab.handle, intent, asked, Deadline(LOOK_SECONDS))
-
-    def _placed(self, results: tuple[CellResult, ...], intent: Intent) -> tuple[CellResult, ...]:
-        """The results; for failures without a cause, with the place where packets are lost."""
-        lab = self.lab
-
-        def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-            return lab.provider.deviations(lab.handle, intent, places, Deadline(LOOK_SECONDS))
-
-        def follow(cell: Cell) -> Bracket | None:
-            try:
-                captured = follow_loss(
-                    *(lab.provider, lab.handle, intent, cell, lab.limits), timeout=_FOLLOWED
-                )
-            except LabError:
-                return None
-            return find_bracket(captured, intent) if captured else None
-
-        return with_places(results, intent, compare, follow, time.monotonic)
 
     def _as_run(
         self, results: tuple[CellResult, ...], started: datetime, seconds: float
@@ -392,6 +419,18 @@ class LabSession:
             windows_rules_off=tuple(self.lab.windows_rules_off),
             hosts=self.lab.intent.hosts(),
         )
+
+
+def _placed(results: tuple[CellResult, ...], view: LabView) -> tuple[CellResult, ...]:
+    """The results; for failures without a cause, with the place where packets are lost."""
+
+    def follow(cell: Cell) -> Bracket | None:
+        try:
+            return view.follow(cell, _FOLLOWED)
+        except LabError:
+            return None
+
+    return with_places(results, view.intent, view.compare, follow, time.monotonic)
 
 
 _SETTLE_SECONDS = 30.0

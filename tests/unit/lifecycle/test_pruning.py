@@ -13,8 +13,8 @@ import pytest
 from lab._errors import StateError
 from lab.cli.main import main
 from lab.lifecycle import api
-from lab.lifecycle.gc import GcResult, KeptNight, Surplus, prune, surplus
-from lab.lifecycle.night_report import make_output
+from lab.lifecycle.gc import GcResult, Surplus, prune, surplus
+from lab.lifecycle.night_report import FoundNight, make_output
 from lab.state.rows import CellRow, RunRow
 from lab.state.store import Store
 
@@ -76,7 +76,7 @@ def test_the_oldest_captures_of_a_lab_go_and_do_not_count_as_runs(state):
 
 
 def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
-    nights = [KeptNight("b", "2"), KeptNight("c", "3"), KeptNight("a", "1")]
+    nights = [FoundNight(Path("b"), "2"), FoundNight(Path("c"), "3"), FoundNight(Path("a"), "1")]
     found = surplus({"x": ["1", "2", "3"], "y": ["4"]}, nights, 2, 1)
     assert found == Surplus({"x": ("1",)}, ("a", "b"))
     assert list(found.words()) == ["1 run", "2 nights"]
@@ -84,8 +84,8 @@ def test_the_oldest_runs_of_each_lab_and_the_oldest_nights_go():
 
 def test_a_run_that_a_kept_night_refers_to_stays():
     nights = [
-        KeptNight("old", "1", frozenset({("x", "1")})),
-        KeptNight("new", "2", frozenset({("x", "2")})),
+        FoundNight(Path("old"), "1", {"scenarios": [{"lab": "x", "run": "1"}]}),
+        FoundNight(Path("new"), "2", {"scenarios": [{"lab": "x", "run": "2"}]}),
     ]
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 1).runs == {"x": ("1",)}
     assert surplus({"x": ["1", "2", "3"]}, nights, 1, 2).runs == {}
