@@ -1,132 +1,147 @@
-"""Plausible runs from a seed: healthy, one dead node, an MTU hole, mixed trouble."""
+"""Runs of scenario overlay as the product judges them: healthy, a dead node, an MTU hole, mixed."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Literal
 
-from lab.matrix.cell import Cell, Endpoint, Expectation, Relation
+from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
 from lab.matrix.failover import Failover, Turn
+from lab.matrix.judge import expect, judge
 from lab.matrix.sampling import Coverage, Part
-from lab.matrix.verdict import CellResult, RunResult, Verdict
+from lab.matrix.verdict import CellResult, RunResult
+from lab.plan.plan import Plan
+from lab.plan.planner import make_plan
 from lab.providers.provider import Outcome, Silence
-from lab.scenario.terms import Family, Os
-from lab.topology.intent import (
-    Bridge,
-    Intent,
-    Interface,
-    MachineIntent,
-    Pod,
-    Resolver,
-    Route,
-    Segment,
-    Tunnel,
-)
+from lab.scenario.loader import find, load
+from lab.scenario.scenario import Limit, NodeGroup, Services
+from lab.scenario.terms import Family
+from lab.topology import registry
+from lab.topology.intent import Intent
 
 Trouble = Literal["healthy", "dead-node", "mtu-hole", "mixed"]
-Pair = tuple[Family, Endpoint, Endpoint, str | None]
-CLIENT = Endpoint("client", "client", "linux", None, "192.0.2.10", 8080)
-NODEPORT_SELF = Expectation(
-    False,
-    "WIN-NODEPORT-SELF",
-    "a Windows node cannot reach a NodePort on itself",
-    "Kubernetes documentation, Windows networking",
-    "timeout",
-)
-WORKS = Expectation(
-    True, "REACHABLE", "every pod reaches every endpoint", "the Kubernetes model", None
-)
+Status = Literal["ok", "timeout", "error"]
+Attempts = tuple[Status, Status]
+RULE = "WIN-NODEPORT-SELF"
+"""The one known limit of these runs."""
+FIVE = ("master", "worker1", "worker2", "win1", "win2")
 
 
-@dataclass(frozen=True)
-class MadeNode:
-    name: str
-    os: Os
-    number: int
+def many_nodes(count: int) -> tuple[str, ...]:
+    return tuple(f"{'worker' if n % 3 else 'win'}{n}" for n in range(1, count + 1))
 
-    def pods(self, count: int) -> tuple[Endpoint, ...]:
-        return tuple(
-            Endpoint(
-                f"{self.name}-p{pod}",
-                "pod",
-                self.os,
-                self.name,
-                f"10.244.{self.number}.{pod + 1}",
-                8080,
-            )
-            for pod in range(1, count + 1)
+
+@cache
+def made_lab(nodes: tuple[str, ...], pods: int) -> tuple[Plan, Intent, Sequence[Limit]]:
+    groups = tuple(
+        NodeGroup(
+            name=name,
+            os="windows" if name.startswith("win") else "linux",
+            role="worker" if place else "control-plane",
         )
-
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.name, "node", self.os, self.name, f"10.9.176.{10 + self.number}", 8080)
-
-
-FIVE = (
-    MadeNode("master", "linux", 1),
-    MadeNode("worker1", "linux", 2),
-    MadeNode("worker2", "linux", 3),
-    MadeNode("win1", "windows", 4),
-    MadeNode("win2", "windows", 5),
-)
-
-
-def many_nodes(count: int) -> tuple[MadeNode, ...]:
-    return tuple(
-        MadeNode(f"win{n}" if n % 3 == 0 else f"worker{n}", "windows" if n % 3 == 0 else "linux", n)
-        for n in range(1, count + 1)
+        for place, name in enumerate(nodes)
     )
+    scenario = load(find("overlay"))
+    plan = make_plan(scenario.replace(nodes=groups, pods_per_node=pods, services=Services()))
+    limits = [limit for limit in registry.limits(plan) if limit.id == RULE]
+    return plan, replace(registry.intent(plan), kubernetes=None), limits
 
 
-def intent_of(nodes: tuple[MadeNode, ...] = FIVE, pods: int = 2) -> Intent:
-    return Intent(
-        scenario="overlay",
-        topology="vxlan",
-        domain="cluster.local",
-        segments=(
-            Segment("cluster", "10.9.176.0/24", 1500),
-            Segment("outside", "192.0.2.0/24", 1500),
-        ),
-        machines=(
-            *(_node_intent(node, pods) for node in nodes),
-            _machine(
-                "router", "router", (("cluster", "10.9.176.1/24"), ("outside", "192.0.2.1/24"))
-            ),
-            _machine("client", "client", (("outside", "192.0.2.10/24"),)),
-        ),
-        pod_mtu=1450,
-        node_mtu=1500,
-    )
+def intent_of(nodes: tuple[str, ...] = FIVE, pods: int = 2) -> Intent:
+    return made_lab(nodes, pods)[1]
 
 
 def made_run(
     trouble: Trouble,
-    nodes: tuple[MadeNode, ...] = FIVE,
+    nodes: tuple[str, ...] = FIVE,
     pods: int = 2,
     seed: int = 1,
     families: tuple[Family, ...] | None = None,
 ) -> RunResult:
+    plan, intent, limits = made_lab(nodes, pods)
     rng = random.Random(seed)
-    cells = [cell for cell in _cells(nodes, pods) if not families or cell.family in families]
-    results = tuple(_judged(cell, key, _TROUBLES[trouble], rng) for key, cell in enumerate(cells))
-    windows = tuple(node.name for node in nodes if node.os == "windows")
+    chosen = [cell for cell in cells(plan, intent) if not families or cell.family in families]
+    windows = tuple(name for name in nodes if name.startswith("win"))
     return RunResult(
         run="20261121-101500-7f3a",
         lab="overlay",
-        scenario="overlay",
-        summary="flannel VXLAN over one node segment",
-        topology="vxlan",
+        scenario=plan.scenario,
+        summary=plan.summary,
+        topology=plan.topology,
         provider="netns",
         banner=f"Provider netns: namespaces; emulated: {', '.join(windows)}.",
         emulated_nodes=windows,
-        version="1.36",
+        version=plan.version,
         started="2026-11-21T10:15:00Z",
         seconds=1.9,
-        results=results,
+        results=tuple(
+            _judged(cell, key, limits, TROUBLES[trouble](cell, rng), rng)
+            for key, cell in enumerate(chosen)
+        ),
         windows_rules_off=(),
     )
+
+
+def _judged(
+    cell: Cell, key: int, limits: Sequence[Limit], fate: Attempts | None, rng: random.Random
+) -> CellResult:
+    expectation = expect(cell, limits)
+    first, second = fate or (("ok", "ok") if expectation.works else ("timeout", "timeout"))
+    attempts = (_outcome(cell, key, first, rng),)
+    verdict, detail = judge(cell, expectation, attempts)
+    if verdict == "fail":
+        attempts += (_outcome(cell, key, second, rng),)
+        verdict, detail = judge(cell, expectation, attempts)
+    repeat = f"lab test overlay -k {cell.id}"
+    return CellResult(cell, expectation, verdict, detail, attempts, len(attempts) > 1, repeat)
+
+
+def _outcome(cell: Cell, key: int, status: Status, rng: random.Random) -> Outcome:
+    if status == "error":
+        return Outcome(key, status, "socket: too many open files", None, (), None, 0.0)
+    if status == "timeout":
+        return Outcome(key, status, "connect: no reply in 1.0 s", None, (), None, 1000.0)
+    latency = round(rng.lognormvariate(-0.8, 0.5) * (3 if cell.size == "large" else 1), 3)
+    if cell.answer:
+        return Outcome(key, status, "", None, (), cell.answer, latency)
+    return Outcome(key, status, "", min(cell.sources), cell.backends, None, latency)
+
+
+def _ends(cell: Cell) -> set[str]:
+    return {end for end in (cell.source.node, cell.target.node, cell.entry) if end}
+
+
+def _dead_node(cell: Cell, _: random.Random) -> Attempts | None:
+    return ("timeout", "timeout") if "win1" in _ends(cell) else None
+
+
+def _mtu_hole(cell: Cell, _: random.Random) -> Attempts | None:
+    lost = cell.size == "large" and "win1" in _ends(cell) and len(_ends(cell)) > 1
+    return ("timeout", "timeout") if lost else None
+
+
+def _mixed(cell: Cell, rng: random.Random) -> Attempts | None:
+    if cell.source.name == cell.entry == "win2":
+        return ("ok", "ok") if cell.size == "small" else None
+    if cell.entry == "worker2" and cell.protocol == "udp":
+        return ("timeout", "timeout")
+    if cell.target.name == "win2-p1" and cell.family == "pod-pod":
+        return ("timeout", "timeout")
+    flaky: Attempts = ("timeout", "ok")
+    fates: tuple[Attempts, ...] = (("timeout", "timeout"), flaky, flaky, ("error", "error"))
+    return rng.choice(fates) if rng.random() < 0.006 else None
+
+
+TROUBLES: dict[Trouble, Callable[[Cell, random.Random], Attempts | None]] = {
+    "healthy": lambda _cell, _rng: None,
+    "dead-node": _dead_node,
+    "mtu-hole": _mtu_hole,
+    "mixed": _mixed,
+}
 
 
 FAILOVER = Failover(
@@ -183,185 +198,3 @@ def with_texts(run: RunResult, text: str) -> RunResult:
         for result in run.results
     )
     return replace(run, lab=text, summary=text, banner=text, results=hostile)
-
-
-def _machine(
-    name: str, kind: Literal["router", "client"], cards: tuple[tuple[str, str], ...]
-) -> MachineIntent:
-    interfaces = tuple(
-        Interface(f"eth{n}", segment, f"02:00:00:00:00:{n:02x}", (address,), 1500)
-        for n, (segment, address) in enumerate(cards)
-    )
-    return MachineIntent(
-        name=name, kind=kind, os="linux", interfaces=interfaces, forwards=kind == "router"
-    )
-
-
-def _node_intent(node: MadeNode, pods: int) -> MachineIntent:
-    address = node.endpoint().address
-    bare = _machine(node.name, "router", (("cluster", f"{address}/24"),))
-    resolver = Resolver("10.96.0.10", ("default.svc.cluster.local",), 5)
-    return replace(
-        bare,
-        kind="node",
-        os=node.os,
-        bridge=Bridge("cni0", "02:00:00:00:01:01", (f"10.244.{node.number}.1/24",), 1450),
-        tunnel=Tunnel("flannel.4096", 4096, 4789, address, "eth0", "02:00:00:00:02:01", (), 1450),
-        routes=(Route("default", "eth0", "10.9.176.1"),),
-        pods=tuple(
-            Pod(
-                name=pod.name,
-                role="probe",
-                port=f"veth{n}",
-                mac=f"02:00:00:00:03:{n:02x}",
-                address=f"{pod.address}/24",
-                gateway=f"10.244.{node.number}.1",
-                mtu=1450,
-                neighbours=(),
-                resolver=resolver,
-            )
-            for n, pod in enumerate(node.pods(pods), 1)
-        ),
-    )
-
-
-def _cells(nodes: tuple[MadeNode, ...], per_node: int) -> Iterator[Cell]:
-    for pair in _pairs(nodes, per_node):
-        for protocol in ("tcp", "udp"):
-            yield _cell(pair, protocol, "small")
-            if pair[0] != "dns":
-                yield _cell(pair, protocol, "large")
-
-
-def _service(pod: Endpoint) -> Endpoint:
-    return replace(pod, name=f"to-{pod.name}", kind="service")
-
-
-def _pairs(nodes: tuple[MadeNode, ...], per_node: int) -> Iterator[Pair]:
-    pods = [pod for node in nodes for pod in node.pods(per_node)]
-    hosts = [node.endpoint() for node in nodes]
-    for source, target in product(pods, pods):
-        if source == target:
-            yield "hairpin", source, _service(target), None
-        else:
-            yield "pod-pod", source, target, None
-            yield "pod-service", source, _service(target), None
-    for host, pod in product(hosts, pods):
-        yield "node-service", host, _service(pod), None
-        yield "node-pod", host, pod, None
-        yield "pod-node", pod, host, None
-    firsts = pods[::per_node]
-    for source, host, pod in product((*firsts, *hosts, CLIENT), hosts, firsts):
-        port = replace(pod, name=f"{host.name}:to-{pod.name}", kind="nodeport", port=30001)
-        yield "nodeport", source, port, host.name
-    for pod in pods:
-        yield "pod-external", pod, CLIENT, None
-        for name in ("to-worker1-p1", "to-worker1-p1.default", "to-worker1-p1.default.svc.x"):
-            server = Endpoint(name, "name", "linux", hosts[0].name, "10.96.0.10", 53)
-            yield "dns", pod, server, None
-
-
-def _cell(pair: Pair, protocol: Literal["tcp", "udp"], size: Literal["small", "large"]) -> Cell:
-    family, source, target, entry = pair
-    relation: Relation = "other-node"
-    if target.node is None:
-        relation = "outside"
-    elif family == "hairpin" or source.name == target.name:
-        relation = "self"
-    elif source.node == target.node:
-        relation = "same-node"
-    backend = target.name.rpartition(":")[2].removeprefix("to-")
-    return Cell(
-        id=f"{family}/{source.name}/{target.name}/{protocol}-{size}",
-        family=family,
-        source=source,
-        target=target,
-        protocol=protocol,
-        size=size,
-        relation=relation,
-        entry=entry,
-        name_form=None,
-        backends=() if family == "dns" else (backend,),
-        sources=frozenset({source.address}),
-        answer="10.96.0.21" if family == "dns" else None,
-        mtu=1450,
-    )
-
-
-def _touches(cell: Cell, node: str) -> bool:
-    return node in {cell.source.node, cell.target.node, cell.entry}
-
-
-def _dead_node(cell: Cell, _: random.Random) -> Verdict:
-    return "fail" if _touches(cell, "win1") else "pass"
-
-
-def _mtu_hole(cell: Cell, _: random.Random) -> Verdict:
-    ends = {end for end in (cell.source.node, cell.target.node, cell.entry) if end}
-    return "fail" if cell.size == "large" and "win1" in ends and len(ends) > 1 else "pass"
-
-
-def _mixed(cell: Cell, rng: random.Random) -> Verdict:
-    if cell.entry == "worker2" and cell.protocol == "udp":
-        return "fail"
-    if cell.target.name == "win2-p1" and cell.family == "pod-pod":
-        return "fail"
-    if rng.random() < 0.003:
-        return rng.choice(("fail", "flaky", "flaky", "probe-error"))
-    return "pass"
-
-
-_TROUBLES: dict[Trouble, Callable[[Cell, random.Random], Verdict]] = {
-    "healthy": lambda _cell, _rng: "pass",
-    "dead-node": _dead_node,
-    "mtu-hole": _mtu_hole,
-    "mixed": _mixed,
-}
-
-
-def _judged(
-    cell: Cell, key: int, trouble: Callable[[Cell, random.Random], Verdict], rng: random.Random
-) -> CellResult:
-    verdict, expectation = trouble(cell, rng), WORKS
-    if cell.entry and cell.source.node == cell.entry and cell.entry.startswith("win"):
-        expectation = NODEPORT_SELF
-        surprise = trouble is _mixed and cell.entry == "win2" and cell.size == "small"
-        verdict = "unexpected-pass" if surprise else "known-limit"
-    made = {status: _outcome(cell, key, rng, status) for status in ("ok", "timeout", "error")}
-    statuses, detail = _ENDS[verdict]
-    return CellResult(
-        cell=cell,
-        expectation=expectation,
-        verdict=verdict,
-        detail=detail,
-        attempts=tuple(made[status] for status in statuses),
-        retried=verdict in {"fail", "flaky"},
-        repeat=f"lab probe overlay {cell.id}",
-    )
-
-
-_ENDS: dict[Verdict, tuple[tuple[str, ...], str]] = {
-    "pass": (("ok",), ""),
-    "known-limit": (("timeout",), "It got no reply, as rule WIN-NODEPORT-SELF expects."),
-    "fail": (("timeout", "timeout"), "There was no reply in 1.0 s, twice."),
-    "flaky": (
-        ("timeout", "ok"),
-        "The first attempt got no reply in 1.0 s; the second was answered.",
-    ),
-    "unexpected-pass": (("ok",), "It was answered, and rule WIN-NODEPORT-SELF expects no reply."),
-    "probe-error": (("error",), "The prober could not open a socket: too many open files."),
-}
-
-
-def _outcome(
-    cell: Cell, key: int, rng: random.Random, status: Literal["ok", "timeout", "error"]
-) -> Outcome:
-    if status != "ok":
-        words = (
-            "connect: no reply in 1.0 s" if status == "timeout" else "socket: too many open files"
-        )
-        return Outcome(key, status, words, None, (), None, 1000.0 if status == "timeout" else 0.0)
-    latency = rng.lognormvariate(-0.8, 0.5) * (3 if cell.size == "large" else 1)
-    return Outcome(
-        key, "ok", "", cell.source.address, cell.backends, cell.answer, round(latency, 3)
-    )

@@ -152,7 +152,7 @@ def test_counts_are_of_every_verdict_and_of_the_families_that_occur():
     assert found["verdicts"]["fail"] == run.count("fail") > 0
     assert found["verdicts"]["flaky"] == 0
     assert list(found["families"]) == ["pod-pod", "nodeport"]
-    assert sum(found["families"]["nodeport"].values()) == 1_100
+    assert sum(found["families"]["nodeport"].values()) == 960
 
 
 FINDING = Finding(

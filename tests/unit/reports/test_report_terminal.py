@@ -43,7 +43,7 @@ def test_plain_text_has_no_escape_codes_and_only_ascii(stream, environ):
     text = shown(stream, environ)
     assert text.isascii()
     assert "\x1b" not in text
-    assert "every UDP NodePort probe on worker2 (110 of 110 cells" in text
+    assert "every UDP NodePort probe on worker2 (96 of 96 cells" in text
 
 
 @pytest.mark.parametrize("environ", [{}, {"NO_COLOR": ""}], ids=["not set", "empty NO_COLOR"])
@@ -70,13 +70,13 @@ def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it():
     assert lines[at + 1 : at + 7] == [
         "    cause:    none found on its path",
         "    example:  pod-pod: master-p1 to win1-p1, TCP small",
-        "    expected: an answer from win1-p1 to 10.244.1.2",
+        "    expected: an answer from win1-p1 to 10.244.0.4",
         "    actual:   connect: no reply in 1.0 s; then connect: no reply in 1.0 s",
         "    explain:  lab explain overlay master-p1 win1-p1 --protocol tcp --size small",
-        "    repeat:   lab probe overlay pod-pod/master-p1/win1-p1/tcp-small",
+        "    repeat:   lab test overlay -k pod-pod/master-p1/win1-p1/tcp-small",
     ]
     assert lines[-2:] == [
-        "2,560 cells: 1,488 pass, 80 known limits, 992 fail; 1.9 s",
+        "2,280 cells: 1,256 pass, 24 known limits, 1,000 fail; 1.9 s",
         f"Report: {REPORT}",
     ]
 
@@ -111,7 +111,7 @@ def test_of_a_lab_that_is_down_by_then_no_command_names_it():
 def test_a_green_run_shows_no_red_section_but_its_limits():
     text = "\n".join(plain_lines(made_run("healthy")))
     assert "Not as expected" not in text
-    assert "80 cells: a Windows node cannot reach a NodePort on itself" in text
+    assert "24 cells: a Windows node cannot reach a NodePort on itself" in text
     assert "Report:" not in text
 
 
