@@ -233,7 +233,7 @@ def test_box_that_is_kept_open_follows_its_cell_when_the_page_is_scrolled(browse
           cell.click();
           const apart = () => tip.getBoundingClientRect().top - cell.getBoundingClientRect().bottom;
           const before = apart();
-          scrollBy(0, -60);
+          scrollBy(0, -20);
           document.dispatchEvent(new Event('scroll'));
           document.title = [tip.hidden, Math.round(before), Math.round(apart())].join('|');
         }, 3000);
