@@ -10,19 +10,30 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MODELS = {
-    "fault": "lab/explain/faults/ip_forward_off.py",
-    "family": "lab/matrix/families/hairpin.py",
     "topology": "lab/topology/upstream_tor.py",
-    "command": "lab/cli/events.py",
+    "cni": "lab/cluster/addons/flannel.py",
+    "family": "lab/matrix/families/hairpin.py",
+    "fault": "lab/explain/faults/ip_forward_off.py",
+    "check": "lab/explain/checks/bgp.py",
     "image": "images/debian-12-cloud",
+    "provider": "lab/providers/fake",
+    "command": "lab/cli/events.py",
 }
-"""The model of each kind. A check, a CNI and a provider are classes: see CONTRIBUTING.md."""
+"""The model of each kind. A CNI is that of the topology of its name."""
+WORDS = {
+    "check": (('"session-', '"{name}-'),),
+    "cni": (
+        ('frozenset({"overlay", "kubeinit", _ROUTED})', 'frozenset({"{name}"})'),
+        ("addons/flannel.yaml", "addons/{module}.yaml"),
+    ),
+    "image": (("name: debian-12-cloud", "name: {name}"),),
+}
+"""What a copy has instead of words of its model, besides the model's name."""
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -33,19 +44,22 @@ def begin(kind: str, name: str, root: Path) -> Path:
     """
     if not NAME.fullmatch(name):
         raise ValueError(f"'{name}' is not a name: use a-z, 0-9, and '-' between words")
-    model = ROOT / MODELS[kind]
-    if model.is_dir():
-        made = root / Path(MODELS[kind]).with_name(name)
-        shutil.copytree(model, made)
-        return made
-    made = root / Path(MODELS[kind]).with_name(f"{name.replace('-', '_')}.py")
+    model, module = ROOT / MODELS[kind], name.replace("-", "_")
+    own = name if kind == "image" else module
+    made = root / Path(MODELS[kind]).with_name(f"{own}{model.suffix}")
     if made.exists():
         raise FileExistsError(made)
-    text = model.read_text(encoding="utf-8")
-    made.parent.mkdir(parents=True, exist_ok=True)
-    made.write_text(
-        text.replace(f'"{model.stem.replace("_", "-")}"', f'"{name}"'), encoding="utf-8"
-    )
+    words = [(f'"{model.stem.replace("_", "-")}"', '"{name}"'), *WORDS.get(kind, ())]
+    for source in [*model.parent.glob(f"{model.stem}.*"), *model.rglob("*")]:
+        if not source.is_file() or "__pycache__" in source.parts:
+            continue
+        text = source.read_text(encoding="utf-8")
+        for old, new in words:
+            text = text.replace(old, new.replace("{name}", name).replace("{module}", module))
+        below = source.relative_to(model) if model.is_dir() else ""
+        copy = made / below if below else made.with_suffix(source.suffix)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
     return made
 
 

@@ -37,8 +37,27 @@ def test_copy_is_a_plug_in_of_the_new_name(kind, constant, key, tmp_path):
         plugin.begin(kind, "cable-cut", tmp_path)
 
 
+def test_check_has_kinds_of_the_new_name(tmp_path):
+    assert 'Kind("cable-cut-down"' in plugin.begin("check", "cable-cut", tmp_path).read_text()
+
+
+def test_cni_has_the_topology_and_the_documents_of_the_new_name(tmp_path):
+    made = plugin.begin("cni", "cable-cut", tmp_path)
+    assert loaded(made).ADDON.topologies == {"cable-cut"}
+    assert '"addons/cable_cut.yaml"' in made.read_text()
+    assert made.with_suffix(".yaml").is_file()
+
+
+def test_provider_is_a_package_that_makes_one_of_the_new_name(tmp_path):
+    made = plugin.begin("provider", "cable-cut", tmp_path)
+    assert made.name == "cable_cut"
+    assert {one.name for one in made.iterdir()} == {"__init__.py", "marks.py", "provider.py"}
+    assert 'name: str = "cable-cut"' in (made / "provider.py").read_text()
+
+
 def test_image_is_a_folder_and_a_command_a_file(tmp_path):
-    assert (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").is_file()
+    recipe = (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").read_text()
+    assert recipe.startswith("name: debian-14\n")
     made = plugin.begin("command", "cable-cut", tmp_path)
     assert made.name == "cable_cut.py"
     assert loaded(made).command.name == "cable-cut"
