@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 MODELS = {
     "topology": "lab/topology/upstream_tor.py",
-    "cni": "lab/cluster/addons/flannel.py",
+    "cni": "lab/cluster/addons/bridges.py",
     "family": "lab/matrix/families/hairpin.py",
     "fault": "lab/explain/faults/ip_forward_off.py",
     "check": "lab/explain/checks/bgp.py",
@@ -27,10 +27,7 @@ MODELS = {
 """The model of each kind. A CNI is that of the topology of its name."""
 WORDS = {
     "check": (('"session-', '"{name}-'),),
-    "cni": (
-        ('frozenset({"overlay", "kubeinit", _ROUTED})', 'frozenset({"{name}"})'),
-        ("addons/flannel.yaml", "addons/{module}.yaml"),
-    ),
+    "cni": (('"upstream-tor", "upstream-vrrp", "hard-way"', '"{name}"'),),
     "image": (("name: debian-12-cloud", "name: {name}"),),
 }
 """What a copy has instead of words of its model, besides the model's name."""
@@ -44,20 +41,19 @@ def begin(kind: str, name: str, root: Path) -> Path:
     """
     if not NAME.fullmatch(name):
         raise ValueError(f"'{name}' is not a name: use a-z, 0-9, and '-' between words")
-    model, module = ROOT / MODELS[kind], name.replace("-", "_")
-    own = name if kind == "image" else module
+    model = ROOT / MODELS[kind]
+    own = name if kind == "image" else name.replace("-", "_")
     made = root / Path(MODELS[kind]).with_name(f"{own}{model.suffix}")
     if made.exists():
         raise FileExistsError(made)
     words = [(f'"{model.stem.replace("_", "-")}"', '"{name}"'), *WORDS.get(kind, ())]
-    for source in [*model.parent.glob(f"{model.stem}.*"), *model.rglob("*")]:
+    for source in [*model.rglob("*")] if model.is_dir() else [model]:
         if not source.is_file() or "__pycache__" in source.parts:
             continue
         text = source.read_text(encoding="utf-8")
         for old, new in words:
-            text = text.replace(old, new.replace("{name}", name).replace("{module}", module))
-        below = source.relative_to(model) if model.is_dir() else ""
-        copy = made / below if below else made.with_suffix(source.suffix)
+            text = text.replace(old, new.replace("{name}", name))
+        copy = made / source.relative_to(model)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(text, encoding="utf-8")
     return made

@@ -59,7 +59,6 @@ class Bridges(Addon):
 
     topologies = frozenset({"upstream-tor", "upstream-vrrp", "hard-way"})
     footprint = Footprint(devices=("cni0", "cbr0"), paths=("/run/hybridlab/pod-addresses",))
-    """Topologies whose pod network the nodes' own CNI plugins provide, without an add-on."""
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The bridge's CNI configuration and the node's own masquerading table."""
