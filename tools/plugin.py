@@ -26,6 +26,10 @@ MODELS = {
 }
 """The model of each kind. A CNI is that of the topology of its name."""
 WORDS = {
+    "topology": (
+        ('also=("tor", "upstream", "router")', "also=()"),
+        ("WITH_WINCNI", "EVERYWHERE"),
+    ),
     "check": (('"session-', '"{name}-'),),
     "cni": (('"upstream-tor", "upstream-vrrp", "hard-way"', '"{name}"'),),
     "image": (("name: debian-12-cloud", "name: {name}"),),

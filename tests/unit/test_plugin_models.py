@@ -10,6 +10,8 @@ from types import ModuleType
 
 import pytest
 
+from lab.topology import windows_limits
+
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import plugin
 
@@ -35,6 +37,12 @@ def test_copy_is_a_plug_in_of_the_new_name(kind, constant, key, tmp_path):
     assert getattr(getattr(loaded(made), constant), key) == "cable-cut"
     with pytest.raises(FileExistsError):
         plugin.begin(kind, "cable-cut", tmp_path)
+
+
+def test_topology_has_the_limits_that_its_emulated_windows_nodes_have(tmp_path):
+    made = loaded(plugin.begin("topology", "cable-cut", tmp_path)).TOPOLOGY
+    assert made.limits == windows_limits.EVERYWHERE
+    assert made.also == ()
 
 
 def test_check_has_kinds_of_the_new_name(tmp_path):
