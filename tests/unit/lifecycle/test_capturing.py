@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from lab_desk import Desk
 
 from lab._errors import LabError, UsageError
 from lab.explain.capture.files import Captured
@@ -61,8 +60,7 @@ def test_a_wrong_name_is_told_with_what_there_is(asked, said):
     assert said in str(refused.value)
 
 
-def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(tmp_path):
-    desk = Desk(tmp_path)
+def test_a_provider_that_takes_down_no_packets_is_refused_with_what_to_do(desk):
     desk.up(scenario_text=find("overlay").read_text())
     opened = open_lab("overlay", desk.providers, desk.store)
     with pytest.raises(UsageError) as refused:

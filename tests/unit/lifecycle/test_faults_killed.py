@@ -90,18 +90,23 @@ def read_small_lab(monkeypatch):
     monkeypatch.setattr(session, "rebuild", lambda *_: COMPILED)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(tmp_path, fault):
-    bench = Bench(tmp_path / "state", fault)
+@pytest.fixture(params=FAULTS)
+def bench(request, tmp_path):
+    made = Bench(tmp_path / "state", request.param)
+    yield made
+    made.store.close()
+
+
+def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(bench):
     assert bench.put_in()
     assert bench.broken == {place for place, _ in bench.does}
-    assert bench.told() == [(fault, True)]
+    assert bench.told() == [(bench.fault, True)]
     assert bench.heal()
     for death in range(1000):
         if bench.put_in(death):
             break
         told = bench.told()
-        assert told in ([], [(fault, False)], [(fault, True)])
+        assert told in ([], [(bench.fault, False)], [(bench.fault, True)])
         assert told or not bench.broken, f"killed at point {death}: what is broken is not told"
         assert bench.heal()
         assert not bench.broken, f"killed at point {death}"
@@ -109,9 +114,7 @@ def test_a_fault_killed_at_any_point_is_told_by_status_and_taken_out_by_heal(tmp
     assert death >= 6
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_heal_killed_at_any_point_is_ended_by_the_next(tmp_path, fault):
-    bench = Bench(tmp_path / "state", fault)
+def test_heal_killed_at_any_point_is_ended_by_the_next(bench):
     for death in range(1000):
         assert bench.put_in()
         if bench.heal(death):

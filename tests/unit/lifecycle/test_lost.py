@@ -29,8 +29,7 @@ class Cutting(FakeProvider):
 
 
 @pytest.fixture
-def cutting(tmp_path):
-    desk = Desk(tmp_path)
+def cutting(desk):
     desk.provider = Cutting(now=lambda: desk.now)
     desk.provider.off = set()
     desk.providers = {"fake": desk.provider}
