@@ -173,6 +173,16 @@ def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.en
     return home / "hybridlab"
 
 
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a ``gc`` found."""
+
+    found: tuple[str, ...]
+    """Paths, relative to the cache."""
+    bytes: int
+    removed: bool
+
+
 ELSEWHERE = "or name another 'cache' in the inventory"
 PARTIAL = ".partial"
 """Ending of a directory's name while it is being created or removed."""
@@ -268,6 +278,15 @@ def _blocks(path: Path) -> int:
     except OSError:  # removed meanwhile, or not permitted
         return 0
     return 0 if stat.S_ISDIR(found.st_mode) else found.st_blocks
+
+
+def fsync(path: Path) -> None:
+    """Flush a file or a directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

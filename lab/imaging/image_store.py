@@ -19,7 +19,6 @@ unless it equals the recipe's.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -32,8 +31,10 @@ from lab._errors import LabError, PreflightError, UsageError
 from lab.imaging import bootstrap, golden, inputs, recipes
 from lab.imaging.golden import (
     PARTIAL,
+    Collected,
     GoldenImage,
     entries,
+    fsync,
     guarded,
     make_own,
     read_json,
@@ -74,16 +75,6 @@ class ListedImage:
     """Bytes on disk of a built image."""
     detail: str
     """The recipe's summary, or why the image is not available."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedImages:
-    """What ``gc`` found."""
-
-    found: tuple[str, ...]
-    """Paths, relative to the cache."""
-    bytes: int
-    removed: bool
 
 
 class ImageStore:
@@ -288,7 +279,7 @@ class ImageStore:
         Raises PreflightError when an input is missing: what to get and where to put it.
         """
         recipe = self.recipe(name)
-        return inputs.digest(recipe, self._inventory, self._downloads, _silent)
+        return inputs.digest(recipe, self._inventory, self._downloads, lambda _: None)
 
     def list(self) -> tuple[ListedImage, ...]:
         """Every recipe and the state of its image."""
@@ -306,7 +297,7 @@ class ImageStore:
             )
         return golden.read_facts(found.disk.parent)
 
-    def gc(self, in_use: Collection[str], yes: bool) -> CollectedImages:
+    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
         """Find, and with ``yes`` remove, what no recipe uses any more.
 
         Images of older recipes or tools, interrupted builds, and downloads that no image is waiting
@@ -321,7 +312,7 @@ class ImageStore:
             for path in found:
                 remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
-        return CollectedImages(names, total, yes)
+        return Collected(names, total, yes)
 
     def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
         final = self._place(recipe, digest)
@@ -355,7 +346,8 @@ class ImageStore:
         try:
             job = BuildJob(recipe, scratch, self._downloads, inventory, installer, say)
             golden.write_facts(scratch, recipe, digest, make(job))
-            _sync(scratch)
+            for path in (*scratch.iterdir(), scratch):
+                fsync(path)
             scratch.rename(final)
         except BaseException:
             if not (scratch / UNFINISHED).exists():
@@ -457,20 +449,6 @@ def build(job: BuildJob) -> Built:
     return builders[job.recipe.kind](job)
 
 
-def _silent(_sentence: str) -> None:
-    """Discard a message."""
-
-
 def _scratch_of(final: Path) -> Path:
     """The directory in which an image is built."""
     return final.with_name(f".{final.name}{PARTIAL}")
-
-
-def _sync(directory: Path) -> None:
-    """Flush all files of a directory to disk before it is renamed."""
-    for path in (*directory.iterdir(), directory):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

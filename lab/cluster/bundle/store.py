@@ -27,11 +27,20 @@ from typing import IO
 from lab._errors import BrokenError, LabError, PreflightError, UsageError, os_words
 from lab._log import quantity
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
-from lab.imaging.golden import ELSEWHERE, PARTIAL, guarded, make_own, remove, require_own, size
+from lab.imaging.golden import (
+    PARTIAL,
+    Collected,
+    entries,
+    fsync,
+    guarded,
+    make_own,
+    remove,
+    require_own,
+    size,
+)
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os
-from lab.state.failure import file_failure
 from lab.state.lock import HeldError, holder, lab_lock
 
 BLOBS = Path("blobs", "sha256")
@@ -113,15 +122,6 @@ class Scratch:
                 fsync(path)
 
 
-def fsync(path: Path) -> None:
-    """Flush a file or a directory to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; OSError for others (opening a pipe would block)."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -168,16 +168,6 @@ class ListedBundle:
     bytes: int
     detail: str
     """Why it is unusable; empty if it is usable."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectedBundles:
-    """What ``gc`` found."""
-
-    found: tuple[str, ...]
-    """Paths, relative to the cache."""
-    bytes: int
-    removed: bool
 
 
 class BundleStore:
@@ -307,7 +297,7 @@ class BundleStore:
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
 
-    def gc(self, in_use: Collection[str], yes: bool) -> CollectedBundles:
+    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
         """Find, and with ``yes`` remove, bundles superseded by a newer one of their minor.
 
         Also damaged bundles, those of minors that are no longer supported, and interrupted
@@ -324,7 +314,7 @@ class BundleStore:
                 with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
                     remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
-        return CollectedBundles(names, total, yes)
+        return Collected(names, total, yes)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Rename a finished bundle to its final name."""
@@ -357,12 +347,7 @@ class BundleStore:
         return True
 
     def _names(self) -> tuple[str, ...]:
-        try:
-            found = sorted(path.name for path in self._root.iterdir() if path.is_dir())
-        except FileNotFoundError:
-            return ()
-        except OSError as error:
-            raise file_failure(f"looking into '{self._root}'", error, ELSEWHERE) from error
+        found = (path.name for path in entries(self._root) if path.is_dir())
         return tuple(name for name in found if _NAME.fullmatch(name))
 
     def _read(self, name: str) -> Manifest:
@@ -405,8 +390,6 @@ class BundleStore:
         yield from (self._root / name for name in self._names() if name not in kept)
 
     def _dead(self) -> Iterator[Path]:
-        if not self._root.is_dir():
-            return
         for place in sorted((*self._root.glob(f".*{PARTIAL}"), *self._root.glob(f"*/{MEDIA}/.*"))):
             if holder(self._lock_of(place)) is None:
                 yield place

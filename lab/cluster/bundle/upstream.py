@@ -28,9 +28,9 @@ from lab.cluster.bundle.manifest import (
     wanted_assets,
     wanted_images,
 )
-from lab.cluster.bundle.store import BundleStore, Scratch, fsync
+from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.imaging.download import Web, fetch, listed
-from lab.imaging.golden import guarded
+from lab.imaging.golden import fsync, guarded
 from lab.imaging.job import Say
 from lab.inventory.inventory import Inventory
 from lab.scenario.findings import cut
