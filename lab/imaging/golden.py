@@ -164,11 +164,11 @@ def load(directory: Path) -> GoldenImage:
     )
 
 
-def cache_directory(inventory: Inventory, environment: Mapping[str, str] = os.environ) -> Path:
+def cache_directory(inventory: Inventory) -> Path:
     """The inventory's ``cache``, or ``hybridlab`` below ``$XDG_CACHE_HOME``."""
     if inventory.cache is not None:
         return inventory.cache
-    shared = environment.get("XDG_CACHE_HOME", "")
+    shared = os.environ.get("XDG_CACHE_HOME", "")
     home = Path(shared) if shared.startswith("/") else Path.home() / ".cache"
     return home / "hybridlab"
 

@@ -192,12 +192,12 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
         medium.check_openssh(path)
 
 
-def fetch_file(job: BuildJob, name: str = FILE) -> Path:
-    """An input as a file on this machine; downloads it if necessary.
+def fetch_file(job: BuildJob) -> Path:
+    """The medium or disk as a file on this machine; downloads it if necessary.
 
     Raises PreflightError, BrokenError like :func:`lab.imaging.download.fetch`.
     """
-    path = find_file(job, name)
+    path = find_file(job, FILE)
     assert path is not None, "found() has checked"
     return path
 

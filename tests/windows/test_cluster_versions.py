@@ -25,8 +25,8 @@ from lab.cluster.windows.join_checks import (
 from lab.cluster.windows.join_plan import plugin_config
 
 
-def proxy(minor, where=None, topology="overlay"):
-    plan = decided(topology, minor)
+def proxy(minor, where=None):
+    plan = decided("overlay", minor)
     return plan.proxy(where or seen("2022"), "10.244.3.2").command
 
 

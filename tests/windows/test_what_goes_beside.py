@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import beside_maker
@@ -49,19 +50,16 @@ def test_a_medium_without_the_cards_driver_is_refused(tmp_path):
         medium.check_drivers(part, RELEASE)
 
 
-def _windows(folder: Path) -> Path:
-    return media_maker.make(folder)
+def _file(name: str, size: int) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / name).touch()
+        os.truncate(folder / name, size)
+        return folder / name
+
+    return make
 
 
-def _zeros(folder: Path) -> Path:
-    path = folder / "zeros"
-    path.write_bytes(bytes(100_000))
-    return path
-
-
-def _empty(folder: Path) -> Path:
-    (folder / "empty").touch()
-    return folder / "empty"
+_zeros, _empty, _huge = _file("zeros", 100_000), _file("empty", 0), _file("huge", 10 << 30)
 
 
 def _archive(folder: Path) -> Path:
@@ -79,12 +77,6 @@ def _another(folder: Path) -> Path:
     return folder / "other.zip"
 
 
-def _huge(folder: Path) -> Path:
-    with (folder / "huge").open("wb") as file:
-        file.truncate(10 << 30)
-    return folder / "huge"
-
-
 def _drivers(path: Path) -> None:
     medium.check_drivers(path, RELEASE)
 
@@ -92,14 +84,14 @@ def _drivers(path: Path) -> None:
 @pytest.mark.parametrize(
     ("check", "make", "words"),
     [
-        (_drivers, _windows, "has no folder 'viostor': it is not the virtio-win ISO"),
+        (_drivers, media_maker.make, "has no folder 'viostor': it is not the virtio-win ISO"),
         (_drivers, _zeros, "all zeros"),
         (_drivers, _empty, "it is empty"),
         (_drivers, _archive, "it is "),
         (_drivers, _pipe, "it is not a file"),
         (_drivers, lambda folder: folder, "Is a directory"),
         (_drivers, lambda folder: folder / "absent", "No such file"),
-        (medium.check_openssh, _windows, "not a complete ZIP archive"),
+        (medium.check_openssh, media_maker.make, "not a complete ZIP archive"),
         (medium.check_openssh, _empty, "not a complete ZIP archive"),
         (medium.check_openssh, _another, "holds no 'sshd.exe'"),
         (medium.check_openssh, _huge, "10,737,418,240 bytes"),

@@ -70,29 +70,29 @@ class Runner:
         """A deadline, multiplied by the machine's patience."""
         return Deadline(seconds * self._patience)
 
-    def run(self, step: image_steps.ImageStep, deadline: Deadline | None = None) -> StepResult:
-        """Run a step of a cluster node.
+    def run(
+        self,
+        step: image_steps.ImageStep,
+        deadline: Deadline | None = None,
+        *,
+        restarts: bool = False,
+    ) -> StepResult:
+        """Run a step of a cluster node, or one that images share.
+
+        ``restarts``: restart the machine if the step asks for it.
 
         Raises StepError, DeadlineError and BrokenError like
         :func:`lab.remote.windows_steps.run_step`.
         """
-        until = deadline or self.seconds(step.deadline_s)
+        until = deadline or self.seconds(step.deadline_s + restarts * REBOOT_SECONDS)
         for beside in {SHARED, *_BESIDE.get(step.name, ())} - self._sent:
             content = script(f"{FOLDER}/{beside}")
             self.shell.put(content, f"{DIRECTORY}\\{beside}", _PRIVATE, until)
             self._sent.add(beside)
         folder = f"{FOLDER}/" if isinstance(step, steps.ClusterStep) else ""
         content = script(f"{folder}{step.name}.ps1")
-        return run_step(
-            self.shell, content, script(MODULE), step.name, image_steps.settings(step), until
-        )
-
-    def run_of_image(self, step: image_steps.ImageStep) -> StepResult:
-        """Run a step that images share, and restart the machine if the step asks for it."""
-        content = script(f"{step.name}.ps1")
-        given = image_steps.settings(step)
-        until = self.seconds(step.deadline_s + REBOOT_SECONDS)
-        return run_step(self.shell, content, script(MODULE), step.name, given, until, restarts=True)
+        module, given = script(MODULE), image_steps.settings(step)
+        return run_step(self.shell, content, module, step.name, given, until, restarts=restarts)
 
     def run_though_cut_off(self, step: image_steps.ImageStep) -> StepResult:
         """Run a step that cuts the machine off the network; if cut off, run it again."""
@@ -215,14 +215,14 @@ class WindowsBringUp:
 
     def steps(self) -> tuple[Step, ...]:
         """The steps in order, the same for every topology."""
-        plan, run, run_of_image = self.plan, self.runner.run, self.runner.run_of_image
+        plan, run = self.plan, self.runner.run
         programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
         pictures = [(one.name, one.manifest.sha256) for one in plan.manifest.images]
         made = plan.cluster, plan.node, plan.intent.machine(plan.node.name)
         return (
             self._step("survey", self._survey, plan.cluster.topology, plan.node),
             self._step("earlier-life", self._earlier_life, plan.node),
-            self._step("features", lambda: run_of_image(image_steps.Features())),
+            self._step("features", lambda: run(image_steps.Features(), restarts=True)),
             self._step("bundle", lambda: run(plan.bundle()), programs),
             self._step("containerd", self._containerd, programs, plan.mirrors),
             self._step("images", lambda: run(plan.images(self.seen)), pictures),
@@ -298,12 +298,12 @@ class WindowsBringUp:
             self.runner.reboot()
 
     def _containerd(self) -> None:
-        self.runner.run_of_image(self.plan.containerd(self.seen))
-        self.runner.run_of_image(image_steps.RegistryMirrors(self.plan.mirrors))
+        self.runner.run(self.plan.containerd(self.seen), restarts=True)
+        self.runner.run(image_steps.RegistryMirrors(self.plan.mirrors), restarts=True)
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
-        self.runner.run_of_image(self.plan.firewall())
+        self.runner.run(self.plan.firewall(), restarts=True)
         self.runner.run(self.plan.kubelet(self.seen, start=self.plan.by_hand))
 
     def _join(self) -> None:

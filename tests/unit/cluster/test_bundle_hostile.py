@@ -174,7 +174,7 @@ def header(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
-def extended(records: Mapping[str, str], kind: bytes = tarfile.XHDTYPE) -> bytes:
+def extended(records: Mapping[str, str]) -> bytes:
     """A member that has these pax records."""
     lines = b""
     for key, value in records.items():
@@ -182,7 +182,7 @@ def extended(records: Mapping[str, str], kind: bytes = tarfile.XHDTYPE) -> bytes
         length = next(n for n in range(len(rest), 9999) if n == len(rest) + len(str(n)))
         lines += str(length).encode() + rest
     body = lines + bytes(-len(lines) % 512)
-    return header("pax", len(lines), kind) + body + header("manifest.json") + bytes(1024)
+    return header("pax", len(lines), tarfile.XHDTYPE) + body + header("manifest.json") + bytes(1024)
 
 
 SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "manifest.json"}

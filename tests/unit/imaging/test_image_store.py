@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from recipe_writer import recipe
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError, StateError
@@ -23,18 +24,6 @@ from lab.remote import programs
 pytestmark = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 ROOT = Path(__file__).parents[3]
 SECONDS = 30.0
-
-
-def recipe(folder: Path, name: str = "tiny", **more: str) -> Path:
-    own = folder / "recipes" / name
-    own.mkdir(parents=True, exist_ok=True)
-    keys = {"disk": "1GiB", "firmware": "bios", "first_boot": "cloud-init", "user": "root"} | more
-    lines = "".join(f"{key}: {value}\n" for key, value in keys.items())
-    (own / "image.yaml").write_text(
-        f"name: {name}\nsummary: A disk of the tests\n{lines}"
-        f"cloud:\n  url: https://vendor.example/{name}.qcow2\n"
-    )
-    return own.parent
 
 
 def disk(path: Path, size: str = "8M") -> Path:

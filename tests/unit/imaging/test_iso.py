@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
+from recipe_writer import recipe
+
 from lab._errors import PreflightError
 from lab.imaging import iso, medium
 from lab.imaging.image_store import ImageStore
@@ -45,20 +47,18 @@ class Recorded:
 
 
 def library(folder: Path, answers: str, installer: Recorded | None, more: str = "") -> ImageStore:
-    own = folder / "recipes/small"
-    own.mkdir(parents=True)
-    (own / "image.yaml").write_text(
-        "name: small\nsummary: Small\ndisk: 1GiB\nfirmware: bios\nfirst_boot: cloud-init\n"
-        "user: root\niso:\n  medium: a DVD\n  kernel: /vmlinuz\n  initrd: /initrd\n"
+    section = (
+        "iso:\n  medium: a DVD\n  kernel: /vmlinuz\n  initrd: /initrd\n"
         f'  arguments: "from={{{{ label }}}}"\n  answers: {answers}\n  memory: 1GiB\n'
         f"  minutes: 5\n  done: all done\n{more}"
     )
-    (own / "answers.j2").write_text("user={{ user }}\n")
-    (own / "plain").write_text("{{ as it is }}\n")
+    recipes = recipe(folder, "small", section)
+    (recipes / "small/answers.j2").write_text("user={{ user }}\n")
+    (recipes / "small/plain").write_text("{{ as it is }}\n")
     vendor = folder / "vendor.iso"
     vendor.write_bytes(medium.medium("VENDOR", {"vmlinuz": b"kernel", "initrd": b"ramdisk"}))
     inventory = Inventory(images={"small": ImageSource(url=str(vendor))})
-    return ImageStore(folder / "cache", inventory, installer, folder / "recipes")
+    return ImageStore(folder / "cache", inventory, installer, recipes)
 
 
 def test_answers_in_the_initramfs_follow_the_vendors_own(tmp_path):
@@ -114,12 +114,6 @@ def test_medium_without_the_kernel_is_refused_with_what_it_holds(tmp_path):
 def test_disk_that_is_none_or_leans_on_another_file_is_refused(make, words, tmp_path):
     disk = tmp_path / "disk"
     subprocess.run(make.format(disk), shell=True, check=True)
-    own = tmp_path / "recipes/tiny"
-    own.mkdir(parents=True)
-    (own / "image.yaml").write_text(
-        "name: tiny\nsummary: Tiny\ndisk: 1GiB\nfirmware: bios\nfirst_boot: cloud-init\n"
-        "user: root\ncloud: {url: 'https://vendor.example/tiny'}\n"
-    )
     inventory = Inventory(images={"tiny": ImageSource(url=str(disk))})
     with pytest.raises(PreflightError, match=words):
-        ImageStore(tmp_path / "cache", inventory, None, own.parent).get("tiny", print)
+        ImageStore(tmp_path / "cache", inventory, None, recipe(tmp_path)).get("tiny", print)
