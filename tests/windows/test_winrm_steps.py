@@ -190,8 +190,10 @@ def test_a_connection_that_is_lost_to_the_restart_is_no_error(computer, windows_
 def test_a_machine_that_does_not_restart_is_said_to_be_up_since_before(at, computer, windows_shell):
     """Also one whose clock is set meanwhile."""
     computer.restarts = lambda: setattr(computer, "at", at)
+    before = boot(windows_shell, Deadline(20))
+    start_reboot(windows_shell, Deadline(20))
     with pytest.raises(DeadlineError, match=f"still up since {at}"):
-        reboot(windows_shell, Deadline(1.5))
+        wait_for_reboot(windows_shell, before, Deadline(1))
 
 
 def test_a_machine_that_stays_away_is_said_with_what_was_seen_last(computer, windows_shell):
