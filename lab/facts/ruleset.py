@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from typing import Literal
+
+Change = Literal["new", "gone", "changed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +26,14 @@ class StateDifference:
     mends: str
     device: str = ""
     """The only device concerned; empty if none or all are."""
-    table: str = ""
-    """Family and name of its nftables table."""
+    change: Change = "changed"
 
 
 _HANDLE = re.compile(r"\s*# handle (\d+)$")
 _TABLE = re.compile(r"table (\S+ \S+) \{")
 _OBJECT = re.compile(r"\t(\S+) (\S+) \{")
 _ELEMENTS = ("set", "map")
+NOTHING = re.compile(r"(?!)")
 _LIVING = re.compile(r" (?:expires|timeout) \S+")
 _SHOWN = 3
 
@@ -157,18 +160,23 @@ def _element(one: tuple[str, str]) -> str:
     return f"{key} : {value}" if value else key
 
 
-def compare_rulesets(made: Ruleset, now: Ruleset) -> Iterator[StateDifference]:
-    """Every difference; rules are compared by text and position in their chain."""
+def compare_rulesets(
+    made: Ruleset, now: Ruleset, varies: re.Pattern[str] = NOTHING
+) -> Iterator[StateDifference]:
+    """Every difference; rules are compared by text and position in their chain.
+
+    ``varies``: the part of a rule that is not compared; a rule that is nothing else is left out.
+    """
     for name in now.keys() - made.keys():
         yield _differs(
-            f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", name
+            f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", "new"
         )
     for name, table in made.items():
         if name not in now:
-            mends = load(table.text())
-            yield _differs(f"table {name}", table.summary(), "there is no such table", mends, name)
+            mends, missing = load(table.text()), "there is no such table"
+            yield _differs(f"table {name}", table.summary(), missing, mends, "gone")
         else:
-            yield from _tables(table, now[name])
+            yield from _tables(table, now[name], varies)
 
 
 def load(text: str) -> str:
@@ -176,31 +184,31 @@ def load(text: str) -> str:
     return f"printf '%s\\n' {shlex.quote(text)} | nft -f -"
 
 
-def _tables(made: NftTable, now: NftTable) -> Iterator[StateDifference]:
+def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[StateDifference]:
     name = made.name
     remade = f"nft delete table {name}; {load(made.text())}"
     if made.head != now.head:
-        yield _differs(f"table {name}", _said(made.head), _said(now.head), remade, name)
+        yield _differs(f"table {name}", _said(made.head), _said(now.head), remade)
     for key in now.objects.keys() - made.objects.keys():
         one = now.objects[key]
         flush = f"nft flush chain {name} {one.name}; " if one.kind == "chain" else ""
         mends = f"{flush}nft delete {one.kind} {name} {one.name}"
         yield _differs(
-            f"{one.kind} {name} {one.name}", f"no such {one.kind}", one.text(), mends, name
+            f"{one.kind} {name} {one.name}", f"no such {one.kind}", one.text(), mends, "new"
         )
     for key, one in made.objects.items():
         where = f"{one.kind} {name} {one.name}"
         seen = now.objects.get(key)
         if seen is None:
             missing = f"there is no such {one.kind}"
-            yield _differs(where, one.text(), missing, remade, name)
+            yield _differs(where, one.text(), missing, remade, "gone")
             continue
         if one.head != seen.head:
             yield _differs(
-                where, _said(one.head), _said(seen.head), _reheaded(name, one, seen, remade), name
+                where, _said(one.head), _said(seen.head), _reheaded(name, one, seen, remade)
             )
         if one.kind == "chain":
-            yield from _rules(name, one, seen)
+            yield from _rules(name, _lasting(one, varies), _lasting(seen, varies), varies)
         elif not one.living:
             yield from _set_elements(name, one, seen)
 
@@ -221,10 +229,22 @@ def _reheaded(table: str, made: NftObject, now: NftObject, remade: str) -> str:
     return remade
 
 
-def _rules(table: str, made: NftObject, now: NftObject) -> Iterator[StateDifference]:
-    wanted, there = [rule for rule, _ in made.rules], [rule for rule, _ in now.rules]
+def _lasting(chain: NftObject, varies: re.Pattern[str]) -> NftObject:
+    """The chain without the rules that vary as a whole."""
+    rules = [(rule, handle) for rule, handle in chain.rules if not varies.fullmatch(rule)]
+    return replace(chain, rules=rules)
+
+
+def _rules(
+    table: str, made: NftObject, now: NftObject, varies: re.Pattern[str]
+) -> Iterator[StateDifference]:
+    wanted = [rule for rule, _ in made.rules]
     where = f"chain {table} {made.name}"
-    matcher = SequenceMatcher(a=wanted, b=there, autojunk=False)
+    matcher = SequenceMatcher(
+        a=[varies.sub("", rule) for rule in wanted],
+        b=[varies.sub("", rule) for rule, _ in now.rules],
+        autojunk=False,
+    )
     for tag, first, last, begin, end in matcher.get_opcodes():
         if tag == "equal":
             continue
@@ -241,7 +261,6 @@ def _rules(table: str, made: NftObject, now: NftObject) -> Iterator[StateDiffere
             f"rule {listed}" if listed else "no such rule",
             f"rule {seen}" if seen else "it is missing",
             "; ".join([*put, *gone]),
-            table,
         )
 
 
@@ -256,7 +275,7 @@ def _set_elements(table: str, made: NftObject, now: NftObject) -> Iterator[State
         if these:
             listed = ", ".join(map(_element, these.items()))
             mends.append(f"nft {verb} element {table} {made.name} '{{ {listed} }}'")
-    yield _differs(where, _listed(missing), _listed(extra), "; ".join(mends), table)
+    yield _differs(where, _listed(missing), _listed(extra), "; ".join(mends))
 
 
 def _listed(elements: Mapping[str, str]) -> str:
@@ -267,10 +286,11 @@ def _listed(elements: Mapping[str, str]) -> str:
     return f"element {shown}{more}"
 
 
-def _differs(where: str, intended: str, observed: str, mends: str, table: str) -> StateDifference:
-    return StateDifference(
-        "nftables", where, intended, observed, f"nft -a list {_named(where)}", mends, table=table
-    )
+def _differs(
+    where: str, intended: str, observed: str, mends: str, change: Change = "changed"
+) -> StateDifference:
+    shows = f"nft -a list {_named(where)}"
+    return StateDifference("nftables", where, intended, observed, shows, mends, change=change)
 
 
 def _named(where: str) -> str:

@@ -1,7 +1,9 @@
 """The complete state of one network namespace: queried as text, parsed, and compared. Pure.
 
-The same script runs in the lab and in a second copy of the lab, so both sides have the same form.
-What changes by itself (timers, counters, learned neighbours, hash seeds) is left out by rule.
+The same script runs now and where the namespace is as the lab makes it: in a second copy of the
+lab, or in the lab itself once it is up. So both sides have the same form. What changes by itself
+(timers, counters, learned neighbours, hash seeds) is left out by rule, and so is what others create
+and remove there (:class:`Churn`).
 """
 
 from __future__ import annotations
@@ -12,12 +14,20 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from lab.facts.questions import HEAD, TAIL, answers
-from lab.facts.ruleset import Ruleset, StateDifference, compare_rulesets, read_ruleset
+from lab.facts.ruleset import (
+    NOTHING,
+    Ruleset,
+    StateDifference,
+    compare_rulesets,
+    read_ruleset,
+)
 
 _SCRIPT = r"""
+ask space sh -c 'cat /proc/sys/kernel/random/boot_id; readlink /proc/self/ns/net'
 ask links ip -json -details address
 ask routes ip route show table all
 ask rules ip rule
@@ -35,7 +45,7 @@ for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' 
         ask "filter $device $hook" tc filter show dev "$device" $hook
     done
 done
-ask sockets ss -H -l -n -t -u -p
+ask sockets ss -H -l -n -t -u
 ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
 ask resolver cat /etc/resolv.conf
 ask ipsets sh -c 'ipset save 2> /dev/null; true'
@@ -84,11 +94,16 @@ class State:
 
     items: Mapping[str, Item]
     ruleset: Ruleset
+    space: tuple[str, ...] = ()
+    """The computer's boot, the namespace, and the other end of ``eth0`` if it has one."""
+    silent: frozenset[str] = frozenset()
+    """Queries without an answer."""
 
 
-def read_state(stdout: str, stderr: str = "") -> State:
+def read_state(stdout: str) -> State:
     """Parse the script's output."""
-    said = {name: one.text for name, one in answers(stdout, stderr).items()}
+    every = answers(stdout, "")
+    said = {name: one.text for name, one in every.items()}
     found: dict[str, Item] = {}
     for reader in (
         _links, _routes, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans, _xfrm,
@@ -96,7 +111,20 @@ def read_state(stdout: str, stderr: str = "") -> State:
     ):  # fmt: skip
         for item in reader(said):
             found[f"{item.section} {item.object}"] = item
-    return State(found, read_ruleset(said.get("nftables", "")))
+    # a new namespace can have the number of one that is gone; a new link cannot
+    ends = (
+        str(link["link_index"])
+        for link in _json(said.get("links", ""))
+        if link["ifname"] == "eth0" and "link_index" in link
+    )
+    return State(
+        found,
+        read_ruleset(said.get("nftables", "")),
+        (*said.get("space", "").split(), *ends),
+        frozenset(
+            name for name, one in every.items() if one.trouble and not name.startswith("filter ")
+        ),
+    )
 
 
 def _json(text: str) -> list[dict[str, Any]]:
@@ -363,10 +391,8 @@ def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
     for line in said.get("sockets", "").splitlines():
         words = line.split()
         if len(words) > 4:  # noqa: PLR2004  protocol, state, queues, own address
-            program = re.search(r'\(\("([^"]+)",pid=(\d+)', line)
-            stop = f"kill {program[2]}" if program else ""
             name = f"socket {words[0]} {words[4]}"
-            yield Item("socket", name, "open", "", stop, "ss -l -n -t -u -p")
+            yield Item("socket", name, "open", "", "", "ss -l -n -t -u -p")
 
 
 def _settings(said: Mapping[str, str]) -> Iterator[Item]:
@@ -410,17 +436,70 @@ _ONE_SIDED = frozenset({"setting", "learned"})
 """Sections that are only compared if both sides have the object: a device's settings go with it."""
 
 
-def compare_states(
-    made: State, now: State, *, daemons: bool = False
-) -> tuple[StateDifference, ...]:
+def is_same_space(made: State, now: State) -> bool:
+    """Whether both are of one namespace; what is created anew with the same name is another one."""
+    return bool(now.space) and made.space[: len(now.space)] == now.space
+
+
+@dataclass(frozen=True, slots=True)
+class Churn:
+    """What others create, change and remove in a namespace: regular expressions."""
+
+    objects: re.Pattern[str] = NOTHING
+    """Matches ``new``, ``gone`` or ``changed``, a section and an object: ``"new link dummy0"``."""
+    devices: re.Pattern[str] = NOTHING
+    """Devices that come and go with everything that is theirs; one that stays is compared."""
+    rules: re.Pattern[str] = NOTHING
+    """The part of an nftables rule that varies; a rule that is nothing else comes and goes."""
+
+
+_STILL = Churn()
+_OF_DAEMONS = (
+    r"new (?:link|route|forwarding|queue|vlan) .*|(?:new|gone) address .*"
+    r"|changed link \S+ promisc"
+)
+_EPHEMERAL = r"(?:3[2-9]|[4-6]\d)\d{3}"
+_OF_KUBERNETES = (
+    # endpoints and Services: the elements of kube-proxy's maps and sets, and chains of each
+    r"\w+ nftables (?:map|set) ip6? kube-proxy .*"
+    r"|(?:new|gone) nftables chain ip6? kube-proxy (?:service|endpoint|external|firewall)-.*"
+    r"|(?:new|gone) nftables chain ip6? \S+ (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-\w+-).*"
+    r"|\w+ ipset ipset (?:cali|KUBE-).*"
+    # a node that joins anew has another tunnel device; checks compare its entries
+    r"|\w+ (?:neighbour|forwarding) .* dev (?:flannel\.|vxlan\.calico).*"
+    # programs listen on ports that the kernel chooses
+    rf"|gone socket socket \S+ \S+:{_EPHEMERAL}"
+)
+_POD_DEVICES = r"veth[0-9a-f]{8}|cali[0-9a-f]{11}"
+_OF_ENDPOINTS = (
+    r"(?<=numgen random mod )\d+ vmap \{.*?\}|ip saddr @affinity-.*"
+    r"|.*(?:jump|goto) (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-[tf]w-).*"
+)
+
+
+@cache
+def churn(*, kubernetes: bool, daemons: bool) -> Churn:
+    """What kubelet, kube-proxy and network add-ons do, or routing daemons and virtual switches."""
+    objects = [text for text, on in ((_OF_KUBERNETES, kubernetes), (_OF_DAEMONS, daemons)) if on]
+    if not kubernetes:
+        return Churn(re.compile("|".join(objects))) if objects else _STILL
+    return Churn(*map(re.compile, ("|".join(objects), _POD_DEVICES, _OF_ENDPOINTS)))
+
+
+def compare_states(made: State, now: State, churn: Churn = _STILL) -> tuple[StateDifference, ...]:
     """Every difference, causes before consequences: a link before its routes.
 
-    With ``daemons``, the machine runs daemons that create links, addresses and sockets of their
-    own; additional ones are then ignored.
+    There is none to see if one side has no answer to a query that the other has.
     """
-    found = [*_same_addresses(_compare_items(made, now, daemons=daemons))]
-    found += compare_rulesets(made.ruleset, now.ruleset)
-    return tuple(sorted(found, key=lambda one: _ORDER.index(one.section)))
+    if made.silent != now.silent:
+        return ()
+    found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
+    found += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
+    return tuple(
+        one
+        for one in sorted(found, key=lambda one: _ORDER.index(one.section))
+        if not churn.objects.fullmatch(f"{one.change} {one.section} {one.object}")
+    )
 
 
 def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifference]:
@@ -457,48 +536,37 @@ _ORDER = (
 )
 
 
-_MADE_BY_DAEMONS = frozenset({"link", "address", "route", "forwarding", "queue", "vlan"})
-"""Sections in which daemons add objects."""
+def _devices(items: Mapping[str, Item]) -> set[str]:
+    return {one.device for one in items.values() if (one.section, one.value) == ("link", "there")}
 
 
-def _compare_items(made: State, now: State, *, daemons: bool) -> Iterator[StateDifference]:
-    gone = {
-        one.device
-        for key, one in made.items.items()
-        if one.section == "link" and one.value == "there" and key not in now.items
-    }
-    new = {
-        one.device
-        for key, one in now.items.items()
-        if one.section == "link" and one.value == "there" and key not in made.items
-    }
-    for key, item in made.items.items():
-        seen = now.items.get(key)
-        if seen is not None and item.section == "link" and _is_live(seen, daemons=daemons):
-            continue
+def _compare_items(
+    made: Mapping[str, Item], now: Mapping[str, Item], churn: Churn
+) -> Iterator[StateDifference]:
+    gone, new = _devices(made) - _devices(now), _devices(now) - _devices(made)
+    passing = {one for one in gone | new if churn.devices.fullmatch(one)}
+    for key, item in made.items():
+        seen = now.get(key)
+        if seen is not None and seen.value == "carrier":
+            continue  # a copy has no daemon that makes its link work
         if seen is not None and (seen.section, seen.value) == (item.section, item.value):
             continue
         if item.section in _ONE_SIDED and seen is None:
             continue
         if item.section != "route" and item.device in gone and item.value != "there":
             continue  # went with its device
-        if item.section == "learned":
-            continue
-        yield _differs(item, seen)
-    for key, seen in now.items.items():
-        alone = key not in made.items and seen.section not in _ONE_SIDED | {"socket"}
-        alone = alone and not (daemons and seen.section in _MADE_BY_DAEMONS)
-        if alone and not (seen.device in new and seen.section in {"link", "queue", "address"}
-                          and seen.value != "there"):  # fmt: skip
+        if item.section != "learned" and item.device not in passing:
+            yield _differs(item, seen)
+    for key, seen in now.items():
+        alone = key not in made and seen.section not in _ONE_SIDED | {"socket"}
+        if alone and seen.device not in passing and not (
+            seen.device in new and seen.section in {"link", "queue", "address"}
+            and seen.value != "there"
+        ):  # fmt: skip
             yield StateDifference(
                 seen.section, seen.object, _nothing(seen), seen.value, seen.shows, seen.remove,
-                seen.device,
+                seen.device, "new",
             )  # fmt: skip
-
-
-def _is_live(seen: Item, *, daemons: bool) -> bool:
-    """Whether a running daemon explains a link's difference from the copy, which runs none."""
-    return seen.value == "carrier" or (daemons and seen.object.endswith(" promisc"))
 
 
 def _nothing(item: Item) -> str:
@@ -513,5 +581,6 @@ def _differs(item: Item, seen: Item | None) -> StateDifference:
     if seen is None and item.section == "link" and item.object.endswith(" master"):
         observed = "it is in no bridge"
     return StateDifference(
-        item.section, item.object, item.value, observed, item.shows, mends, item.device
-    )
+        item.section, item.object, item.value, observed, item.shows, mends, item.device,
+        "changed" if seen else "gone",
+    )  # fmt: skip

@@ -17,7 +17,10 @@ from lab.providers.provider import Outcome
 IN_POD = "in the pod: "
 DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
+ENTER_POD = "/run/hybridlab/enter"
+"""Begins a command for the node of a Kubernetes pod that runs another one in the pod's network."""
 _TOOLS = (
+    ENTER_POD,
     *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
@@ -62,11 +65,14 @@ class Finding:
 
     def shown_by(self, lab: str) -> str:
         """The command line or sentence to see it."""
-        return by_hand(lab, self.place, self.shows)
+        return self._by_hand(lab, self.shows)
 
     def fixed_by(self, lab: str) -> str:
         """The command line or sentence to fix it."""
-        return by_hand(lab, self.place, self.mends)
+        return self._by_hand(lab, self.mends)
+
+    def _by_hand(self, lab: str, text: str) -> str:
+        return by_hand(lab, self.node if text.startswith(ENTER_POD) else self.place, text)
 
 
 def by_hand(lab: str, place: str, text: str) -> str:

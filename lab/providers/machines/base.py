@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,13 +24,15 @@ from lab.cluster.linux.daemons import (
 )
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
+from lab.facts.ruleset import StateDifference
+from lab.facts.state import STATE_COMMAND, churn, compare_states, is_same_space, read_state
 from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.machines.guests import Guests, Opened
-from lab.providers.node.protocol import OTHER
+from lab.providers.node.protocol import ENTER, OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -43,6 +48,7 @@ from lab.providers.provider import (
 )
 from lab.remote.parallel import on_each
 from lab.remote.shell import Reach
+from lab.state.files import write_private
 from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
@@ -82,7 +88,7 @@ def own_network(intent: Intent) -> Intent:
 def on_machines(
     lab: LabHandle, intent: Intent, bundled: Bundled | None, opened: Opened
 ) -> tuple[Step, ...]:
-    """The steps from ``network`` on: ``daemons`` if there are any, then the cluster's.
+    """The steps from ``network`` on: ``daemons`` if there are any, the cluster's, ``states``.
 
     ``bundled``: the lab's cluster and its bundle; None if pods are namespaces.
     """
@@ -103,7 +109,32 @@ def on_machines(
         from lab.providers.machines.kubernetes import MachinesCluster  # noqa: PLC0415  few labs
 
         steps += MachinesCluster(lab, intent, bundled, opened).steps()
-    return tuple(steps)
+    states = Step("states", digest(STATE_COMMAND), lambda: _save_states(lab, intent, opened))
+    return (*steps, states)
+
+
+_STATES = "states.json"
+"""In the lab's directory: the state of every machine and pod as it was once the lab was up."""
+_STATE_SECONDS = 60.0
+
+
+def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
+    with opened() as guests:
+        names = [one.name for one in intent.machines]
+        deadline = guests.deadline(_STATE_SECONDS)
+        found = guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline)
+    write_private(lab.directory / _STATES, json.dumps(found))
+
+
+def _in_cluster_pod(found: StateDifference, pod: str) -> StateDifference:
+    """The difference with commands for the pod's node: its containers have no such programs."""
+    shows, mends = (
+        f"{ENTER} {pod} sh -c {shlex.quote(text)}" if text else ""
+        for text in (found.shows, found.mends)
+    )
+    if found.section == "file":
+        mends = "delete the pod, so that it is created again"
+    return replace(found, shows=shows, mends=mends)
 
 
 def other_machines(decided: Collection[str], intent: Intent) -> str:
@@ -308,6 +339,34 @@ class MachinesProvider(Provider):
             if intent.kubernetes is not None:
                 return self._cluster(lab, intent).observe(guests, asked, deadline)
             return guests.observe(intent, asked, deadline)
+
+    def deviations(
+        self, lab: LabHandle, intent: Intent, places: Sequence[str], deadline: Deadline
+    ) -> Mapping[str, Sequence[StateDifference]]:
+        """Compare with the state that the last ``lab up`` recorded.
+
+        A machine that was rebooted or a pod that was created anew since then is not compared.
+        """
+        try:
+            made = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}  # an older version made the lab
+        pods = {pod.name: one for one in intent.machines for pod in one.pods}
+        there = {one.name: one for one in intent.machines} | pods
+        asked = {name: there[name] for name in places if name in there and name in made}
+        with self._guests(lab) as guests:
+            machines = {one.name for one in asked.values()}
+            now = guests.fleet.run_everywhere(intent, machines, STATE_COMMAND, deadline)
+        found: dict[str, Sequence[StateDifference]] = {}
+        kubernetes = intent.kubernetes is not None
+        for name, machine in asked.items():
+            before, after = read_state(made[name]), read_state(now.get(name, ""))
+            if is_same_space(before, after):
+                others = churn(kubernetes=kubernetes, daemons=bool(machine.daemons))
+                found[name] = compare_states(before, after, others)
+            if kubernetes and name in pods:
+                found[name] = [_in_cluster_pod(one, name) for one in found.get(name, ())]
+        return found
 
     def capture(  # noqa: PLR0913, PLR0917  the interface's signature
         self,

@@ -184,6 +184,7 @@ class NetnsBringUp:
         """
         from lab.facts.state import (  # noqa: PLC0415  not for bring-up
             STATE_COMMAND,
+            churn,
             compare_states,
             read_state,
         )
@@ -201,9 +202,11 @@ class NetnsBringUp:
         found = {}
         for name in places:
             now = NetnsMachine(name, entry, name in pods).run(STATE_COMMAND, deadline)
-            before = read_state(made[name].stdout, made[name].stderr)
-            after = read_state(now.stdout, now.stderr)
-            found[name] = compare_states(before, after, daemons=name in with_daemons)
+            found[name] = compare_states(
+                read_state(made[name].stdout),
+                read_state(now.stdout),
+                churn(kubernetes=False, daemons=name in with_daemons),
+            )
         return found
 
     @cached_property

@@ -111,7 +111,7 @@ def _attach(words: Sequence[str]) -> int:
     pod, *command = words
     try:
         _check_root()
-        return _machine(pod).attach(command)
+        return (pod_namespaces.find_pods().get(pod) or _namespace(pod)).attach(command)
     except LabError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -139,9 +139,8 @@ def _phase(name: str) -> None:
     _say("phase", name)
 
 
-def _machine(pod: str) -> NetnsMachine | pod_namespaces.PodMachine:
-    there = pod_namespaces.find_pod(pod)
-    return there or NetnsMachine(pod, network.enter_holder(), pod=True)
+def _namespace(pod: str) -> NetnsMachine:
+    return NetnsMachine(pod, network.enter_holder(), pod=True)
 
 
 def _up(order: Order, deadline: Deadline) -> None:
@@ -154,8 +153,10 @@ def _down(_: Order, deadline: Deadline) -> None:
 
 
 def _run(order: Order, deadline: Deadline) -> None:
-    done = _machine(order.pod).run(order.command, deadline)
-    _say("completed", [done.code, done.stdout, done.stderr])
+    there = pod_namespaces.find_pods()
+    for name in order.pods or there:
+        done = (there.get(name) or _namespace(name)).run(order.command, deadline)
+        _say("completed", [name, done.code, done.stdout, done.stderr])
 
 
 def _probe(order: Order, deadline: Deadline) -> None:

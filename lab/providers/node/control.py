@@ -9,7 +9,7 @@ import math
 import pickle
 import shlex
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -193,7 +193,7 @@ class AgentLine(BaseModel):
     outcomes: tuple[OutcomeRow, ...] = ()
     piece: tuple[Annotated[str, AfterValidator(_stay_below)], str] | None = None
     taken: tuple[str, str, int, str, tuple[FrameRow, ...]] | None = None
-    completed: tuple[int, str, str] | None = None
+    completed: tuple[str, int, str, str] | None = None
     links: tuple[tuple[str, str, str, int, str | None], ...] = ()
     failed: tuple[str, str, str, str] | None = None
     done: bool = False
@@ -209,7 +209,7 @@ class _Answer:
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     links: tuple[PodLink, ...] = ()
-    completed: Completed | None = None
+    completed: dict[str, Completed] = field(default_factory=dict)
     done: bool = False
     failed: LabError | None = None
     strange: str = ""
@@ -233,7 +233,8 @@ class _Answer:
             frames = tuple(Frame(at, way, data, length) for at, way, length, data in rows)
             self.taken.append(Taken(Tap(place, device), frames, missed, trouble))
         if line.completed is not None:
-            self.completed = Completed(*line.completed)
+            pod, code, out, err = line.completed
+            self.completed[pod] = Completed(code, out, err)
         if line.failed is not None:
             kind, doing, happened, hint = line.failed
             known = DeadlineError if kind == "DeadlineError" else BrokenError
@@ -378,13 +379,15 @@ class NodeControl:
         """The machine itself, or its pod of that name."""
         return NodeMachine(name, self)
 
-    def run_in_pod(self, pod: str, command: Sequence[str], deadline: Deadline) -> Completed:
-        """Run a command in a pod; see :class:`NodeMachine`."""
-        order = Order(_share(deadline), pod=pod, command=tuple(command))
-        answer = self._send_order("run", order, deadline)
-        if answer.completed is None:
+    def run_in_pods(
+        self, pods: Sequence[str], command: Sequence[str], deadline: Deadline
+    ) -> Mapping[str, Completed]:
+        """Run a command in pods, or in all Kubernetes pods; see :class:`NodeMachine`."""
+        order = Order(_share(deadline), pods=tuple(pods), command=tuple(command))
+        found = self._send_order("run", order, deadline).completed
+        if not found.keys() >= {*pods}:
             raise self._no_answer("run", "no exit code")
-        return answer.completed
+        return found
 
     def _send_order(  # noqa: PLR0913  one callback per kind of line
         self,
@@ -447,7 +450,7 @@ class NodeMachine:
         the machine is unreachable, or has no such pod.
         """
         if self._is_pod:
-            return self.control.run_in_pod(self.name, command, deadline)
+            return self.control.run_in_pods([self.name], command, deadline)[self.name]
         seconds = str(math.ceil(deadline.left()) + 1)
         return self.control.shell.run(["timeout", "-s", "KILL", seconds, *command], deadline)
 

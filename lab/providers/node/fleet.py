@@ -28,6 +28,7 @@ from lab.providers.provider import (
     ProbeSettings,
 )
 from lab.remote.parallel import on_each
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent
 
 _SILENCE_SECONDS = 60.0
@@ -493,6 +494,25 @@ class Fleet:
             return observe_machine(name, pods, lambda one: self.machine(intent, one), deadline)
 
         return _parallel(asked, seen)
+
+    def run_everywhere(
+        self, intent: Intent, machines: Collection[str], command: Sequence[str], deadline: Deadline
+    ) -> Mapping[str, str]:
+        """Run a command on machines and in all their pods, in parallel; its output by place.
+
+        A machine on which that fails is left out, with its pods.
+        """
+
+        def run(name: str) -> Mapping[str, Completed]:
+            control, pods = self._controls[name], [pod.name for pod in intent.machine(name).pods]
+            found = {name: control.machine(name).run(command, deadline)}
+            if pods:
+                found |= control.run_in_pods([] if self._cluster else pods, command, deadline)
+            return found
+
+        there = _parallel({name: None for name in machines if name in self._controls}, run)
+        every = [one for one in there.values() if not isinstance(one, LabError)]
+        return {place: done.stdout for one in every for place, done in one.items()}
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of every machine. Never raises."""

@@ -1,15 +1,15 @@
 """Find the pods that Kubernetes runs on this machine, by their processes' environment.
 
-Every probe pod's processes have the run's token and the pod's name in their environment. This
-works for every container runtime, without two of its commands, each of which takes a second to
-start on an emulated processor.
+Every probe pod's processes have the run's token and the pod's name in their environment; those of
+other pods have the name as their host name. This works for every container runtime, without two of
+its commands, each of which takes a second to start on an emulated processor.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _PROC = Path("/proc")
 _OWN = "/proc/thread-self/ns/net"
+_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+"""The kubelet sets it in every container."""
 _INSIDE = "eth0"
 """The name that container runtimes give a pod's network card."""
 
@@ -38,6 +40,7 @@ class PodProcess:
 
     pod: str
     token: str
+    """The run's; empty for a pod that is none of its probe pods, such as CoreDNS."""
     pid: int
 
     @property
@@ -52,27 +55,33 @@ class PodProcess:
 
 
 def pod_processes() -> Iterator[PodProcess]:
-    """One process of each pod; for several pods with the same name and token, the newest."""
+    """One process of each pod that has its own network.
+
+    For several pods with the same name and token, the newest.
+    """
+    own = os.stat(_OWN)  # noqa: PTH116  no Path needed
     youngest: dict[tuple[str, str], tuple[int, int]] = {}
     for entry in os.listdir(_PROC):  # noqa: PTH208  names are wanted, not paths
         if not entry.isdigit():
             continue
         with suppress(OSError):  # it has exited meanwhile
             carried = _carried((_PROC / entry / "environ").read_bytes())
-            since = start_time(int(entry)) if carried else None
-            if carried and since is not None and since >= youngest.get(carried, (0, 0))[0]:
+            if carried is None or os.path.samestat((_PROC / entry / "ns/net").stat(), own):
+                continue
+            since = start_time(int(entry))
+            if since is not None and since >= youngest.get(carried, (0, 0))[0]:
                 youngest[carried] = (since, int(entry))
     for (pod, token), (_, pid) in sorted(youngest.items()):
         yield PodProcess(pod, token, pid)
 
 
 def _carried(environment: bytes) -> tuple[str, str] | None:
-    if TOKEN_VARIABLE.encode() not in environment:
+    if not any(one.encode() in environment for one in (TOKEN_VARIABLE, _IN_CLUSTER)):
         return None
-    pairs = (one.partition(b"=") for one in environment.split(b"\0"))
-    found = {name: value.decode(errors="replace") for name, _, value in pairs}
-    pod, token = found.get(POD_VARIABLE.encode()), found.get(TOKEN_VARIABLE.encode())
-    return (pod, token) if pod and token else None
+    pairs = (one.partition("=") for one in environment.decode(errors="replace").split("\0"))
+    found = {name: value for name, _, value in pairs}
+    pod = found.get(POD_VARIABLE) or found.get("HOSTNAME")
+    return (pod, found.get(TOKEN_VARIABLE, "")) if pod else None
 
 
 class PodNamespaces:
@@ -86,7 +95,7 @@ class PodNamespaces:
     def __enter__(self) -> Self:
         self._spaces[self._cluster.machine] = _open(_OWN)
         for one in pod_processes():
-            if one.token == self._cluster.token:
+            if one.token in {self._cluster.token, ""}:
                 with suppress(OSError):  # it has exited meanwhile
                     self._spaces[one.pod] = _open(one.network)
                     self._carriers[one.pod] = one
@@ -167,9 +176,9 @@ def run_here(doing: str, command: Sequence[str], deadline: Deadline) -> Complete
     return Completed(done.returncode, out, err)
 
 
-def find_pod(pod: str) -> PodMachine | None:
-    """The Kubernetes pod of that name on this machine; None if there is none."""
-    return next((PodMachine(one) for one in pod_processes() if one.pod == pod), None)
+def find_pods() -> Mapping[str, PodMachine]:
+    """The Kubernetes pods on this machine, by name."""
+    return {one.pod: PodMachine(one) for one in pod_processes()}
 
 
 @dataclass(frozen=True, slots=True)

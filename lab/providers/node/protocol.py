@@ -9,7 +9,7 @@ agent prints one JSON object per line, with one key::
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
     {"ready": 4711}                        the agent's process, once every tap or port is open
     {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
-    {"completed": [0, stdout, stderr]}     a command's result
+    {"completed": ["worker1-p1", 0, stdout, stderr]}  a command's result in a pod
     {"links": [[...], ...]}                fields of PodLink, in order
     {"failed": ["BrokenError", doing, happened, hint]}
     {"done": true}                         the last line
@@ -114,11 +114,10 @@ class Order:
     probes: tuple[Probe, ...] = ()
     settings: ProbeSettings | None = None
     """For ``probe``."""
-    pod: str = ""
+    pods: tuple[str, ...] = ()
+    """For ``run`` and ``receive``; ``run`` without any runs in all Kubernetes pods."""
     command: tuple[str, ...] = ()
     """For ``run``."""
-    pods: tuple[str, ...] = ()
-    """For ``receive``, which runs until :data:`STOP`: the pods that receive streams."""
     taps: tuple[Tap, ...] = ()
     limit: int = 0
     """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""
