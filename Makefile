@@ -122,7 +122,7 @@ explain-drill: export FAULT_COUNT = $(RANDOM)
 explain-drill: develop ## check that explain names every fault: SCENARIOS=, FAULTS=, SEED=, ROUNDS=1, PROVIDER=netns; RANDOM=20: random faults instead
 ifneq ($(RANDOM),)
 	@set -f; .venv/bin/python tests/netns/random_faults.py --count "$$FAULT_COUNT" \
-		$${SEED:+--seed "$$SEED"} -- $$SCENARIOS
+		$${PROVIDER:+--provider "$$PROVIDER"} $${SEED:+--seed "$$SEED"} -- $$SCENARIOS
 else
 	@set -f; .venv/bin/python tests/netns/explain_drill.py $${PROVIDER:+--provider "$$PROVIDER"} \
 		$${FAULTS:+--faults "$$FAULTS"} \

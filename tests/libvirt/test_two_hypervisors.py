@@ -236,7 +236,7 @@ def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
-NETWORKS, MACHINES = "  step 3 of 5: networks", "  step 4 of 5: machines"
+NETWORKS, MACHINES = "  step 3 of 6: networks", "  step 4 of 6: machines"
 
 
 @pytest.mark.parametrize("story", [NETWORKS, "tunnel end", MACHINES])

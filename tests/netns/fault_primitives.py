@@ -1,4 +1,4 @@
-"""Random single faults, each one change at one place of a lab on namespaces."""
+"""Random single faults, each one change at one place of a lab."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from lab._deadline import Deadline
 from lab.lifecycle.session import OpenLab
+from lab.matrix.verdict import ENTER_POD
+from lab.remote.shell import Completed
 from lab.topology.intent import MachineIntent, Pod
 from lab.topology.routing import bare
 
@@ -35,6 +37,16 @@ class RandomFault:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.do}"
+
+
+def run_at(opened: OpenLab, place: str, command: str) -> Completed:
+    """Run a command line in a machine or pod; with its node's programs in one of a cluster."""
+    words: tuple[str, ...] = ("sh", "-c", command)
+    nodes = {pod.name: one.name for one in opened.intent.machines for pod in one.pods}
+    if opened.intent.kubernetes and place in nodes:
+        words, place = (ENTER_POD, place, *words), nodes[place]
+    machine = opened.provider.machine(opened.handle, opened.intent, place)
+    return machine.run(words, Deadline(30))
 
 
 @dataclass(frozen=True)
@@ -65,8 +77,11 @@ class Site:
         return RandomFault(*ends, tuple(names.split("|")), do, undo, later, hook, way)
 
     def read(self, command: str) -> str:
-        machine = self.opened.provider.machine(self.opened.handle, self.opened.intent, self.place)
-        return machine.run(("sh", "-c", command), Deadline(30)).stdout
+        return run_at(self.opened, self.place, command).stdout
+
+    @property
+    def kubernetes(self) -> bool:
+        return self.opened.intent.kubernetes is not None
 
     def other_pod(self) -> Pod:
         pods = [one for each in self.opened.intent.machines for one in each.pods]
@@ -137,6 +152,10 @@ def _changing_table(site: Site) -> RandomFault:
     return site.fault(f"ip {name}", f"nft '{script}'", f"nft delete table ip {name}", later=True)
 
 
+_OF_IPTABLES = (" nat", " filter", " mangle")
+"""Tables whose rules nft cannot load again."""
+
+
 def _own_rule(site: Site) -> RandomFault | None:
     """A change of one of the lab's rules."""
     chains: list[tuple[str, str, str, str]] = []
@@ -147,7 +166,8 @@ def _own_rule(site: Site) -> RandomFault | None:
         elif found := re.match(r"\tchain (\S+) \{", line):
             chain = found[1]
         elif chain and (found := re.match(r"\t\t(.+) # handle (\d+)$", line)):
-            chains.append((table, chain, found[1], found[2]))
+            if not table.endswith(_OF_IPTABLES):
+                chains.append((table, chain, found[1], found[2]))
         elif line == "\t}":
             chain = ""
     if not chains:
@@ -168,8 +188,8 @@ def _own_rule(site: Site) -> RandomFault | None:
     names |= {*re.findall(r"(?:goto|jump) (\S+)", rule)}
     return site.fault(
         "|".join(names),
-        f"nft list ruleset > {saved}; {do}",
-        f"(echo flush ruleset; cat {saved}) | nft -f -",
+        f"nft list table {table} > {saved}; {do}",
+        f"(echo delete table {table}; cat {saved}) | nft -f -",
         later=True,
     )
 
@@ -297,8 +317,10 @@ def _link(site: Site) -> RandomFault | None:
     devices += [] if site.pod or machine.bridge is None else [machine.bridge.name]
     devices += [] if site.pod or machine.tunnel is None else [machine.tunnel.name]
     device = site.rng.choice(devices)
-    mtu = site.read(f"cat /sys/class/net/{device}/mtu").strip()
-    mac = site.read(f"cat /sys/class/net/{device}/address").strip()
+    shown = re.search(r"mtu (\d+) .*link/ether (\S+)", site.read(f"ip -o link show dev {device}"))
+    if shown is None:
+        return None
+    mtu, mac = shown.groups()
     put = f"ip link set dev {device}"
     do, undo = site.rng.choice(
         (
@@ -365,8 +387,12 @@ def _netmask(site: Site) -> RandomFault | None:
 
 
 def _resolver(site: Site) -> RandomFault | None:
-    if site.pod is None or not site.pod.resolver:
+    if site.pod is None or not site.pod.resolver or (site.kubernetes and site.pod.role == "dns"):
         return None
+    path = "/etc/resolv.conf"
+    if site.kubernetes:
+        carried = f"grep -lzsx HYBRIDLAB_POD={site.pod.name} /proc/[0-9]*/environ"
+        path = f"$({carried} | tail -1 | sed s/environ/root/){path}"
     change = site.rng.choice(
         ("s/nameserver .*/nameserver 192.0.2.9/", "s/ndots:5/ndots:0/", "/search/d",
          "s/search .*/search example.org/", "/nameserver/d")
@@ -374,12 +400,14 @@ def _resolver(site: Site) -> RandomFault | None:
     saved = _saved(site, "resolver")
     return site.fault(
         "resolv|DNS server",
-        f"cp /etc/resolv.conf {saved}; sed '{change}' {saved} > /etc/resolv.conf",
-        f"cat {saved} > /etc/resolv.conf",
+        f"cat {path} > {saved}; sed '{change}' {saved} > {path}",
+        f"cat {saved} > {path}",
     )
 
 
 def _socket(site: Site) -> RandomFault | None:
+    if site.kubernetes:
+        return None  # the kubelet starts the container again
     port = site.rng.choice(re.findall(r":(\d+) ", site.read("ss -H -l -n -t")) or [""])
     if not port:
         return None
@@ -407,11 +435,20 @@ PRIMITIVES: Sequence[Make] = (
 
 
 def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
-    """One fault at a random place of the lab."""
+    """One fault at a random place of the lab.
+
+    On a cluster, none on a control plane itself: without its API there is no matrix.
+    """
     there = [one for one in opened.intent.machines if one.pods]
+    planes = {
+        one.name
+        for one in there
+        if opened.intent.kubernetes and one.kubelet and one.kubelet.role == "control-plane"
+    }
     while True:
         machine = rng.choice(there)
-        pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
+        in_pod = rng.random() < 0.5 or machine.name in planes
+        pod = rng.choice(machine.pods) if in_pod else None
         found = rng.choice(PRIMITIVES)(Site(opened, rng, machine, pod))
         if found is not None:
             return found

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal, cast, get_args
 
 from explain_drill import brought_up, every_cell, explain_again, failures
-from fault_primitives import RESTART, RandomFault, compose
+from fault_primitives import RESTART, RandomFault, compose, run_at
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -32,7 +32,7 @@ from lab.explain.question import Explanation
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import IN_POD, Finding, by_hand
+from lab.matrix.verdict import ENTER_POD, IN_POD, Finding, by_hand
 from lab.providers.netns import daemons, holders
 from lab.providers.netns.compile import configuration
 from lab.providers.netns.provider import NetnsProvider
@@ -54,8 +54,7 @@ def run_in(opened: OpenLab, place: str, command: str) -> bool:
             deadline,
         )
         return True
-    machine = opened.provider.machine(opened.handle, opened.intent, place)
-    return machine.run(("sh", "-c", command), Deadline(30)).code == 0
+    return run_at(opened, place, command).code == 0
 
 
 def near(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> list[Cell]:
@@ -169,7 +168,8 @@ def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
         "lab exec"
     ):
         return scored
-    run_in(opened, advice.place, advice.mends.removeprefix(IN_POD))
+    at = advice.node if advice.mends.startswith(ENTER_POD) else advice.place
+    run_in(opened, at, advice.mends.removeprefix(IN_POD))
     return replace(scored, mended=is_well(opened, [cell]))
 
 
@@ -250,12 +250,15 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
     return counts
 
 
-def drilled(name: str, count: int, seconds: float, seed: str) -> Counter[str]:
+def drilled(name: str, count: int, seconds: float, seed: str, provider: str) -> Counter[str]:
     """Drill one scenario; bring it up again if a fault could not be taken out."""
     counts: Counter[str] = Counter()
     rng, ends = random.Random(seed), time.monotonic() + seconds
     while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
-        with tempfile.TemporaryDirectory() as place, brought_up(name, Path(place)) as opened:
+        with (
+            tempfile.TemporaryDirectory() as place,
+            brought_up(name, Path(place), provider) as opened,
+        ):
             left = count - sum(counts[one] for one in get_args(Judged))
             counts += drill(opened, left, ends - time.monotonic(), rng)
     return counts
@@ -265,10 +268,10 @@ def in_words(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
 
 
-def _apart(name: str, count: int, seconds: float, seed: int) -> Counter[str]:
+def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> Counter[str]:
     """Drill one scenario in its own process."""
     command = [sys.executable, __file__, "--count", str(count), "--seed", str(seed)]
-    command += ["--seconds", str(seconds), "--jobs", "0", name]
+    command += ["--seconds", str(seconds), "--provider", provider, "--jobs", "0", name]
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -291,18 +294,24 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600, help="for each scenario")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--jobs", type=int, default=3, help="scenarios at once")
+    parser.add_argument("--provider", default="netns", help="whose labs; %(default)s")
     asked = parser.parse_args()
     seed = asked.seed if asked.seed is not None else random.SystemRandom().randrange(10**6)
     names = asked.scenarios or shipped()
     if not asked.jobs:
         with terminable():
-            counts = drilled(names[0], asked.count, asked.seconds, f"{seed} {names[0]}")
+            counts = drilled(
+                names[0], asked.count, asked.seconds, f"{seed} {names[0]}", asked.provider
+            )
         print(json.dumps(counts))
         return 0
     print(f"seed {seed}; the same again: --seed {seed}")
     each = -(-asked.count // len(names))
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        every = pool.map(lambda name: _apart(name, each, asked.seconds, seed), names)
+    at_once = asked.jobs if asked.provider == "netns" else 1
+    with ThreadPoolExecutor(at_once) as pool:
+        every = pool.map(
+            lambda name: _apart(name, each, asked.seconds, seed, asked.provider), names
+        )
         counts = sum(every, Counter[str]())
     print(in_words(counts))
     return 0 if counts["named"] == sum(counts[one] for one in get_args(Judged)) else 1

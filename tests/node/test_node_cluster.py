@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Self, cast
 
 import pytest
-from cluster_pods import cluster_fleet, inhabit
+from cluster_pods import TOKEN, cluster_fleet, inhabit
 from guest_provider import GuestCluster, opened
 from kubernetes_programs import HOW, programs
 from node_lab import NewLab, NodeLab, verdicts
@@ -17,8 +19,11 @@ from node_lab import NewLab, NodeLab, verdicts
 from lab._deadline import Deadline
 from lab.lifecycle.faults import FaultRequest, heal, put_in
 from lab.matrix.run import RunPace, run
+from lab.providers.machines import base
+from lab.providers.machines.base import MachinesProvider
 from lab.providers.node.exec_probes import DIRECTORY
-from lab.providers.provider import Outcome, Probe, ProbeSettings
+from lab.providers.node.fleet import Fleet
+from lab.providers.provider import LabHandle, Outcome, Probe, ProbeSettings
 from lab.topology.intent import KubernetesIntent
 
 pytestmark = pytest.mark.slow
@@ -114,6 +119,54 @@ def test_a_fault_in_a_pod_of_kubernetes_is_done_from_its_node_and_healed(
     assert provider.asked == 2, "its pods are waited for, once it is mended"
     assert addresses(lab, "worker1-p1") == before
     there.store.close()
+
+
+class Guests:
+    """What the steps and the provider need of a lab's machines."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def deadline(self, seconds: float) -> Deadline:
+        return Deadline(seconds)
+
+
+def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
+    lab: NodeLab, tmp_path: Path
+) -> None:
+    real = replace(
+        lab.intent,
+        kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
+    )
+    handle = LabHandle("guests", tmp_path, TOKEN)
+    provider = cast("MachinesProvider", SimpleNamespace(_guests=lambda _: guests))
+    guests = cast("base.Guests", Guests(cluster_fleet(lab)))
+    places = ["worker1", "worker1-p1", "worker1-p2", "worker2"]
+
+    def found() -> list[tuple[str, str, str]]:
+        there = MachinesProvider.deviations(provider, handle, real, places, Deadline(60))
+        return [(at, one.object, one.mends) for at, own in there.items() for one in own]
+
+    assert found() == []
+    *_, states = base.on_machines(handle, lab.intent, None, lambda: guests)
+    states.run()
+    assert found() == []
+    node, pod = (guests.fleet.machine(real, one) for one in places[:2])
+    for machine in (node, pod):
+        machine.run(["nft", "add table ip mine"], Deadline(20))
+    by_node = "/run/hybridlab/enter worker1-p1 sh -c 'nft delete table ip mine'"
+    assert found() == [
+        ("worker1", "table ip mine", "nft delete table ip mine"),
+        ("worker1-p1", "table ip mine", by_node),
+    ]
+    for one in ("nft delete table ip mine", by_node):
+        node.run(["sh", "-c", one], Deadline(20))
+    assert found() == []
 
 
 def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab: NodeLab) -> None:

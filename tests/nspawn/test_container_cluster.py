@@ -29,15 +29,16 @@ from lab.state.store import Store
 pytestmark = pytest.mark.clusters
 
 MOMENTS = (
-    "  step 5 of 10: nodes",
+    "  step 5 of 11: nodes",
     "master: prepared",
-    "  step 6 of 10: control-plane",
+    "  step 6 of 11: control-plane",
     "master: kubeadm init",
-    "  step 7 of 10: workers",
+    "  step 7 of 11: workers",
     "worker: kubeadm join",
-    "  step 8 of 10: add-ons",
-    "  step 9 of 10: ready",
-    "  step 10 of 10: pods",
+    "  step 8 of 11: add-ons",
+    "  step 9 of 11: ready",
+    "  step 10 of 11: pods",
+    "  step 11 of 11: states",
 )
 """Beginnings of lines of the story; the steps before are those of a lab without a cluster."""
 

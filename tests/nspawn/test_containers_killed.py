@@ -21,8 +21,8 @@ from real_lab import SMALL
 from whole_cluster import SCENARIO
 
 STEPS = tuple(
-    f"  step {number} of 4: {name}"
-    for number, name in enumerate(("images", "networks", "machines", "network"), start=1)
+    f"  step {number} of 5: {name}"
+    for number, name in enumerate(("images", "networks", "machines", "network", "states"), start=1)
 )
 SEEDS = range(20)
 SCENARIOS = {"small": UP, "cluster": CLUSTER_UP}

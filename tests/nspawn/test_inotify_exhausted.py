@@ -77,7 +77,7 @@ def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> st
 
 
 def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> None:
-    said = up_while_taken(labs, UP, "  step 3 of 4: machines")
+    said = up_while_taken(labs, UP, "  step 3 of 5: machines")
     assert "inotify instances are in use" in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
     labs.up()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from lab.facts.questions import MARK
 from lab.facts.ruleset import StateDifference
-from lab.facts.state import State, compare_states, read_state
+from lab.facts.state import State, churn, compare_states, is_same_space, read_state
 
 RULESET = """table ip filter { # handle 1
 \tset blocked { # handle 3
@@ -132,3 +133,107 @@ def test_a_missing_socket_and_another_resolver_are_found() -> None:
     (found,) = differences(resolver="nameserver 10.9.9.9\n")
     assert found.object == "file /etc/resolv.conf"
     assert "nameserver 10.96.0.10" in found.mends
+
+
+ENDPOINTS = "numgen random mod {} vmap {{ {} }}"
+KUBE_PROXY = """table ip kube-proxy {{ # handle 1
+\tmap service-ips {{ # handle 9
+\t\ttype ipv4_addr : verdict
+\t\telements = {{ {service} : goto service-A-to-p1/tcp/ }}
+\t}}
+
+\tchain service-A-to-p1/tcp/ {{ # handle 2
+\t\tip daddr 10.96.0.1 jump mark-for-masquerade # handle 4
+\t\tnumgen random mod {count} vmap {{ 0 : goto endpoint-{end} }} # handle 5
+\t}}
+
+\tchain endpoint-{end} {{ # handle 6
+\t\tdnat to 10.244.1.9:8080 # handle 7
+\t}}
+}}
+"""
+VETH = LINK | {"ifname": "veth0a1b2c3d"}
+CLUSTER = {
+    "nftables": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B"),
+    "links": json.dumps([LINK, VETH]),
+    "routes": "10.244.1.9 dev veth0a1b2c3d scope link \n",
+    "neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:07 PERMANENT \n",
+    "sockets": "tcp LISTEN 0 9 127.0.0.1:10248 0.0.0.0:*\n"
+    "tcp LISTEN 0 9 127.0.0.1:41003 0.0.0.0:*\n",
+}
+"""A node's state, and what changes by itself there."""
+
+
+def on_a_cluster(**answers: str) -> list[str]:
+    made, now = state(**CLUSTER), state(**CLUSTER | answers)
+    found = compare_states(made, now, churn(kubernetes=True, daemons=False))
+    return [f"{one.change} {one.object}" for one in found]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")},
+        {"links": json.dumps([LINK]), "routes": ""},
+        {"links": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
+         "queues": "qdisc tbf 1: dev veth99999999 root refcnt 2 rate 1Kbit\n"},
+        {"neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:08 PERMANENT \n"},
+        {"sockets": "tcp LISTEN 0 9 127.0.0.1:10248 0.0.0.0:*\n"},
+    ],
+)  # fmt: skip
+def test_what_kubernetes_changes_by_itself_is_no_difference(answers: dict[str, str]) -> None:
+    assert on_a_cluster(**answers) == []
+    assert compare_states(state(**CLUSTER), state(**CLUSTER | answers))
+
+
+CHAIN = "chain ip kube-proxy service-A-to-p1/tcp/"
+OF_KUBE_PROXY = CLUSTER["nftables"]
+DONE_TO_A_CLUSTER = {
+    "a drop in the chain of a Service": (
+        {"nftables": OF_KUBE_PROXY.replace("\t\tnumgen", "\t\tdrop # handle 8\n\t\tnumgen")},
+        [f"changed {CHAIN}"]),
+    "its backends are not asked any more": (
+        {"nftables": re.sub(r"\t\tnumgen.*\n", "", OF_KUBE_PROXY)},
+        [f"changed {CHAIN}"]),
+    "another verdict of a backend that is still there": (
+        {"nftables": OF_KUBE_PROXY.replace("dnat to 10.244.1.9:8080", "drop")},
+        ["changed chain ip kube-proxy endpoint-B"]),
+    "the link of a pod that is still there": (
+        {"links": json.dumps([LINK, VETH | {"mtu": 500}])}, ["changed veth0a1b2c3d mtu"]),
+    "a queue on it": (
+        {"queues": "qdisc tbf 1: dev veth0a1b2c3d root refcnt 2 rate 1Kbit\n"},
+        ["new queue root of veth0a1b2c3d"]),
+    "another link": (
+        {"links": json.dumps([LINK, VETH, LINK | {"ifname": "dummy0"}])},
+        ["new dummy0", "new 10.1.0.2/24 dev dummy0"]),
+    "a socket at a port of its own": ({"sockets": ""}, ["gone socket tcp 127.0.0.1:10248"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answers", "found"), DONE_TO_A_CLUSTER.values(), ids=DONE_TO_A_CLUSTER)
+def test_what_is_done_to_a_cluster_by_hand_is_a_difference(
+    answers: dict[str, str], found: list[str]
+) -> None:
+    assert on_a_cluster(**answers) == found
+
+
+def in_space(number: int, end: int | None) -> State:
+    card = LINK | {"ifname": "eth0"} | ({} if end is None else {"link_index": end})
+    return state(space=f"4f1c-boot\nnet:[{number}]", links=json.dumps([card]))
+
+
+def test_a_pod_that_is_created_anew_is_another_one_even_in_a_namespace_of_the_same_number() -> None:
+    made = in_space(7, 12)
+    assert is_same_space(made, in_space(7, 12))
+    assert not is_same_space(made, in_space(7, 19))
+    assert not is_same_space(made, in_space(8, 12))
+    assert not is_same_space(made, state(space=""))
+
+
+def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
+    assert is_same_space(in_space(7, 12), state(space="4f1c-boot\nnet:[7]", links="[]"))
+
+
+def test_a_query_that_only_one_side_answers_is_no_difference() -> None:
+    cut_off = read_state(f"\n{MARK} nftables\n{MARK}= 1\n")
+    assert compare_states(state(), cut_off) == ()
