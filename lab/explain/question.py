@@ -316,8 +316,12 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
-    if worst.failed and _in_doubt(explained, bracket):
-        explained, beside = _with_deviations(explained, walk(intent, flow), compare, bracket)
+    paths = walk(intent, flow)
+    unready = _unready(explained, paths) if worst.failed and intent.kubernetes else ()
+    if unready and (found := _deviating(paths, compare_places(compare, unready))):
+        explained = replace(found, findings=(*found.findings, *explained.findings))
+    elif worst.failed and _in_doubt(explained, bracket):
+        explained, beside = _with_deviations(explained, paths, compare, bracket)
         elsewhere = (*elsewhere, *beside)
     elif bracket:
         nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
@@ -340,6 +344,18 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         bracket,
         marginal,
     )
+
+
+_UNREADY = frozenset({"backend-missing", "pod-not-listening"})
+"""What follows on a cluster if a pod's container ends, or its node is not ready."""
+
+
+def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
+    """The pods that are asked and their machines, if they may be missing for a reason there."""
+    if not any(one.kind in _UNREADY for one in explained.findings[:1]):
+        return ()
+    ends = [path.there[-1] for path in paths]
+    return [*dict.fromkeys(place for end in ends for place in (end.place, end.machine))]
 
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:

@@ -61,7 +61,7 @@ _CHURN = re.compile(
     r"|ipv4/neigh/.*/(?:retrans_time|base_reachable_time)$|conntrack_generation|unix/"
 )
 _LINK_CHURN = re.compile(
-    r"ifindex|link_index|link_netnsid|operstate|qdisc|promiscuity|allmulti|permaddr|_timer$|root_port"
+    r"ifindex|link_index|link_netnsid|^txqlen|operstate|qdisc|promiscuity|allmulti|permaddr|_timer$|root_port"
     r"|root_path_cost|topology_change|bridge_id|root_id|designated|config_pending|\.id$|\.no$"
     r"|_str$|num_._queues|min_mtu|max_mtu|addr_info|\.gc_|parentbus|parentdev|_entries$|fdb_n_learned"
 )
@@ -472,7 +472,7 @@ _OF_KUBERNETES = (
 )
 _POD_DEVICES = r"veth[0-9a-f]{8}|cali[0-9a-f]{11}"
 _OF_ENDPOINTS = (
-    r"(?<=numgen random mod )\d+ vmap \{.*?\}|ip saddr @affinity-.*"
+    r"(?<=numgen random mod )\d+ v?map \{.*?\}|ip saddr @affinity-.*"
     r"|.*(?:jump|goto) (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-[tf]w-).*"
 )
 
