@@ -265,13 +265,13 @@ def follow_loss(  # noqa: PLR0913  a lab, a cell of it, and how long to ask
 ) -> Captured | None:
     """A probe of the cell with an unexpected result; None if a few attempts give none.
 
-    A Service is probed often enough for each of its backends to answer at least once most likely.
+    A Service, also DNS, is probed often enough for each of its backends to answer most likely.
 
     Raises BrokenError when the lab's machines are not there.
     """
     if CAPTURE not in provider.abilities:
         return None
-    for number in range(_TRIES * max(1, len(cell.backends))):
+    for number in range(_TRIES * len(walk(intent, flow_of(cell)))):
         found = capture_probe(
             provider, lab, intent, cell, limits, timeout=timeout, number=number + 1, traced=True
         )

@@ -19,11 +19,15 @@ from lab.matrix.judge import expect
 from lab.matrix.verdict import DEVIATION, Finding
 from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
+from lab.topology.intent import Intent, KubernetesIntent
 from lab.topology.routing import bare
 from lab.topology.walk import walk
 
 INTENT = lab("overlay")[1]
 CELL = cell("overlay", "pod-pod/worker1-p1/win1-p1/tcp-small")
+ON_CLUSTER = replace(
+    INTENT, kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10")
+)
 PATH = walk(INTENT, flow_of(CELL))[0]
 PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
 OUTCOME = Outcome(0, "timeout", "connect: no reply", None, (), None, 0.0)
@@ -141,6 +145,34 @@ def test_of_two_differences_the_one_at_the_loss_is_the_cause(
         assert {one.node for one in found.elsewhere} == {"worker1", "win1"}
     else:
         assert asked == [(accused,)]
+
+
+@pytest.mark.parametrize(
+    ("intent", "kinds"),
+    [(ON_CLUSTER, [DEVIATION, "pod-not-listening"]), (INTENT, ["pod-not-listening"])],
+)
+def test_on_a_cluster_what_differs_at_a_pod_comes_before_the_end_of_its_container(
+    intent: Intent, kinds: list[str]
+) -> None:
+    asked = cell("overlay", "pod-service/worker1-p1/to-master-p1/udp-small")
+    there = whole(INTENT)
+    pods = [
+        replace(one, listening=frozenset()) if one.name == "master-p1" else one
+        for one in there["master"].pods or ()
+    ]
+    there["master"] = replace(there["master"], pods=tuple(pods))
+    stray = StateDifference("xfrm", "xfrm policy", "no such xfrm", "block", "ip xfrm policy", "")
+    found = explain(
+        [asked],
+        (),
+        intent,
+        lambda probes, _: {one.key: replace(OUTCOME, key=one.key) for one in probes},
+        lambda scope: {name: one for name, one in there.items() if name in scope},
+        lambda _: (),
+        lambda places: {name: [stray] for name in places if name == "master-p1"},
+        lambda _: Bracket("lost", 0, frozenset({"master-p1"}), before=("master", "worker1")),
+    )
+    assert [one.kind for one in found.explained.findings] == kinds
 
 
 def test_a_card_without_its_other_end_comes_after_that_end() -> None:

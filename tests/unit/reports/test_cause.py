@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from unit.reports.made_runs import intent_of, made_run
 
 from lab.matrix.verdict import Finding, RunResult, by_hand
+from lab.providers.node import protocol
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.terminal import plain_lines
@@ -105,3 +107,11 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
     assert by_hand("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
     assert by_hand("mine", "p1", "") == ""
+
+
+def test_a_command_in_a_pod_of_a_cluster_is_typed_for_its_node():
+    command = f"{protocol.ENTER} p1 sh -c 'nft delete table ip x'"
+    found = replace(DOWN, place="p1", mends=command)
+    assert shlex.split(found.fixed_by("mine")) == [
+        "lab", "exec", "mine", "worker2", "--", "sh", "-c", command,
+    ]  # fmt: skip
