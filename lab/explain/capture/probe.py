@@ -250,7 +250,11 @@ def _seen(
     where: CapturePoint, taken: Sequence[Taken], *, answered: bool, heard: bool
 ) -> tuple[Matched, Trace, Conclusion]:
     matched = match(taken, where.asked)
-    seen = trace(where.ways, matched) if where.ways else by_time(where.taps, where.ends, matched)
+    seen = (
+        trace(where.ways, matched, well=answered)
+        if where.ways
+        else by_time(where.taps, where.ends, matched)
+    )
     return matched, seen, conclude(seen, well=answered, owners=where.owners, heard=heard)
 
 

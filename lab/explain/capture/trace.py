@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -118,7 +118,7 @@ Ways = tuple[Sequence[Station], Sequence[Station]]
 """The captured packets of the request and of the answer."""
 
 
-def trace(ways: Sequence[Ways], matched: Matched) -> Trace:
+def trace(ways: Sequence[Ways], matched: Matched, *, well: bool) -> Trace:
     """Among several intended paths, the one on which the probe came furthest.
 
     Parameters
@@ -127,14 +127,41 @@ def trace(ways: Sequence[Ways], matched: Matched) -> Trace:
         At least one path, there and back.
     matched
         The probe's packets.
+    well
+        Whether it was answered as expected; else a path on which something is lost comes before
+        one on which another try of it was answered.
 
     """
-    sights = _sights(matched.passed)
+    ends = [there[-1].packet.target for there, _ in ways]
     traces = [
-        replace(_along(there, back, sights, matched), way=number)
-        for number, (there, back) in enumerate(ways)
+        replace(_along(there, back, _of_end(matched, end, ends)), way=number)
+        for number, ((there, back), end) in enumerate(zip(ways, ends, strict=True))
     ]
-    return max(traces, key=_distance)
+    return max(traces, key=lambda one: (not well and _is_lost(one), _distance(one)))
+
+
+def _of_end(matched: Matched, end: str, ends: Collection[str]) -> Matched:
+    """Without the packets of connections that translation led to another of the ends."""
+    ports: dict[str, set[int | None]] = defaultdict(set)
+    for one in matched.passed:
+        if one.way == "there" and one.inside.flow.target in ends:
+            ports[one.inside.flow.target].add(one.inside.flow.source_port)
+    others = {port for other in ends if other != end for port in ports[other]} - ports[end]
+
+    def is_own(one: Passed) -> bool:
+        flow = one.inside.flow
+        port = flow.source_port if one.way == "there" else flow.target_port
+        return port is None or port not in others
+
+    return replace(matched, passed=tuple(filter(is_own, matched.passed)))
+
+
+def _is_lost(one: Trace) -> bool:
+    """Whether the probe was on this path, and something of it or its answer is missing there."""
+    sights = [[row.question for row in one.there], [row.answer for row in one.back]]
+    if not any(sight.seen for sight in sights[0]):
+        return False
+    return any(not any(one.seen for one in each) or _lost(each) is not None for each in sights)
 
 
 def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matched) -> Trace:
@@ -171,9 +198,8 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
 _Sights = Mapping[tuple[Tap, Passing, Way], Sight]
 
 
-def _along(
-    there: Sequence[Station], back: Sequence[Station], sights: _Sights, matched: Matched
-) -> Trace:
+def _along(there: Sequence[Station], back: Sequence[Station], matched: Matched) -> Trace:
+    sights = _sights(matched.passed)
     rows: dict[tuple[Tap, Passing], Row] = {}
     for station in there:
         key = Tap(station.place, station.device), station.passing

@@ -87,7 +87,7 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
         )
         return
     port = look.observed.link(pod.port)
-    port_is_down = look.by == "lab" and port is not None and not port.up
+    port_is_down = port is not None and not port.up
     if not card.up or (not card.carrier and not port_is_down):
         yield look.differs(
             "pod-link-down",
@@ -199,7 +199,8 @@ class PodCheck(Check):
 
     def on_machine(self, look: Look) -> Iterator[Difference]:
         for pod in look.intended.pods:
-            if look.by == "lab" and look.observed.os == "linux":
+            known = look.by == "lab" or look.observed.link(pod.port)
+            if known and look.observed.os == "linux":
                 yield from _port(look, pod)
             if look.observed.pods is not None:
                 seen = _seen(look, pod)

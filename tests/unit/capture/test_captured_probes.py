@@ -50,7 +50,9 @@ def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     where = listening(intent_of(name), cell_of(name, case["cell"]))
     matched = match(packets, where.asked)
     ways, taps = where.ways, where.taps
-    seen = trace(ways, matched) if ways else by_time(taps, where.ends, matched)
+    seen = (
+        trace(ways, matched, well=case["answered"]) if ways else by_time(taps, where.ends, matched)
+    )
     return seen, conclude(seen, well=case["answered"], owners=where.owners)
 
 
