@@ -261,6 +261,7 @@ def _rules(
             f"rule {listed}" if listed else "no such rule",
             f"rule {seen}" if seen else "it is missing",
             "; ".join([*put, *gone]),
+            "changed" if wanted and now.rules else "gone" if wanted else "new",
         )
 
 

@@ -210,7 +210,7 @@ def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> 
 
 
 _LOOKS = 3
-_RESTART_SECONDS = 150.0
+_RESTART_SECONDS = 60.0
 """On a cluster: for the kubelet to start a container again that has ended several times."""
 
 

@@ -196,7 +196,7 @@ class _ProgressReporter:
 
 def _link(order: Order, _: Deadline) -> None:
     assert order.cluster is not None
-    with pod_namespaces.PodNamespaces(order.cluster) as there:
+    with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
         _say("links", [astuple(one) for one in there.links()])
 
 
@@ -213,7 +213,7 @@ def _listen(order: Order, deadline: Deadline) -> None:
             return capture.take_packets(enter, order.taps, order.limit, tell, stop.reader)
 
         if order.cluster:
-            with pod_namespaces.PodNamespaces(order.cluster) as there:
+            with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
                 found = take(there.enter, ready)
         else:
             found = network.enter_holder().call(

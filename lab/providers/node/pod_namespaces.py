@@ -1,13 +1,15 @@
 """Find the pods that Kubernetes runs on this machine, by their processes' environment.
 
-Every probe pod's processes have the run's token and the pod's name in their environment; those of
-other pods have the name as their host name. This works for every container runtime, without two of
-its commands, each of which takes a second to start on an emulated processor.
+Every probe pod's processes have the run's token and the pod's name in their environment. This
+works for every container runtime, without two of its commands, each of which takes a second to
+start on an emulated processor. Other pods, and those whose containers have ended, are found by the
+process that holds a pod's namespaces, whose host name is the pod's.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -28,8 +30,7 @@ T = TypeVar("T")
 
 _PROC = Path("/proc")
 _OWN = "/proc/thread-self/ns/net"
-_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-"""The kubelet sets it in every container."""
+_HOLDER = "pause\n"
 _INSIDE = "eth0"
 """The name that container runtimes give a pod's network card."""
 
@@ -40,7 +41,7 @@ class PodProcess:
 
     pod: str
     token: str
-    """The run's; empty for a pod that is none of its probe pods, such as CoreDNS."""
+    """The run's; empty for the process that only holds a pod's namespaces."""
     pid: int
 
     @property
@@ -55,7 +56,7 @@ class PodProcess:
 
 
 def pod_processes() -> Iterator[PodProcess]:
-    """One process of each pod that has its own network.
+    """A process of each pod that has its own network: the holder's, then one of the probe pod.
 
     For several pods with the same name and token, the newest.
     """
@@ -65,8 +66,12 @@ def pod_processes() -> Iterator[PodProcess]:
         if not entry.isdigit():
             continue
         with suppress(OSError):  # it has exited meanwhile
-            carried = _carried((_PROC / entry / "environ").read_bytes())
-            if carried is None or os.path.samestat((_PROC / entry / "ns/net").stat(), own):
+            process = _PROC / entry
+            if (process / "comm").read_text() == _HOLDER:
+                carried: tuple[str, str] | None = (_host_name(process), "")
+            else:
+                carried = _carried((process / "environ").read_bytes())
+            if carried is None or os.path.samestat((process / "ns/net").stat(), own):
                 continue
             since = start_time(int(entry))
             if since is not None and since >= youngest.get(carried, (0, 0))[0]:
@@ -76,26 +81,42 @@ def pod_processes() -> Iterator[PodProcess]:
 
 
 def _carried(environment: bytes) -> tuple[str, str] | None:
-    if not any(one.encode() in environment for one in (TOKEN_VARIABLE, _IN_CLUSTER)):
+    if TOKEN_VARIABLE.encode() not in environment:
         return None
-    pairs = (one.partition("=") for one in environment.decode(errors="replace").split("\0"))
-    found = {name: value for name, _, value in pairs}
-    pod = found.get(POD_VARIABLE) or found.get("HOSTNAME")
-    return (pod, found.get(TOKEN_VARIABLE, "")) if pod else None
+    pairs = (one.partition(b"=") for one in environment.split(b"\0"))
+    found = {name: value.decode(errors="replace") for name, _, value in pairs}
+    pod, token = found.get(POD_VARIABLE.encode()), found.get(TOKEN_VARIABLE.encode())
+    return (pod, token) if pod and token else None
+
+
+def _host_name(process: Path) -> str:
+    with (
+        (process / "ns/uts").open("rb") as other,
+        Path("/proc/thread-self/ns/uts").open("rb") as own,
+    ):
+        isolation.setns(other.fileno(), isolation.CLONE_NEWUTS)
+        try:
+            return socket.gethostname()
+        finally:
+            isolation.setns(own.fileno(), isolation.CLONE_NEWUTS)
 
 
 class PodNamespaces:
-    """The network namespaces of one run's pods and of the machine itself, kept open."""
+    """The network namespaces of one run's pods and of the machine itself, kept open.
 
-    def __init__(self, cluster: ClusterPods) -> None:
+    With ``every``, also those of other pods, and of pods whose containers have ended.
+    """
+
+    def __init__(self, cluster: ClusterPods, *, every: bool = False) -> None:
         self._cluster = cluster
+        self._tokens = {cluster.token, *([""] if every else ())}
         self._carriers: dict[str, PodProcess] = {}
         self._spaces: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._spaces[self._cluster.machine] = _open(_OWN)
         for one in pod_processes():
-            if one.token in {self._cluster.token, ""}:
+            if one.token in self._tokens and one.pod not in self._spaces:
                 with suppress(OSError):  # it has exited meanwhile
                     self._spaces[one.pod] = _open(one.network)
                     self._carriers[one.pod] = one

@@ -135,7 +135,6 @@ def test_a_missing_socket_and_another_resolver_are_found() -> None:
     assert "nameserver 10.96.0.10" in found.mends
 
 
-ENDPOINTS = "numgen random mod {} vmap {{ {} }}"
 KUBE_PROXY = """table ip kube-proxy {{ # handle 1
 \tmap service-ips {{ # handle 9
 \t\ttype ipv4_addr : verdict
@@ -145,6 +144,10 @@ KUBE_PROXY = """table ip kube-proxy {{ # handle 1
 \tchain service-A-to-p1/tcp/ {{ # handle 2
 \t\tip daddr 10.96.0.1 jump mark-for-masquerade # handle 4
 \t\tnumgen random mod {count} vmap {{ 0 : goto endpoint-{end} }} # handle 5
+\t}}
+
+\tchain service-B-kube-dns/udp/ {{ # handle 10
+\t\tmeta l4proto udp dnat ip to numgen random mod 1 map {{ 0 : 10.244.1.{count} . 53 }} # handle 11
 \t}}
 
 \tchain endpoint-{end} {{ # handle 6
@@ -174,6 +177,7 @@ def on_a_cluster(**answers: str) -> list[str]:
     "answers",
     [
         {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")},
+        {"nftables": re.sub(r"\t\tmeta l4proto.*\n", "", CLUSTER["nftables"])},
         {"links": json.dumps([LINK]), "routes": ""},
         {"links": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
          "queues": "qdisc tbf 1: dev veth99999999 root refcnt 2 rate 1Kbit\n"},
