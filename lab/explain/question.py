@@ -298,7 +298,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     tried = _tried(cells, limits, send)
     worst = next((one for one in tried if one.failed), tried[0])
     flow, works = flow_of(worst.cell), worst.expectation.works
-    scope = asked(intent, walk(intent, flow))
+    paths = walk(intent, flow)
+    scope = asked(intent, paths)
     seen = look(scope)
     explained = Explainer(intent, seen).explain(flow, works=works)
     bracket = follow(worst.cell) if worst.failed else None
@@ -316,7 +317,6 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         elsewhere = whole.elsewhere() if worst.failed and not explained.findings else ()
         if near := _near(explained.path, elsewhere):
             explained, elsewhere = replace(explained, findings=near), ()
-    paths = walk(intent, flow)
     unready = _unready(explained, paths) if worst.failed and intent.kubernetes else ()
     if unready and (found := _deviating(paths, compare_places(compare, unready))):
         explained = replace(found, findings=(*found.findings, *explained.findings))

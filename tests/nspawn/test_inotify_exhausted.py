@@ -87,7 +87,7 @@ def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> No
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("step", ["6 of 10: control-plane", "7 of 10: workers"])
+@pytest.mark.parametrize("step", ["6 of 11: control-plane", "7 of 11: workers"])
 def test_a_cluster_that_finds_none_while_it_comes_up_says_so(
     labs: ContainerLabs, step: str
 ) -> None:
