@@ -213,11 +213,6 @@ class Guest:
         with suppress(FileNotFoundError, ProcessLookupError, IndexError):
             os.kill(_deepest_first(self.agent.pid), signal.SIGKILL)
 
-    def processes(self) -> list[str]:
-        """Command lines of the guest's processes, except its first process and this query."""
-        found = self.shell("for one in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $one; echo; done")
-        return [line for line in found.splitlines() if "python" in line]
-
 
 def entering(pid: int, *, foreign: bool, words: Sequence[str]) -> list[str]:
     """The command line to run ``words`` in the namespaces of a process."""

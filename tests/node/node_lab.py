@@ -42,9 +42,6 @@ class NodeLab:
         control = self.controls[name]
         control.up(self.intent.machine(name), self.intent, Deadline(SECONDS), phase)
 
-    def down(self) -> None:
-        self.fleet.down_all(Deadline(SECONDS))
-
     def ailments(self) -> dict[str, str]:
         return self.fleet.ailments(self.intent, Deadline(SECONDS))
 

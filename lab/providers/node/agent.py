@@ -148,10 +148,6 @@ def _up(order: Order, deadline: Deadline) -> None:
     network.make_network(order.work, deadline, _phase)
 
 
-def _down(_: Order, deadline: Deadline) -> None:
-    network.remove_network(deadline, _phase)
-
-
 def _run(order: Order, deadline: Deadline) -> None:
     there = pod_namespaces.find_pods()
     for name in order.pods or there:
@@ -253,7 +249,6 @@ def _gather(_: Order, deadline: Deadline) -> None:
 
 _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {
     "up": _up,
-    "down": _down,
     "run": _run,
     "probe": _probe,
     "link": _link,

@@ -300,10 +300,6 @@ class NodeControl:
             )
         return completed.stdout.strip()
 
-    def down(self, deadline: Deadline) -> None:
-        """Remove the machine's network. Safe to repeat. Raises as :meth:`up`."""
-        self._send_order("down", Order(_share(deadline)), deadline)
-
     def probe(
         self,
         probes: Sequence[Probe],

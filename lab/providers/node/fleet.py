@@ -399,10 +399,6 @@ class Fleet:
         }
         return {name: text for name, text in said.items() if text}
 
-    def down_all(self, deadline: Deadline) -> None:
-        """Remove every machine's network. Raises as :meth:`up_all`."""
-        on_each(self._controls, lambda name: self._controls[name].down(deadline))
-
     def probe_all(
         self,
         intent: Intent,

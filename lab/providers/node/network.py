@@ -1,10 +1,10 @@
-"""Create and remove a machine's network on its computer.
+"""Create a machine's network on its computer, which ends with the lab.
 
-Network cards are found by MAC and renamed as in the Intent. Three things are kept separate from the
+Network cards are found by MAC and renamed as in the Intent. Two things are kept separate from the
 lab. The management card may have its own default route (from DHCP): lab packets that would leave
 through it are rejected, as on a machine without a route. Another default route with the Intent's
 metric, 0, would alternate with the Intent's (the kernel uses the one whose gateway it heard from
-last), so it gets a higher metric until the lab is removed. Kernel settings are restored.
+last), so it gets a higher metric.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Interface, IPv4Network
@@ -28,7 +28,6 @@ from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, HolderProcess, list_holders
 from lab.providers.netns.isolation import RESOLVER_FILE
 from lab.providers.netns.netlink import (
-    DefaultRoute,
     Link,
     Socket,
     list_addresses,
@@ -46,7 +45,6 @@ from lab.providers.netns.operations import (
     RouteAdd,
     RouteRemove,
     RulesetLoad,
-    SysctlSet,
 )
 from lab.providers.netns.services import replacing_table
 from lab.providers.node import protocol
@@ -54,7 +52,6 @@ from lab.providers.node.protocol import (
     DIRECTORY,
     MANAGEMENT,
     MANAGEMENT_TABLE,
-    Demoted,
     Record,
     Work,
 )
@@ -102,67 +99,27 @@ def check_apart(addresses: Sequence[str], ranges: Sequence[str]) -> None:
                 )
 
 
-def read_settings(one: NamespaceOperations, devices: Iterable[str]) -> dict[str, str]:
-    """The current values of the settings that ``one`` will write.
-
-    Settings of ``devices``, which are removed with the lab, are left out.
-    """
-    made = frozenset(devices)
-    keys = (op.key for op in one.operations if isinstance(op, SysctlSet))
-    found: dict[str, str] = {}
-    for key in keys:
-        if made.isdisjoint(key.split("/")):
-            with suppress(OSError):
-                found[key] = Path("/proc/sys", key).read_text(encoding="ascii").strip()
-    return found
-
-
-def restore_settings(settings: Mapping[str, str]) -> None:
-    """Write the settings back, ignoring those that no longer exist."""
-    for key, value in settings.items():
-        with suppress(OSError):
-            Path("/proc/sys", key).write_text(value, encoding="ascii")
-
-
 METRIC = 1024
 """The metric that systemd-networkd gives to DHCP routes."""
 
 
-def find_foreign_defaults(channel: Socket, machine_has_default: bool) -> tuple[Demoted, ...]:
-    """The default routes to demote; call it while the lab has none."""
-    if not machine_has_default:
-        return ()
+def demote_foreign_defaults(channel: Socket, machine: MachineIntent) -> None:
+    """Give other default routes the higher metric if the machine is to have one of its own.
+
+    Call it while the lab has none.
+    """
+    if not any(route.destination == "default" for route in machine.routes):
+        return
     names = {link.index: link.name for link in list_links(channel)}
-    return tuple(
-        (names[one.index], one.via, one.onlink)
-        for one in list_default_routes(channel)
-        if one.metric == 0
-    )
-
-
-def demote_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
-    """Give each route the higher metric, unless it already has it."""
-    _move(channel, routes, 0, METRIC)
-
-
-def restore_routes(channel: Socket, routes: Iterable[Demoted]) -> None:
-    """Restore each route's metric, skipping routes that have disappeared."""
-    _move(channel, routes, METRIC, 0)
-
-
-def _move(channel: Socket, routes: Iterable[Demoted], before: int, after: int) -> None:
-    indexes = {link.name: link.index for link in list_links(channel)}
-    there = frozenset(list_default_routes(channel))
+    there = list_default_routes(channel)
     operations: list[Message] = []
-    for device, via, onlink in routes:
-        if device not in indexes:
-            continue
-        if DefaultRoute(indexes[device], via, onlink, before) not in there:
-            continue
-        if DefaultRoute(indexes[device], via, onlink, after) not in there:
-            operations.append(RouteAdd("default", device, via, onlink, metric=after))
-        operations.append(RouteRemove("default", device, via, onlink, before))
-    channel.apply(operations, Names(indexes))
+    for one in there:
+        device = names[one.index]
+        if one.metric == 0:
+            if replace(one, metric=METRIC) not in there:
+                operations.append(RouteAdd("default", device, one.via, one.onlink, metric=METRIC))
+            operations.append(RouteRemove("default", device, one.via, one.onlink, 0))
+    channel.apply(operations, Names({name: index for index, name in names.items()}))
 
 
 _CARD_KINDS = frozenset({"", "veth"})
@@ -313,32 +270,13 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         rename_cards(channel, found)
         operations = _compiled(channel, machine)
         _ensure_bridge_filter(machine)
-        planned = _with_prior_state(channel, machine, planned, operations[0])
-        protocol.write_record(planned)
-        demote_routes(channel, planned.demoted)
+        demote_foreign_defaults(channel, machine)
         _ensure_resolver_file()
         phase("holder")
         entry = _hold(machine.name, deadline)
         _build(entry, work, operations, deadline, phase)
-        done = protocol.plan_record(machine)
-        protocol.write_record(replace(done, settings=planned.settings, demoted=planned.demoted))
+        protocol.write_record(protocol.plan_record(machine))
         _write_status_script(entry, work)
-
-
-def remove_network(deadline: Deadline, phase: Phase) -> None:
-    """Remove everything that was created, and restore the settings."""
-    with _network_lock(deadline):
-        phase("clearing")
-        protocol.STATUS_SCRIPT.unlink(missing_ok=True)
-        holders.end_all_holders(_holders)
-        there = protocol.read_record()
-        if there is not None:
-            with Socket(_HERE) as channel:
-                _clear(channel, there, deadline)
-                restore_routes(channel, there.demoted)
-            restore_settings(there.settings)
-        protocol.remove_record()
-        protocol.ENTER.unlink(missing_ok=True)
 
 
 def enter_holder() -> HolderProcess:
@@ -413,19 +351,6 @@ def _compiled(channel: Socket, machine: MachineIntent) -> tuple[NamespaceOperati
         machine,
         {one.name: indexes[one.name] for one in machine.interfaces},
         first_index(there),
-    )
-
-
-def _with_prior_state(
-    channel: Socket, machine: MachineIntent, planned: Record, operations: NamespaceOperations
-) -> Record:
-    """The record with the state from before the lab; the first recorded state is kept."""
-    has_default = any(route.destination == "default" for route in machine.routes)
-    moved = find_foreign_defaults(channel, has_default)
-    return replace(
-        planned,
-        settings=planned.settings or read_settings(operations, planned.devices),
-        demoted=tuple(dict.fromkeys((*planned.demoted, *moved))),
     )
 
 

@@ -31,8 +31,8 @@ import shutil
 import signal
 import sys
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from ipaddress import IPv4Network, collapse_addresses
 from pathlib import Path
 from typing import Any
@@ -165,12 +165,9 @@ def archive_path(digest: str) -> Path:
     return DIRECTORY / f"node-{digest}{_SUFFIX}"
 
 
-_UNFINISHED_WRITE = ".new"
-
-
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically."""
-    fresh = path.with_name(f"{path.name}{_UNFINISHED_WRITE}")
+    fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.rename(path)
 
@@ -247,8 +244,6 @@ runs {inside} {responder[1]} || say {shlex.quote(NO_RESPONDER)}
 
 
 MANAGEMENT_TABLE = "hybridlab-management"
-Demoted = tuple[str, str | None, bool]
-"""Device, gateway, and whether the gateway is on-link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +257,6 @@ class Record:
     """MACs of the network cards that were given addresses."""
     tables: tuple[str, ...]
     """nftables tables of family ``ip``."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Kernel settings from before the lab."""
-    demoted: tuple[Demoted, ...] = ()
-    """Foreign default routes that were given a higher metric."""
 
     def joined(self, older: Record | None) -> Record:
         """The record, extended by what an older record may have left."""
@@ -276,8 +267,6 @@ class Record:
             tuple(dict.fromkeys((*self.devices, *older.devices))),
             tuple(dict.fromkeys((*self.cards, *older.cards))),
             tuple(dict.fromkeys((*self.tables, *older.tables))),
-            older.settings,
-            older.demoted,
         )
 
 
@@ -313,8 +302,6 @@ def read_record() -> Record | None:
             tuple(found["devices"]),
             tuple(found["cards"]),
             tuple(found["tables"]),
-            dict(found["settings"]),
-            tuple((device, via, onlink) for device, via, onlink in found["demoted"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BrokenError(
@@ -327,10 +314,3 @@ def read_record() -> Record | None:
 def write_record(record: Record) -> None:
     """Replace the record atomically."""
     write_file(RECORD, json.dumps(asdict(record), indent=1))
-
-
-def remove_record() -> None:
-    """Remove the record and what killed writers left, once nothing of the lab is left."""
-    for unfinished in DIRECTORY.glob(f"*{_UNFINISHED_WRITE}"):
-        unfinished.unlink(missing_ok=True)
-    RECORD.unlink(missing_ok=True)

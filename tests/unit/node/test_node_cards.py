@@ -87,7 +87,6 @@ def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
 
 
 def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
-    older = replace(protocol.plan_record(WORKER), devices=("cbr0",), settings={"a": "1"})
+    older = replace(protocol.plan_record(WORKER), devices=("cbr0",))
     joined = protocol.plan_record(WORKER).joined(older)
     assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)
-    assert joined.settings == {"a": "1"}
