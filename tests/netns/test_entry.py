@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -77,7 +76,7 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: HolderEn
     def slow(tell: Tell) -> None:
         tell("half way")
         tell(os.getpid())
-        time.sleep(60)
+        signal.pause()
 
     with pytest.raises(DeadlineError, match=r"sleeping: not done within 0.2 s; last heard: \d"):
         entry.call("sleeping", slow, Deadline(0.2), heard=children.append)

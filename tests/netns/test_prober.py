@@ -22,6 +22,7 @@ from prober_world import (
     a_probe,
 )
 
+from lab._deadline import Deadline
 from lab.providers.netns import namespaces, prober
 from lab.providers.provider import ProbeSettings
 
@@ -250,23 +251,21 @@ def test_a_slow_target_is_not_flooded_into_timeouts(world: World) -> None:
 def test_time_in_which_the_machine_stood_still_does_not_count(world: World) -> None:
     world.serve("slow", "b", SLOW)
 
-    def probe_and_stall() -> set[str]:
-        server = int(Path("/run/slow.pid").read_text(encoding="ascii"))
-        stalled = []
+    def probe_with_gaps() -> set[str]:
+        gaps: list[float] = []
+        prober.monotonic = lambda: time.monotonic() + sum(gaps)  # type: ignore[attr-defined]
 
         def progress(ended: int) -> None:
-            if ended < 400 and len(stalled) < 2:  # prober and server stop together
-                os.kill(server, signal.SIGSTOP)
-                time.sleep(0.7)
-                stalled.append(os.kill(server, signal.SIGCONT))
+            if ended < 400 and len(gaps) < 2:
+                gaps.append(0.7)
 
         probes = [a_probe("a", B, port=8060, key=key) for key in range(400)]
         outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(0.5, 16), progress)
-        assert stalled
+        assert len(gaps) == 2
         return {outcome.status for outcome in outcomes.values()}
 
     try:
-        assert world.call(probe_and_stall) == {"ok"}
+        assert world.call(probe_with_gaps) == {"ok"}
     finally:
         world.stop("slow")
 
@@ -274,12 +273,19 @@ def test_time_in_which_the_machine_stood_still_does_not_count(world: World) -> N
 def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prober, "_GAP_SECONDS", 60.0)  # a stall shall count as time here
+    monkeypatch.setattr(prober, "_GAP_SECONDS", 60.0)  # a gap shall count as time here
     world.respond("third", [{"namespace": "b", "name": "b3", "tcp": [], "udp": [8086]}])
+
+    def answered() -> int:
+        """How many sockets have an answer that is not read."""
+        rows = Path("/proc/thread-self/net/udp").read_text(encoding="ascii").splitlines()[1:]
+        return sum(not row.split()[4].endswith(":00000000") for row in rows)
 
     def probe_and_stall() -> set[str]:
         server = int(Path("/run/third.pid").read_text(encoding="ascii"))
-        calls = []
+        calls: list[int] = []
+        gap: list[float] = []
+        prober.monotonic = lambda: time.monotonic() + sum(gap)  # type: ignore[attr-defined]
 
         def progress(ended: int) -> None:
             calls.append(ended)
@@ -287,7 +293,8 @@ def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(
                 os.kill(server, signal.SIGSTOP)
             elif len(calls) == 3:  # by now all 600 wait, more than one look at epoll shows
                 os.kill(server, signal.SIGCONT)
-                time.sleep(2.5)
+                Deadline(30).wait("all answers", lambda: answered() == 600 - ended)
+                gap.append(2.5)
 
         probes = [a_probe("a", B, port=8086, key=key, protocol="udp") for key in range(600)]
         outcomes = prober.probe(namespaces.enter, probes, ProbeSettings(2.0, 600), progress)
