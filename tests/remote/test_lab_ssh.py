@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
+from fake_computers import FakeComputers
 
 from lab.cli.main import command
 from lab.lifecycle import api
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.fake.provider import FakeComputers
 from lab.providers.provider import LabHandle
 
 

@@ -26,7 +26,6 @@ from lab.providers.netns.compile import names
 from lab.providers.netns.dns import ResolverFile, candidates
 from lab.providers.provider import (
     DNS_PORT,
-    MACHINES,
     PROBE_PORT,
     Ability,
     Evidence,
@@ -41,7 +40,7 @@ from lab.providers.provider import (
     Provider,
 )
 from lab.providers.setup import ProviderSetup
-from lab.remote.shell import Completed, Jump, Reach
+from lab.remote.shell import Completed
 from lab.topology.intent import Intent, MachineIntent, Pod
 from lab.topology.kernel_walk import REFUSES
 from lab.topology.path import Flow
@@ -440,60 +439,3 @@ def make(setup: ProviderSetup) -> Provider:
     """Make a provider without labs; it needs no inventory."""
     del setup
     return FakeProvider()
-
-
-BLANK = b"\x89PNG\r\n\x1a\n"
-"""The signature of a PNG file, in place of a picture."""
-
-
-@dataclass
-class FakeComputers(FakeProvider):
-    """A fake provider that is also a :class:`~lab.providers.provider.RealMachines`.
-
-    ``keyfile``, ``host_key``, ``port``, ``user``, ``jump``: used in every machine's reach.
-    ``said``: each machine's console output, by name.
-    """
-
-    abilities: frozenset[Ability] = frozenset({MACHINES})
-    keyfile: Path = Path("/nowhere/key")
-    host_key: str = "ssh-ed25519 AAAA"
-    port: int = 22
-    user: str = "root"
-    jump: Jump | None = None
-    said: dict[str, str] = field(default_factory=dict)
-
-    def reaches(self, lab: LabHandle, intent: Intent) -> tuple[Reach, ...]:
-        """Every machine at 127.0.0.1. BrokenError if the lab does not exist."""
-        self._require(lab)
-        return tuple(
-            Reach(
-                machine.name,
-                "127.0.0.1",
-                self.user,
-                self.keyfile,
-                self.host_key,
-                self.port,
-                self.jump,
-            )
-            for machine in intent.machines
-        )
-
-    def console(self, lab: LabHandle, intent: Intent, name: str) -> int:  # noqa: ARG002  the fake has one console per name
-        """Record the call and return at once."""
-        self.calls.append(Call("console", lab.name, name))
-        return 0
-
-    def console_log(self, lab: LabHandle, intent: Intent, name: str) -> str:  # noqa: ARG002  the same
-        """The machine's entry in ``said``."""
-        self.calls.append(Call("console_log", lab.name, name))
-        return self.said.get(name, "")
-
-    def screenshot(self, lab: LabHandle, intent: Intent, name: str) -> bytes:  # noqa: ARG002  the same
-        """A PNG signature."""
-        self.calls.append(Call("screenshot", lab.name, name))
-        return BLANK
-
-    def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
-        """Record the call."""
-        self.calls.append(Call("suspend", lab.name))
-        return tuple(machine.name for machine in intent.machines)

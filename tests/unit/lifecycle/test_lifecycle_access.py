@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import small_lab
 from click.testing import CliRunner, Result
+from fake_computers import BLANK, FakeComputers
 from ruamel.yaml import YAML
 
 from lab._errors import BrokenError, UsageError
@@ -17,7 +18,6 @@ from lab.cli.main import command
 from lab.cli.output import write_file
 from lab.lifecycle import api
 from lab.lifecycle.access import inventory
-from lab.providers.fake.provider import BLANK, FakeComputers
 from lab.providers.provider import Liveness
 from lab.remote.keys import known_hosts, ssh_config
 from lab.remote.shell import Jump, Reach, UnreachableError
