@@ -1,30 +1,22 @@
 """Real libvirtds in addition to this machine's, each as if on its own computer.
 
 Each has its own network, mount, UTS, IPC and process namespaces, an sshd, and a link to the
-others and to this machine. As a script it starts some and prints an inventory for them:
-
-    python tests/libvirt/hypervisors.py --count 2 > lab.toml
+others and to this machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-
 
 from lab._deadline import Deadline
 from lab.providers.netns.holders import start_time
@@ -387,33 +379,3 @@ def _output(*command: object) -> str:
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words)}: exit {done.returncode}: {done.stderr}")
     return done.stdout
-
-
-def main() -> None:
-    """Start hypervisors, print an inventory of them, and keep them until Ctrl-C."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=2, help="how many (default: 2)")
-    parser.add_argument("--mtu", type=int, default=1400, help="bytes, of their network")
-    wanted = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
-    try:
-        with suppress(KeyboardInterrupt), ExitStack() as stack:
-            network = stack.enter_context(uplink(wanted.mtu))
-            for number in range(1, wanted.count + 1):
-                made = hypervisor(f"host{number}", network, 10 + number)
-                print(stack.enter_context(made).entry(), flush=True)
-            print("they run until Ctrl-C", file=sys.stderr, flush=True)
-            stack.callback(_hear_no_more)
-            signal.pause()
-    except Missing as why:
-        sys.exit(f"no hypervisors here: {why}")
-
-
-def _hear_no_more() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-
-
-if __name__ == "__main__":
-    main()

@@ -80,18 +80,6 @@ class VxlanDevice:
         """Its ownership mark; None if it has none."""
         return read_alias(self.alias)
 
-    def facets(self) -> Mapping[str, object]:
-        """All properties that must match, by name."""
-        return {
-            "VNI": self.vni,
-            "port": self.port,
-            "local address": self.local,
-            "learning": self.learning,
-            "MTU": self.mtu,
-            "bridge": self.bridge or "none",
-            "up": self.up,
-        }
-
     def is_of(self, token: str, vni: int | None = None) -> bool:
         """True if it belongs to that lab by its mark, or has no mark but was made for the lab.
 
@@ -136,18 +124,17 @@ class VxlanDevices:
         if found is None:
             yield f"{what} is gone"
             return
-        wanted = {
-            "VNI": end.vni,
-            "port": PORT,
-            "local address": end.local,
-            "learning": True,
-            "MTU": end.mtu,
-            "bridge": end.bridge,
-            "up": True,
-        }
-        for facet, value in found.facets().items():
-            if value != wanted[facet]:
-                yield f"{what} has {facet} {value} instead of {wanted[facet]}"
+        for facet, value, wanted in (
+            ("VNI", found.vni, end.vni),
+            ("port", found.port, PORT),
+            ("local address", found.local, end.local),
+            ("learning", found.learning, True),
+            ("MTU", found.mtu, end.mtu),
+            ("bridge", found.bridge or "none", end.bridge),
+            ("up", found.up, True),
+        ):
+            if value != wanted:
+                yield f"{what} has {facet} {value} instead of {wanted}"
         if found.owner is None:
             yield f"{what} has no ownership mark"
         entries = self._asked("bridge", "fdb", "show", "dev", end.device)
