@@ -15,8 +15,8 @@ from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.compile import configuration
 from lab.providers.node.control import NodeControl, build_archive
 from lab.providers.node.exec_probes import ExecProber
+from lab.providers.node.files import STATUS_SCRIPT, archive_path
 from lab.providers.node.fleet import Fleet
-from lab.providers.node.protocol import STATUS_SCRIPT, archive_path
 
 TOKEN = "7f3a"
 _CONFIGURATION = "/run/nodes-only.json"

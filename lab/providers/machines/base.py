@@ -32,7 +32,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.machines.guests import Guests, Opened
-from lab.providers.node.protocol import ENTER, OTHER
+from lab.providers.node.files import ENTER, OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,

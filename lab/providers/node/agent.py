@@ -24,7 +24,7 @@ from lab.providers.capture import Taken
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
-from lab.providers.node import network, pod_namespaces, protocol
+from lab.providers.node import files, network, pod_namespaces, protocol
 from lab.providers.node.protocol import Order
 from lab.providers.provider import THROUGHPUT_PORT, Outcome
 from lab.remote.shell import Completed
@@ -38,7 +38,7 @@ Piece = Callable[[tuple[str, str]], None]
 
 def gather(heard: Piece, deadline: Deadline) -> None:
     """Pass every piece of evidence to ``heard``: path and text, or the reason of a failure."""
-    for path in (protocol.RECORD, protocol.STATUS_SCRIPT, protocol.ENTER):
+    for path in (files.RECORD, files.STATUS_SCRIPT, files.ENTER):
         with suppress(FileNotFoundError):
             heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
     for file, command in LOOKS:
@@ -50,7 +50,7 @@ def gather(heard: Piece, deadline: Deadline) -> None:
 
 
 def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None:
-    there = protocol.read_record()
+    there = files.read_record()
     own = there.machine if there else ""
 
     def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
@@ -58,8 +58,8 @@ def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None
         said = [(one.name, one.read_text(encoding="utf-8", errors="replace")) for one in own_files]
         return namespaces.list_names(), said
 
-    names, files = entry.call("inspecting the holder", look_around, deadline)
-    for piece in files:
+    names, texts = entry.call("inspecting the holder", look_around, deadline)
+    for piece in texts:
         heard(piece)
     for name in names:
         if name != own:

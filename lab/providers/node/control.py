@@ -23,16 +23,8 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
 from lab.providers.capture import Direction, Frame, Taken, Tap
-from lab.providers.node import protocol
-from lab.providers.node.protocol import (
-    DIRECTORY,
-    ENTER,
-    STATUS_COMMAND,
-    ClusterPods,
-    Order,
-    archive_path,
-    machine_work,
-)
+from lab.providers.node.files import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
+from lab.providers.node.protocol import STOP, ClusterPods, Order, machine_work
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
@@ -359,7 +351,7 @@ class NodeControl:
 
     def stop(self, process: int, deadline: Deadline) -> None:
         """Tell the capturing or receiving agent with that process id to finish."""
-        self.shell.run(["kill", f"-{protocol.STOP.value}", str(process)], deadline)
+        self.shell.run(["kill", f"-{STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:
         """Evidence of the network of the machine and its pods. Never raises."""

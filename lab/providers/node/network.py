@@ -47,16 +47,14 @@ from lab.providers.netns.operations import (
     RulesetLoad,
 )
 from lab.providers.netns.services import replacing_table
-from lab.providers.node import protocol
-from lab.providers.node.protocol import (
-    DIRECTORY,
-    MANAGEMENT,
-    MANAGEMENT_TABLE,
-    Record,
-    Work,
-)
+from lab.providers.node import files
+from lab.providers.node.files import DIRECTORY, MANAGEMENT_TABLE, Record
+from lab.providers.node.protocol import Work
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Interface, MachineIntent
+
+MANAGEMENT = "mgmt0"
+"""The network card that carries the connection to the machine; never the lab's."""
 
 
 def containment(ranges: Sequence[str]) -> str:
@@ -259,12 +257,12 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         found = find_cards(list_links(channel), machine)
         check_connection(channel, found)
         check_apart(_management(channel), work.ranges)
-        planned = protocol.plan_record(machine).joined(protocol.read_record())
-        protocol.write_record(planned)
-        protocol.STATUS_SCRIPT.unlink(missing_ok=True)
+        planned = files.plan_record(machine).joined(files.read_record())
+        files.write_record(planned)
+        files.STATUS_SCRIPT.unlink(missing_ok=True)
         phase("clearing")
         holders.end_all_holders(_holders)
-        protocol.remove_old_archives()
+        files.remove_old_archives()
         _clear(channel, planned, deadline)
         phase("cards")
         rename_cards(channel, found)
@@ -275,7 +273,7 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         phase("holder")
         entry = _hold(machine.name, deadline)
         _build(entry, work, operations, deadline, phase)
-        protocol.write_record(protocol.plan_record(machine))
+        files.write_record(files.plan_record(machine))
         _write_status_script(entry, work)
 
 
@@ -324,12 +322,12 @@ def _write_status_script(entry: HolderEntry, work: Work) -> None:
     responder = daemons.running_responder(entry.pid)
     if responder is None:
         raise BrokenError(
-            "bringing the machine's network up", protocol.NO_RESPONDER, "run 'lab up' again"
+            "bringing the machine's network up", files.NO_RESPONDER, "run 'lab up' again"
         )
     holder = (entry.pid, entry.started)
-    protocol.write_file(
-        protocol.STATUS_SCRIPT,
-        protocol.status_script(work.digest(), holder, responder, work.namespaces()),
+    files.write_file(
+        files.STATUS_SCRIPT,
+        files.status_script(work.digest(), holder, responder, work.namespaces()),
     )
 
 

@@ -11,7 +11,7 @@ from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns.compile import compile_machine
 from lab.providers.netns.netlink import Link
 from lab.providers.netns.operations import MtuSet, RouteAdd, RouteSet, RulesetLoad, SysctlSet
-from lab.providers.node import network, protocol
+from lab.providers.node import files, network
 from lab.topology.intent import Interface
 
 INTENT = compile_scenario("overlay", only="linux").intent
@@ -87,6 +87,6 @@ def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
 
 
 def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
-    older = replace(protocol.plan_record(WORKER), devices=("cbr0",))
-    joined = protocol.plan_record(WORKER).joined(older)
+    older = replace(files.plan_record(WORKER), devices=("cbr0",))
+    joined = files.plan_record(WORKER).joined(older)
     assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)
