@@ -9,6 +9,7 @@ hypervisor's libvirt can write any metadata.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid5
@@ -121,9 +122,11 @@ def owner_xml(owner: Owner) -> str:
 def read_owner(document: str) -> Owner | None:
     """The ownership mark in an object's XML; None if it has none."""
     element = ET.fromstring(document).find(f"metadata/{_TAG}")  # noqa: S314  libvirt's own document
-    if element is None:
-        return None
-    found = element.attrib
+    return None if element is None else read_facts(element.attrib)
+
+
+def read_facts(found: Mapping[str, str]) -> Owner | None:
+    """The ownership mark with these attributes; None if some are missing or wrong."""
     try:
         return Owner(
             lab=found["name"],

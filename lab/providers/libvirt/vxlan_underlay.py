@@ -15,9 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
@@ -25,7 +24,7 @@ from lab.inventory import uri
 from lab.inventory.inventory import Hypervisor
 from lab.providers.libvirt import ownership
 from lab.providers.libvirt.host import Host
-from lab.providers.libvirt.ownership import Owner
+from lab.providers.libvirt.ownership import Owner, read_facts
 from lab.providers.provider import LabHandle
 from lab.remote.parallel import run_jobs
 from lab.remote.shell import Completed, Shell
@@ -256,19 +255,9 @@ def read_alias(alias: str) -> Owner | None:
     """The ownership mark in an alias; None if it has none."""
     if not alias.startswith(_MARK):
         return None
-    found = {name: values[0] for name, values in parse_qs(alias.removeprefix(_MARK)).items()}
-    try:
-        return Owner(
-            lab=found["lab"],
-            token=found["token"],
-            directory=Path(found.get("directory", "")),
-            controller=found["controller"],
-            owner=found.get("owner", ""),
-            created=float(found["created"]),
-            expires=float(found["expires"]) if "expires" in found else None,
-        )
-    except (KeyError, ValueError):
-        return None
+    found = dict(parse_qsl(alias.removeprefix(_MARK)))
+    named = {"name": found["lab"]} if "lab" in found else {}
+    return read_facts({"directory": "", "owner": "", **named, **found})
 
 
 def _read_vxlans(links: Sequence[dict[str, Any]]) -> Iterator[VxlanDevice]:
