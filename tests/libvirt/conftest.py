@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import hypervisors
 import pytest
 
 
 @pytest.fixture(scope="session")
-def two_hypervisors() -> Iterator[tuple[hypervisors.Hypervisor, ...]]:
+def two_hypervisors():
     """Two libvirtds, each as if on its own machine, joined by a network of MTU 1400."""
     with ExitStack() as stack:
         try:
@@ -27,7 +24,7 @@ def two_hypervisors() -> Iterator[tuple[hypervisors.Hypervisor, ...]]:
 
 
 @pytest.fixture(scope="module")
-def connected() -> Iterator[Any]:
+def connected():
     """This machine's own libvirtd, as long as a module is tested."""
     libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
     try:
@@ -39,7 +36,7 @@ def connected() -> Iterator[Any]:
 
 
 @pytest.fixture
-def lab(connected: Any, tmp_path: Path) -> Iterator[Any]:
+def lab(connected, tmp_path):
     from drill import drill  # noqa: PLC0415  it needs libvirt-python
 
     with drill(tmp_path) as found:

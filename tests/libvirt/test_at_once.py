@@ -37,8 +37,8 @@ def await_running(connected: Any, lab: Drill) -> None:
     [(signal.SIGINT, 130, "from the keyboard"), (signal.SIGTERM, 143, "by SIGTERM")],
 )
 def test_up_that_is_told_to_stop_while_machines_boot_ends_and_goes_on_later(
-    lab: Drill, connected: Any, number: int, code: int, by: str
-) -> None:
+    lab, connected, number, code, by
+):
     with lab.started(*lab.up_words(), **SILENT) as command:
         await_running(connected, lab)
         command.send_signal(number)
@@ -51,9 +51,7 @@ def test_up_that_is_told_to_stop_while_machines_boot_ends_and_goes_on_later(
     assert "is up" in lab.run("status", lab.name).stdout
 
 
-def test_down_waits_for_an_up_of_the_same_lab_and_then_takes_all_away(
-    lab: Drill, connected: Any
-) -> None:
+def test_down_waits_for_an_up_of_the_same_lab_and_then_takes_all_away(lab, connected):
     with lab.started(*lab.up_words()) as up:
         Deadline(30).wait("waiting for its lock", (lab.state / "labs" / lab.name).is_dir)
         down = lab.run("down", lab.name)
@@ -63,7 +61,7 @@ def test_down_waits_for_an_up_of_the_same_lab_and_then_takes_all_away(
     assert lab.left(connected) == set()
 
 
-def test_two_labs_of_one_scenario_come_up_side_by_side(lab: Drill, connected: Any) -> None:
+def test_two_labs_of_one_scenario_come_up_side_by_side(lab, connected):
     """The same addresses twice; the image, which neither finds there, is copied once."""
     other = replace(lab, name=f"{lab.name}b", tokens=set())
     lab.forget_image(connected)
@@ -79,7 +77,7 @@ def test_two_labs_of_one_scenario_come_up_side_by_side(lab: Drill, connected: An
     assert other.left(connected) == set()
 
 
-def test_another_controllers_lab_is_left_until_it_has_expired(lab: Drill, connected: Any) -> None:
+def test_another_controllers_lab_is_left_until_it_has_expired(lab, connected):
     """Another user's lab, by its mark; its journal is out of sight."""
     elsewhere = replace(lab, state=lab.folder / "elsewhere", name=f"{lab.name}c", tokens=set())
     elsewhere.inventory.write_text(f'expiry = "20s"\n{elsewhere.inventory.read_text()}')

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,9 +26,7 @@ def refusal(uri: str) -> PreflightError:
     return raised.value
 
 
-def test_a_daemon_that_says_nothing_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_daemon_that_says_nothing_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "_OPEN_SECONDS", 0.5)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "sock"))
@@ -40,23 +35,23 @@ def test_a_daemon_that_says_nothing_is_given_up(
     assert "did not respond within 0.5 s" in error.happened
 
 
-def test_no_daemon_is_told_with_how_to_start_it(tmp_path: Path) -> None:
+def test_no_daemon_is_told_with_how_to_start_it(tmp_path):
     assert "libvirtd" in refusal(f"qemu+unix:///system?socket={tmp_path}/none").hint
 
 
 @pytest.fixture
-def machine(two_hypervisors: tuple[Machine, ...]) -> Machine:
+def machine(two_hypervisors):
     return two_hypervisors[0]
 
 
-def test_a_key_that_may_not_log_in_is_told(machine: Machine, two_hypervisors: Any) -> None:
+def test_a_key_that_may_not_log_in_is_told(machine, two_hypervisors):
     other = two_hypervisors[1].directory / "key"
     error = refusal(machine.uri.replace(f"{machine.directory}/key", str(other)))
     assert "Permission denied" in error.happened
     assert "keyfile=" in error.hint
 
 
-def test_a_host_whose_key_is_not_known_is_told(machine: Machine, tmp_path: Path) -> None:
+def test_a_host_whose_key_is_not_known_is_told(machine, tmp_path):
     forgetful = tmp_path / "ssh"
     forgetful.write_text('#!/bin/sh\nexec ssh -o UserKnownHostsFile=/dev/null "$@"\n')
     forgetful.chmod(0o755)
@@ -65,7 +60,7 @@ def test_a_host_whose_key_is_not_known_is_told(machine: Machine, tmp_path: Path)
     assert "ssh-keyscan" in error.hint
 
 
-def test_a_host_that_is_off_is_told_in_time(machine: Machine) -> None:
+def test_a_host_that_is_off_is_told_in_time(machine):
     machine.unplug()
     try:
         deadline = Deadline(60)
@@ -77,7 +72,7 @@ def test_a_host_that_is_off_is_told_in_time(machine: Machine) -> None:
 
 
 @pytest.fixture
-def lab(machine: Machine, tmp_path: Path) -> Iterator[Drill]:
+def lab(machine, tmp_path):
     entry = f'{machine.entry()}acceleration = "tcg"\nparallel_boots = 1\n'
     with drill(tmp_path, entry, machine.uri) as found:
         yield found
@@ -99,9 +94,7 @@ def await_machine(machine: Machine, lab: Drill) -> None:
     )
 
 
-def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(
-    machine: Machine, lab: Drill
-) -> None:
+def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(machine, lab):
     try:
         with silent(lab).started(*lab.up_words()) as up:
             await_machine(machine, lab)
@@ -117,9 +110,7 @@ def test_one_that_vanishes_is_told_and_down_says_what_is_left_until_it_is_back(
     assert "removed domain" in lab.run("down", lab.name).stderr
 
 
-def test_a_libvirtd_that_dies_while_machines_boot_is_told_and_up_goes_on(
-    machine: Machine, lab: Drill
-) -> None:
+def test_a_libvirtd_that_dies_while_machines_boot_is_told_and_up_goes_on(machine, lab):
     with silent(lab).started(*lab.up_words()) as up:
         await_machine(machine, lab)
         before = machine.run("pgrep", "-x", "libvirtd").split()

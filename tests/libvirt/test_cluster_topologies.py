@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bundle.made_bundle import made_bundle
@@ -20,9 +19,7 @@ cidr = "10.124.0.0/16"
 
 
 @pytest.mark.parametrize("topology", NAMES)
-def test_a_cluster_of_this_topology_comes_up_green_and_goes(
-    connected: Any, topology: str, tmp_path: Path
-) -> None:
+def test_a_cluster_of_this_topology_comes_up_green_and_goes(connected, topology, tmp_path):
     made_bundle()
     name = NAMES[topology]
     before = objects(connected, f"{name}-")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ class Copying:
 
 
 @pytest.fixture
-def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copying]:
+def copying(tmp_path, monkeypatch):
     monkeypatch.setattr(
         documents,
         "pool",
@@ -86,16 +85,14 @@ def slowed(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     monkeypatch.setattr(storage, "_upload", slow)
 
 
-def test_a_copy_is_made_once(copying: Copying) -> None:
+def test_a_copy_is_made_once(copying):
     pool = copying.pool()
     assert copying.ensure(pool) == copying.ensure(pool) == str(copying.storage / NAME)
     assert copying.copies() == 1
     assert copying.is_whole()
 
 
-def test_two_controllers_at_once_copy_it_once(
-    copying: Copying, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_controllers_at_once_copy_it_once(copying, monkeypatch):
     slowed(monkeypatch, 0.01)
     pools = [copying.pool() for _ in range(4)]
     with ThreadPoolExecutor(len(pools)) as threads:
@@ -106,9 +103,7 @@ def test_two_controllers_at_once_copy_it_once(
     assert (copying.storage / NAME).stat().st_ino == whole
 
 
-def test_a_slow_copy_of_another_is_not_taken_for_given_up(
-    copying: Copying, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_copy_of_another_is_not_taken_for_given_up(copying, monkeypatch):
     """Its file has all its blocks from the start: growing is no sign of life."""
     slowed(monkeypatch, 0.04)
     first, second = copying.pool(), copying.pool()
@@ -122,14 +117,14 @@ def test_a_slow_copy_of_another_is_not_taken_for_given_up(
     assert copying.is_whole()
 
 
-def test_one_that_was_given_up_is_copied_anew(copying: Copying) -> None:
+def test_one_that_was_given_up_is_copied_anew(copying):
     pool = copying.pool()
     pool.createXML(documents.volume(NAME, MIB, "raw"))
     copying.ensure(pool)
     assert copying.is_whole()
 
 
-def test_one_whose_note_was_never_written_is_copied_anew(copying: Copying) -> None:
+def test_one_whose_note_was_never_written_is_copied_anew(copying):
     pool = copying.pool()
     pool.createXML(documents.volume(NAME, MIB, "raw"))
     pool.createXML(documents.volume(f"{NAME}.ok", 2, "raw"))
@@ -137,7 +132,7 @@ def test_one_whose_note_was_never_written_is_copied_anew(copying: Copying) -> No
     assert copying.is_whole()
 
 
-def test_one_that_was_cut_short_is_copied_anew_and_said(copying: Copying) -> None:
+def test_one_that_was_cut_short_is_copied_anew_and_said(copying):
     pool = copying.pool()
     copying.ensure(pool)
     os.truncate(copying.storage / NAME, MIB)
@@ -146,7 +141,7 @@ def test_one_that_was_cut_short_is_copied_anew_and_said(copying: Copying) -> Non
     assert any(f"{MIB} bytes long instead of" in line for line in copying.said)
 
 
-def test_another_build_of_the_same_image_does_not_replace_a_whole_copy(copying: Copying) -> None:
+def test_another_build_of_the_same_image_does_not_replace_a_whole_copy(copying):
     """Builds are not the same to the byte, and machines may stand on the copy."""
     pool = copying.pool()
     copying.ensure(pool)
@@ -157,7 +152,7 @@ def test_another_build_of_the_same_image_does_not_replace_a_whole_copy(copying: 
 
 
 @pytest.fixture
-def tiny(copying: Copying) -> Iterator[Any]:
+def tiny(copying):
     """The pool is on a file system of 3 MiB."""
     copying.storage.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", copying.storage], check=True)
@@ -167,14 +162,14 @@ def tiny(copying: Copying) -> Iterator[Any]:
     subprocess.run(["umount", copying.storage], check=True)
 
 
-def test_no_room_is_said_before_anything_is_copied(copying: Copying, tiny: Any) -> None:
+def test_no_room_is_said_before_anything_is_copied(copying, tiny):
     with pytest.raises(BrokenError, match=r"needs 4 MiB and pool .* has 3 MiB free") as raised:
         copying.ensure(tiny)
     assert "lab gc" in raised.value.hint
     assert not list(copying.storage.iterdir())
 
 
-def test_room_that_goes_meanwhile_leaves_no_half_a_copy(copying: Copying, tiny: Any) -> None:
+def test_room_that_goes_meanwhile_leaves_no_half_a_copy(copying, tiny):
     with (
         pytest.raises(BrokenError, match="No space left") as raised,
         connection.explain_errors("copying", "local"),

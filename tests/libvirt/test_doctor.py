@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def traces(connected: Any, storage: Path) -> set[str]:
 
 
 @pytest.fixture
-def storage() -> Iterator[Path]:
+def storage():
     """A directory that QEMU may look into, whoever it runs as."""
     made = Path(tempfile.mkdtemp(prefix="hybridlab-doctor-", dir="/var/tmp"))
     made.chmod(0o755)
@@ -42,12 +41,12 @@ def storage() -> Iterator[Path]:
 
 
 @pytest.fixture
-def hypervisor(storage: Path) -> Hypervisor:
+def hypervisor(storage):
     return Hypervisor(name="local", uri="qemu:///system", storage=str(storage))
 
 
 @pytest.fixture
-def connected(hypervisor: Hypervisor, storage: Path) -> Iterator[Any]:
+def connected(hypervisor, storage):
     try:
         found = connection.connect(hypervisor)
     except PreflightError as error:
@@ -57,22 +56,18 @@ def connected(hypervisor: Hypervisor, storage: Path) -> Iterator[Any]:
     found.close()
 
 
-def test_a_way_to_run_guests_is_found_and_nothing_is_left(
-    connected: Any, hypervisor: Hypervisor
-) -> None:
+def test_a_way_to_run_guests_is_found_and_nothing_is_left(connected, hypervisor):
     proven = host.probe_acceleration(connected, hypervisor)
     assert proven.kind in {"kvm", "tcg"}
     assert f"a tiny guest runs with {proven.kind.upper()}" in proven.detail
 
 
-def test_word_of_the_inventory_is_taken(connected: Any, hypervisor: Hypervisor) -> None:
+def test_word_of_the_inventory_is_taken(connected, hypervisor):
     trusted = Hypervisor(name="local", uri=hypervisor.uri, storage="/nowhere", acceleration="kvm")
     assert host.probe_acceleration(connected, trusted).kind == "kvm"
 
 
-def test_guest_whose_firmware_does_not_come_to_its_end_is_told(
-    connected: Any, hypervisor: Hypervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guest_whose_firmware_does_not_come_to_its_end_is_told(connected, hypervisor, monkeypatch):
     monkeypatch.setattr(host, "_LAST", b"what no firmware says")
     monkeypatch.setattr(host, "_TRIAL_SECONDS", {"kvm": 3.0, "tcg": 3.0})
     with pytest.raises(PreflightError) as caught:
@@ -92,7 +87,7 @@ host.probe_acceleration(connection.connect(hypervisor), hypervisor)
 """
 
 
-def test_killed_trial_leaves_no_guest(connected: Any) -> None:
+def test_killed_trial_leaves_no_guest(connected):
     def guests() -> set[str]:
         names = {one.name() for one in connected.listAllDomains()}
         return {name for name in names if name.startswith("hybridlab-trial-")} - before
@@ -119,8 +114,8 @@ with storage.scratch_pool(connection.connect(hypervisor), hypervisor):
 
 
 def test_scratch_pool_of_a_killed_process_goes_with_the_next_one(
-    connected: Any, hypervisor: Hypervisor, storage: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    connected, hypervisor, storage, monkeypatch
+):
     subprocess.run([sys.executable, "-c", LEFT, str(storage)], check=False, timeout=60)
     assert traces(connected, storage)
     monkeypatch.setitem(scratch._ABANDONED_SECONDS, "trial", -1.0)
@@ -152,7 +147,7 @@ def doctor(file: Path, inventory: str, code: int) -> dict[tuple[str, str], Any]:
 
 
 @pytest.mark.usefixtures("connected")
-def test_command_examines_every_hypervisor(storage: Path, tmp_path: Path) -> None:
+def test_command_examines_every_hypervisor(storage, tmp_path):
     inventory = (
         f'[storage]\npath = "{storage}"\n[hypervisors.here]\nuri = "qemu:///system"\n'
         'address = "192.0.2.1"\n[hypervisors.gone]\nuri = "qemu+unix:///system?socket=/none"\n'
@@ -171,9 +166,7 @@ def inventory_of(hosts: tuple[hypervisors.Hypervisor, ...], mtu: int) -> str:
     return "".join(replace(one, mtu=mtu).entry() for one in hosts)
 
 
-def test_two_hypervisors_reach_each_other_with_packets_that_fit(
-    two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
-) -> None:
+def test_two_hypervisors_reach_each_other_with_packets_that_fit(two_hypervisors, tmp_path):
     inventory = inventory_of(two_hypervisors, two_hypervisors[0].mtu)
     found = doctor(tmp_path / "lab.toml", inventory, 0)
     for one in two_hypervisors:
@@ -183,9 +176,7 @@ def test_two_hypervisors_reach_each_other_with_packets_that_fit(
         assert found[subject, "mtu"]["level"] == found[subject, "clock"]["level"] == "ok"
 
 
-def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(
-    two_hypervisors: tuple[hypervisors.Hypervisor, ...], tmp_path: Path
-) -> None:
+def test_mtu_that_does_not_fit_between_two_hypervisors_is_told_twice(two_hypervisors, tmp_path):
     first, second = two_hypervisors
     found = doctor(tmp_path / "lab.toml", inventory_of(two_hypervisors, first.mtu + 100), 4)
     subject = f"hypervisor '{first.name}'"

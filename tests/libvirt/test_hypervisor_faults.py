@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,7 +83,7 @@ def silent(lab: Drill, seconds: int) -> Drill:
     return replace(lab, extra={"BOOTLESS_SILENT": "node", "BOOTLESS_SECONDS": str(seconds)})
 
 
-def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Drill) -> None:
+def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab):
     boot_disk(saying("Run /init as init process\r\nhalf way\r\n"), lab.image)
     said = silent(lab, 6).run(*lab.up_words(), code=3).stderr
     assert "waiting for machine 'node' to answer over SSH: no answer within 6 s" in said
@@ -109,14 +108,14 @@ def test_a_guest_that_never_answers_is_told_with_its_phase_and_console(lab: Dril
         ("ALERT!  Gave up waiting for root file system device.", "found no root file system"),
     ],
 )
-def test_a_guest_that_has_given_up_is_not_waited_for(lab: Drill, text: str, phase: str) -> None:
+def test_a_guest_that_has_given_up_is_not_waited_for(lab, text, phase):
     boot_disk(saying(f"{text}\r\n"), lab.image)
     said = silent(lab, 100).run(*lab.up_words(), code=3).stderr
     assert "it is running but will never answer" in said
     assert phase in said
 
 
-def test_a_guest_that_goes_down_while_it_boots_is_told(lab: Drill, connected: Any) -> None:
+def test_a_guest_that_goes_down_while_it_boots_is_told(lab, connected):
     with silent(lab, 100).started(*lab.up_words()) as command:
         domain = started_domain(connected, lab)
         domain.destroy()
@@ -147,9 +146,7 @@ def with_nics(lab: Drill, *wanted: str) -> tuple[str, ...]:
     return lab.up_words(file)
 
 
-def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_made(
-    lab: Drill, connected: Any
-) -> None:
+def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_made(lab, connected):
     said = lab.run(*with_nics(lab, "nowhere-at-all"), code=4).stderr
     assert "looking for network 'nowhere-at-all', which machine 'node' has a card on" in said
     assert "hypervisor 'local' has none of that name" in said
@@ -157,8 +154,8 @@ def test_a_card_on_a_network_that_is_not_there_is_refused_before_anything_is_mad
 
 
 def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_plugged_in(
-    lab: Drill, connected: Any
-) -> None:
+    lab, connected
+):
     name = f"{lab.name}net"
     network = connected.networkDefineXML(f"<network><name>{name}</name></network>")
     try:
@@ -175,7 +172,7 @@ def test_a_card_on_a_network_that_does_not_run_is_refused_and_one_that_runs_is_p
         network.undefine()
 
 
-def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any) -> None:
+def test_more_than_fits_is_refused_with_what_is_free(lab, connected):
     file = lab.folder / "huge.yaml"
     file.write_text(SCENARIO.read_text().replace("512MiB", "1100GiB"))
     said = lab.run(*lab.up_words(file), code=4).stderr
@@ -185,22 +182,20 @@ def test_more_than_fits_is_refused_with_what_is_free(lab: Drill, connected: Any)
 
 
 @pytest.fixture
-def host(connected: Any, tmp_path: Path) -> Host:
+def host(connected, tmp_path):
     del connected
     return Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
 
 
 @pytest.fixture
-def handle(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
+def handle(host, tmp_path):
     found = LabHandle("faults", tmp_path / "labs" / "faults", os.urandom(8).hex())
     yield found
     remove_lab(host, found.token)
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_a_bridge_that_a_stranger_has_is_said_and_left(
-    host: Host, handle: LabHandle, running: bool
-) -> None:
+def test_a_bridge_that_a_stranger_has_is_said_and_left(host, handle, running):
     bridge = ownership.bridge_name(handle, "cluster")
     stranger = host.connected.networkDefineXML(
         f"<network><name>faults-stranger</name><bridge name='{bridge}'/></network>"
@@ -221,7 +216,7 @@ def test_a_bridge_that_a_stranger_has_is_said_and_left(
 
 
 @pytest.fixture
-def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
+def full(tmp_path, host, handle):
     """The lab's pool, on a file system of 8 MiB."""
     path = Path(storage.lab_path(str(tmp_path), handle.token))
     path.mkdir(parents=True)
@@ -233,9 +228,7 @@ def full(tmp_path: Path, host: Host, handle: LabHandle) -> Iterator[Any]:
     subprocess.run(["umount", path], check=True)
 
 
-def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(
-    handle: LabHandle, full: Any, tmp_path: Path
-) -> None:
+def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(handle, full, tmp_path):
     golden = boot_disk(writing(), tmp_path / "golden.qcow2")
     disk = storage.clone(full, "a.qcow2", str(golden), 1 << 30)
     medium = storage.write(full, "a.seed", b"\0" * 512)

@@ -24,7 +24,7 @@ ABSENT = [name for name in NEEDED if shutil.which(name) is None]
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces with a libvirtd in them need root")
 @pytest.mark.skipif(bool(ABSENT), reason=f"not installed: {', '.join(ABSENT)}")
 @pytest.mark.skipif(Path("/run/systemd/system").is_dir(), reason="systemd starts libvirtd here")
-def test_daemons_are_started_once_started_again_and_ended(tmp_path: Path) -> None:
+def test_daemons_are_started_once_started_again_and_ended(tmp_path):
     done = subprocess.run(
         [*ALONE, "sh", str(PROGRAM), str(tmp_path), str(ROOT)],
         capture_output=True,
@@ -57,9 +57,7 @@ def test_daemons_are_started_once_started_again_and_ended(tmp_path: Path) -> Non
         ('hypervisors = { a = { uri = "qemu+tls://h/system" } }\n', False),
     ],
 )
-def test_own_libvirt_is_wanted_unless_the_inventory_names_others_alone(
-    tmp_path: Path, inventory: str | None, wanted: bool
-) -> None:
+def test_own_libvirt_is_wanted_unless_the_inventory_names_others_alone(tmp_path, inventory, wanted):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     if inventory is not None:
         (tmp_path / "lab.toml").write_text(inventory)
@@ -69,7 +67,7 @@ def test_own_libvirt_is_wanted_unless_the_inventory_names_others_alone(
     assert (done.returncode == 0) == wanted
 
 
-def test_unknown_word_is_told() -> None:
+def test_unknown_word_is_told():
     done = subprocess.run(
         [SCRIPT, "restart"], capture_output=True, text=True, check=False, timeout=30
     )

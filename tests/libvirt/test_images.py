@@ -6,11 +6,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -147,7 +145,7 @@ NETWORK = "imgtest"
 
 
 @pytest.fixture
-def connected() -> Iterator[Any]:
+def connected():
     try:
         host = Host(Hypervisor(name="local", uri=URI))
         before = objects(host.connected, "image-test", NETWORK)
@@ -159,13 +157,13 @@ def connected() -> Iterator[Any]:
 
 
 @pytest.fixture
-def network(connected: Any) -> Iterator[booting.Network]:
+def network(connected):
     with booting.nat(connected, NETWORK) as made:
         yield made
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """Of disks that QEMU may read, whoever it runs as."""
     for path in (tmp_path, *tmp_path.parents[:2]):
         path.chmod(path.stat().st_mode | 0o055)
@@ -173,7 +171,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def golden() -> Any:
+def golden():
     """Images by name, in this user's own cache: built by the first test that asks."""
     image_store = ImageStore(cache_directory(STOCK), STOCK)
 
@@ -295,7 +293,7 @@ def recipe(folder: Path, answers: str, greeting: str = "hello") -> Path:
 
 
 @pytest.fixture(scope="session")
-def small_iso(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_iso(tmp_path_factory):
     try:
         return make_medium(tmp_path_factory.mktemp("installer"))
     except MissingError as why:

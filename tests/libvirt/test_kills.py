@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
 
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from drill import KILLED, Drill
+from drill import KILLED
 
 pytestmark = pytest.mark.drill
 MOST = 48
@@ -32,7 +31,7 @@ def chosen(most: int = MOST) -> list[int]:
 
 
 @pytest.mark.parametrize("how", ["down", "down without the journal", "gc without the journal"])
-def test_what_cleans_after_a_killed_up_leaves_nothing(lab: Drill, connected: Any, how: str) -> None:
+def test_what_cleans_after_a_killed_up_leaves_nothing(lab, connected, how):
     for call in chosen():
         if how == "down":
             lab.forget_image(connected)
@@ -47,7 +46,7 @@ def test_what_cleans_after_a_killed_up_leaves_nothing(lab: Drill, connected: Any
         assert lab.left(connected) == set(), f"killed at call {call}"
 
 
-def test_up_after_a_kill_converges(lab: Drill, connected: Any) -> None:
+def test_up_after_a_kill_converges(lab, connected):
     for call in chosen():
         lab.forget_image(connected)
         killed = lab.killed(call, *lab.up_words())
@@ -58,7 +57,7 @@ def test_up_after_a_kill_converges(lab: Drill, connected: Any) -> None:
         lab.run("down", lab.name)
 
 
-def test_a_down_that_is_killed_goes_on(lab: Drill, connected: Any) -> None:
+def test_a_down_that_is_killed_goes_on(lab, connected):
     for call in chosen(20):
         lab.run(*lab.up_words())
         lab.killed(call, "down", lab.name)
@@ -66,7 +65,7 @@ def test_a_down_that_is_killed_goes_on(lab: Drill, connected: Any) -> None:
         assert lab.left(connected) == set(), f"killed at call {call}"
 
 
-def test_a_suspend_that_is_killed_leaves_what_down_takes_away(lab: Drill, connected: Any) -> None:
+def test_a_suspend_that_is_killed_leaves_what_down_takes_away(lab, connected):
     for call in (1, 2, -2, -3):
         lab.run(*lab.up_words())
         assert lab.killed(call, "suspend", lab.name).returncode == KILLED
@@ -74,7 +73,7 @@ def test_a_suspend_that_is_killed_leaves_what_down_takes_away(lab: Drill, connec
         assert lab.left(connected) == set(), f"killed at call {call}"
 
 
-def test_up_goes_on_after_a_suspend_that_was_killed(lab: Drill) -> None:
+def test_up_goes_on_after_a_suspend_that_was_killed(lab):
     lab.run(*lab.up_words())
     lab.killed(2, "suspend", lab.name)
     assert "resumed" in lab.run(*lab.up_words()).stderr

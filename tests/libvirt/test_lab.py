@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import tarfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +23,7 @@ MACHINES = ("master", "worker", "router", "client")
 
 
 @pytest.fixture(scope="module")
-def lab(connected: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLab]:
+def lab(connected, tmp_path_factory):
     before = objects(connected, "small-")
     inventory = tmp_path_factory.mktemp("inventory") / "lab.toml"
     inventory.write_text(INVENTORY)
@@ -52,55 +50,53 @@ def matrix(lab: RealLab) -> dict[str, int]:
     return json.loads(results[-1].read_text())["counts"]["verdicts"]
 
 
-def test_the_matrix_is_green_on_real_machines(lab: RealLab) -> None:
+def test_the_matrix_is_green_on_real_machines(lab):
     counts = {verdict: count for verdict, count in matrix(lab).items() if count}
     assert set(counts) == {"pass"}, counts
 
 
-def test_up_again_does_nothing(lab: RealLab) -> None:
+def test_up_again_does_nothing(lab):
     assert "nothing was done" in lab.up().stderr
 
 
-def test_every_machine_is_reached_by_its_name(lab: RealLab) -> None:
+def test_every_machine_is_reached_by_its_name(lab):
     for machine in MACHINES:
         assert lab.run("ssh", "small", machine, "--", "hostname").stdout.strip() == machine
 
 
-def test_the_node_s_network_is_in_the_guest_s_root_namespace(lab: RealLab) -> None:
+def test_the_node_s_network_is_in_the_guest_s_root_namespace(lab):
     routes = lab.run("exec", "small", "master", "--", "ip", "route").stdout
     assert "dev flannel.4096" in routes
     assert "dev cni0" in routes
 
 
-def test_a_pod_is_a_place_to_run_commands_in(lab: RealLab) -> None:
+def test_a_pod_is_a_place_to_run_commands_in(lab):
     address = lab.run("exec", "small", "worker-p1", "--", "ip", "-4", "-brief", "address").stdout
     assert "10.244." in address
 
 
-def test_the_console_says_what_the_machine_said_at_boot(lab: RealLab) -> None:
+def test_the_console_says_what_the_machine_said_at_boot(lab):
     said = lab.run("console", "small", "worker", "--log").stdout
     assert "hybridlab: new instance" in said
     assert "Multi-User System" in said
 
 
-def test_the_console_answers_while_nobody_types(lab: RealLab) -> None:
+def test_the_console_answers_while_nobody_types(lab):
     shown = lab.on_terminal(("console", "small", "worker"), b"\r", b"root@worker", b"\x1d")
     assert b"automatic login" in shown
 
 
-def test_a_screenshot_is_a_png(lab: RealLab, tmp_path: Path) -> None:
+def test_a_screenshot_is_a_png(lab, tmp_path):
     file = tmp_path / "screen.png"
     lab.run("screenshot", "small", "worker", "-o", str(file))
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
-def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(
-    lab: RealLab, tmp_path: Path
-) -> None:
+def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(lab, tmp_path):
     assert lab.ssh(tmp_path, "small", "worker", "hostname") == "worker\n"
 
 
-def test_evidence_has_every_machine_and_no_secret(lab: RealLab, tmp_path: Path) -> None:
+def test_evidence_has_every_machine_and_no_secret(lab, tmp_path):
     file = tmp_path / "evidence.tar.gz"
     lab.run("gather", "small", "--output", str(file))
     secrets = [
@@ -120,7 +116,7 @@ def test_evidence_has_every_machine_and_no_secret(lab: RealLab, tmp_path: Path) 
             assert any(name.endswith(f"{machine}/{piece}") for name in names), (machine, piece)
 
 
-def test_a_blocked_tunnel_turns_its_cells_and_up_again_does_not_hide_it(lab: RealLab) -> None:
+def test_a_blocked_tunnel_turns_its_cells_and_up_again_does_not_hide_it(lab):
     rule = "add table ip fault; add chain ip fault out { type filter hook output priority 0; }"
     drop = "add rule ip fault out udp dport 4789 drop"
     lab.run("ssh", "small", "worker", "--", "nft", f"{rule}; {drop}")
@@ -131,7 +127,7 @@ def test_a_blocked_tunnel_turns_its_cells_and_up_again_does_not_hide_it(lab: Rea
     lab.run("test", "small", "-k", one)
 
 
-def test_a_suspended_lab_goes_on_where_it_was(lab: RealLab, connected: Any) -> None:
+def test_a_suspended_lab_goes_on_where_it_was(lab, connected):
     boot = lab.run("ssh", "small", "worker", "--", "cat", "/proc/sys/kernel/random/boot_id").stdout
     assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
     assert not [one for one in domains(connected, lab) if one.isActive()]
@@ -147,7 +143,7 @@ def test_a_suspended_lab_goes_on_where_it_was(lab: RealLab, connected: Any) -> N
     lab.run("test", "small", "-k", "pod-pod")
 
 
-def test_after_a_reboot_of_the_hypervisor_the_lab_is_put_back(lab: RealLab, connected: Any) -> None:
+def test_after_a_reboot_of_the_hypervisor_the_lab_is_put_back(lab, connected):
     for domain in domains(connected, lab):
         if domain.isActive():
             domain.destroy()
@@ -159,7 +155,7 @@ def test_after_a_reboot_of_the_hypervisor_the_lab_is_put_back(lab: RealLab, conn
     lab.run("test", "small", "-k", "pod-pod")
 
 
-def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab: RealLab) -> None:
+def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab):
     crash = "echo c > /proc/sysrq-trigger"
     lab.run("exec", "small", "client", "--", "systemd-run", "--on-active=1", "sh", "-c", crash)
     Deadline(120).wait(
@@ -175,9 +171,7 @@ def test_a_machine_whose_kernel_panicked_is_started_again_alone(lab: RealLab) ->
     lab.run("test", "small", "-k", "pod-external")
 
 
-def test_a_machine_that_was_removed_by_hand_alone_is_made_again(
-    lab: RealLab, connected: Any
-) -> None:
+def test_a_machine_that_was_removed_by_hand_alone_is_made_again(lab, connected):
     (gone,) = (one for one in domains(connected, lab) if one.name().endswith("-client"))
     gone.destroy()
     gone.undefine()
@@ -189,7 +183,7 @@ def test_a_machine_that_was_removed_by_hand_alone_is_made_again(
     lab.run("test", "small", "-k", "pod-external")
 
 
-def test_one_more_pod_changes_the_network_alone(lab: RealLab, tmp_path: Path) -> None:
+def test_one_more_pod_changes_the_network_alone(lab, tmp_path):
     more = tmp_path / "small.yaml"
     more.write_text(SMALL.read_text().replace("pods_per_node: 1", "pods_per_node: 2"))
     story = lab.up(more).stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -38,7 +37,7 @@ CLUSTER = Segment("cluster", "10.9.0.0/24", 1400)
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+def host(tmp_path):
     found = Host(Hypervisor(name="local", uri="qemu:///system", storage=str(tmp_path)))
     try:
         before = objects(found.connected, "objects-")
@@ -50,7 +49,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 
 @pytest.fixture
-def lab(host: Host, tmp_path: Path) -> Iterator[LabHandle]:
+def lab(host, tmp_path):
     handle = LabHandle("objects", tmp_path / "labs" / "objects", os.urandom(8).hex())
     yield handle
     remove_lab(host, handle.token)
@@ -76,7 +75,7 @@ def made(host: Host, lab: LabHandle, machine: str) -> Any:
     return define(pool, owner_of(lab, machine), clone, disk)
 
 
-def test_a_management_network_is_made_once_and_keeps_its_range(host: Host, lab: LabHandle) -> None:
+def test_a_management_network_is_made_once_and_keeps_its_range(host, lab):
     first = management(host, lab, "a", "b")
     again = management(host, lab, "a", "b")
     assert first == again
@@ -87,7 +86,7 @@ def test_a_management_network_is_made_once_and_keeps_its_range(host: Host, lab: 
     assert networks.addresses_of(found.XMLDesc()) == {"a": str(first[10]), "b": str(first[11])}
 
 
-def test_ranges_that_are_in_use_are_passed_over(host: Host, lab: LabHandle) -> None:
+def test_ranges_that_are_in_use_are_passed_over(host, lab):
     taken = [f"{subnet[1]}/24" for subnet in POOL.subnets(new_prefix=24)][:3]
     subprocess.run(["ip", "link", "add", "hltaken", "type", "bridge"], check=True)
     try:
@@ -104,7 +103,7 @@ def test_ranges_that_are_in_use_are_passed_over(host: Host, lab: LabHandle) -> N
         subprocess.run(["ip", "link", "delete", "hltaken"], check=True)
 
 
-def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> None:
+def test_a_segment_with_another_mtu_is_made_anew(host, lab):
     networks.ensure_segment(host.connected, lab, owner_of(lab), CLUSTER)
     networks.ensure_segment(host.connected, lab, owner_of(lab), replace(CLUSTER, mtu=1350))
     bridge = ownership.bridge_name(lab, "cluster")
@@ -118,7 +117,7 @@ def test_a_segment_with_another_mtu_is_made_anew(host: Host, lab: LabHandle) -> 
     assert "/" not in addresses, "the hypervisor has no address on a segment"
 
 
-def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) -> None:
+def test_what_is_written_into_a_volume_is_read_back(host, lab):
     pool = made_pool(host, lab)
     content = os.urandom(3_000_001)
     path = storage.write(pool, "seed", content)
@@ -130,7 +129,7 @@ def test_what_is_written_into_a_volume_is_read_back(host: Host, lab: LabHandle) 
     assert storage.read(pool, "seed") == b"new"
 
 
-def test_a_domain_runs_is_saved_goes_on_and_goes(host: Host, lab: LabHandle) -> None:
+def test_a_domain_runs_is_saved_goes_on_and_goes(host, lab):
     domain = made(host, lab, "a")
     assert domains.state(domain) == "off"
     assert domains.start(domain) == "off"
@@ -146,7 +145,7 @@ def test_a_domain_runs_is_saved_goes_on_and_goes(host: Host, lab: LabHandle) -> 
     assert domains.start(domain) == "paused"
 
 
-def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: LabHandle) -> None:
+def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host, lab):
     """A stranger's domain, network and pool have the lab's name; so has another lab of ours."""
     twin = replace(lab, token=lab.token[:4] + os.urandom(6).hex())
     stranger = f"{ownership.name_prefix(lab)}-stranger"
@@ -177,7 +176,7 @@ def test_destroying_takes_all_of_a_lab_and_nothing_of_others(host: Host, lab: La
         pool.undefine()
 
 
-def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHandle) -> None:
+def test_a_stranger_with_our_name_is_refused_not_touched(host, lab):
     name = ownership.domain_name(lab, "a")
     domain = host.connected.defineXML(
         f"<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory>"
@@ -192,15 +191,13 @@ def test_a_stranger_with_our_name_is_refused_not_touched(host: Host, lab: LabHan
         domain.undefine()
 
 
-def test_pools_of_labs_are_told_from_others_by_their_path() -> None:
+def test_pools_of_labs_are_told_from_others_by_their_path():
     assert storage.token_of(storage.lab_path("/srv", "abc")) == "abc"
     assert storage.token_of("/srv/abc") is None
     assert storage.token_of(storage.images_path("/srv")) is None
 
 
-def test_copies_of_images_go_unless_current_or_in_use(
-    host: Host, lab: LabHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_of_images_go_unless_current_or_in_use(host, lab, monkeypatch):
     """Any disk may be a clone of a copy: this lab's, or one of another controller's."""
     monkeypatch.setattr(ownership, "IMAGES_POOL", "objects-images")
     digests = {name: os.urandom(32).hex() for name in ("old", "new", "used")}
@@ -228,7 +225,7 @@ def test_copies_of_images_go_unless_current_or_in_use(
         storage.remove_pool(shared)
 
 
-def test_what_others_remove_while_it_is_looked_at_is_passed_over(host: Host) -> None:
+def test_what_others_remove_while_it_is_looked_at_is_passed_over(host):
     network = host.connected.networkDefineXML("<network><name>objects-going</name></network>")
     listed = host.connected.listAllNetworks()
     network.undefine()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,20 +58,18 @@ def carry(hosts: Hosts) -> None:
 
 
 @pytest.fixture
-def two() -> Iterator[Hosts]:
+def two():
     with bridged_hosts(2, UPLINK, MTU) as hosts:
         yield hosts
 
 
 @pytest.fixture
-def three() -> Iterator[Hosts]:
+def three():
     with bridged_hosts(3, UPLINK, MTU) as hosts:
         yield hosts
 
 
-def test_guests_reach_each_other_with_whole_packets_of_the_mtu_and_not_one_byte_more(
-    two: Hosts,
-) -> None:
+def test_guests_reach_each_other_with_whole_packets_of_the_mtu_and_not_one_byte_more(two):
     first, second = two
     assert first.guest.ping(second.guest_address, 100) == 1
     carry(two)
@@ -83,7 +80,7 @@ def test_guests_reach_each_other_with_whole_packets_of_the_mtu_and_not_one_byte_
     assert first.guest.ping(second.guest_address, MTU + 1) == 1
 
 
-def test_three_hosts_are_one_network_without_a_loop(three: Hosts) -> None:
+def test_three_hosts_are_one_network_without_a_loop(three):
     carry(three)
     for one in three:
         for other in three:
@@ -120,7 +117,7 @@ def _sent(host: BridgedHost) -> int:
         ),
     ],
 )
-def test_what_was_damaged_is_told_and_mended(two: Hosts, damage: str, says: str) -> None:
+def test_what_was_damaged_is_told_and_mended(two, damage, says):
     carry(two)
     first, second = two
     first.space.do(damage)
@@ -140,7 +137,7 @@ def test_what_was_damaged_is_told_and_mended(two: Hosts, damage: str, says: str)
         "id 777 local 198.18.200.1 dstport 14789 nolearning",
     ],
 )
-def test_one_made_differently_is_made_anew(two: Hosts, wrong: str) -> None:
+def test_one_made_differently_is_made_anew(two, wrong):
     carry(two)
     first, second = two
     alias = first.space.do(f"ip -details link show {DEVICE}").partition("alias ")[2].strip()
@@ -153,14 +150,14 @@ def test_one_made_differently_is_made_anew(two: Hosts, wrong: str) -> None:
     assert first.guest.ping(second.guest_address, MTU) == 0
 
 
-def test_one_cut_off_before_it_was_marked_is_taken_over(two: Hosts) -> None:
+def test_one_cut_off_before_it_was_marked_is_taken_over(two):
     tunnel = "id 777 local 198.18.200.1 dstport 14789 ttl 64 learning"
     two[0].space.do(f"ip link add {DEVICE} type vxlan {tunnel}")
     carry(two)
     assert two[0].guest.ping(two[1].guest_address, MTU) == 0
 
 
-def test_strangers_devices_are_never_touched(two: Hosts) -> None:
+def test_strangers_devices_are_never_touched(two):
     host, end = two[0], ends(two)[0]
     host.space.do(
         f"ip link add {DEVICE} type vxlan id 5 dstport 4789",
@@ -179,9 +176,7 @@ def test_strangers_devices_are_never_touched(two: Hosts) -> None:
     assert host.links() == before
 
 
-def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
-    two: Hosts,
-) -> None:
+def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(two):
     before = two[0].links()
     carry(two)
     assert VxlanDevices(two[0].shell(), soon()).remove(TOKEN) == (DEVICE,)
@@ -189,9 +184,7 @@ def test_a_removed_one_leaves_nothing_and_is_safe_to_remove_again(
     assert VxlanDevices(two[0].shell(), soon()).remove(TOKEN) == ()
 
 
-def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
-    two: Hosts,
-) -> None:
+def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(two):
     carry(two)
     two[0].space.do(
         "ip link add other0 type vxlan id 900 dstport 14789",
@@ -201,14 +194,14 @@ def test_numbers_of_other_labs_and_strangers_on_our_port_are_taken(
     assert VxlanDevices(two[0].shell(), soon()).used_vnis(STRANGER.token) == {777, 900}
 
 
-def test_a_bridge_that_is_not_there_is_said(two: Hosts) -> None:
+def test_a_bridge_that_is_not_there_is_said(two):
     end = replace(ends(two)[0], bridge="nobr0")
     with pytest.raises(BrokenError, match=r"extending network 'cluster' to hypervisor 'h1'.*nobr0"):
         VxlanDevices(two[0].shell(), soon()).ensure(end, OWNER)
     VxlanDevices(two[0].shell(), soon()).remove(TOKEN)
 
 
-def test_a_hypervisor_that_can_be_an_end_passes(two: Hosts) -> None:
+def test_a_hypervisor_that_can_be_an_end_passes(two):
     before = two[0].links()
     VxlanDevices(two[0].shell(), soon()).require(hypervisor())
     assert two[0].links() == before
@@ -221,9 +214,7 @@ def test_a_hypervisor_that_can_be_an_end_passes(two: Hosts) -> None:
         ({"mtu": 1500}, "'uplink' has an MTU of 1400, but the inventory says 1500"),
     ],
 )
-def test_an_uplink_other_than_the_inventory_says_is_refused(
-    two: Hosts, change: dict[str, object], says: str
-) -> None:
+def test_an_uplink_other_than_the_inventory_says_is_refused(two, change, says):
     with pytest.raises(PreflightError, match=says):
         VxlanDevices(two[0].shell(), soon()).require(hypervisor().replace(**change))
 
@@ -234,7 +225,7 @@ def hypervisor() -> Hypervisor:
     )
 
 
-def test_a_user_without_the_right_is_refused_and_told_what_would_help() -> None:
+def test_a_user_without_the_right_is_refused_and_told_what_would_help():
     with namespace() as space:
         nobody = ("setpriv", "--reuid=65534", "--clear-groups", "env", "PATH=/usr/bin:/bin")
         with pytest.raises(PreflightError) as told:
@@ -274,9 +265,7 @@ def carriage(hosts: Hosts, machines: dict[str, str] = APART, mtu: int = UPLINK) 
     return VxlanUnderlay(LAB, INTENT, machines, made)
 
 
-def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(
-    three: Hosts,
-) -> None:
+def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(three):
     whole = carriage(three)
     whole.check()
     assert len(whole.differences()) == 3
@@ -289,7 +278,7 @@ def test_a_lab_over_three_hypervisors_is_joined_and_looked_at(
     assert three[0].guest.ping(three[2].guest_address, MTU) == 0
 
 
-def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three: Hosts) -> None:
+def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three):
     alone = carriage(three, dict.fromkeys(APART, "h1"))
     alone.check()
     assert alone.make(OWNER) == ()
@@ -298,7 +287,7 @@ def test_a_lab_on_one_hypervisor_asks_nothing_of_any(three: Hosts) -> None:
     assert [shell.asked for shell in shells if isinstance(shell, NamespaceShell)] == [[], [], []]
 
 
-def test_when_a_host_reboots_the_others_are_left_alone(three: Hosts) -> None:
+def test_when_a_host_reboots_the_others_are_left_alone(three):
     whole = carriage(three)
     whole.make(OWNER)
     (device,) = VxlanDevices(three[1].shell(), whole.deadline).remove(LAB.token)
@@ -307,9 +296,7 @@ def test_when_a_host_reboots_the_others_are_left_alone(three: Hosts) -> None:
     assert three[0].guest.ping(three[1].guest_address, MTU) == 0
 
 
-def test_a_number_that_a_stranger_took_on_one_host_is_used_on_none(
-    three: Hosts,
-) -> None:
+def test_a_number_that_a_stranger_took_on_one_host_is_used_on_none(three):
     first = vxlan_underlay.choose_vni(LAB.token, "cluster", ())
     three[2].space.do(f"ip link add other0 type vxlan id {first} dstport {vxlan_underlay.PORT}")
     carriage(three).make(OWNER)
@@ -320,9 +307,7 @@ def test_a_number_that_a_stranger_took_on_one_host_is_used_on_none(
         )
 
 
-def test_an_uplink_of_another_mtu_is_refused_by_the_hypervisors_name(
-    three: Hosts,
-) -> None:
+def test_an_uplink_of_another_mtu_is_refused_by_the_hypervisors_name(three):
     with pytest.raises(PreflightError, match="hypervisor 'h2': its device 'uplink'"):
         carriage(three, mtu=9000).check()
     assert carriage(three).differences() != ()

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +101,7 @@ pytestmark = [
 
 
 @pytest.fixture
-def lab(tmp_path: Path, two_hypervisors: Two) -> Iterator[Lab]:
+def lab(tmp_path, two_hypervisors):
     """Nothing is up; whatever the test has done, nothing is left on either."""
     made = Lab(tmp_path / "state", inventory(tmp_path / "lab.toml", two_hypervisors))
     yield made
@@ -111,7 +111,7 @@ def lab(tmp_path: Path, two_hypervisors: Two) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="class")
-def standing(tmp_path_factory: pytest.TempPathFactory, two_hypervisors: Two) -> Iterator[Lab]:
+def standing(tmp_path_factory, two_hypervisors):
     directory = tmp_path_factory.mktemp("two")
     made = Lab(directory / "state", inventory(directory / "lab.toml", two_hypervisors))
     made.said(*made.up_words())
@@ -123,31 +123,27 @@ def standing(tmp_path_factory: pytest.TempPathFactory, two_hypervisors: Two) -> 
 class TestOneLab:
     """Up once for all of these; the last one takes it down."""
 
-    def test_nodes_stand_on_both_and_router_and_client_together(self, standing: Lab) -> None:
+    def test_nodes_stand_on_both_and_router_and_client_together(self, standing):
         placed = standing.placed()
         assert {placed["master"], placed["worker"]} == {"host1", "host2"}
         assert placed["router"] == placed["client"]
 
-    def test_the_matrix_is_green_across(self, standing: Lab) -> None:
+    def test_the_matrix_is_green_across(self, standing):
         said = standing.said("test", NAME)
         assert re.search(r"176 cells: 176 pass", said), said
 
-    def test_guests_have_the_mtu_that_fits_between_hypervisors(
-        self, standing: Lab, two_hypervisors: Two
-    ) -> None:
+    def test_guests_have_the_mtu_that_fits_between_hypervisors(self, standing, two_hypervisors):
         mtu = two_hypervisors[0].mtu - 50
         for node in ("master", "worker"):
             assert f" mtu {mtu} " in standing.said(
                 "exec", NAME, node, "--", "ip", "link", "show", "eth0"
             )
 
-    def test_each_hypervisor_has_the_image_once(self, standing: Lab, two_hypervisors: Two) -> None:
+    def test_each_hypervisor_has_the_image_once(self, standing, two_hypervisors):
         assert [len(images(one)) for one in two_hypervisors] == [1, 1]
         assert "copying" not in standing.said(*standing.up_words())
 
-    def test_a_lost_tunnel_is_told_and_mended_without_a_boot(
-        self, standing: Lab, two_hypervisors: Two
-    ) -> None:
+    def test_a_lost_tunnel_is_told_and_mended_without_a_boot(self, standing, two_hypervisors):
         (device,) = (name for name in found(two_hypervisors[1]) if name.startswith("hx"))
         two_hypervisors[1].run("ip", "link", "delete", device)
         assert f"tunnel end '{device}' on hypervisor 'host2' is gone" in standing.said(
@@ -159,8 +155,8 @@ class TestOneLab:
         assert "176 pass" in standing.said("test", NAME)
 
     def test_a_hypervisor_out_of_reach_is_said_and_the_rest_taken_down(
-        self, standing: Lab, two_hypervisors: Two
-    ) -> None:
+        self, standing, two_hypervisors
+    ):
         near, far = two_hypervisors
         far.unplug()
         try:
@@ -176,9 +172,7 @@ class TestOneLab:
         assert found(far) == set()
 
 
-def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(
-    tmp_path: Path, two_hypervisors: Two
-) -> None:
+def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(tmp_path, two_hypervisors):
     spec = ",".join((KUBEINIT, "compute.os=linux", *(f"{one}.memory=512MiB" for one in SMALL)))
     file = inventory(tmp_path / "lab.toml", two_hypervisors)
     lab = Lab(tmp_path / "state", file, scenario=spec, name=KUBEINIT)
@@ -205,9 +199,7 @@ def test_kubeinits_nodes_stand_on_the_hypervisors_of_their_spec(
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
-def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(
-    lab: Lab, two_hypervisors: Two
-) -> None:
+def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(lab, two_hypervisors):
     two_hypervisors[1].unplug()
     try:
         said = lab.said(*lab.up_words(), code=4)
@@ -217,9 +209,7 @@ def test_a_hypervisor_out_of_reach_refuses_before_anything_is_made(
     assert found(two_hypervisors[0]) == set()
 
 
-def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(
-    tmp_path: Path, two_hypervisors: Two
-) -> None:
+def test_a_range_in_use_on_a_hypervisor_is_refused_and_nothing_left(tmp_path, two_hypervisors):
     management = "10.222.7.0/24"
     file = inventory(tmp_path / "lab.toml", two_hypervisors, management)
     lab = Lab(tmp_path / "state", file)
@@ -240,17 +230,13 @@ NETWORKS, MACHINES = "  step 3 of 6: networks", "  step 4 of 6: machines"
 
 
 @pytest.mark.parametrize("story", [NETWORKS, "tunnel end", MACHINES])
-def test_up_that_was_killed_leaves_nothing_after_down(
-    lab: Lab, two_hypervisors: Two, story: str
-) -> None:
+def test_up_that_was_killed_leaves_nothing_after_down(lab, two_hypervisors, story):
     assert lab.killed_after(lab.up_words(), story)[-1].startswith(story)
     lab.said("down", NAME)
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
-def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(
-    lab: Lab, two_hypervisors: Two
-) -> None:
+def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(lab, two_hypervisors):
     running = subprocess.Popen(
         lab.command(*lab.up_words()), env=lab.environment(), stderr=subprocess.DEVNULL
     )
@@ -266,9 +252,7 @@ def test_up_that_was_killed_with_guests_on_both_leaves_nothing_after_down(
     assert [found(one) for one in two_hypervisors] == [set(), set()]
 
 
-def test_what_a_lost_state_directory_knew_of_is_collected_from_both(
-    lab: Lab, two_hypervisors: Two
-) -> None:
+def test_what_a_lost_state_directory_knew_of_is_collected_from_both(lab, two_hypervisors):
     lab.killed_after(lab.up_words(), MACHINES)
     assert all(found(one) for one in two_hypervisors)
     shutil.rmtree(lab.state)

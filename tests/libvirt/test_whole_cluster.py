@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from bundle.made_bundle import made_bundle
 from real_lab import RealLab, objects
@@ -29,7 +26,7 @@ cidr = "10.123.0.0/16"
 
 
 @pytest.fixture(scope="module")
-def lab(connected: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealLab]:
+def lab(connected, tmp_path_factory):
     before = objects(connected, "cluster-")
     inventory = tmp_path_factory.mktemp("inventory") / "lab.toml"
     inventory.write_text(INVENTORY)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from netns_intents import cluster
-from netns_running import BringUp, NewLab, Running
+from netns_running import Running
 
 from lab.providers.netns import preflight
 from lab.providers.netns.provider import NetnsProvider
@@ -55,7 +53,7 @@ def _started_with(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def tokens(mounts: Callable[[], Counter[str]]) -> Iterator[set[str]]:
+def tokens(mounts):
     """Every token that the module's tests use; afterwards, nothing with one of them may be left."""
     used: set[str] = set()
     mounted, before = mounts(), _traces(used)
@@ -72,7 +70,7 @@ def tokens(mounts: Callable[[], Counter[str]]) -> Iterator[set[str]]:
 
 
 @pytest.fixture(scope="module")
-def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> NewLab:
+def new_lab(tokens, tmp_path_factory):
     def make(name: str = "lab") -> LabHandle:
         token = secrets.token_hex(8)
         tokens.add(token)
@@ -82,7 +80,7 @@ def new_lab(tokens: set[str], tmp_path_factory: pytest.TempPathFactory) -> NewLa
 
 
 @pytest.fixture(scope="module")
-def bring_up(new_lab: NewLab) -> Iterator[BringUp]:
+def bring_up(new_lab):
     made: list[Running] = []
 
     def up(intent: Intent, provider: NetnsProvider | None = None, name: str = "lab") -> Running:
@@ -97,10 +95,10 @@ def bring_up(new_lab: NewLab) -> Iterator[BringUp]:
 
 
 @pytest.fixture(scope="module")
-def overlay(bring_up: BringUp) -> Running:
+def overlay(bring_up):
     return bring_up(cluster("overlay"))
 
 
 @pytest.fixture(scope="module")
-def host_gateway(bring_up: BringUp) -> Running:
+def host_gateway(bring_up):
     return bring_up(cluster("host-gateway"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from netns_running import BringUp, Running, scenario_intent
+from netns_running import Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
@@ -21,7 +21,7 @@ NOTICE_SECONDS = 2
 
 
 @pytest.fixture(scope="module", params=["mesh", "tor"])
-def running(request: pytest.FixtureRequest, bring_up: BringUp) -> Running:
+def running(request, bring_up):
     parameters = {"peering": request.param, "hold_seconds": HOLD_SECONDS}
     intent = scenario_intent("calico-bgp", topology=parameters, pods_per_node=1)
     return bring_up(replace(intent, kubernetes=None), name=f"bgp-{request.param}")
@@ -37,13 +37,13 @@ def _wanted(running: Running, machine: str) -> set[str]:
     return {route.destination for route in routes if route.by == "bird"}
 
 
-def test_every_machine_has_learned_what_the_intent_says(running: Running) -> None:
+def test_every_machine_has_learned_what_the_intent_says(running):
     for machine in running.intent.machines:
         assert _learned(running, machine.name) == _wanted(running, machine.name)
     assert differences(running) == ()
 
 
-def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Running) -> None:
+def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running):
     lost = running.intent.machine("worker2")
     assert lost.translation
     block = str(lost.translation.local_cidr)
@@ -73,7 +73,7 @@ def test_a_lost_nodes_block_goes_within_the_hold_time_and_comes_back(running: Ru
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 
-def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running: Running) -> None:
+def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running):
     peer = running.intent.machine("worker1").speaker
     assert peer
     session = f"'to-{peer.sessions[0].machine}'"
@@ -91,7 +91,7 @@ def test_a_session_that_is_down_is_seen_with_the_routes_that_are_missing(running
 
 
 @pytest.mark.parametrize("name", ["node-link-down", "two-nodes-one-mac"])
-def test_what_mends_a_card_leaves_learning_to_the_daemon(running: Running, name: str) -> None:
+def test_what_mends_a_card_leaves_learning_to_the_daemon(running, name):
     fault = faults.faults()[name]
     change = fault.change(running.intent, "worker1", "worker2" if fault.peer else "")
     for one in (*change.do, *change.undo):

@@ -7,10 +7,9 @@ import shutil
 import socket
 import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
-from netns_running import BringUp, Running
+from netns_running import Running
 
 from lab._deadline import Deadline
 from lab.explain.capture.files import WHOLE, Captured, files
@@ -38,7 +37,7 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def running(bring_up: BringUp) -> Running:
+def running(bring_up):
     return bring_up(topologies.intent(plan()), name=SCENARIO)
 
 
@@ -67,9 +66,7 @@ def capture_cell(running: Running, cell_id: str, seconds: float = SECONDS) -> Ca
         ("dns/worker1-p1/to-master-p1.default/udp-small", "worker1-p1 eth0", "coredns eth0"),
     ],
 )
-def test_what_works_is_seen_all_the_way_there_and_back(
-    running: Running, cell: str, first: str, last: str
-) -> None:
+def test_what_works_is_seen_all_the_way_there_and_back(running, cell, first, last):
     found = capture_cell(running, cell, seconds=5.0)
     assert (found.verdict, found.conclusion.kind) == ("pass", "answered")
     assert not [one for one in found.taken if one.trouble or one.missed]
@@ -91,7 +88,7 @@ mtu-black-hole worker1 - pod-pod/master-p1/worker1-p1/tcp-large: flannel.4096, c
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_what_is_lost_is_last_seen_where_the_fault_is(running: Running, case: str) -> None:
+def test_what_is_lost_is_last_seen_where_the_fault_is(running, case):
     asked, _, points = case.rpartition(": ")
     fault, node, peer, cell = asked.split()
     change = FAULTS[fault].change(running.intent, node, peer.strip("-"))
@@ -107,7 +104,7 @@ def test_what_is_lost_is_last_seen_where_the_fault_is(running: Running, case: st
     assert capture_cell(running, cell, seconds=5.0).conclusion.kind == "answered"
 
 
-def test_a_rejection_is_told_with_who_sent_it(running: Running) -> None:
+def test_a_rejection_is_told_with_who_sent_it(running):
     change = FAULTS["tunnel-udp-rejected"].change(running.intent, "worker1", "")
     running.run(change.do)
     try:
@@ -121,7 +118,7 @@ def test_a_rejection_is_told_with_who_sent_it(running: Running) -> None:
     )
 
 
-def test_a_device_that_is_not_there_is_a_gap_and_no_more(running: Running) -> None:
+def test_a_device_that_is_not_there_is_a_gap_and_no_more(running):
     taps = [Tap("worker1", "eth0"), Tap("worker1", "eth77"), Tap("nobody", "eth0")]
     called: list[int] = []
     found = running.provider.capture(
@@ -133,7 +130,7 @@ def test_a_device_that_is_not_there_is_a_gap_and_no_more(running: Running) -> No
     assert "no device 'eth77' in 'worker1'" in found[1].trouble
 
 
-def test_what_is_beyond_the_limit_is_counted_and_not_kept(running: Running) -> None:
+def test_what_is_beyond_the_limit_is_counted_and_not_kept(running):
     """A large probe is 128 KiB; of 2 KiB the connection's first packets are kept."""
     cell = matrix(running).find("pod-pod/master-p1/worker1-p1/tcp-large")
     assert cell is not None
@@ -150,7 +147,7 @@ def test_what_is_beyond_the_limit_is_counted_and_not_kept(running: Running) -> N
     assert 0 < sum(len(frame.data) for frame in found.frames) <= 2048
 
 
-def test_an_error_of_the_probe_ends_the_capture(running: Running) -> None:
+def test_an_error_of_the_probe_ends_the_capture(running):
     def fail() -> None:
         raise ValueError("the probe's own")
 
@@ -160,7 +157,7 @@ def test_an_error_of_the_probe_ends_the_capture(running: Running) -> None:
         )
 
 
-def test_tshark_finds_the_probe_in_every_file(running: Running, tmp_path: Path) -> None:
+def test_tshark_finds_the_probe_in_every_file(running, tmp_path):
     tshark = shutil.which("tshark")
     assert tshark, "there is no tshark: 'make develop' installs it, as tools/setup has it"
     found = capture_cell(running, "pod-service/worker1-p1/to-master-p1/udp-small", seconds=5.0)
@@ -187,9 +184,7 @@ def test_tshark_finds_the_probe_in_every_file(running: Running, tmp_path: Path) 
     assert in_tunnel["udp.dstport"] == ["4789", "8080"]
 
 
-def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_may_not_force_a_long_buffer_takes_what_is_allowed(running, monkeypatch):
     """SO_RCVBUFFORCE asks for rights over the whole machine, which no plain user has."""
 
     class Plain(socket.socket):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from daemon_worlds import VIRTUAL, having, world
-from netns_running import PROGRAMS, BringUp, NewLab, Running
+from netns_running import PROGRAMS, Running
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, DeadlineError, LabError, PreflightError
+from lab._errors import BrokenError, DeadlineError, PreflightError
 from lab.providers.netns import holders
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import Liveness
@@ -25,7 +25,7 @@ SLEEPER = Daemon("sleeper", "coreutils", ("sleep", "1000000"), Ready("", ("true"
 
 
 @pytest.fixture(scope="module")
-def running(bring_up: BringUp) -> Running:
+def running(bring_up):
     return bring_up(world())
 
 
@@ -41,7 +41,7 @@ def _kill(running: Running, daemon: str, how: signal.Signals = signal.SIGKILL) -
     running.entry.call(f"signalling {daemon}", lambda _: os.kill(pid, how), Deadline(10))
 
 
-def test_daemons_of_every_kind_do_their_work_each_on_its_machine(running: Running) -> None:
+def test_daemons_of_every_kind_do_their_work_each_on_its_machine(running):
     assert "198.51.100.2" in running.shell("worker1", "ip route show proto bird")
     assert "198.51.100.1" in running.shell("worker2", "ip route show proto bird")
     Deadline(5).wait(
@@ -58,7 +58,7 @@ def test_daemons_of_every_kind_do_their_work_each_on_its_machine(running: Runnin
     assert done.stdout == "c000024d\n", done
 
 
-def test_a_machine_with_daemons_has_a_run_directory_of_its_own(running: Running) -> None:
+def test_a_machine_with_daemons_has_a_run_directory_of_its_own(running):
     assert running.shell("worker1", "ls /run") == "bird\nkeepalived\n"
     assert running.shell("router", "ls /run") == "dnsmasq\nhaproxy\n"
     assert "BIRD 2" in running.shell("worker2", "birdc show status")
@@ -69,7 +69,7 @@ def test_a_machine_with_daemons_has_a_run_directory_of_its_own(running: Running)
     assert "Router ID is 10.9.176.2" in shown.stdout
 
 
-def test_their_files_are_in_the_evidence(running: Running) -> None:
+def test_their_files_are_in_the_evidence(running):
     found = {
         piece.path: piece.content.decode()
         for piece in running.provider.evidence(running.lab, running.intent)
@@ -79,7 +79,7 @@ def test_their_files_are_in_the_evidence(running: Running) -> None:
     assert "started, version" in found["router/dnsmasq/log"]
 
 
-def test_the_step_can_run_twice_and_leaves_each_daemon_once(running: Running) -> None:
+def test_the_step_can_run_twice_and_leaves_each_daemon_once(running):
     for step in running.provider.steps(running.lab, running.intent)[-2:]:
         step.run()
     assert running.provider.liveness(running.lab, running.intent).state == "running"
@@ -95,7 +95,7 @@ def test_the_step_can_run_twice_and_leaves_each_daemon_once(running: Running) ->
     assert len(listed.stdout.split()) == 2
 
 
-def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up: BringUp) -> None:
+def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up):
     talker = Daemon(
         "talker",
         "dash",
@@ -119,9 +119,7 @@ def test_one_that_dies_breaks_the_lab_and_shows_its_last_words(bring_up: BringUp
     )
 
 
-def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(
-    bring_up: BringUp,
-) -> None:
+def test_one_that_is_stopped_breaks_the_lab_and_the_step_starts_it_again(bring_up):
     running = bring_up(having(worker2=(SLEEPER,)))
     _kill(running, "sleeper", signal.SIGSTOP)
 
@@ -170,9 +168,7 @@ NO_SPACE = (("sh", "-c", "echo no space; exit 7"),)
     ],
     ids=["ends", "never ready", "wrong configuration", "command fails"],
 )
-def test_one_that_does_not_get_ready_fails_the_step_and_says_why(
-    new_lab: NewLab, daemon: Daemon, error: type[LabError], says: str
-) -> None:
+def test_one_that_does_not_get_ready_fails_the_step_and_says_why(new_lab, daemon, error, says):
     lab, intent, provider = new_lab("failing"), having(worker2=(daemon,)), NetnsProvider()
     try:
         provider.preflight(lab, intent)
@@ -182,7 +178,7 @@ def test_one_that_does_not_get_ready_fails_the_step_and_says_why(
         provider.destroy(lab)
 
 
-def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up: BringUp) -> None:
+def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up):
     first = Daemon(
         "first",
         "dash",
@@ -204,7 +200,7 @@ def test_commands_come_before_and_after_and_stages_wait_for_each_other(bring_up:
     assert list(_record(running)) == ["early", "first", "late"]
 
 
-def test_missing_programs_are_refused_before_anything_is_made(new_lab: NewLab) -> None:
+def test_missing_programs_are_refused_before_anything_is_made(new_lab):
     lab = new_lab("missing")
     absent = Daemon(
         "router", "nobodys-package", ("no-such-daemon",), Ready("x", ("no-such-client", "show"))
@@ -230,7 +226,7 @@ def test_missing_programs_are_refused_before_anything_is_made(new_lab: NewLab) -
         ),
     ],
 )
-def test_a_whole_life_with_daemons(new_lab: NewLab, before: list[str]) -> None:
+def test_a_whole_life_with_daemons(new_lab, before):
     lab = new_lab("life")
     done = subprocess.run(
         [

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from explain_drill import brought_up
 from netns_intents import cluster
-from netns_running import BringUp, NewLab, Running, scenario_intent
+from netns_running import Running, scenario_intent
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -26,7 +23,7 @@ NODE = next(one.name for one in INTENT.machines if any(pod.name == POD for pod i
 
 
 @pytest.fixture(scope="module")
-def running(new_lab: NewLab) -> Iterator[Running]:
+def running(new_lab):
     made = Running(new_lab(), INTENT, NetnsProvider()).up()
     yield made
     made.provider.destroy(made.lab)
@@ -38,7 +35,7 @@ def found(running: Running, *places: str) -> list[tuple[str, StateDifference]]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_nothing_of_a_healthy_lab_deviates(bring_up: BringUp, name: str) -> None:
+def test_nothing_of_a_healthy_lab_deviates(bring_up, name):
     healthy = bring_up(scenario_intent(name), name=f"made-{name}")
     assert found(healthy, *namespace_names(healthy.intent)) == []
     healthy.provider.destroy(healthy.lab)
@@ -66,9 +63,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("place", "thing", "command"), BY_HAND)
-def test_what_was_done_by_hand_is_found_and_undone(
-    running: Running, place: str, thing: str, command: str
-) -> None:
+def test_what_was_done_by_hand_is_found_and_undone(running, place, thing, command):
     running.shell(place, command)
     there = found(running, NODE, POD)
     assert any(where == place and thing in one.object for where, one in there), there
@@ -78,9 +73,7 @@ def test_what_was_done_by_hand_is_found_and_undone(
     assert found(running, NODE, POD) == []
 
 
-def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_path, monkeypatch):
     ttl = "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"
     with brought_up("overlay", tmp_path) as opened:
         for place, command in (("worker1-p1", ttl), ("worker2-p1", "nft add table ip idle")):

@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from netns_running import NewLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, UsageError
@@ -23,7 +21,7 @@ LONG = f"60.{os.getpid()}"
 
 
 @pytest.fixture(scope="module")
-def entry(new_lab: NewLab) -> Iterator[HolderEntry]:
+def entry(new_lab):
     lab = new_lab("entered")
     yield holders.start_holder(lab, sys.executable)
     found = holders.find_holder(lab)
@@ -31,7 +29,7 @@ def entry(new_lab: NewLab) -> Iterator[HolderEntry]:
     holders.end_all_holders(lambda: (found,))
 
 
-def test_what_a_function_returns_comes_back(entry: HolderEntry) -> None:
+def test_what_a_function_returns_comes_back(entry):
     assert entry.call(
         "x", lambda _: {"pid": os.getpid() > 1, "big": "a" * 300_000}, Deadline(5)
     ) == {
@@ -40,7 +38,7 @@ def test_what_a_function_returns_comes_back(entry: HolderEntry) -> None:
     }
 
 
-def test_what_it_raises_comes_back_as_itself(entry: HolderEntry) -> None:
+def test_what_it_raises_comes_back_as_itself(entry):
     def fail(_: object) -> NoReturn:
         raise UsageError("asking", "it is wrong", "ask again")
 
@@ -50,7 +48,7 @@ def test_what_it_raises_comes_back_as_itself(entry: HolderEntry) -> None:
     assert "in fail" in "".join(raised.value.__notes__)
 
 
-def test_an_error_that_cannot_travel_comes_back_as_text(entry: HolderEntry) -> None:
+def test_an_error_that_cannot_travel_comes_back_as_text(entry):
     class OddError(Exception):
         def __init__(self, a: str, b: str) -> None:
             super().__init__(f"{a}{b}")
@@ -62,7 +60,7 @@ def test_an_error_that_cannot_travel_comes_back_as_text(entry: HolderEntry) -> N
         entry.call("x", fail, Deadline(5))
 
 
-def test_what_it_tells_is_heard_in_order(entry: HolderEntry) -> None:
+def test_what_it_tells_is_heard_in_order(entry):
     heard = []
     entry.call(
         "x", lambda tell: [tell(n) for n in range(5)] and None, Deadline(5), heard=heard.append
@@ -70,7 +68,7 @@ def test_what_it_tells_is_heard_in_order(entry: HolderEntry) -> None:
     assert heard == [0, 1, 2, 3, 4]
 
 
-def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: HolderEntry) -> None:
+def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry):
     children = []
 
     def slow(tell: Tell) -> None:
@@ -84,12 +82,12 @@ def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry: HolderEn
     assert start_time(inside, f"/proc/{entry.pid}/root/proc") is None
 
 
-def test_a_child_that_is_killed_is_an_error(entry: HolderEntry) -> None:
+def test_a_child_that_is_killed_is_an_error(entry):
     with pytest.raises(BrokenError, match="was killed"):
         entry.call("x", lambda _: os.kill(os.getpid(), signal.SIGKILL), Deadline(5))
 
 
-def test_apart_all_that_it_starts_ends_with_it(entry: HolderEntry) -> None:
+def test_apart_all_that_it_starts_ends_with_it(entry):
     def leave_one(_: object) -> int:
         subprocess.Popen(["sleep", LONG])
         return os.getpid()
@@ -98,7 +96,7 @@ def test_apart_all_that_it_starts_ends_with_it(entry: HolderEntry) -> None:
     Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
-def test_it_dies_with_its_caller(entry: HolderEntry) -> None:
+def test_it_dies_with_its_caller(entry):
     caller = os.fork()
     if not caller:
         try:
@@ -112,7 +110,7 @@ def test_it_dies_with_its_caller(entry: HolderEntry) -> None:
     Deadline(5).wait("the sleeper to end", lambda: not _running(LONG))
 
 
-def test_a_holder_that_has_gone_or_is_another_is_refused(entry: HolderEntry) -> None:
+def test_a_holder_that_has_gone_or_is_another_is_refused(entry):
     with pytest.raises(BrokenError, match="no longer exists"):
         HolderEntry(entry.pid, entry.started + 1).call("x", lambda _: None, Deadline(5))
     with pytest.raises(BrokenError, match="no longer exists"):
@@ -120,7 +118,7 @@ def test_a_holder_that_has_gone_or_is_another_is_refused(entry: HolderEntry) -> 
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_child_told_to_stop_as_it_is_forked_does_not_go_on_as_its_caller(number: str) -> None:
+def test_a_child_told_to_stop_as_it_is_forked_does_not_go_on_as_its_caller(number):
     program = f"""
 import os, signal, sys
 from lab._deadline import Deadline
@@ -159,7 +157,7 @@ def _running(word: str) -> bool:
     return False
 
 
-def test_a_signal_that_came_before_the_wait_ends_the_child() -> None:
+def test_a_signal_that_came_before_the_wait_ends_the_child():
     """Who has forked the next is told to end before it has begun to wait for it."""
     code = (
         "import os, signal\n"

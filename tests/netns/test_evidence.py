@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from netns_intents import cluster
-from netns_running import BringUp, NewLab, Running
+from netns_running import Running
 
 from lab._deadline import Deadline
 from lab.providers.netns import machine as netns_machine
@@ -22,7 +22,7 @@ def pieces(running: Running) -> dict[str, str]:
     return {piece.path: piece.content.decode() for piece in found}
 
 
-def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
+def test_every_namespace_shows_its_own_network(overlay):
     found = pieces(overlay)
     for path, text in found.items():
         if path != "holder.txt":
@@ -47,13 +47,13 @@ def test_every_namespace_shows_its_own_network(overlay: Running) -> None:
     assert "responder: running" in found["holder.txt"]
 
 
-def test_a_lab_that_is_not_there_is_told_as_such(new_lab: NewLab) -> None:
+def test_a_lab_that_is_not_there_is_told_as_such(new_lab):
     found = list(NetnsProvider().evidence(new_lab(), cluster("overlay")))
     assert [piece.path for piece in found] == ["holder.txt"]
     assert b"no holder process" in found[0].content
 
 
-def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab: NewLab) -> None:
+def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab):
     lab, intent, provider = new_lab(), cluster("overlay"), NetnsProvider()
     provider.steps(lab, intent)[0].run()
     try:
@@ -68,9 +68,7 @@ def test_a_lab_of_a_holder_alone_tells_which_namespaces_are_missing(new_lab: New
     assert named[-len(pods) :] == pods, "machines come before pods, for which there may be no time"
 
 
-def test_a_look_that_hangs_leaves_the_others_and_says_so(
-    bring_up: BringUp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_hangs_leaves_the_others_and_says_so(bring_up, monkeypatch):
     running = bring_up(cluster("overlay"))
     seconds = f"{os.getpid()}4711"
     monkeypatch.setattr(netns_machine, "EVIDENCE_SECONDS", 1.0)
@@ -101,5 +99,5 @@ def test_a_look_that_hangs_leaves_the_others_and_says_so(
         (Completed(0, "out\n", "odd\n"), "$ ip 'a b'\nout\nodd\n# exit code 0\n"),
     ],
 )
-def test_a_transcript_reads_as_a_terminal_does(done: Completed, text: str) -> None:
+def test_a_transcript_reads_as_a_terminal_does(done, text):
     assert netns_machine.transcript(["ip", "a b"], done) == text

@@ -54,18 +54,16 @@ BRIDGE = BridgeAdd("br", 9, MAC, 1500)
     ],
     ids=["object and errno", "the kernel's words", "the first of two", "no setting", "bad setting"],
 )
-def test_a_refused_operation_is_named_with_the_reason(
-    operations: tuple[Operation, ...], says: str
-) -> None:
+def test_a_refused_operation_is_named_with_the_reason(operations, says):
     with pytest.raises(BrokenError, match=says):
         _apply(*operations)
 
 
-def test_an_optional_setting_may_be_missing() -> None:
+def test_an_optional_setting_may_be_missing():
     _apply(SysctlSet("net/none/such", "1", optional=True))
 
 
-def test_more_operations_than_one_batch_holds_are_all_done() -> None:
+def test_more_operations_than_one_batch_holds_are_all_done():
     many = [NeighbourSet(f"10.1.{n // 250}.{n % 250}", MAC, "br") for n in range(3000)]
 
     def work() -> int:
@@ -82,7 +80,7 @@ def test_more_operations_than_one_batch_holds_are_all_done() -> None:
     assert call_isolated("applying", work, Deadline(20)) == 3000
 
 
-def test_going_into_a_namespace_that_is_not_there() -> None:
+def test_going_into_a_namespace_that_is_not_there():
     def work() -> None:
         with namespaces.inside("nowhere"):
             pass
@@ -91,7 +89,7 @@ def test_going_into_a_namespace_that_is_not_there() -> None:
         call_isolated("entering", work, Deadline(10))
 
 
-def test_rules_that_do_not_parse_show_the_librarys_words_and_the_line() -> None:
+def test_rules_that_do_not_parse_show_the_librarys_words_and_the_line():
     def work() -> None:
         namespaces.load_ruleset("table ip a {\n  chain b {\n    nonsense here\n  }\n}\n", "node")
 
@@ -103,7 +101,7 @@ def test_rules_that_do_not_parse_show_the_librarys_words_and_the_line() -> None:
     assert "nonsense here" in text
 
 
-def test_an_error_in_one_of_many_scripts_comes_out() -> None:
+def test_an_error_in_one_of_many_scripts_comes_out():
     def work() -> None:
         namespaces.create(["a", "b", "c"])
         good = "flush ruleset\ntable ip t {\n}\n"
@@ -113,7 +111,7 @@ def test_an_error_in_one_of_many_scripts_comes_out() -> None:
         call_isolated("loading", work, Deadline(10))
 
 
-def test_loading_rules_twice_leaves_them_once() -> None:
+def test_loading_rules_twice_leaves_them_once():
     def work() -> None:
         text = "flush ruleset\ntable ip t {\n chain c { counter\n }\n}\n"
         namespaces.create(["a"])

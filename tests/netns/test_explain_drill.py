@@ -52,16 +52,14 @@ WORDS = {"service-backend-stale", "service-rules-missing"}
 
 
 @pytest.fixture(scope="module", params=["overlay"])
-def lab_of_scenario(
-    request: pytest.FixtureRequest, tokens: set[str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OpenLab]:
+def lab_of_scenario(request, tokens, tmp_path_factory):
     with brought_up(request.param, tmp_path_factory.mktemp("drill")) as made:
         tokens.add(made.handle.token)
         yield made
 
 
 @pytest.fixture
-def opened(lab_of_scenario: OpenLab) -> Iterator[OpenLab]:
+def opened(lab_of_scenario):
     """A test that fails leaves its fault to nobody."""
     yield lab_of_scenario
     heal(lab_of_scenario, lambda _: None)
@@ -72,7 +70,7 @@ with_daemons = pytest.mark.parametrize("lab_of_scenario", ["upstream-vrrp"], ind
 
 
 @pytest.mark.parametrize("name", OF_OVERLAY)
-def test_a_fault_is_named_with_its_node(opened: OpenLab, name: str) -> None:
+def test_a_fault_is_named_with_its_node(opened, name):
     rng = random.Random(f"{SEED} {name}")
     score = drilled(opened, FAULTS[name], rng)
     assert score.named, f"seed {SEED}: {score}"
@@ -80,24 +78,24 @@ def test_a_fault_is_named_with_its_node(opened: OpenLab, name: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_of_two_at_once_one_is_named(opened: OpenLab, number: int) -> None:
+def test_of_two_at_once_one_is_named(opened, number):
     rng = random.Random(f"{SEED} pair {number}")
     score = drilled_pair(opened, applicable(opened), rng)
     assert score.good, f"seed {SEED}: {score}"
 
 
-def test_of_a_healthy_lab_nothing_is_said(opened: OpenLab) -> None:
+def test_of_a_healthy_lab_nothing_is_said(opened):
     assert false_alarms(opened, HEALTHY, random.Random(SEED)) == [], f"seed {SEED}"
 
 
 @pytest.mark.parametrize("name", sorted(set(OF_OVERLAY) - WORDS))
-def test_what_it_says_mends_it(opened: OpenLab, name: str) -> None:
+def test_what_it_says_mends_it(opened, name):
     fixed_by_what_is_said(opened, name)
 
 
 @with_daemons
 @pytest.mark.parametrize("name", sorted(LEARNED))
-def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened: OpenLab, name: str) -> None:
+def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened, name):
     rng = random.Random(f"{SEED} {name}")
     score = drilled(opened, FAULTS[name], rng)
     assert score.good, f"seed {SEED}: {score}"
@@ -105,7 +103,7 @@ def test_a_fault_of_daemons_is_named_and_fixed_by_what_is_said(opened: OpenLab, 
 
 
 @with_daemons
-def test_heal_ends_when_every_route_is_learned_again(opened: OpenLab) -> None:
+def test_heal_ends_when_every_route_is_learned_again(opened):
     put_in(opened, FaultRequest("node-link-down", "master2"), lambda _: None)
     put_in(opened, FaultRequest("wrong-vni", "node001"), lambda _: None)
     heal(opened, lambda _: None)
@@ -147,9 +145,7 @@ def done(opened: OpenLab, found: Finding, text: str) -> None:
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_a_drill_that_is_told_to_stop_takes_its_lab_down(
-    monkeypatch: pytest.MonkeyPatch, told: signal.Signals
-) -> None:
+def test_a_drill_that_is_told_to_stop_takes_its_lab_down(monkeypatch, told):
     labs: list[str] = []
 
     @contextmanager

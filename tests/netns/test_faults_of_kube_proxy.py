@@ -56,7 +56,7 @@ def undone(change: FaultChange) -> str:
     ],
     ids=["addresses", "node ports", "numgen", "endpoint", "masquerade"],
 )
-def test_it_is_put_back_however_often_it_was_done(change: FaultChange, gone: str) -> None:
+def test_it_is_put_back_however_often_it_was_done(change, gone):
     rules = f"echo '{OWN}' > /run/pods.nft"
     first, nothing, once, twice, back, again = listed_after(
         f"{rules}; {undone(change)}",
@@ -71,7 +71,7 @@ def test_it_is_put_back_however_often_it_was_done(change: FaultChange, gone: str
     assert once == twice
 
 
-def test_a_stale_backend_is_one_service_s_alone() -> None:
+def test_a_stale_backend_is_one_service_s_alone():
     first, stale = listed_after(done(STALE))
     assert first.count("10.244.1.31") == stale.count("10.244.1.31") > 0
     other = (
@@ -82,14 +82,14 @@ def test_a_stale_backend_is_one_service_s_alone() -> None:
     assert "10.244.1.254 . 8080" in stale
 
 
-def test_rules_that_no_longer_fit_are_left_for_kube_proxy_to_make_anew() -> None:
+def test_rules_that_no_longer_fit_are_left_for_kube_proxy_to_make_anew():
     """Here nobody starts it again; nothing fails, and nothing is kept."""
     emptied = 'test -z "$(ls /run)"'
     *_, after = listed_after(done(SERVICES), WITHOUT_A_CHAIN, undone(SERVICES), emptied)
     assert ": goto service-1" not in after
 
 
-def test_a_service_that_kube_proxy_does_not_have_is_said_not_to_be_there() -> None:
+def test_a_service_that_kube_proxy_does_not_have_is_said_not_to_be_there():
     change = services.stale_backend(
         "worker1", "service-backend-stale", "none", "10.0.0.1", "10.0.0.2"
     )

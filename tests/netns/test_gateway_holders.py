@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
-from netns_running import BringUp, Running, scenario_intent
+from netns_running import Running, scenario_intent
 from observed_labs import differences
 
 from lab._deadline import Deadline
@@ -21,7 +21,7 @@ ADVERT_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module")
-def running(bring_up: BringUp) -> Running:
+def running(bring_up):
     parameters = {"advert_seconds": ADVERT_SECONDS}
     return bring_up(scenario_intent("upstream-vrrp", topology=parameters, pods_per_node=1))
 
@@ -35,9 +35,7 @@ def holders(running: Running) -> set[str]:
     return {name for names in held(running).values() for name in names}
 
 
-def test_a_failover_and_another_one_back(
-    running: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failover_and_another_one_back(running, capsys):
     assert holders(running) == {"master1"}
     for _ in range(2):
         found = failover_of(running, running.intent).run()
@@ -53,7 +51,7 @@ def test_a_failover_and_another_one_back(
     assert differences(running) == ()
 
 
-def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Running) -> None:
+def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running):
     first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     assert first.holder
     running.shell(first.holder, f"ip address del {first.address} dev {first.device}")
@@ -61,7 +59,7 @@ def test_an_address_that_is_taken_away_by_hand_finds_a_holder_again(running: Run
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 
-def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running) -> None:
+def test_an_address_on_two_machines_is_told_and_the_plan_stays(running):
     first = resolve_gateways(running.provider, running.lab, running.intent).gateways[0]
     other = next(name for name in first.candidates if name != first.holder)
     running.shell(other, f"ip address add {first.address} dev {first.device}")
@@ -77,7 +75,7 @@ def test_an_address_on_two_machines_is_told_and_the_plan_stays(running: Running)
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 
-def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running: Running) -> None:
+def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running):
     changed: list[str] = []
     beat = Beat("node009-p1", "nobody", "10.160.99.99")
     with pytest.raises(BrokenError, match="'node009-p1' gets no steady answer from 'nobody'"):
@@ -87,7 +85,7 @@ def test_nothing_is_taken_away_where_pods_do_not_answer_to_begin_with(running: R
     assert changed == []
 
 
-def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
+def test_a_machine_that_is_not_lost_leaves_no_silence(running):
     beat = Beat("node001-p1", "master3-p1", "10.160.2.4")
     pace = BeatPace(calm=0.5, least=1.0)
     (found,) = running.provider.pulse(running.lab, (beat,), lambda: None, pace)
@@ -95,7 +93,7 @@ def test_a_machine_that_is_not_lost_leaves_no_silence(running: Running) -> None:
     assert found.seconds < 0.5
 
 
-def test_other_providers_and_topologies_are_refused(running: Running) -> None:
+def test_other_providers_and_topologies_are_refused(running):
     with pytest.raises(UsageError, match="provider 'libvirt' cannot take a machine off"):
         failover_of(running, running.intent, _Other())
     overlay = scenario_intent("overlay")

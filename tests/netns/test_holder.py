@@ -7,13 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from netns_intents import cluster
-from netns_running import NewLab
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
@@ -26,13 +24,13 @@ PROJECT = Path(holders.__file__).parents[3]
 
 
 @pytest.fixture
-def lab(new_lab: NewLab) -> Iterator[LabHandle]:
+def lab(new_lab):
     lab = new_lab("held")
     yield lab
     NetnsProvider().destroy(lab)
 
 
-def test_marks_tell_lab_token_directory_and_age(lab: LabHandle) -> None:
+def test_marks_tell_lab_token_directory_and_age(lab):
     entry = holders.start_holder(lab, sys.executable)
     (mark,) = [one for one in NetnsProvider().marks() if one.token == lab.token]
     assert (mark.lab, mark.directory) == (lab.name, lab.directory)
@@ -40,7 +38,7 @@ def test_marks_tell_lab_token_directory_and_age(lab: LabHandle) -> None:
     assert 0 <= mark.age_seconds < 60
 
 
-def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -> None:
+def test_marks_hold_odd_names_and_directories(new_lab, tmp_path):
     made = new_lab("a b")
     odd = tmp_path / "a directory with 'quotes' and ünïcode"
     lab = LabHandle("a b", odd, made.token)
@@ -52,7 +50,7 @@ def test_marks_hold_odd_names_and_directories(new_lab: NewLab, tmp_path: Path) -
     assert NetnsProvider().destroy(lab) == ()
 
 
-def test_it_ignores_sigterm_and_reaps_orphans(lab: LabHandle) -> None:
+def test_it_ignores_sigterm_and_reaps_orphans(lab):
     entry = holders.start_holder(lab, sys.executable)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(entry.pid, number)
@@ -65,7 +63,7 @@ def test_it_ignores_sigterm_and_reaps_orphans(lab: LabHandle) -> None:
     assert start_time(entry.pid) == entry.started
 
 
-def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
+def test_it_has_no_descriptor_but_null(lab):
     read, write = os.pipe()
     os.set_inheritable(write, True)
     try:
@@ -77,7 +75,7 @@ def test_it_has_no_descriptor_but_null(lab: LabHandle) -> None:
         os.close(write)
 
 
-def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> None:
+def test_it_survives_its_caller_and_lets_go_of_its_output(lab):
     program = (
         "import sys; from pathlib import Path; from lab.providers.netns import holders; "
         "from lab.providers.provider import LabHandle; "
@@ -97,7 +95,7 @@ def test_it_survives_its_caller_and_lets_go_of_its_output(lab: LabHandle) -> Non
     assert found.pid == int(done.stdout)
 
 
-def test_killing_it_ends_every_process_inside(lab: LabHandle) -> None:
+def test_killing_it_ends_every_process_inside(lab):
     entry = holders.start_holder(lab, sys.executable)
     inner = entry.call(
         "x",
@@ -123,9 +121,7 @@ def _is_inside(pid: str, holder: int) -> bool:
         return False
 
 
-def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
-    lab: LabHandle, tmp_path: Path
-) -> None:
+def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(lab, tmp_path):
     liar = tmp_path / "refused.py"
     liar.write_text(
         f"print({json.dumps({'ready': False, 'call': 'unshare', 'errno': 28})!r})", encoding="utf-8"
@@ -136,7 +132,7 @@ def test_a_refusal_is_one_line_of_json_and_an_error_with_its_cure(
     assert "sysctl -w user.max_user_namespaces" in raised.value.hint
 
 
-def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_lab: NewLab) -> None:
+def test_a_later_holder_of_the_same_lab_replaces_the_first(lab, new_lab):
     provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
     elsewhere = new_lab("held")  # the same name in another directory: another lab
     later = LabHandle(lab.name, lab.directory, new_lab("token").token)
@@ -148,7 +144,7 @@ def test_a_later_holder_of_the_same_lab_replaces_the_first(lab: LabHandle, new_l
     provider.destroy(later)
 
 
-def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -> None:
+def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab):
     holders.start_holder(lab, sys.executable)
     looks = iter([(), tuple(one for one in list_holders() if one.token == lab.token)])
     (found,) = holders.end_all_holders(lambda: next(looks))
@@ -164,9 +160,7 @@ def test_one_that_a_look_missed_as_it_handed_over_is_ended_too(lab: LabHandle) -
         "sh -c 'echo -9999 > $1' -",
     ],
 )
-def test_a_need_that_no_lab_can_have_is_no_trap_for_others(
-    lab: LabHandle, note: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_need_that_no_lab_can_have_is_no_trap_for_others(lab, note, monkeypatch):
     entry = holders.start_holder(lab, sys.executable)
     own = [one for one in list_holders() if one.token == lab.token]
     monkeypatch.setattr(preflight, "list_holders", lambda: own)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from netns_running import BringUp, Running
+from netns_running import Running
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -28,7 +28,7 @@ PLACES = ("worker1-p1", "worker1", "win1", "win1-p1")
 
 
 @pytest.fixture(scope="module")
-def lab(bring_up: BringUp) -> Running:
+def lab(bring_up):
     return bring_up(topologies.intent(PLAN), name="overlay")
 
 
@@ -80,20 +80,18 @@ def tables(running: Running) -> set[str]:
         ),
     ],
 )
-def test_the_rule_that_drops_a_probe_is_named(
-    lab: Running, place: str, rule: str, said: str
-) -> None:
+def test_the_rule_that_drops_a_probe_is_named(lab, place, rule, said):
     with dropping(lab, place, rule):
         words = traced(lab)
     assert [one for one in words if said in one and one.startswith(f"{place}: table inet mine")]
     assert tables(lab) == MADE
 
 
-def test_of_a_probe_that_works_the_kernel_says_that_nothing_was_dropped(lab: Running) -> None:
+def test_of_a_probe_that_works_the_kernel_says_that_nothing_was_dropped(lab):
     assert not [one for one in traced(lab) if "dropped" in one]
 
 
-def test_a_table_is_gone_with_a_process_that_is_killed(lab: Running) -> None:
+def test_a_table_is_gone_with_a_process_that_is_killed(lab):
     """The child that holds all of them is killed while packets are traced."""
     seen: list[set[str]] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from netns_running import BringUp, Running
+from netns_running import Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
@@ -31,7 +31,7 @@ BARRED = (
 
 
 @pytest.fixture(scope="module")
-def running(bring_up: BringUp) -> Running:
+def running(bring_up):
     return bring_up(registry.intent(make_plan(load(meant(SPEC)))))
 
 
@@ -55,7 +55,7 @@ def behind_the_api(running: Running, source: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", ["compute-01-p1", "compute-02", "controller-01", "client"])
-def test_every_api_server_answers_behind_the_api_address(running: Running, source: str) -> None:
+def test_every_api_server_answers_behind_the_api_address(running, source):
     asked = " ".join(["http://10.0.0.253:6443/"] * 64)
     said = running.shell(source, f"curl --silent --fail --max-time 5 {asked}").splitlines()
     answers = [json.loads(line) for line in said]
@@ -63,7 +63,7 @@ def test_every_api_server_answers_behind_the_api_address(running: Running, sourc
     assert {one["client"].partition(":")[0] for one in answers} == {"10.0.0.253"}
 
 
-def test_an_api_server_that_is_down_is_left_out_and_taken_in_again(running: Running) -> None:
+def test_an_api_server_that_is_down_is_left_out_and_taken_in_again(running):
     def answering() -> set[str]:
         asked = " ".join(["http://10.0.0.253:6443/"] * 48)
         said = running.shell("compute-01", f"curl --silent --fail --max-time 5 {asked}")
@@ -92,18 +92,14 @@ def asked(running: Running, source: str, name: str, protocol: Protocol = "udp") 
 @pytest.mark.parametrize(
     "source", ["compute-01-p1", "controller-02-p1", "compute-01", "controller-02"]
 )
-def test_pods_and_nodes_find_nodes_by_their_names(
-    running: Running, source: str, protocol: Protocol
-) -> None:
+def test_pods_and_nodes_find_nodes_by_their_names(running, source, protocol):
     found = asked(running, source, "compute-02.k8scluster.kubeinit.local.", protocol)
     assert (found.status, found.answer) == ("ok", "10.0.0.5")
     strange = asked(running, source, "nobody.k8scluster.kubeinit.local.", protocol)
     assert strange.status == "no-such-name"
 
 
-def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(
-    running: Running,
-) -> None:
+def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(running):
     """CoreDNS holds those that it has asked by for ten seconds."""
     holding = "import os, socket; c = socket.create_connection(('10.0.0.253', 53))"
     asking = "os.system('timeout 5 getent hosts controller-03')"
@@ -111,14 +107,12 @@ def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(
     assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
 
 
-def test_a_command_on_a_node_finds_others_by_their_short_names(running: Running) -> None:
+def test_a_command_on_a_node_finds_others_by_their_short_names(running):
     said = running.shell("compute-01", "getent hosts controller-03")
     assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
 
 
-def test_without_the_services_nodes_dns_services_are_found_and_nodes_are_not(
-    running: Running,
-) -> None:
+def test_without_the_services_nodes_dns_services_are_found_and_nodes_are_not(running):
     service = "to-controller-01-p1.default.svc.cluster.local."
     with barred(running, "services", "udp dport 53"):
         assert asked(running, "compute-01-p1", service).status == "ok"
@@ -183,9 +177,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("broken", "mended", "kind", "what"), FAULTS, ids=[one[2] + "-" + one[3] for one in FAULTS]
 )
-def test_what_is_wrong_on_a_hypervisor_is_told(
-    running: Running, broken: str, mended: str, kind: str, what: str
-) -> None:
+def test_what_is_wrong_on_a_hypervisor_is_told(running, broken, mended, kind, what):
     lines = {
         "{vni}": VXLAN.format(vni=2, port=4789, entries=entries(running)),
         "{port}": VXLAN.format(vni=1, port=4790, entries=entries(running)),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from netns_intents import cluster
-from netns_running import PROGRAMS, BringUp, NewLab
+from netns_running import PROGRAMS
 
 from lab._deadline import Deadline
 from lab.providers.netns import isolation
@@ -52,17 +52,17 @@ def _life(lab: LabHandle, before: Sequence[str] = ()) -> dict[str, object]:
     return found
 
 
-def test_a_whole_life(new_lab: NewLab) -> None:
+def test_a_whole_life(new_lab):
     assert _life(new_lab("life")) == {"user": os.geteuid(), **WHOLE}
 
 
 @needs_root
-def test_a_whole_life_as_a_plain_user(new_lab: NewLab) -> None:
+def test_a_whole_life_as_a_plain_user(new_lab):
     assert _life(new_lab("life"), PLAIN) == {"user": 1000, **WHOLE}
 
 
 @needs_root
-def test_no_user_namespaces_left_is_refused_with_the_command(new_lab: NewLab) -> None:
+def test_no_user_namespaces_left_is_refused_with_the_command(new_lab):
     # Inside a user namespace of its own, which allows no further one, without capabilities.
     shut = 'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all "$@"'
     seen = _life(
@@ -78,7 +78,7 @@ def test_no_user_namespaces_left_is_refused_with_the_command(new_lab: NewLab) ->
 
 
 @needs_root
-def test_root_may_enter_and_end_a_plain_users_lab(new_lab: NewLab) -> None:
+def test_root_may_enter_and_end_a_plain_users_lab(new_lab):
     lab, intent, provider = new_lab("life"), cluster("overlay", pods=1), NetnsProvider()
     process = _stopped([*PLAIN, *LIFE], lab, "ready")
     try:
@@ -90,7 +90,7 @@ def test_root_may_enter_and_end_a_plain_users_lab(new_lab: NewLab) -> None:
         _kill(process)
 
 
-def test_other_users_labs_are_not_seen(new_lab: NewLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_labs_are_not_seen(new_lab, monkeypatch):
     lab = new_lab("life")
     process = _stopped(LIFE, lab, "holder")
     try:
@@ -104,7 +104,7 @@ def test_other_users_labs_are_not_seen(new_lab: NewLab, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("step", ["holder", "network", "services", "responder", "ready"])
-def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab: NewLab, step: str) -> None:
+def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab, step):
     lab = new_lab("life")
     _kill(_stopped(LIFE, lab, step))
     assert [one for one in list_holders() if one.token == lab.token]
@@ -113,9 +113,7 @@ def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab: NewLab, step
 
 
 @pytest.mark.parametrize("delay", [0.03, 0.12, 0.16, 0.2, 0.24, 0.3])
-def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(
-    new_lab: NewLab, delay: float
-) -> None:
+def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(new_lab, delay):
     lab = new_lab("life")
     process = subprocess.Popen([*LIFE, lab.token, str(lab.directory)], stdout=subprocess.DEVNULL)
     with suppress(subprocess.TimeoutExpired):  # a fast machine may have ended it by then
@@ -126,7 +124,7 @@ def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(
     assert _life(lab) == {"user": os.geteuid(), **WHOLE}
 
 
-def test_every_step_can_run_twice(bring_up: BringUp) -> None:
+def test_every_step_can_run_twice(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     steps = running.provider.steps(running.lab, running.intent)
     for first in range(len(steps)):
@@ -137,7 +135,7 @@ def test_every_step_can_run_twice(bring_up: BringUp) -> None:
         assert running.ask("worker1-p1", "10.96.0.21", 80) == "worker2-p1 10.244.0.2"
 
 
-def test_digests_are_steady_and_tell_what_changed(new_lab: NewLab) -> None:
+def test_digests_are_steady_and_tell_what_changed(new_lab):
     lab, provider = new_lab("life"), NetnsProvider()
 
     def digests(intent: Intent, provider: NetnsProvider = provider) -> dict[str, str]:
@@ -156,9 +154,7 @@ def test_digests_are_steady_and_tell_what_changed(new_lab: NewLab) -> None:
 
 
 @needs_root
-def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_responder(
-    bring_up: BringUp,
-) -> None:
+def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_responder(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     reader, writer = os.pipe()
     child = os.fork()
@@ -176,7 +172,7 @@ def test_a_lab_that_another_user_namespace_hides_is_not_said_to_have_lost_its_re
     assert find_ailment(running.entry.pid, running.intent) == ""
 
 
-def test_liveness_tells_absent_running_and_broken(bring_up: BringUp) -> None:
+def test_liveness_tells_absent_running_and_broken(bring_up):
     running = bring_up(cluster("overlay", pods=1))
     provider, lab, intent = running.provider, running.lab, running.intent
     assert provider.liveness(lab, intent).state == "running"

@@ -6,15 +6,14 @@ import pytest
 from provider_contract import ProviderContract
 
 from lab.providers.netns.provider import NetnsProvider
-from lab.providers.provider import LabHandle, Provider
 
 
 class TestNetnsProvider(ProviderContract):
     @pytest.fixture
-    def provider(self) -> Provider:
+    def provider(self):
         return NetnsProvider()
 
     @pytest.fixture(autouse=True)
-    def listed(self, lab: LabHandle, tokens: set[str]) -> None:
+    def listed(self, lab, tokens):
         """Of what must leave nothing behind."""
         tokens.add(lab.token)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from netns_intents import NODES, cluster, mac
-from netns_running import BringUp, NewLab, Running, scenario_intent
+from netns_running import Running, scenario_intent
 from observed_labs import differences, seen
 
 from lab.facts.node import rises
@@ -26,7 +25,7 @@ SMALL = cluster("overlay", linux=2, windows=0)
 
 
 @pytest.fixture
-def small(new_lab: NewLab) -> Iterator[Running]:
+def small(new_lab):
     """A lab of its own for each way to break one."""
     running = Running(new_lab(), SMALL, NetnsProvider()).up()
     yield running
@@ -51,7 +50,7 @@ BROKEN = _broken()
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_healthy_lab_shows_no_difference(bring_up: BringUp, name: str) -> None:
+def test_a_healthy_lab_shows_no_difference(bring_up, name):
     running = bring_up(scenario_intent(name), name=f"seen-{name}")
     assert [str(one) for one in differences(running)] == []
     running.provider.destroy(running.lab)
@@ -62,9 +61,7 @@ def test_a_healthy_lab_shows_no_difference(bring_up: BringUp, name: str) -> None
     BROKEN,
     ids=[f"{case[1]}-{number}" for number, case in enumerate(BROKEN)],
 )
-def test_what_is_broken_is_told_first(
-    small: Running, machine: str, kind: str, what: str, break_: str
-) -> None:
+def test_what_is_broken_is_told_first(small, machine, kind, what, break_):
     bash(small, machine, break_)
     node = machine.partition("-")[0]
     found = differences(small, node)
@@ -79,7 +76,7 @@ def quoted(command: str) -> str:
     return "'" + command.replace("'", "'\"'\"'") + "'"
 
 
-def test_what_it_says_mends_it(small: Running) -> None:
+def test_what_it_says_mends_it(small):
     bash(small, "worker1", f"bridge fdb del {VTEP2} dev flannel.4096 dst {WORKER2}")
     (found,) = differences(small)
     bash(small, found.node, found.shows)
@@ -87,7 +84,7 @@ def test_what_it_says_mends_it(small: Running) -> None:
     assert differences(small) == ()
 
 
-def test_a_stale_backend_and_service_rules_that_are_gone_are_told(small: Running) -> None:
+def test_a_stale_backend_and_service_rules_that_are_gone_are_told(small):
     saved = small.shell("worker2", "nft list ruleset")
     rules = saved.replace("dnat to 10.244.0.2:8080", "dnat to 10.244.0.77:8080")
     small.shell("worker2", f"nft flush ruleset; printf %s {quoted(rules)} | nft -f -")
@@ -101,7 +98,7 @@ def test_a_stale_backend_and_service_rules_that_are_gone_are_told(small: Running
     assert differences(small) == ()
 
 
-def test_masquerade_that_is_missing_is_told_and_mended(small: Running) -> None:
+def test_masquerade_that_is_missing_is_told_and_mended(small):
     saved = small.shell("worker1", "nft list ruleset")
     small.shell("worker1", "nft flush chain ip kube-proxy nat-postrouting")
     found = differences(small)
@@ -110,7 +107,7 @@ def test_masquerade_that_is_missing_is_told_and_mended(small: Running) -> None:
     assert differences(small) == ()
 
 
-def test_counters_that_rise_name_the_hop(small: Running) -> None:
+def test_counters_that_rise_name_the_hop(small):
     before = seen(small)["worker2"]
     bash(small, "worker1", _tunnel(port=4790))
     small.ask("worker1-p1", "10.244.1.2", 8080)
@@ -120,7 +117,7 @@ def test_counters_that_rise_name_the_hop(small: Running) -> None:
     assert differences(small) == ()
 
 
-def test_two_nodes_with_one_mac_are_told(bring_up: BringUp) -> None:
+def test_two_nodes_with_one_mac_are_told(bring_up):
     running = bring_up(cluster("host-gateway", pods=1, windows=0), name="twins")
     bash(running, "worker2", f"ip link set eth0 address {mac(str(NODES[1]))}")
     kinds = {one.kind for one in differences(running)}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from netns_running import LOST_SECONDS, BringUp, Running
+from netns_running import LOST_SECONDS
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -30,7 +30,7 @@ INTENT = registry.intent(make_plan(SCENARIO))
 
 
 @pytest.fixture(scope="module")
-def lab(bring_up: BringUp) -> Running:
+def lab(bring_up):
     return bring_up(INTENT, name="ovn")
 
 
@@ -46,30 +46,28 @@ def lab(bring_up: BringUp) -> Running:
         ("win1-p1", "198.51.100.10", 8080, "client 10.20.0.10"),
     ],
 )
-def test_packets_go_where_they_should_with_the_right_source(
-    lab: Running, source: str, address: str, port: int, says: str
-) -> None:
+def test_packets_go_where_they_should_with_the_right_source(lab, source, address, port, says):
     assert lab.ask(source, address, port) == says
 
 
-def test_a_windows_node_loses_what_asks_for_its_node_ports(lab: Running) -> None:
+def test_a_windows_node_loses_what_asks_for_its_node_ports(lab):
     assert lab.ask("client", "10.20.0.12", 30000, seconds=LOST_SECONDS) == "timeout"
 
 
-def test_commands_find_their_daemons_without_options(lab: Running) -> None:
+def test_commands_find_their_daemons_without_options(lab):
     assert "port worker1-p1" in lab.shell("master", "ovn-nbctl --timeout=5 show")
     assert "Chassis win1" in lab.shell("master", "ovn-sbctl --timeout=5 show")
     assert "type: geneve" in lab.shell("worker1", "ovs-vsctl --timeout=5 show")
 
 
-def test_evidence_has_the_logical_network_the_flows_and_the_logs(lab: Running) -> None:
+def test_evidence_has_the_logical_network_the_flows_and_the_logs(lab):
     found = {one.path: one.content for one in lab.provider.evidence(lab.lab, lab.intent)}
     assert b"switch" in found["master/ovn-northbound/ovn-nbctl-show.txt"]
     assert b"table=" in found["worker1/ovs-vswitchd/ovs-ofctl-dump-flows-br-int.txt"]
     assert b"tcp:10.20.0.10:6642: connected" in found["win1/ovn-controller/log"]
 
 
-def test_a_chassis_that_never_comes_is_named(lab: Running) -> None:
+def test_a_chassis_that_never_comes_is_named(lab):
     network = lab.intent.logical
     assert network
     ghost = replace(
@@ -83,13 +81,13 @@ def test_a_chassis_that_never_comes_is_named(lab: Running) -> None:
         lab.entry.call("waiting", wait, Deadline(20))
 
 
-def test_no_flow_commits_a_connection_with_nothing_to_translate_to(lab: Running) -> None:
+def test_no_flow_commits_a_connection_with_nothing_to_translate_to(lab):
     flows = lab.shell("worker1", "ovs-ofctl --timeout=5 dump-flows br-int")
     assert "ct(commit" in flows
     assert "nat(src)" not in flows
 
 
-def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up: BringUp) -> None:
+def test_a_daemon_that_died_is_told_with_the_end_of_its_log(bring_up):
     running = bring_up(INTENT, NetnsProvider(), name="dying")
 
     def kill(_: object) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from netns_intents import cluster
-from netns_running import BringUp
 
 from lab._errors import PreflightError
 from lab.providers.netns import namespaces, operations, preflight
@@ -18,7 +16,7 @@ from lab.providers.provider import LabHandle
 ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 
 
-def test_this_machine_is_fit() -> None:
+def test_this_machine_is_fit():
     NetnsProvider().preflight(ANY, cluster("overlay"))
     names = {one.name for one in preflight.try_abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
@@ -26,21 +24,21 @@ def test_this_machine_is_fit() -> None:
 
 
 @pytest.fixture
-def _fresh_library() -> Iterator[None]:
+def _fresh_library():
     namespaces.libnftables.cache_clear()
     yield
     namespaces.libnftables.cache_clear()
 
 
 @pytest.mark.usefixtures("_fresh_library")
-def test_a_machine_without_nftables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_nftables(monkeypatch):
     monkeypatch.setattr(namespaces, "LIBRARY", "libnftables-not-here.so.1")
     with pytest.raises(PreflightError, match="no libnftables, needed for Services") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "sudo apt-get install" in raised.value.hint
 
 
-def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_without_vxlan(monkeypatch):
     strange = operations.LinkUp("tunnel")  # a device that is not there stands for the module
     monkeypatch.setattr(
         preflight, "_VXLAN", preflight._Trial("vxlan", "overlay tunnels", strange, "vxlan")
@@ -51,14 +49,14 @@ def test_a_kernel_without_vxlan(monkeypatch: pytest.MonkeyPatch) -> None:
     NetnsProvider().preflight(ANY, cluster("host-gateway"))
 
 
-def test_a_neighbour_table_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_neighbour_table_too_small(monkeypatch):
     monkeypatch.setattr(preflight, "_neighbour_limit", lambda: 2)
     with pytest.raises(PreflightError, match="checking the neighbour table") as raised:
         NetnsProvider().preflight(ANY, cluster("overlay"))
     assert raised.value.hint.startswith("sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=")
 
 
-def test_a_running_lab_is_counted_in(bring_up: BringUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_lab_is_counted_in(bring_up, monkeypatch):
     running = bring_up(cluster("overlay"))
     # The labs of other tests come and go meanwhile; a hundred of this one are above any change.
     (own,) = [one for one in list_holders() if one.directory == running.lab.directory]

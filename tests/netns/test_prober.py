@@ -6,11 +6,9 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from netns_running import NewLab
 from prober_world import (
     DNS_RECORDS,
     NODE_OUTSIDE,
@@ -44,7 +42,7 @@ while True:
 
 
 @pytest.fixture(scope="module")
-def world(new_lab: NewLab) -> Iterator[World]:
+def world(new_lab):
     world = World(new_lab("world"))
     try:
         world.build()
@@ -67,12 +65,12 @@ def world(new_lab: NewLab) -> Iterator[World]:
         world.end()
 
 
-def test_udp_is_answered_from_the_address_that_was_asked(world: World) -> None:
+def test_udp_is_answered_from_the_address_that_was_asked(world):
     outcome = world.ask("a", NODE_OUTSIDE, protocol="udp", size="large")
     assert (outcome.status, outcome.backends) == ("ok", ("node",))
 
 
-def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world: World) -> None:
+def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world):
     world.run("ip netns exec a tc qdisc add dev eth0 root bfifo limit 1")
     try:
         began = time.monotonic()
@@ -96,14 +94,8 @@ def test_a_full_queue_of_one_source_does_not_hold_up_the_others(world: World) ->
     ids=["dropped", "no listener", "source without a route", "router without a route"],
 )
 def test_what_is_lost_or_refused_says_how(  # noqa: PLR0913, PLR0917  the columns of the table
-    world: World,
-    source: str,
-    address: str,
-    port: int,
-    sizes: tuple[str, ...],
-    status: str,
-    says: str,
-) -> None:
+    world, source, address, port, sizes, status, says
+):
     cases = [(protocol, size) for protocol in ("tcp", "udp") for size in sizes]
     probes = [
         a_probe(source, address, key=key, port=port, protocol=protocol, size=size)
@@ -114,13 +106,13 @@ def test_what_is_lost_or_refused_says_how(  # noqa: PLR0913, PLR0917  the column
         assert says in outcome.detail, cases[key]
 
 
-def test_a_probe_dropped_by_its_own_source_is_a_timeout_like_any_other_loss(world: World) -> None:
+def test_a_probe_dropped_by_its_own_source_is_a_timeout_like_any_other_loss(world):
     outcome = world.ask("a", B, port=8082, protocol="udp")
     assert outcome.status == "timeout"
     assert "packet filter" in outcome.detail
 
 
-def test_a_black_hole_passes_small_probes_and_swallows_large_ones(world: World) -> None:
+def test_a_black_hole_passes_small_probes_and_swallows_large_ones(world):
     world.run("ip -n node link set vc mtu 1000")
     try:
         cases = [(protocol, size) for protocol in ("tcp", "udp") for size in ("small", "large")]
@@ -142,9 +134,7 @@ def test_a_black_hole_passes_small_probes_and_swallows_large_ones(world: World) 
     assert outcomes[3].detail.startswith("1500 bytes with DF: no reply")
 
 
-def test_a_path_that_says_its_mtu_is_named_and_passes_as_soon_as_it_is_mended(
-    world: World,
-) -> None:
+def test_a_path_that_says_its_mtu_is_named_and_passes_as_soon_as_it_is_mended(world):
     world.run("ip -n node link set br0 mtu 1000")
     try:
         narrow = world.ask("client", B, protocol="udp", size="large")
@@ -157,7 +147,7 @@ def test_a_path_that_says_its_mtu_is_named_and_passes_as_soon_as_it_is_mended(
     assert world.ask("client", B, protocol="udp", size="large").status == "ok"
 
 
-def test_a_datagram_longer_than_the_own_link_is_wrong_and_names_the_mtu(world: World) -> None:
+def test_a_datagram_longer_than_the_own_link_is_wrong_and_names_the_mtu(world):
     outcome = world.ask("a", B, protocol="udp", size="large", mtu=2000)
     assert outcome.status == "wrong"
     assert "2000 bytes with DF: too long, the path's MTU is 1500" in outcome.detail
@@ -175,16 +165,14 @@ def test_a_datagram_longer_than_the_own_link_is_wrong_and_names_the_mtu(world: W
         ("svc.", "no-such-name", None),
     ],
 )
-def test_names_are_asked_as_the_resolver_file_says(
-    world: World, protocol: str, name: str, status: str, answer: str | None
-) -> None:
+def test_names_are_asked_as_the_resolver_file_says(world, protocol, name, status, answer):
     # The address of the probe is not the server's: the file is the truth.
     outcome = world.ask("a", A, port=53, protocol=protocol, name=name)
     assert (outcome.status, outcome.answer) == (status, answer)
     assert outcome.latency_ms > 0
 
 
-def test_who_cannot_ask_or_send_is_told_why_and_the_others_are_probed(world: World) -> None:
+def test_who_cannot_ask_or_send_is_told_why_and_the_others_are_probed(world):
     world.run(f"echo 'nameserver {A}' > /run/resolv/client")
     name = {"port": 53, "protocol": "udp", "name": "svc"}
     probes = [a_probe("client", A, key=0, **name), a_probe("c", C, key=1, **name)]
@@ -196,13 +184,13 @@ def test_who_cannot_ask_or_send_is_told_why_and_the_others_are_probed(world: Wor
     assert "cannot enter the namespace of 'gone'" in found[2].detail
 
 
-def test_what_cannot_be_sent_at_all_is_an_error(world: World) -> None:
+def test_what_cannot_be_sent_at_all_is_an_error(world):
     assert world.ask("a", B, port=70_000).status == "error"
     assert world.ask("a", B, protocol="udp", size="large", mtu=40).status == "error"
     assert world.ask("a", "nonsense").status == "error"
 
 
-def test_few_descriptors_slow_the_prober_and_change_nothing(world: World) -> None:
+def test_few_descriptors_slow_the_prober_and_change_nothing(world):
     def probe_with_few() -> list[str]:
         free = len(list(Path("/proc/self/fd").iterdir())) + 8
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
@@ -213,7 +201,7 @@ def test_few_descriptors_slow_the_prober_and_change_nothing(world: World) -> Non
     assert world.call(probe_with_few) == ["ok"] * 100
 
 
-def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world: World) -> None:
+def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world):
     world.respond("second", [{"namespace": "b", "name": "b2", "tcp": [8085], "udp": []}])
 
     def probe_and_kill() -> dict[int, str]:
@@ -238,7 +226,7 @@ def test_a_responder_killed_in_mid_run_leaves_an_outcome_for_every_key(world: Wo
     assert set(statuses.values()) <= {"ok", "refused", "wrong", "timeout"}
 
 
-def test_a_slow_target_is_not_flooded_into_timeouts(world: World) -> None:
+def test_a_slow_target_is_not_flooded_into_timeouts(world):
     world.serve("slow", "b", SLOW)
     probes = [a_probe("a", B, port=8060, key=key) for key in range(500)]
     try:
@@ -248,7 +236,7 @@ def test_a_slow_target_is_not_flooded_into_timeouts(world: World) -> None:
     assert {outcome.status for outcome in outcomes.values()} == {"ok"}
 
 
-def test_time_in_which_the_machine_stood_still_does_not_count(world: World) -> None:
+def test_time_in_which_the_machine_stood_still_does_not_count(world):
     world.serve("slow", "b", SLOW)
 
     def probe_with_gaps() -> set[str]:
@@ -270,9 +258,7 @@ def test_time_in_which_the_machine_stood_still_does_not_count(world: World) -> N
         world.stop("slow")
 
 
-def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(world, monkeypatch):
     monkeypatch.setattr(prober, "_GAP_SECONDS", 60.0)  # a gap shall count as time here
     world.respond("third", [{"namespace": "b", "name": "b3", "tcp": [], "udp": [8086]}])
 
@@ -308,7 +294,7 @@ def test_an_answer_that_has_come_is_taken_before_its_probe_is_given_up(
         world.stop("third")
 
 
-def test_thousands_of_probes_of_every_kind_are_all_right(world: World) -> None:
+def test_thousands_of_probes_of_every_kind_are_all_right(world):
     addresses = {"a": A, "b": B, "c": C}
     probes = []
     asked = []
@@ -331,7 +317,7 @@ def test_thousands_of_probes_of_every_kind_are_all_right(world: World) -> None:
     assert wrong == []
 
 
-def test_a_probe_leaves_no_descriptor_behind(world: World) -> None:
+def test_a_probe_leaves_no_descriptor_behind(world):
     def descriptors_before_and_after() -> tuple[int, int]:
         directory = Path("/proc/self/fd")
         before = len(list(directory.iterdir()))

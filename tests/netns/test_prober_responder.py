@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
-from netns_running import NewLab
 from prober_world import DNS_RECORDS, RESPONDER, B, World
 
 ENTRY = {"namespace": "b", "name": "b", "tcp": [8080], "udp": [8080], "dns": DNS_RECORDS}
 
 
 @pytest.fixture(scope="module")
-def world(new_lab: NewLab) -> Iterator[World]:
+def world(new_lab):
     world = World(new_lab("world"))
     try:
         world.build()
@@ -31,13 +29,13 @@ def curl(world: World, *options: str) -> str:
     return done.stdout
 
 
-def test_curl_is_told_who_answered_and_who_asked(world: World) -> None:
+def test_curl_is_told_who_answered_and_who_asked(world):
     said = json.loads(curl(world, f"http://{B}:8080/"))
     assert said["endpoint"] == "b"
     assert said["client"].startswith("10.1.0.2:")
 
 
-def test_curl_gets_its_mebibyte_back_and_not_a_byte_more(world: World) -> None:
+def test_curl_gets_its_mebibyte_back_and_not_a_byte_more(world):
     world.run("head -c 1048576 /dev/urandom > /run/body; head -c 1048577 /dev/zero > /run/more")
     curl(world, "--data-binary", "@/run/body", "-o", "/run/echo", f"http://{B}:8080/echo")
     world.run("cmp /run/body /run/echo")
@@ -46,7 +44,7 @@ def test_curl_gets_its_mebibyte_back_and_not_a_byte_more(world: World) -> None:
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_a_strange_resolver_is_answered(world: World, tcp: bool) -> None:
+def test_a_strange_resolver_is_answered(world, tcp):
     script = f"""
 import dns.message, dns.query
 ask = dns.query.{"tcp" if tcp else "udp"}
@@ -74,16 +72,14 @@ def started(world: World, config: str) -> subprocess.CompletedProcess[str]:
         ("no JSON", "JSONDecodeError"),
     ],
 )
-def test_a_responder_that_cannot_start_says_why_and_never_says_ready(
-    world: World, config: str, told: str
-) -> None:
+def test_a_responder_that_cannot_start_says_why_and_never_says_ready(world, config, told):
     done = started(world, config)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("responder: cannot start: ")
     assert told in done.stderr
 
 
-def test_sigterm_ends_it_and_it_can_be_started_again_at_once(world: World) -> None:
+def test_sigterm_ends_it_and_it_can_be_started_again_at_once(world):
     entry = {"namespace": "c", "name": "c", "tcp": [8080], "udp": [8080], "dns": None}
     for _ in range(2):
         world.respond("again", [entry])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from netns_running import BringUp, Running, scenario_intent
+from netns_running import Running, scenario_intent
 from observed_labs import differences
 
 from lab.explain.faults import registry
@@ -19,12 +19,12 @@ KINDS = ("overlay", "hard-way")
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def running(request: pytest.FixtureRequest, bring_up: BringUp) -> Running:
+def running(request, bring_up):
     return bring_up(replace(scenario_intent(request.param), kubernetes=None), name=request.param)
 
 
 @pytest.fixture(scope="module")
-def services(bring_up: BringUp) -> Running:
+def services(bring_up):
     return bring_up(replace(scenario_intent("services"), kubernetes=None), name="services")
 
 
@@ -43,7 +43,7 @@ def nodes_of(running: Running, peers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running: Running, name: str) -> None:
+def test_a_fault_shows_itself_and_is_undone_however_far_it_got(running, name):
     fault = FAULTS[name]
     sites = registry.sites(fault, running.intent)
     if not sites:
@@ -71,7 +71,7 @@ def rules(running: Running, node: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["service-backend-stale", "service-rules-missing"])
-def test_every_node_has_its_own_rules_again(services: Running, name: str) -> None:
+def test_every_node_has_its_own_rules_again(services, name):
     fault, made = FAULTS[name], services.provider.realised(services.intent)
     for site in registry.sites(fault, services.intent):
         before = rules(services, site.node)
@@ -83,7 +83,7 @@ def test_every_node_has_its_own_rules_again(services: Running, name: str) -> Non
             assert rules(services, site.node) == before
 
 
-def test_a_pod_whose_link_is_up_again_has_its_route_again(bring_up: BringUp) -> None:
+def test_a_pod_whose_link_is_up_again_has_its_route_again(bring_up):
     running = bring_up(scenario_intent("calico-bgp"), name="calico")
     fault = FAULTS["pod-link-down"]
     for site in registry.sites(fault, running.intent):

@@ -76,7 +76,7 @@ def _state(names: list[str]) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("kind", ["overlay", "host-gateway"])
-def test_running_the_script_gives_the_executors_state(kind: str) -> None:
+def test_running_the_script_gives_the_executors_state(kind):
     intent = cluster(kind)
     wanted = compile_intent(realise(intent))
     names = [one.namespace for one in wanted]
@@ -105,7 +105,7 @@ def test_running_the_script_gives_the_executors_state(kind: str) -> None:
             assert theirs[name][what] == value, f"{what} of {name}"
 
 
-def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
+def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away():
     text = script.script(cluster("overlay"), "win1")
     (teardown,) = re.findall("# To remove it: (.*)", text)
 
@@ -120,7 +120,7 @@ def test_one_nodes_script_runs_alone_and_its_last_line_takes_it_away() -> None:
     assert left == []
 
 
-def test_an_unknown_node_is_refused_by_name() -> None:
+def test_an_unknown_node_is_refused_by_name():
     with pytest.raises(Exception, match="there is no such machine") as raised:
         script.script(cluster(), "win9")
     assert "'win1'" in str(raised.value)

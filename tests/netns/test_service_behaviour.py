@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 from netns_intents import cluster
-from netns_running import LOST_SECONDS, BringUp, Running
+from netns_running import LOST_SECONDS, Running
 from observed_labs import differences
 
 from lab._deadline import Deadline
@@ -77,7 +77,7 @@ class Changing:
 
 
 @pytest.fixture(scope="module")
-def lab(bring_up: BringUp) -> Changing:
+def lab(bring_up):
     return Changing(bring_up(offering(service(*PODS))))
 
 
@@ -85,7 +85,7 @@ def both(*names: str) -> dict[str, set[str]]:
     return {"tcp": set(names), "udp": set(names)}
 
 
-def test_endpoints_come_and_go_and_clients_see_who_is_there(lab: Changing) -> None:
+def test_endpoints_come_and_go_and_clients_see_who_is_there(lab):
     first, second = PODS[0], PODS[3]
     for source in ("worker2-p1", "worker1"):
         lab.offer(service(first))
@@ -104,9 +104,7 @@ def test_endpoints_come_and_go_and_clients_see_who_is_there(lab: Changing) -> No
     ("source", "address", "port"),
     [("worker2-p1", WEB, 80), ("worker2", WEB, 80), ("client", OTHER, NODE_PORT)],
 )
-def test_a_udp_client_that_keeps_its_port_is_led_to_the_new_backend(
-    lab: Changing, source: str, address: str, port: int
-) -> None:
+def test_a_udp_client_that_keeps_its_port_is_led_to_the_new_backend(lab, source, address, port):
     def answer() -> str:
         return lab.running.ask(source, address, port, "udp", 25_000).split(" ")[0]
 
@@ -118,7 +116,7 @@ def test_a_udp_client_that_keeps_its_port_is_led_to_the_new_backend(
     assert answer() == PODS[2].pod
 
 
-def test_node_ports_refuse_while_no_backend_is_left(lab: Changing) -> None:
+def test_node_ports_refuse_while_no_backend_is_left(lab):
     for source in ("client", "worker2", "worker1-p1"):
         lab.offer(service(PODS[0]))
         assert lab.answers(source, 2, OTHER, NODE_PORT) == both(PODS[0].pod)
@@ -126,7 +124,7 @@ def test_node_ports_refuse_while_no_backend_is_left(lab: Changing) -> None:
         assert lab.answers(source, 2, OTHER, NODE_PORT) == both("refused")
 
 
-def test_a_client_keeps_its_backend_and_another_may_have_another(lab: Changing) -> None:
+def test_a_client_keeps_its_backend_and_another_may_have_another(lab):
     lab.offer(service(*PODS, affinity=600))
     kept = {}
     for source in ("worker1-p1", "worker1-p2", "worker1", "worker2-p1"):
@@ -138,7 +136,7 @@ def test_a_client_keeps_its_backend_and_another_may_have_another(lab: Changing) 
     assert len({name for one in kept.values() for names in one.values() for name in names}) > 1
 
 
-def test_affinity_is_forgotten_after_its_time(lab: Changing) -> None:
+def test_affinity_is_forgotten_after_its_time(lab):
     lab.offer(service(*PODS, affinity=1))
     lab.running.ask("worker1-p1", WEB, 80)
     Deadline(20).wait(
@@ -158,7 +156,7 @@ def remembered(lab: Changing) -> list[str]:
     ]
 
 
-def test_affinity_ends_with_the_backend(lab: Changing) -> None:
+def test_affinity_ends_with_the_backend(lab):
     lab.offer(service(*PODS[:2], affinity=600))
     (kept,) = lab.answers("worker2-p1", 4)["tcp"]
     left = next(one for one in PODS[:2] if one.pod != kept)
@@ -166,7 +164,7 @@ def test_affinity_ends_with_the_backend(lab: Changing) -> None:
     assert lab.answers("worker2-p1", 4) == both(left.pod)
 
 
-def test_a_policy_follows_the_backends_from_node_to_node(lab: Changing) -> None:
+def test_a_policy_follows_the_backends_from_node_to_node(lab):
     home, away = PODS[0], PODS[2]
     lab.offer(service(home, outside="local", inside="local"))
     assert lab.running.ask("client", OWN, NODE_PORT) == f"{home.pod} 192.0.2.10"
@@ -238,9 +236,7 @@ WRONG = [
         "remote backend",
     ],
 )
-def test_rules_that_are_not_as_intended_are_told(
-    lab: Changing, offered: ProxiedService, breaks: str, told: set[tuple[str, str]]
-) -> None:
+def test_rules_that_are_not_as_intended_are_told(lab, offered, breaks, told):
     lab.offer(offered)
     assert differences(lab.running, "worker1", "worker2") == ()
     lab.running.shell("worker1", breaks)

@@ -6,13 +6,11 @@ import os
 import socket
 from pathlib import Path
 
-from netns_running import LOST_SECONDS, Running
+from netns_running import LOST_SECONDS
 
 
 # SECURITY.md: Nodes on namespaces share the host's files.
-def test_a_pod_reads_and_writes_the_hosts_files_as_the_labs_user(
-    overlay: Running, tmp_path: Path
-) -> None:
+def test_a_pod_reads_and_writes_the_hosts_files_as_the_labs_user(overlay, tmp_path):
     (tmp_path / "read").write_text("of the host", encoding="utf-8")
     said = overlay.shell("worker1-p1", f"cat {tmp_path}/read; touch {tmp_path}/written")
     assert said == "of the host"
@@ -20,7 +18,7 @@ def test_a_pod_reads_and_writes_the_hosts_files_as_the_labs_user(
 
 
 # SECURITY.md: Nodes on namespaces share the host's files.
-def test_a_pod_has_processes_and_a_run_directory_of_its_own(overlay: Running) -> None:
+def test_a_pod_has_processes_and_a_run_directory_of_its_own(overlay):
     here = Path("/run") / f"of-the-host-{os.getpid()}"
     assert overlay.shell("worker1-p1", "ls -d /proc/[0-9]* | wc -l") < "9" * 3
     assert f"/proc/{os.getpid()}\n" not in overlay.shell("worker1-p1", "ls -d /proc/[0-9]*")
@@ -29,7 +27,7 @@ def test_a_pod_has_processes_and_a_run_directory_of_its_own(overlay: Running) ->
 
 
 # SECURITY.md: A lab on namespaces has no way out.
-def test_nothing_of_the_host_can_be_reached_from_a_lab(overlay: Running) -> None:
+def test_nothing_of_the_host_can_be_reached_from_a_lab(overlay):
     with socket.create_server(("0.0.0.0", 0)) as server:
         port = server.getsockname()[1]
         addresses = {"127.0.0.1", socket.gethostbyname(socket.gethostname())}

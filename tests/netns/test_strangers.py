@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from netns_intents import cluster
-from netns_running import NewLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -39,7 +38,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start o
 
 
 @pytest.fixture
-def common() -> Iterator[Path]:
+def common():
     """A directory that every user can read, with the holder's program in it."""
     directory = Path(tempfile.mkdtemp(prefix="strangers-", dir="/tmp"))
     names = ("", "providers/", "providers/netns/")
@@ -55,7 +54,7 @@ def common() -> Iterator[Path]:
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start():
     """Starts a process that goes on, as another user if asked; its number."""
     begun: list[subprocess.Popen[bytes]] = []
 
@@ -88,7 +87,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def lab(new_lab: NewLab) -> Iterator[LabHandle]:
+def lab(new_lab):
     lab = new_lab("held")
     yield lab
     NetnsProvider().destroy(lab)
@@ -141,7 +140,7 @@ def only_of_nobody(lab: LabHandle) -> int:
 
 
 @pytest.fixture
-def python() -> str:
+def python():
     """An interpreter that nobody may run."""
     for path in (os.path.realpath(sys.executable), "/usr/bin/python3"):
         with suppress(OSError):
@@ -154,8 +153,8 @@ def python() -> str:
 @needs_root
 @pytest.mark.parametrize("all_users", [False, True])
 def test_the_words_of_another_users_process_remove_nothing(  # noqa: PLR0913  all that it takes
-    python: str, common: Path, start: Start, lab: LabHandle, tmp_path: Path, *, all_users: bool
-) -> None:
+    python, common, start, lab, tmp_path, *, all_users
+):
     victim = common / "x" / "victim"
     victim.mkdir(parents=True)
     (victim / "kept").touch()
@@ -172,8 +171,8 @@ def test_the_words_of_another_users_process_remove_nothing(  # noqa: PLR0913  al
 @needs_root
 @pytest.mark.parametrize("all_users", [False, True])
 def test_a_true_holder_of_another_user_names_no_directory_that_is_removed(
-    python: str, common: Path, lab: LabHandle, tmp_path: Path, *, all_users: bool
-) -> None:
+    python, common, lab, tmp_path, *, all_users
+):
     victim = common / "labs" / "victim"
     victim.mkdir(parents=True)
     (victim / "kept").touch()
@@ -206,9 +205,7 @@ def test_a_true_holder_of_another_user_names_no_directory_that_is_removed(
         ),
     ],
 )
-def test_the_callers_own_process_with_a_holders_words_is_no_holder(
-    start: Start, lab: LabHandle, tmp_path: Path, command: Sequence[str]
-) -> None:
+def test_the_callers_own_process_with_a_holders_words_is_no_holder(start, lab, tmp_path, command):
     program = tmp_path / "holder.py"
     program.write_text(SLEEP, encoding="utf-8")
     state = tmp_path / "state"
@@ -230,7 +227,7 @@ def test_the_callers_own_process_with_a_holders_words_is_no_holder(
     assert start_time(pid) is not None
 
 
-def test_a_holder_of_an_earlier_version_is_found_and_ended(common: Path, lab: LabHandle) -> None:
+def test_a_holder_of_an_earlier_version_is_found_and_ended(common, lab):
     """It has its token among its words, and none in its environment."""
     program = common / "lab" / "providers" / "netns" / "holder.py"
     text = program.read_text(encoding="utf-8")
@@ -249,9 +246,7 @@ def test_a_holder_of_an_earlier_version_is_found_and_ended(common: Path, lab: La
 
 # SECURITY.md: Root ends other users' labs only on request.
 @needs_root
-def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(
-    python: str, common: Path, lab: LabHandle
-) -> None:
+def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(python, common, lab):
     provider, intent = NetnsProvider(), cluster(linux=1, windows=0, pods=1)
     holder_of_nobody(python, common, lab, lab.name, str(lab.directory))
     pid = only_of_nobody(lab)
@@ -274,8 +269,8 @@ def test_another_users_holder_is_neither_entered_nor_ended_unless_root_says_so(
 @needs_root
 @pytest.mark.parametrize("older_than", [None, 0.0])
 def test_with_all_users_root_ends_another_users_lab_and_touches_no_file(
-    python: str, common: Path, lab: LabHandle, tmp_path: Path, older_than: float | None
-) -> None:
+    python, common, lab, tmp_path, older_than
+):
     """One whose state directory is no more, or one that is older than root says."""
     state = common / "theirs"
     files = state / "labs" / "held"
@@ -297,7 +292,7 @@ def test_with_all_users_root_ends_another_users_lab_and_touches_no_file(
 
 
 # SECURITY.md: A lab's token is a name, not a key.
-def test_a_labs_token_is_not_in_its_command_line(lab: LabHandle) -> None:
+def test_a_labs_token_is_not_in_its_command_line(lab):
     pid = holders.start_holder(lab, sys.executable).pid
     assert lab.token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
     assert lab.token.encode() in Path(f"/proc/{pid}/environ").read_bytes()
@@ -305,7 +300,7 @@ def test_a_labs_token_is_not_in_its_command_line(lab: LabHandle) -> None:
 
 # SECURITY.md: A lab's token is a name, not a key.
 @needs_root
-def test_another_user_cannot_read_a_labs_token(lab: LabHandle) -> None:
+def test_another_user_cannot_read_a_labs_token(lab):
     pid = holders.start_holder(lab, sys.executable).pid
     done = subprocess.run(
         ["cat", f"/proc/{pid}/environ", f"/proc/{pid}/cmdline"],
@@ -332,9 +327,7 @@ def test_another_user_cannot_read_a_labs_token(lab: LabHandle) -> None:
     ],
     ids=["enter", "files", "descriptors", "end"],
 )
-def test_another_user_can_neither_look_into_a_lab_nor_enter_nor_end_it(
-    lab: LabHandle, command: Sequence[str]
-) -> None:
+def test_another_user_can_neither_look_into_a_lab_nor_enter_nor_end_it(lab, command):
     pid = holders.start_holder(lab, sys.executable).pid
     words = [word.format(pid=pid) for word in command]
     done = subprocess.run(
@@ -351,7 +344,7 @@ def test_another_user_can_neither_look_into_a_lab_nor_enter_nor_end_it(
     assert holders.find_holder(lab) is not None
 
 
-def test_each_kind_of_holder_is_found_as_itself_alone(lab: LabHandle, tmp_path: Path) -> None:
+def test_each_kind_of_holder_is_found_as_itself_alone(lab, tmp_path):
     place = Path("/run") / f"strangers-{os.getpid()}" if os.geteuid() == 0 else tmp_path
     place.mkdir(exist_ok=True)
     node = LabHandle("node", place, lab.token)

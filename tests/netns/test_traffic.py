@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from netns_intents import cluster
-from netns_running import LOST_SECONDS, BringUp, Running
+from netns_running import LOST_SECONDS
 
 from lab.providers.netns.provider import NetnsProvider
 from lab.topology.intent import Drop
@@ -58,23 +57,23 @@ LOST = [
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize(("source", "address", "port", "answer"), CASES)
 def test_answers_and_source_addresses(  # noqa: PLR0913, PLR0917  the columns of the table
-    overlay: Running, source: str, address: str, port: int, answer: str, kind: str
-) -> None:
+    overlay, source, address, port, answer, kind
+):
     assert overlay.ask(source, address, port, kind) == answer
 
 
-def test_every_backend_of_a_shared_service_answers(overlay: Running) -> None:
+def test_every_backend_of_a_shared_service_answers(overlay):
     seen = {overlay.ask("worker1-p1", SHARED, 80).split()[0] for _ in range(64)}
     assert seen == {"worker1-p1", "worker1-p2", "worker2-p1"}
 
 
 @pytest.mark.parametrize(("source", "address", "port"), LOST)
-def test_windows_rules_lose_packets(overlay: Running, source: str, address: str, port: int) -> None:
+def test_windows_rules_lose_packets(overlay, source, address, port):
     assert overlay.ask(source, address, port, seconds=LOST_SECONDS) == "timeout"
     assert overlay.ask(source, address, port, "udp", seconds=LOST_SECONDS) == "timeout"
 
 
-def test_rules_switched_off_let_packets_through(bring_up: Callable) -> None:
+def test_rules_switched_off_let_packets_through(bring_up):
     off = frozenset({"WIN-NODEPORT-SELF", "WIN-HOST-SERVICE", "WIN-OVERLAY-NODE-POD"})
     running = bring_up(cluster("overlay", pods=1), NetnsProvider(off), "freed")
     assert running.ask("win1", OWN, 80).startswith("worker1-p1")
@@ -83,14 +82,14 @@ def test_rules_switched_off_let_packets_through(bring_up: Callable) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
-def test_host_gateway_keeps_source_addresses(host_gateway: Running, kind: str) -> None:
+def test_host_gateway_keeps_source_addresses(host_gateway, kind):
     assert host_gateway.ask("worker1-p1", REMOTE, 8080, kind) == f"worker2-p1 {POD1}"
     assert host_gateway.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
     assert host_gateway.ask("win1", POD1, 8080, kind) == f"worker1-p1 {WIN1}"
     assert host_gateway.ask("worker1-p1", OWN, 80, kind) == "worker1-p1 10.244.0.1"
 
 
-def test_what_a_machine_loses_it_may_still_answer(bring_up: BringUp) -> None:
+def test_what_a_machine_loses_it_may_still_answer(bring_up):
     intent = cluster("host-gateway", pods=1)
     drop = Drop("TEST", (f"{POD1}/32",))
     machines = tuple(
@@ -102,9 +101,7 @@ def test_what_a_machine_loses_it_may_still_answer(bring_up: BringUp) -> None:
         assert running.ask("worker1-p1", NODE2, 8080, kind) == f"worker2 {POD1}"
 
 
-def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(
-    host_gateway: Running,
-) -> None:
+def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(host_gateway):
     # The router asks as a machine would for which the pod were on the link.
     host_gateway.shell("router", f"ip route replace {WINDOWS}/32 dev eth0")
     try:
@@ -116,16 +113,14 @@ def test_arp_for_a_pod_address_on_the_node_segment_is_answered_by_its_node(
         host_gateway.shell("router", f"ip route del {WINDOWS}/32 dev eth0")
 
 
-def test_two_labs_with_the_same_addresses_do_not_see_each_other(
-    overlay: Running, bring_up: BringUp
-) -> None:
+def test_two_labs_with_the_same_addresses_do_not_see_each_other(overlay, bring_up):
     other = bring_up(cluster("overlay", linux=1, windows=0, pods=1), name="other")
     assert overlay.ask("worker1-p1", REMOTE, 8080) == f"worker2-p1 {POD1}"
     assert other.ask("worker1-p1", NODE1, 8080) == f"worker1 {POD1}"
     assert other.ask("worker1-p1", REMOTE, 8080, seconds=LOST_SECONDS) == "timeout"
 
 
-def test_the_tunnel_carries_the_traffic_between_nodes(overlay: Running) -> None:
+def test_the_tunnel_carries_the_traffic_between_nodes(overlay):
     counter = "cat /sys/class/net/flannel.4096/statistics/tx_packets"
     before = int(overlay.shell("worker1", counter))
     overlay.ask("worker1-p1", REMOTE, 8080)

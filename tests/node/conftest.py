@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 from guest_world import World
-from node_lab import NewLab, NodeLab
+from node_lab import NodeLab
 
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.netns import preflight
@@ -26,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def new_lab(mounts: Callable[[], Counter[str]]) -> Iterator[NewLab]:
+def new_lab(mounts):
     mounted = mounts()
     worlds: list[World] = []
 
@@ -48,18 +47,18 @@ def new_lab(mounts: Callable[[], Counter[str]]) -> Iterator[NewLab]:
 
 
 @pytest.fixture(scope="module")
-def overlay(new_lab: NewLab) -> NodeLab:
+def overlay(new_lab):
     lab = new_lab("overlay")
     lab.up()
     return lab
 
 
 @pytest.fixture
-def lab(new_lab: NewLab) -> NodeLab:
+def lab(new_lab):
     return new_lab("overlay")
 
 
 @pytest.fixture
-def lone(new_lab: NewLab) -> NodeLab:
+def lone(new_lab):
     """One machine of the lab, for tests that need no other."""
     return new_lab("overlay", only={"worker1"})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
-from node_lab import SECONDS, NewLab, NodeLab
+from node_lab import SECONDS, NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
@@ -36,7 +36,7 @@ def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]
     return conclude(seen, well=outcomes[0].status == "ok", owners=where.owners), taken
 
 
-def test_agents_take_a_probe_down_wherever_it_passes(new_lab: NewLab) -> None:
+def test_agents_take_a_probe_down_wherever_it_passes(new_lab):
     lab = new_lab("overlay")
     lab.up()
     cell = "pod-pod/master-p1/worker1-p1/tcp-large"
@@ -83,7 +83,7 @@ def in_memory(
     return capture(controls, places, taps, 77, during, Deadline(20))
 
 
-def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone() -> None:
+def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone():
     taps = [Tap("b", "eth0"), Tap("a-p1", "eth0"), Tap("c", "eth0"), Tap("a", "eth0")]
     well = Told()
     found = in_memory(taps, lambda: None, a=well, b=Told(fails=True))
@@ -94,7 +94,7 @@ def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone() -> None
     assert well.stopped == 77
 
 
-def test_those_who_listen_are_stopped_also_where_the_probe_fails() -> None:
+def test_those_who_listen_are_stopped_also_where_the_probe_fails():
     def fail() -> None:
         raise ValueError("the probe's own")
 

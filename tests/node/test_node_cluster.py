@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Self, cast
 
@@ -14,7 +13,7 @@ import pytest
 from cluster_pods import TOKEN, cluster_fleet, inhabit
 from guest_provider import GuestCluster, opened
 from kubernetes_programs import HOW, programs
-from node_lab import NewLab, NodeLab, verdicts
+from node_lab import NodeLab, verdicts
 
 from lab._deadline import Deadline
 from lab.lifecycle.faults import FaultRequest, heal, put_in
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def agnhost() -> Path:
+def agnhost():
     found = programs("agnhost")
     if found is None:
         pytest.skip(f"there is no agnhost: {HOW}")
@@ -38,14 +37,14 @@ def agnhost() -> Path:
 
 
 @pytest.fixture(scope="module")
-def lab(new_lab: NewLab, agnhost: Path) -> NodeLab:
+def lab(new_lab, agnhost):
     lab = new_lab("overlay")
     lab.up()
     inhabit(lab, agnhost)
     return lab
 
 
-def test_every_cell_passes(lab: NodeLab) -> None:
+def test_every_cell_passes(lab):
     fleet = cluster_fleet(lab)
     sent: list[Probe] = []
 
@@ -59,7 +58,7 @@ def test_every_cell_passes(lab: NodeLab) -> None:
     ][:5]
 
 
-def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
+def test_pods_that_are_asked_by_exec_see_the_same(lab):
     assert shutil.which("curl"), "of the development tools"
     fleet = cluster_fleet(lab, "worker1")
     try:
@@ -76,7 +75,7 @@ def test_pods_that_are_asked_by_exec_see_the_same(lab: NodeLab) -> None:
     assert not amiss, amiss[:5]
 
 
-def test_links_say_how_each_pod_is_plugged_in(lab: NodeLab) -> None:
+def test_links_say_how_each_pod_is_plugged_in(lab):
     links = {link.pod: link for link in cluster_fleet(lab).links(Deadline(20.0))}
     wanted = {
         pod.name: (pod.mac, pod.port, pod.mtu, pod.gateway)
@@ -87,7 +86,7 @@ def test_links_say_how_each_pod_is_plugged_in(lab: NodeLab) -> None:
     assert {one: (it.mac, it.port, it.mtu, it.gateway) for one, it in links.items()} == wanted
 
 
-def test_command_in_a_pod_sees_its_network_and_its_resolver(lab: NodeLab) -> None:
+def test_command_in_a_pod_sees_its_network_and_its_resolver(lab):
     machine = cluster_fleet(lab).machine(lab.intent, "worker1-p1")
     pod = next(pod for pod in lab.intent.machine("worker1").pods if pod.name == "worker1-p1")
     done = machine.run(["sh", "-c", "ip -br addr; cat /etc/resolv.conf"], Deadline(20.0))
@@ -101,9 +100,7 @@ def addresses(lab: NodeLab, pod: str) -> str:
     return machine.run(["ip", "-o", "-4", "address", "show", "dev", "eth0"], Deadline(20.0)).stdout
 
 
-def test_a_fault_in_a_pod_of_kubernetes_is_done_from_its_node_and_healed(
-    lab: NodeLab, tmp_path: Path
-) -> None:
+def test_a_fault_in_a_pod_of_kubernetes_is_done_from_its_node_and_healed(lab, tmp_path):
     real = replace(
         lab.intent,
         kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
@@ -136,9 +133,7 @@ class Guests:
         return Deadline(seconds)
 
 
-def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
-    lab: NodeLab, tmp_path: Path
-) -> None:
+def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(lab, tmp_path):
     real = replace(
         lab.intent,
         kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
@@ -169,7 +164,7 @@ def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
     assert found() == []
 
 
-def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab: NodeLab) -> None:
+def test_pod_that_does_not_run_is_a_probe_that_cannot_be_made(lab):
     lab.guest("worker2").shell(
         "for one in $(pgrep -x agnhost); do"
         " if tr '\\0' ' ' < /proc/$one/environ | grep -q POD=worker2-p2; then kill $one; fi; done"

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from guest_provider import GuestProvider, opened
-from node_lab import NodeLab
 
 from lab.explain.faults import registry
 from lab.explain.question import Explanation
@@ -18,7 +15,7 @@ SAID: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def there(overlay: NodeLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenLab]:
+def there(overlay, tmp_path_factory):
     found = opened(overlay, GuestProvider(overlay.fleet), tmp_path_factory.mktemp("state"))
     yield found
     found.store.close()
@@ -34,7 +31,7 @@ def told(there: OpenLab) -> Explanation:
     "fault",
     ["wrong-vni", "pod-link-down", "ip-forward-off"],
 )
-def test_a_fault_on_a_machine_is_named_and_healed(there: OpenLab, fault: str) -> None:
+def test_a_fault_on_a_machine_is_named_and_healed(there, fault):
     sites = registry.sites(registry.faults()[fault], there.intent)
     site = next(one for one in sites if one.node == "worker1")
     peer = next((one for one in site.peers if one in {"worker2", "worker1-p1"}), "")
@@ -49,7 +46,7 @@ def test_a_fault_on_a_machine_is_named_and_healed(there: OpenLab, fault: str) ->
     assert present(there) == ()
 
 
-def test_of_a_lab_that_is_healed_nothing_is_said(there: OpenLab) -> None:
+def test_of_a_lab_that_is_healed_nothing_is_said(there):
     found = told(there)
     assert found.well, found
     assert found.explained.path.machines == ("worker1", "worker2")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from node_lab import NewLab, NodeLab
+from node_lab import NodeLab
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
@@ -48,9 +47,7 @@ def asks(lab: NodeLab, source: str, target: str) -> str:
     return found[0].status
 
 
-def test_what_is_not_the_labs_stays_as_it_is_and_another_intent_replaces_what_is(
-    lone: NodeLab, tmp_path: Path
-) -> None:
+def test_what_is_not_the_labs_stays_as_it_is_and_another_intent_replaces_what_is(lone, tmp_path):
     guest = lone.guest("worker1")
     guest.shell(STRANGER)
     there = ["docker0", "172.17.0.1/16", "stranger1", "203.0.113.0/24", "table ip stranger"]
@@ -68,7 +65,7 @@ def test_what_is_not_the_labs_stays_as_it_is_and_another_intent_replaces_what_is
         assert during.count("default via") == 2
 
 
-def test_management_stays_reachable_and_carries_nothing_of_the_lab(lab: NodeLab) -> None:
+def test_management_stays_reachable_and_carries_nothing_of_the_lab(lab):
     lab.up()
     connect = "timeout 1 bash -c 'exec 3<>/dev/tcp/{}/8080' && echo yes || echo no"
     assert lab.world.run(connect.format("198.18.0.11")) == "yes\n"
@@ -88,7 +85,7 @@ def test_management_stays_reachable_and_carries_nothing_of_the_lab(lab: NodeLab)
     )
 
 
-def test_cards_by_other_names_are_found_by_their_mac_and_renamed(new_lab: NewLab) -> None:
+def test_cards_by_other_names_are_found_by_their_mac_and_renamed(new_lab):
     swapped = {"eth0": "eth1", "eth1": "eth0"}
     lab = new_lab("upstream-tor", lambda one: swapped[one.name])
     lab.up()
@@ -100,7 +97,7 @@ def test_cards_by_other_names_are_found_by_their_mac_and_renamed(new_lab: NewLab
     assert asks(lab, one, other) == "ok"
 
 
-def test_a_restarted_machine_says_so_and_is_brought_up_again(lab: NodeLab) -> None:
+def test_a_restarted_machine_says_so_and_is_brought_up_again(lab):
     lab.up()
     guest = lab.guest("worker1")
     guest.shell("rm -rf /run/hybridlab; kill -9 $(pgrep -f hybridlab-nod[e])")
@@ -116,7 +113,7 @@ def test_a_restarted_machine_says_so_and_is_brought_up_again(lab: NodeLab) -> No
     ("killed", "says"),
     [("hybridlab-nod[e]", "the holder of its pods"), ("responder.p[y]", "its responder")],
 )
-def test_what_has_ended_is_missed(lone: NodeLab, killed: str, says: str) -> None:
+def test_what_has_ended_is_missed(lone, killed, says):
     lone.up_one("worker1")
     lone.guest("worker1").shell(f"kill -9 $(pgrep -f {killed})")
     control, machine = lone.controls["worker1"], lone.intent.machine("worker1")
@@ -127,7 +124,7 @@ def test_what_has_ended_is_missed(lone: NodeLab, killed: str, says: str) -> None
     )
 
 
-def test_another_intent_is_told_from_the_one_that_is_there(lone: NodeLab, new_lab: NewLab) -> None:
+def test_another_intent_is_told_from_the_one_that_is_there(lone, new_lab):
     lone.up_one("worker1")
     other = new_lab("host-gateway")
     control, machine = lone.controls["worker1"], other.intent.machine("worker1")
@@ -149,7 +146,7 @@ def killed_in(lab: NodeLab, phase: str) -> bool:
     return False
 
 
-def test_killed_in_any_phase_it_is_brought_up_again(lab: NodeLab) -> None:
+def test_killed_in_any_phase_it_is_brought_up_again(lab):
     lab.up()
     guest = lab.guest("worker1")
     for phase in PHASES:
@@ -161,7 +158,7 @@ def test_killed_in_any_phase_it_is_brought_up_again(lab: NodeLab) -> None:
         assert guest.shell("pgrep -cf hybridlab-nod[e] || true") == "1\n", phase
 
 
-def test_two_at_once_do_not_meet(lone: NodeLab) -> None:
+def test_two_at_once_do_not_meet(lone):
     guest = lone.guest("worker1")
     lone.up_one("worker1")
     guest.shell("flock /run/hybridlab/lock sleep 60 > /dev/null 2>&1 & echo $! > /run/sleeper")
@@ -172,7 +169,7 @@ def test_two_at_once_do_not_meet(lone: NodeLab) -> None:
     lone.up_one("worker1")
 
 
-def test_a_missing_card_is_named_with_those_there_are(lone: NodeLab) -> None:
+def test_a_missing_card_is_named_with_those_there_are(lone):
     lone.guest("worker1").shell("ip link set eth0 address 02:00:00:00:00:07")
     with pytest.raises(LabError) as caught:
         lone.up_one("worker1")
@@ -181,9 +178,7 @@ def test_a_missing_card_is_named_with_those_there_are(lone: NodeLab) -> None:
     assert "'eth0' 02:00:00:00:00:07" in str(caught.value)
 
 
-def test_the_card_of_ones_own_connection_is_not_touched(
-    lone: NodeLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_card_of_ones_own_connection_is_not_touched(lone, monkeypatch):
     guest = lone.guest("worker1")
     guest.shell("ip addr add 10.9.176.11/24 dev eth0")
     monkeypatch.setenv("SSH_CONNECTION", "10.9.176.1 4711 10.9.176.11 22")
@@ -192,13 +187,13 @@ def test_the_card_of_ones_own_connection_is_not_touched(
     assert "10.9.176.11" in guest.shell("ip addr show eth0")
 
 
-def test_a_management_range_that_is_the_labs_too_is_refused(lone: NodeLab) -> None:
+def test_a_management_range_that_is_the_labs_too_is_refused(lone):
     lone.guest("worker1").shell("ip addr add 10.9.176.200/24 dev mgmt0")
     with pytest.raises(LabError, match=r"'mgmt0' has the address 10\.9\.176\.200/24"):
         lone.up_one("worker1")
 
 
-def test_a_machine_out_of_reach_costs_its_own_probes_alone(lab: NodeLab) -> None:
+def test_a_machine_out_of_reach_costs_its_own_probes_alone(lab):
     lab.up()
     lab.guest("worker2").reachable = False
     probes = [
@@ -215,7 +210,7 @@ def test_a_machine_out_of_reach_costs_its_own_probes_alone(lab: NodeLab) -> None
     assert list(lab.ailments()) == ["worker2"]
 
 
-def test_commands_run_in_machines_and_in_pods(overlay: NodeLab) -> None:
+def test_commands_run_in_machines_and_in_pods(overlay):
     lab = overlay
     control = lab.controls["worker1"]
     node, pod = lab.fleet.machine(lab.intent, "worker1"), control.machine("worker1-p1")
@@ -236,7 +231,7 @@ def test_commands_run_in_machines_and_in_pods(overlay: NodeLab) -> None:
     assert pod.command_line([]) == "/run/hybridlab/enter worker1-p1"
 
 
-def test_evidence_speaks_of_the_machine_and_of_each_pod(overlay: NodeLab) -> None:
+def test_evidence_speaks_of_the_machine_and_of_each_pod(overlay):
     pieces = {one.path: one.content for one in overlay.fleet.evidence(Deadline(30))}
     assert b"flannel.4096" in pieces["worker1/network/machine/addresses.txt"]
     assert b"10.244.1." in pieces["worker1/network/worker1-p1/addresses.txt"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from node_lab import NewLab, failed, verdicts
+from node_lab import failed, verdicts
 
 from lab.providers.provider import Probe, ProbeSettings
 
@@ -13,7 +13,7 @@ SCENARIOS = ("overlay", "host-gateway", "upstream-tor", "hard-way")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_every_cell_passes_and_again_after_a_second_up(new_lab: NewLab, scenario: str) -> None:
+def test_every_cell_passes_and_again_after_a_second_up(new_lab, scenario):
     lab = new_lab(scenario)
     lab.up()
     assert lab.ailments() == {}
@@ -22,7 +22,7 @@ def test_every_cell_passes_and_again_after_a_second_up(new_lab: NewLab, scenario
     assert verdicts(lab.matrix()) == {"pass": len(lab.cells())}
 
 
-def test_a_tunnel_taken_away_fails_the_cells_of_that_node_and_up_mends_it(new_lab: NewLab) -> None:
+def test_a_tunnel_taken_away_fails_the_cells_of_that_node_and_up_mends_it(new_lab):
     lab = new_lab("overlay")
     lab.up()
     lab.guest("worker1").shell("ip link delete flannel.4096")
@@ -34,7 +34,7 @@ def test_a_tunnel_taken_away_fails_the_cells_of_that_node_and_up_mends_it(new_la
     assert verdicts(lab.matrix()) == {"pass": len(lab.cells())}
 
 
-def test_a_route_taken_away_fails_the_cells_between_two_nodes(new_lab: NewLab) -> None:
+def test_a_route_taken_away_fails_the_cells_between_two_nodes(new_lab):
     lab = new_lab("host-gateway")
     lab.up()
     route = next(
@@ -46,7 +46,7 @@ def test_a_route_taken_away_fails_the_cells_between_two_nodes(new_lab: NewLab) -
     assert failed(lab.matrix(broken=True)) == {frozenset(("worker1", "worker2"))}
 
 
-def test_a_node_asks_for_names_as_its_own_resolver_has_it(new_lab: NewLab) -> None:
+def test_a_node_asks_for_names_as_its_own_resolver_has_it(new_lab):
     """That of the services node: which is not there, so that nobody answers."""
     lab = new_lab("k8s-libvirt-1-1-1,compute.os=linux", only={"compute-01"})
     lab.up_one("compute-01")

@@ -6,10 +6,9 @@ import pytest
 from provider_contract import ProviderContract
 
 from lab.providers.fake.provider import FakeProvider
-from lab.providers.provider import Provider
 
 
 class TestFakeProvider(ProviderContract):
     @pytest.fixture
-    def provider(self) -> Provider:
+    def provider(self):
         return FakeProvider()

@@ -56,8 +56,8 @@ def probe(source: str, address: str = "", port: int = 8080, **more: Any) -> Prob
     ],
 )
 def test_what_the_intent_lets_through_works_and_shows_its_source(
-    source: str, address: str, port: int, backend: str, seen: str
-) -> None:
+    source, address, port, backend, seen
+):
     found = tried(probe(source, address, port))
     assert (found.status, found.backends, found.source_seen) == ("ok", (backend,), seen)
     assert found.latency_ms > 0
@@ -74,13 +74,11 @@ def test_what_the_intent_lets_through_works_and_shows_its_source(
         pytest.param("nobody", WIN, 8080, "error", id="no-such-source"),
     ],
 )
-def test_what_the_intent_does_not_let_through_fails_in_its_own_way(
-    source: str, address: str, port: int, status: str
-) -> None:
+def test_what_the_intent_does_not_let_through_fails_in_its_own_way(source, address, port, status):
     assert tried(probe(source, address, port)).status == status
 
 
-def test_what_a_node_drops_spares_the_addresses_it_says_and_its_pods() -> None:
+def test_what_a_node_drops_spares_the_addresses_it_says_and_its_pods():
     assert tried(probe("win1", "10.96.0.10", 53)).status == "ok"
     assert tried(probe("win1-p1", VIP["win1-p1"], 80)).status == "ok"
 
@@ -95,20 +93,18 @@ def test_what_a_node_drops_spares_the_addresses_it_says_and_its_pods() -> None:
         ("win1-p1", "10.244.0.4", 8080),
     ],
 )
-def test_nothing_comes_from_or_gets_to_what_is_switched_off(
-    dead: frozenset[str], source: str, address: str, port: int
-) -> None:
+def test_nothing_comes_from_or_gets_to_what_is_switched_off(dead, source, address, port):
     assert tried(probe(source, address, port), dead).status == "timeout"
     assert tried(probe("worker1-p1", "10.244.0.5"), dead).status == "ok"
 
 
-def test_a_node_that_is_switched_off_lets_nothing_in_for_others() -> None:
+def test_a_node_that_is_switched_off_lets_nothing_in_for_others():
     through_win1 = probe("client", WIN, 30000)
     assert tried(through_win1, frozenset({"win1"})).status == "timeout"
     assert tried(through_win1).backends == ("worker1-p1",)
 
 
-def test_a_shared_service_shows_every_backend_in_as_many_tries() -> None:
+def test_a_shared_service_shows_every_backend_in_as_many_tries():
     everyone = ("worker1-p1", "win1-p1", "worker1-p2", "win1-p2")
     shared = probe("client", WIN, 30004, tries=64)
     assert tried(shared).backends == everyone
@@ -129,8 +125,6 @@ def test_a_shared_service_shows_every_backend_in_as_many_tries() -> None:
         ("worker1", "to-win1-p1", None),
     ],
 )
-def test_a_name_is_answered_as_the_sources_own_resolver_asks(
-    source: str, name: str, answer: str | None
-) -> None:
+def test_a_name_is_answered_as_the_sources_own_resolver_asks(source, name, answer):
     found = tried(probe(source, "10.96.0.10", 53, name=name))
     assert (found.answer, found.status) == (answer, "ok" if answer else "no-such-name")

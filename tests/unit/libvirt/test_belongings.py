@@ -74,7 +74,7 @@ Remove = Callable[[Shelf], Shelf]
 
 
 @pytest.fixture(autouse=True)
-def _memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def _memory(monkeypatch):
     monkeypatch.setattr(connection, "owned", lambda things: ((one, one.owner) for one in things))
 
 
@@ -95,7 +95,7 @@ class Hypervisors(NetnsProvider):
 
 
 @pytest.fixture
-def remove(monkeypatch: pytest.MonkeyPatch) -> Callable[[Shelf], Shelf]:
+def remove(monkeypatch):
     """Lets removed objects go from that shelf."""
 
     def use(shelf: Shelf) -> Shelf:
@@ -113,7 +113,7 @@ def collect(shelf: Shelf, state: Path, *, all_users: bool) -> GcResult:
 
 
 # SECURITY.md: `lab` ends only the caller's objects.
-def test_only_the_callers_own_objects_are_seen() -> None:
+def test_only_the_callers_own_objects_are_seen():
     shelf = Shelf(MINE, ANNS, EXPIRED)
     assert {one.token for one in owned.marks([shelf])} == {"t0"}
     found = {one.token: one for one in owned.marks([shelf], all_users=True)}
@@ -124,9 +124,7 @@ def test_only_the_callers_own_objects_are_seen() -> None:
 
 
 # SECURITY.md: `lab` ends only the caller's objects.
-def test_another_controllers_expired_lab_goes_with_all_users_alone(
-    remove: Remove, tmp_path: Path
-) -> None:
+def test_another_controllers_expired_lab_goes_with_all_users_alone(remove, tmp_path):
     shelf = remove(Shelf(ANNS, EXPIRED))
     assert collect(shelf, tmp_path, all_users=False).found == ()
     assert len(collect(shelf, tmp_path, all_users=True).removed) == 3
@@ -135,9 +133,7 @@ def test_another_controllers_expired_lab_goes_with_all_users_alone(
 
 # SECURITY.md: `lab` ends only the caller's objects.
 @pytest.mark.parametrize("all_users", [False, True])
-def test_a_forged_mark_with_anothers_token_ends_nothing_of_theirs(
-    remove: Remove, tmp_path: Path, *, all_users: bool
-) -> None:
+def test_a_forged_mark_with_anothers_token_ends_nothing_of_theirs(remove, tmp_path, *, all_users):
     """A domain that says it is mine, with the token of a lab of Ann's."""
     shelf = remove(Shelf(ANNS))
     directory = tmp_path / "gone" / "labs" / "far"
@@ -148,9 +144,7 @@ def test_a_forged_mark_with_anothers_token_ends_nothing_of_theirs(
     assert {one.kind for one in shelf.things} == {"domain", "network", "pool"}
 
 
-def test_an_expired_forgery_in_anothers_name_ends_itself_alone(
-    remove: Remove, tmp_path: Path
-) -> None:
+def test_an_expired_forgery_in_anothers_name_ends_itself_alone(remove, tmp_path):
     shelf = remove(Shelf(ANNS))
     forged = replace(EXPIRED, token=ANNS.token, owner="mallory", controller="fedcba9876543210")
     shelf.things.append(Thing("domain", forged))
@@ -158,9 +152,7 @@ def test_an_expired_forgery_in_anothers_name_ends_itself_alone(
     assert shelf.left() == {("t1", "ann@desk")}
 
 
-def test_a_lab_goes_also_after_this_machine_got_another_name(
-    remove: Remove, tmp_path: Path
-) -> None:
+def test_a_lab_goes_also_after_this_machine_got_another_name(remove, tmp_path):
     directory = tmp_path / "labs" / "far"
     shelf = remove(Shelf(replace(ANNS, directory=directory)))
     lab = LabHandle("far", directory, ANNS.token)
@@ -169,7 +161,7 @@ def test_a_lab_goes_also_after_this_machine_got_another_name(
     assert shelf.things == []
 
 
-def test_what_a_mark_names_is_neither_removed_nor_opened(remove: Remove, tmp_path: Path) -> None:
+def test_what_a_mark_names_is_neither_removed_nor_opened(remove, tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "kept").touch()

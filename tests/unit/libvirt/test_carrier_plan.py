@@ -58,11 +58,11 @@ def planned(where: str) -> tuple[vxlan_underlay.TunnelEnd, ...]:
     return vxlan_underlay.plan_tunnels(LAB, INTENT, dict(zip(names, where, strict=True)), ENDS)
 
 
-def test_a_lab_on_one_hypervisor_needs_no_tunnels() -> None:
+def test_a_lab_on_one_hypervisor_needs_no_tunnels():
     assert planned("aaaaa") == ()
 
 
-def test_every_hypervisor_of_a_network_has_an_end_that_leads_to_all_others() -> None:
+def test_every_hypervisor_of_a_network_has_an_end_that_leads_to_all_others():
     ends = planned("abcaa")
     assert [(one.host, one.segment, one.local, one.remotes) for one in ends] == [
         ("a", "cluster", "192.0.2.1", ("192.0.2.2", "192.0.2.3")),
@@ -75,7 +75,7 @@ def test_every_hypervisor_of_a_network_has_an_end_that_leads_to_all_others() -> 
     assert len({one.vni for one in ends}) == 1
 
 
-def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_it() -> None:
+def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_it():
     ends = planned("aaabc")
     assert [(one.segment, one.host) for one in ends] == [
         ("cluster", "a"),
@@ -86,7 +86,7 @@ def test_a_network_is_carried_to_those_hypervisors_alone_that_have_machines_on_i
     assert len({one.vni for one in ends}) == 2
 
 
-def test_a_number_in_use_is_passed_over_and_the_choice_is_the_same_every_time() -> None:
+def test_a_number_in_use_is_passed_over_and_the_choice_is_the_same_every_time():
     first = vxlan_underlay.choose_vni(LAB.token, "cluster", ())
     assert first == vxlan_underlay.choose_vni(LAB.token, "cluster", ())
     second = vxlan_underlay.choose_vni(LAB.token, "cluster", {first})
@@ -99,9 +99,7 @@ TEXT = st.text(min_size=1, max_size=120)
 
 
 @given(lab=st.from_regex(r"[a-z0-9-]{1,40}", fullmatch=True), owner=TEXT, directory=TEXT)
-def test_an_alias_says_whose_a_device_is_and_fits_whatever_the_names(
-    lab: str, owner: str, directory: str
-) -> None:
+def test_an_alias_says_whose_a_device_is_and_fits_whatever_the_names(lab, owner, directory):
     whole = replace(OWNER, lab=lab, owner=owner, directory=Path(directory), expires=18e8)
     alias = write_alias(whole)
     assert len(alias.encode()) <= 255
@@ -115,7 +113,7 @@ def test_an_alias_says_whose_a_device_is_and_fits_whatever_the_names(
 @pytest.mark.parametrize(
     "alias", ["", "uplink of rack 3", "hybridlab?lab=x", "hybridlab?created=x"]
 )
-def test_an_alias_of_anything_else_is_a_strangers(alias: str) -> None:
+def test_an_alias_of_anything_else_is_a_strangers(alias):
     assert read_alias(alias) is None
 
 
@@ -139,9 +137,7 @@ class Answers:
         (Answers(0, "1: lo:"), "not JSON: '1: lo:'", "4.13"),
     ],
 )
-def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
-    answers: Answers, says: str, hint: str
-) -> None:
+def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(answers, says, hint):
     with pytest.raises(PreflightError, match=says) as told:
         VxlanDevices(answers, Deadline(1)).require(
             Hypervisor(name="a", uri="qemu+ssh://192.0.2.8/system")
@@ -149,7 +145,7 @@ def test_a_hypervisor_that_cannot_carry_is_refused_with_the_fix(
     assert hint in told.value.hint
 
 
-def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() -> None:
+def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans():
     assert (
         VxlanDevices(Answers(0, '[{"ifname": "lo", "mtu": 65536}, {}]'), Deadline(1)).vxlans() == ()
     )
@@ -164,9 +160,7 @@ def test_a_kernel_that_shows_every_device_for_an_unknown_kind_has_no_vxlans() ->
         ("qemu+ssh://localhost/system", None, "127.0.0.1"),
     ],
 )
-def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
-    given_uri: str, address: str | None, end: str
-) -> None:
+def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(given_uri, address, end):
     assert (
         vxlan_underlay.tunnel_address(Hypervisor(name="a", uri=given_uri, address=address)) == end
     )
@@ -179,9 +173,7 @@ def test_the_end_of_tunnels_is_the_address_given_or_that_of_the_uri(
         ("qemu+ssh://no-such-host.invalid/system", "cannot resolve 'no-such-host.invalid'"),
     ],
 )
-def test_a_hypervisor_without_an_address_is_refused_by_name(
-    given_uri: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hypervisor_without_an_address_is_refused_by_name(given_uri, says, monkeypatch):
     def unknown(*_: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -207,7 +199,5 @@ CUT_OFF = VxlanDevice(
         (replace(CUT_OFF, device="vxlan7"), TOKEN, False),
     ],
 )
-def test_an_end_cut_off_before_it_was_marked_is_known_by_its_name(
-    device: VxlanDevice, token: str, known: bool
-) -> None:
+def test_an_end_cut_off_before_it_was_marked_is_known_by_its_name(device, token, known):
     assert device.is_of(token) == known

@@ -26,11 +26,11 @@ def query(uri: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("uri", ["qemu:///system", "qemu+tls://hv1/system?pkipath=/pki"])
-def test_what_does_not_go_over_ssh_is_left_as_it_is(uri: str) -> None:
+def test_what_does_not_go_over_ssh_is_left_as_it_is(uri):
     assert quiet_uri(uri) == uri
 
 
-def test_ssh_never_asks_on_a_terminal_and_what_the_inventory_says_is_kept() -> None:
+def test_ssh_never_asks_on_a_terminal_and_what_the_inventory_says_is_kept():
     assert query("qemu+ssh://hv1/system")["no_tty"] == ["1"]
     found = query("qemu+ssh://ann@hv1:2222/system?keyfile=/k%20ey&no_verify=1&command=/my/ssh")
     wanted = {"keyfile": ["/k ey"], "no_verify": ["1"], "command": ["/my/ssh"]}
@@ -38,24 +38,22 @@ def test_ssh_never_asks_on_a_terminal_and_what_the_inventory_says_is_kept() -> N
     assert urlsplit(quiet_uri("qemu+ssh://ann@hv1:2222/system")).netloc == "ann@hv1:2222"
 
 
-def test_a_key_file_below_the_home_is_written_out_as_ssh_reads_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_file_below_the_home_is_written_out_as_ssh_reads_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     own = pwd.getpwuid(os.getuid()).pw_dir
     assert query("qemu+ssh://hv1/system?keyfile=~/.ssh/lab")["keyfile"] == [f"{own}/.ssh/lab"]
 
 
-def test_an_error_is_one_line_without_libvirt_s_own_repetition() -> None:
+def test_an_error_is_one_line_without_libvirt_s_own_repetition():
     assert reason(Exception("internal error: no\n  such thing")) == "no such thing"
 
 
-def test_controllers_are_told_apart_and_stay_the_same() -> None:
+def test_controllers_are_told_apart_and_stay_the_same():
     assert controller_id("one") == controller_id("one") != controller_id("two")
     assert "one" not in controller_id("one")
 
 
-def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_cloned_from_one_template_are_told_apart(monkeypatch):
     here = controller_id("one")
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="another"))
     assert controller_id("one") != here
@@ -66,7 +64,7 @@ def test_machines_cloned_from_one_template_are_told_apart(monkeypatch: pytest.Mo
     "parameter",
     ["command=/tmp/evil", "netcat=/tmp/evil", "no_verify=1", "Command=/x", "proxy=auto;command=/x"],
 )
-def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path: Path, parameter: str) -> None:
+def test_a_labs_record_names_no_program_and_drops_no_check(tmp_path, parameter):
     lab = LabHandle("a", tmp_path, "11")
     uri = f"qemu+ssh://ann@hv1/system?{parameter}&keyfile=/k%20ey"
     file = saved(lab, uri)
@@ -111,7 +109,7 @@ OLD = {
 """A record that was written when hypervisors were dataclasses."""
 
 
-def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path: Path) -> None:
+def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path):
     lab = LabHandle("a", tmp_path, "11")
     file = tmp_path / LAYOUT_FILE
     file.write_text(json.dumps(OLD))
@@ -127,9 +125,7 @@ def test_a_record_of_an_earlier_version_is_read_and_written_the_same(tmp_path: P
     "uri",
     ["qemu+ext://h/system?command=/x", "qemu+ssh://-oProxyCommand=x/system", "test:///default"],
 )
-def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
-    tmp_path: Path, uri: str
-) -> None:
+def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(tmp_path, uri):
     lab = LabHandle("a", tmp_path, "11")
     file = saved(lab, "qemu:///system")
     found = load_layout(lab)
@@ -140,7 +136,7 @@ def test_a_record_with_a_uri_that_no_inventory_could_have_is_not_used(
 
 
 # SECURITY.md: The state directory is the caller's own.
-def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_is_run_only_as_the_inventory_names_it(monkeypatch):
     opened: list[str] = []
 
     def refuse(hypervisor: Hypervisor) -> None:
@@ -182,9 +178,7 @@ FAR = Hypervisor(name="far", uri="qemu+ssh://root@h.example/system", line=3)
         ("root@h.example: Permission denied (publickey)", FAR, False),
     ],
 )
-def test_refusals_of_this_machines_own_libvirt_are_known(
-    said: str, hypervisor: Hypervisor, forbidden: bool
-) -> None:
+def test_refusals_of_this_machines_own_libvirt_are_known(said, hypervisor, forbidden):
     assert connection.is_forbidden(said, hypervisor) == forbidden
 
 
@@ -197,9 +191,7 @@ def test_refusals_of_this_machines_own_libvirt_are_known(
         ("nobody knows", FAR, 'virsh -c "qemu+ssh://root@h.example/system" version'),
     ],
 )
-def test_a_refusal_has_its_own_hint(
-    said: str, hypervisor: Hypervisor, hint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_has_its_own_hint(said, hypervisor, hint, monkeypatch):
     def refuse(*_: object) -> None:
         raise OSError(said)
 
@@ -220,12 +212,8 @@ def test_a_refusal_has_its_own_hint(
     ],
 )
 def test_only_who_asked_for_it_hears_of_a_libvirt_that_is_forbidden(
-    inventory: Inventory,
-    said: str,
-    notes: int,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    inventory, said, notes, monkeypatch, capsys
+):
     def refuse(hypervisor: Hypervisor) -> None:
         raise PreflightError(f"connecting to hypervisor '{hypervisor.name}'", said)
 
@@ -244,8 +232,8 @@ def handle(state: Path, name: str) -> LabHandle:
 
 
 def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(bring_up, "ALL_SECONDS", 0.3)
     with (
         bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
@@ -257,7 +245,7 @@ def test_another_lab_s_copy_is_waited_for_with_a_word_and_not_for_ever(
     assert not list((tmp_path / "copying").iterdir())
 
 
-def test_another_hypervisor_s_copy_is_not_waited_for(tmp_path: Path) -> None:
+def test_another_hypervisor_s_copy_is_not_waited_for(tmp_path):
     with (
         bring_up.copy_lock(handle(tmp_path, "first"), "rack1", WHAT),
         bring_up.copy_lock(handle(tmp_path, "second"), "rack2", WHAT),

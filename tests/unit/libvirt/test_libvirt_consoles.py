@@ -46,16 +46,16 @@ SYSTEMD = KERNEL + "[  OK  ] Reached target network.target\r\n"
         (KERNEL + "Kernel panic - not syncing\r\n" + SYSTEMD, "starting services"),
     ],
 )
-def test_how_far_a_boot_has_come_stands_on_the_console(said: str, words: str) -> None:
+def test_how_far_a_boot_has_come_stands_on_the_console(said, words):
     assert words in domains.boot_phase(said)
 
 
-def test_the_tail_has_no_escape_sequences_and_no_empty_lines() -> None:
+def test_the_tail_has_no_escape_sequences_and_no_empty_lines():
     text = domains.console_tail("one\r\n\r\n\x1b[31mtwo\x1b[0m\r\nthree\r\n", lines=2)
     assert text == "\n    | two\n    | three"
 
 
-def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
+def test_a_ppm_becomes_a_png_with_the_same_pixels():
     pixels = bytes(range(18))
     png = domains.to_png(b"P6\n# by QEMU\n3 2\n255\n" + pixels)
     assert png.startswith(b"\x89PNG\r\n\x1a\n")
@@ -68,7 +68,7 @@ def test_a_ppm_becomes_a_png_with_the_same_pixels() -> None:
 
 
 @pytest.mark.parametrize("picture", [b"", b"P5\n1 1\n255\n\0", b"P6\n9 9\n255\n\0\0"])
-def test_what_is_no_picture_is_refused(picture: bytes) -> None:
+def test_what_is_no_picture_is_refused(picture):
     with pytest.raises(ValueError, match=r"unknown picture|it ends after"):
         domains.to_png(picture)
 
@@ -90,14 +90,12 @@ RUNNING = {"a": "running", "b": "running"}
         (RUNNING, ("network 'x'",), "broken", "networks"),
     ],
 )
-def test_a_lab_is_judged_by_its_domains_and_networks(
-    states: dict[str, str], missing: tuple[str, ...], state: str, again: str | None
-) -> None:
+def test_a_lab_is_judged_by_its_domains_and_networks(states, missing, state, again):
     found = provider.judge_states(states, missing)
     assert (found.state, found.again_from) == (state, again)
 
 
-def test_the_first_machine_that_is_not_well_is_named() -> None:
+def test_the_first_machine_that_is_not_well_is_named():
     assert provider.judge_states({"a": "running", "b": "off", "c": "paused"}, ()).detail == (
         "b is shut off, and 1 more"
     )
@@ -131,9 +129,7 @@ class Stream:
         pytest.param(NOTHING, 1, (b"id\r", b"\x1d"), b"id\r", id="takes a byte at a time"),
     ],
 )
-def test_no_machine_keeps_its_user_on_its_console(
-    says: bytes | int, takes: int, typed: tuple[bytes, ...], taken: bytes
-) -> None:
+def test_no_machine_keeps_its_user_on_its_console(says, takes, typed, taken):
     stream = Stream(says, takes)
     keyboard, hand = os.pipe()
     screen = os.open(os.devnull, os.O_WRONLY)
@@ -175,15 +171,13 @@ PHASES = (
         ),
     ],
 )
-def test_phases_are_told_as_the_console_shows_them(
-    heard: tuple[bytes, ...], phases: list[list[str]]
-) -> None:
+def test_phases_are_told_as_the_console_shows_them(heard, phases):
     told = InstallationConsole(PHASES, "all done")
     assert [told.hear(piece) for piece in heard] == phases
     assert told.phase == next(of_piece[0] for of_piece in reversed(phases) if of_piece)
 
 
-def test_the_end_is_seen_in_pieces_and_the_tail_is_text() -> None:
+def test_the_end_is_seen_in_pieces_and_the_tail_is_text():
     told = InstallationConsole(PHASES, "all done")
     told.hear(b"caf\xc3")
     told.hear(b"\xa9 all do")

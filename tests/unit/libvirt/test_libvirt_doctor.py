@@ -70,7 +70,7 @@ def judge(
     return {one.check: one for one in found}
 
 
-def test_good_hypervisor_has_nothing_to_mend() -> None:
+def test_good_hypervisor_has_nothing_to_mend():
     found = judge()
     assert {one.level for one in found.values()} == {"ok"}
     assert list(found) == [
@@ -129,19 +129,17 @@ KVM_WANTED, TCG_WANTED = {"acceleration": "kvm"}, {"acceleration": "tcg"}
         ("leftovers", "ok", "labs: old", {"owners": (replace(OWNER, expires=None),)}, {}),
     ],
 )
-def test_figure_is_judged(
-    check: str, level: str, seen: str, facts: dict[str, Any], given: dict[str, Any]
-) -> None:
+def test_figure_is_judged(check, level, seen, facts, given):
     found = judge(replace(GOOD, **facts), **given)[check]
     assert (found.level, seen in found.seen) == (level, True), found
 
 
-def test_nothing_is_said_of_what_is_not_known() -> None:
+def test_nothing_is_said_of_what_is_not_known():
     found = judge(replace(GOOD, trials=(NO_KVM, TCG), inside=ShellFacts(None, "no", "do", None)))
     assert not {"nested", "mtu", "clock"} & set(found)
 
 
-def test_management_range_that_is_partly_used_is_told_with_a_free_one() -> None:
+def test_management_range_that_is_partly_used_is_told_with_a_free_one():
     networks = (("lan", IPv4Network("10.201.5.0/24")), ("other", IPv4Network("10.202.0.0/16")))
     found = judge(replace(GOOD, networks=networks))["management"]
     assert found.level == "warn"
@@ -149,7 +147,7 @@ def test_management_range_that_is_partly_used_is_told_with_a_free_one() -> None:
     assert '"10.203.0.0/16"' in found.hint
 
 
-def test_management_range_within_a_route_leaves_no_room() -> None:
+def test_management_range_within_a_route_leaves_no_room():
     survey = replace(SURVEY, routes=((IPv4Network("10.0.0.0/8"), "tun0"),))
     found = judge(replace(GOOD, inside=ShellFacts(survey, "", "", None)))["management"]
     assert found.level == "fail"
@@ -157,13 +155,13 @@ def test_management_range_within_a_route_leaves_no_room() -> None:
     assert "another range" in found.hint
 
 
-def test_range_of_a_lab_of_ours_is_no_collision() -> None:
+def test_range_of_a_lab_of_ours_is_no_collision():
     route = (IPv4Network("10.201.7.0/24"), "hl01234567-mgmt")
     inside = ShellFacts(replace(SURVEY, routes=(route,)), "", "", None)
     assert judge(replace(GOOD, inside=inside))["management"].level == "ok"
 
 
-def test_cure_of_the_stock_inventory_begins_with_a_file() -> None:
+def test_cure_of_the_stock_inventory_begins_with_a_file():
     found = judge(line=0, mtu=9000)["mtu"]
     assert "create a lab.toml with [hypervisors.rack1]" in found.hint
     assert "in [hypervisors.rack1]" in judge(mtu=9000)["mtu"].hint
@@ -181,7 +179,7 @@ PRINTED = """\
 """
 
 
-def test_clock_routes_links_and_addresses_are_read() -> None:
+def test_clock_routes_links_and_addresses_are_read():
     found = read_survey(PRINTED)
     assert found.clock == 1_800_000_000.25
     assert found.routes == (
@@ -193,21 +191,21 @@ def test_clock_routes_links_and_addresses_are_read() -> None:
     assert found.devices[IPv4Address("192.0.2.11")] == "eth0"
 
 
-def test_link_of_the_tunnels_is_that_of_the_address_or_the_uplink() -> None:
+def test_link_of_the_tunnels_is_that_of_the_address_or_the_uplink():
     found = read_survey(PRINTED)
     assert found.device_of(None) == "eth0"
     assert found.device_of("127.0.0.1") == "lo"
     assert found.device_of("203.0.113.1") is None
 
 
-def test_clock_without_nanoseconds_and_host_without_routes_are_read() -> None:
+def test_clock_without_nanoseconds_and_host_without_routes_are_read():
     found = read_survey("1800000000.N\n[ ]\n\n[]\n")
     assert (found.clock, found.routes, found.uplink) == (1_800_000_000.0, (), None)
     assert read_survey("1800000000.5\n\n\n[]\n").routes == ()
 
 
 @pytest.mark.parametrize("printed", ["", "Welcome!\n", "1.0\n{}\n\n[]", '1.0\n[{"dst":"x"}]\n\n'])
-def test_anything_else_is_an_error(printed: str) -> None:
+def test_anything_else_is_an_error(printed):
     with pytest.raises(ValueError, match=r"."):
         read_survey(printed)
 
@@ -219,20 +217,18 @@ def test_anything_else_is_an_error(printed: str) -> None:
         (b"\xff\x00\x1b[2JSeaBIOS (version 1.16.2)\r\n", "its firmware begins"),
     ],
 )
-def test_guest_that_does_not_come_to_its_end_is_told(said: bytes, where: str) -> None:
+def test_guest_that_does_not_come_to_its_end_is_told(said, where):
     judged = host.judge_trial("kvm", said, "and then stops")
     assert not judged.works
     assert judged.detail == f"no guest runs with KVM: {where}, and then stops"
 
 
-def test_guest_whose_firmware_comes_to_its_end_has_worked() -> None:
+def test_guest_whose_firmware_comes_to_its_end_has_worked():
     assert host.judge_trial("tcg", b"SeaBIOS\r\nNo bootable device.\r\n", "").works
 
 
 @pytest.mark.parametrize(("kind", "written"), [("kvm", "kvm"), ("tcg", "qemu")])
-def test_guest_has_no_network_and_no_disk_and_ends_with_whatever_happens(
-    kind: host.Acceleration, written: str
-) -> None:
+def test_guest_has_no_network_and_no_disk_and_ends_with_whatever_happens(kind, written):
     domain = ET.fromstring(documents.trial_domain("x", kvm=kind == "kvm"))
     assert domain.get("type") == written
     assert domain.find("devices/interface") is None
@@ -242,7 +238,7 @@ def test_guest_has_no_network_and_no_disk_and_ends_with_whatever_happens(
     ] * 3
 
 
-def test_pool_of_a_killed_process_is_known_after_a_while() -> None:
+def test_pool_of_a_killed_process_is_known_after_a_while():
     name = storage.scratch_name(1_800_000_000.7)
     assert not storage.is_abandoned(name, 1_800_000_100)
     assert storage.is_abandoned(name, 1_800_001_000)
@@ -251,5 +247,5 @@ def test_pool_of_a_killed_process_is_known_after_a_while() -> None:
 @pytest.mark.parametrize(
     "name", ["default", "hybridlab-trial", "hybridlab-trial-1800000000", "hybridlab-images"]
 )
-def test_other_pools_are_not_taken_for_one(name: str) -> None:
+def test_other_pools_are_not_taken_for_one(name):
     assert not storage.is_abandoned(name, 9_000_000_000)

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -155,25 +154,23 @@ ON, OFF = [None], []  # elements without that attribute, and no element
         (INSTALLER, {}, "devices/interface", "", OFF),
     ],
 )
-def test_a_domain_has_what_its_machine_needs(
-    spec: VirtualMachine, changes: Any, path: str, attribute: str, values: list[str | None]
-) -> None:
+def test_a_domain_has_what_its_machine_needs(spec, changes, path, attribute, values):
     found = ET.fromstring(documents.domain(replace(spec, **changes), ownership.owner_xml(OWNER)))
     there = found.findall(path)
     assert [one.get(attribute) if attribute else one.text for one in there] == values
 
 
-def test_arguments_of_a_kernel_are_escaped() -> None:
+def test_arguments_of_a_kernel_are_escaped():
     assert "<cmdline>a=1 &amp; b" in documents.domain(INSTALLER)
 
 
-def test_the_drive_of_a_layer_is_found_by_its_file() -> None:
+def test_the_drive_of_a_layer_is_found_by_its_file():
     document = documents.domain(replace(WINDOWS, **LAYER), "<x/>")
     assert domains.drives_with(document, "/layer") == ("sda",)
 
 
 # SECURITY.md: A hypervisor's users are not kept apart.
-def test_what_an_object_says_of_its_owner_is_read_back() -> None:
+def test_what_an_object_says_of_its_owner_is_read_back():
     owner = replace(OWNER, machine="worker1", made_from="abc", expires=1_800_000_000.0)
     assert ownership.read_owner(documents.domain(SPEC, ownership.owner_xml(owner))) == owner
 
@@ -192,11 +189,11 @@ def test_what_an_object_says_of_its_owner_is_read_back() -> None:
     ],
     ids=["none", "other-namespace", "half", "no-time", "infinite", "no-number"],
 )
-def test_an_object_without_a_whole_mark_is_a_stranger_s(document: str) -> None:
+def test_an_object_without_a_whole_mark_is_a_stranger_s(document):
     assert ownership.read_owner(document) is None
 
 
-def test_a_management_network_reserves_an_address_for_each_machine() -> None:
+def test_a_management_network_reserves_an_address_for_each_machine():
     hosts = (Reservation("a", "52:56:00:00:00:0a", "10.201.7.10"),)
     text = documents.nat_network("n", "", "hl1", IPv4Network("10.201.7.0/24"), hosts, mtu=1400)
     assert networks.addresses_of(text) == {"a": "10.201.7.10"}
@@ -207,27 +204,27 @@ def test_a_management_network_reserves_an_address_for_each_machine() -> None:
     assert found.find("ip").get("address") == "10.201.7.1"
 
 
-def test_a_segment_gives_the_hypervisor_no_address() -> None:
+def test_a_segment_gives_the_hypervisor_no_address():
     found = ET.fromstring(documents.segment("n", "", "hl1", mtu=1450, uuid=""))
     assert found.find("ip") is None
     assert found.find("forward") is None
     assert found.find("mtu").get("size") == "1450"
 
 
-def test_bridges_have_names_that_linux_takes() -> None:
+def test_bridges_have_names_that_linux_takes():
     segments = (ownership.MANAGEMENT, "cluster", "outside")
     names = {ownership.bridge_name(LAB, one) for one in segments}
     assert len(names) == 3
     assert max(map(len, names)) <= 15
 
 
-def test_labs_of_one_name_have_different_objects() -> None:
+def test_labs_of_one_name_have_different_objects():
     other = replace(LAB, token="b" * 16)
     assert ownership.domain_name(LAB, "a") != ownership.domain_name(other, "a")
     assert ownership.object_uuid(LAB, "domain", "a") != ownership.object_uuid(other, "domain", "a")
     assert management.management_mac(LAB, "a") != management.management_mac(other, "a")
 
 
-def test_management_cards_have_local_unicast_macs() -> None:
+def test_management_cards_have_local_unicast_macs():
     first = int(management.management_mac(LAB, "a")[:2], 16)
     assert first & 0b11 == 0b10

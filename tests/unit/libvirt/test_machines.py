@@ -24,7 +24,7 @@ from lab.providers.libvirt.placement import LibvirtLayout, predict_cost
 from lab.providers.libvirt.provider import LibvirtProvider
 from lab.providers.machines.base import require_fit, require_packages, unfit
 from lab.providers.machines.kubernetes import MachinesCluster
-from lab.providers.provider import LabHandle, Pods
+from lab.providers.provider import LabHandle
 from lab.remote.shell import Completed
 from lab.scenario.loader import shipped
 from lab.topology.registry import topologies
@@ -33,20 +33,20 @@ from lab.topology.registry import topologies
 @pytest.mark.parametrize("pods", ["namespaces", "kubernetes"])
 @pytest.mark.parametrize("name", shipped())
 def test_what_machines_cannot_have_is_ovn_without_a_cluster_and_a_cluster_without_an_add_on(
-    name: str, pods: Pods
-) -> None:
+    name, pods
+):
     intent = compile_scenario(name, "linux", None, pods, real=True).intent
     lacks = intent.topology == "ovn" if pods == "namespaces" else intent.topology not in addons()
     assert bool(unfit(intent)) == lacks
 
 
-def test_the_refusal_says_why_and_what_can_be_had() -> None:
+def test_the_refusal_says_why_and_what_can_be_had():
     with pytest.raises(PreflightError, match="need commands once they are ready") as raised:
         require_fit(compile_scenario("ovn", real=True).intent)
     assert raised.value.hint == "'--provider netns' brings it up in network namespaces"
 
 
-def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
+def test_calico_has_no_more_pools_than_its_operator_takes():
     intent = compile_scenario("calico-vxlan", None, None, "kubernetes", real=True).intent
     one = intent.machine("worker1")
     many = tuple(replace(one, name=f"more{number}") for number in range(MOST_POOLS - 5))
@@ -56,7 +56,7 @@ def test_calico_has_no_more_pools_than_its_operator_takes() -> None:
     assert "'--pods namespaces'" in raised.value.hint
 
 
-def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
+def test_an_image_without_the_daemons_is_named_with_its_packages():
     intent = compile_scenario("upstream-vrrp", None, None, "kubernetes", real=True).intent
     require_packages(intent, lambda _: ("bird2", "keepalived"))
     require_packages(intent, lambda _: None)  # of a vendor's image nobody knows
@@ -64,7 +64,7 @@ def test_an_image_without_the_daemons_is_named_with_its_packages() -> None:
         require_packages(intent, lambda _: ("haproxy",))
 
 
-def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables() -> None:
+def test_a_kube_proxy_that_is_no_pod_asks_for_iptables_in_mode_iptables():
     for name, wanted in (("hard-way", {"iptables"}), ("overlay", set[str]())):
         intent = compile_scenario(name, "linux", None, "kubernetes", real=True).intent
         assert intent.kubernetes
@@ -86,9 +86,7 @@ def recipe_packages(image: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("image", ["debian-12", "debian-13"])
 @pytest.mark.parametrize("name", shipped())
-def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(
-    name: str, image: str
-) -> None:
+def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(name, image):
     intent = compile_scenario(name, None, None, "kubernetes", real=True).intent
     recipe = recipes.load(image)
     assert recipe.bootstrap
@@ -96,7 +94,7 @@ def test_the_shipped_images_have_every_daemon_that_is_started_on_machines(
         require_packages(intent, lambda _: recipe.bootstrap.packages)
 
 
-def test_every_topology_that_is_said_to_have_clusters_exists() -> None:
+def test_every_topology_that_is_said_to_have_clusters_exists():
     assert set(topologies()) >= set(addons())
 
 
@@ -105,7 +103,7 @@ ONE = (Hypervisor(name="one", uri="qemu:///system", parallel_boots=1),)
 TWO = (*ONE, Hypervisor(name="two", uri="qemu+ssh://two/system", parallel_boots=1))
 
 
-def test_a_cost_is_that_of_its_machines_images_nodes_and_hypervisors() -> None:
+def test_a_cost_is_that_of_its_machines_images_nodes_and_hypervisors():
     built, unbuilt = (predict_cost(INTENT, ONE, {"debian-12": done}) for done in (True, False))
     assert built.memory_mib == 3 * 2048 + 2 * 512
     assert built.disk_gib == 3 * 20 + 2 * 8
@@ -119,7 +117,7 @@ def test_a_cost_is_that_of_its_machines_images_nodes_and_hypervisors() -> None:
     assert one > two > built.seconds
 
 
-def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round() -> None:
+def test_the_cost_of_windows_machines_without_their_iso_is_refused_with_the_way_round():
     provider = LibvirtProvider(STOCK)
     with pytest.raises(PreflightError, match="it needs the ISO of Windows Server 2022") as caught:
         provider.cost(compile_scenario("overlay").intent)
@@ -155,7 +153,7 @@ def guests(**shells: Shell) -> LibvirtGuests:
     return made
 
 
-def test_machines_that_are_asked_show_their_logs_and_no_other_is_spoken_to() -> None:
+def test_machines_that_are_asked_show_their_logs_and_no_other_is_spoken_to():
     shells = {name: Shell() for name in LAYOUT.machines}
     pieces = list(guests(**shells).logs(("worker2",), Deadline(60)))
     assert {one.path: one.content for one in pieces}["worker2/kubelet.log"] == SWAP.encode()
@@ -163,7 +161,7 @@ def test_machines_that_are_asked_show_their_logs_and_no_other_is_spoken_to() -> 
     assert shells["worker1"].asked == shells["client"].asked == []
 
 
-def test_recent_logs_are_the_journal_s_last_minutes() -> None:
+def test_recent_logs_are_the_journal_s_last_minutes():
     shells = {name: Shell() for name in LAYOUT.machines}
     list(guests(**shells).logs(("worker1",), Deadline(60)))
     list(guests(**shells).logs(("worker2",), Deadline(60), RECENTLY))
@@ -176,7 +174,7 @@ def test_recent_logs_are_the_journal_s_last_minutes() -> None:
     assert all(" --since=-15min " in line for line in recent)
 
 
-def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log() -> None:
+def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log():
     shells = {name: Shell(answers=name != "worker1") for name in LAYOUT.machines}
     pieces = list(guests(**shells).logs(("worker1", "worker2"), Deadline(60)))
     missing = [one for one in pieces if not one.is_log]
@@ -185,7 +183,7 @@ def test_a_machine_that_does_not_answer_is_a_piece_that_is_no_log() -> None:
     assert "worker2/kubelet.log" in {one.path for one in pieces}
 
 
-def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them() -> None:
+def test_of_a_cluster_its_nodes_are_asked_and_what_stands_beside_them():
     nodes = tuple(
         ClusterNode(name, "linux", "worker", "10.0.0.1", None, "1.36.3")
         for name in ("worker1", "worker2")

@@ -48,7 +48,7 @@ def answer(case: Any) -> object:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_a_lab_is_placed_or_refused_as_its_case_says(path: Path) -> None:
+def test_a_lab_is_placed_or_refused_as_its_case_says(path):
     case = json.loads(path.read_text(encoding="utf-8"))
     assert answer(case) == case["expected"]
 
@@ -61,9 +61,7 @@ AMOUNT = st.integers(0, 9)
     rooms=st.lists(st.tuples(AMOUNT, AMOUNT, AMOUNT), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_no_hypervisor_is_ever_given_more_than_it_has(
-    needs: list[tuple[int, int, int]], rooms: list[tuple[int, int, int]], data: st.DataObject
-) -> None:
+def test_no_hypervisor_is_ever_given_more_than_it_has(needs, rooms, data):
     machines = [
         replace(MODEL, name=f"m{at}", hardware=Hardware("debian-12", *need))
         for at, need in enumerate(needs)
@@ -119,13 +117,11 @@ def inventory(*mtus: int) -> Inventory:
         pytest.param((676, 1500), ("h0", "h1"), 1500, 626, id="the smallest that is taken"),
     ],
 )
-def test_the_mtu_that_fits_from_end_to_end(
-    mtus: tuple[int, ...], hosts: tuple[str, ...], asked: int, expected: int
-) -> None:
+def test_the_mtu_that_fits_from_end_to_end(mtus, hosts, asked, expected):
     assert fitting_mtu(inventory(*mtus), hosts, asked) == expected
 
 
-def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name() -> None:
+def test_an_uplink_too_narrow_for_the_lab_is_refused_by_name():
     with pytest.raises(PreflightError, match="hypervisor 'h1' has an uplink of 675 bytes") as told:
         fitting_mtu(inventory(1500, 675), ("h0", "h1"), 1500)
     assert "'mtu' of 'h1'" in told.value.hint

@@ -73,9 +73,7 @@ LINUX_VIP, LINUX_PORT, _ = next(services("linux"))
         (LINUX.pods[0].name, plain(LINUX.pods[0].address), 1, False),
     ],
 )
-def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(
-    source: str, address: str, port: int, barred: bool
-) -> None:
+def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(source, address, port, barred):
     found = windows.unprobeable(INTENT, [probe(source, address, port)])
     assert bool(found) == barred
     for outcome in found.values():
@@ -85,9 +83,7 @@ def test_what_starts_or_ends_on_windows_is_an_error_with_its_reason(
         assert "--only linux" in outcome.detail
 
 
-def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
-    tmp_path: Path,
-) -> None:
+def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(tmp_path):
     lab = LabHandle("overlay", tmp_path, "t" * 16)
     everyone = {one.name: "local" for one in INTENT.machines}
     only = tuple(one.name for one in INTENT.machines if one.os == "windows")
@@ -101,15 +97,13 @@ def test_probes_that_cannot_be_are_never_sent_and_every_probe_has_an_outcome(
     assert told[-1] == 2
 
 
-def test_a_pod_on_windows_is_refused_with_its_reason() -> None:
+def test_a_pod_on_windows_is_refused_with_its_reason():
     with pytest.raises(UsageError, match="Kubernetes"):
         windows.refuse_pod(INTENT, WINDOWS.pods[0].name)
     windows.refuse_pod(INTENT, LINUX.pods[0].name)
 
 
-def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
-    tmp_path: Path,
-) -> None:
+def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(tmp_path):
     lab = LabHandle("overlay", tmp_path, "t" * 16)
     placement.save_layout(lab, placement.LibvirtLayout({"win1": "local"}, {}, {}, {}, ("win1",)))
     found = placement.load_layout(lab)
@@ -125,7 +119,7 @@ def test_a_layout_knows_its_windows_machines_and_one_of_older_versions_has_none(
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> LabHandle:
+def lab(tmp_path):
     handle = LabHandle("overlay", tmp_path, "3fa9c2d1e0b7a655")
     keyring.ensure(handle, [])
     keyring.ensure_passwords(handle, ["win1"])
@@ -133,9 +127,7 @@ def lab(tmp_path: Path) -> LabHandle:
 
 
 # SECURITY.md: Secrets are each lab's own.
-def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
-    lab: LabHandle,
-) -> None:
+def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(lab):
     first = keyring.password(lab, "win1")
     keyring.ensure_passwords(lab, ["win1"])
     assert keyring.password(lab, "win1") == first
@@ -149,7 +141,7 @@ def test_passwords_and_pins_are_in_files_of_their_own_that_nobody_else_reads(
     assert keyring.pins(lab, "win1") is None
 
 
-def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) -> None:
+def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab):
     decided = placement.LibvirtLayout(
         {"win1": "local"}, {}, {}, {"win1": "Administrator"}, ("win1",)
     )
@@ -160,7 +152,7 @@ def test_a_machine_that_has_not_said_its_keys_is_not_knocked_at(lab: LabHandle) 
 
 
 @pytest.fixture
-def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
+def clone(lab, monkeypatch):
     domain = SimpleNamespace(state="running")
 
     there = SimpleNamespace(
@@ -183,14 +175,14 @@ def clone(lab: LabHandle, monkeypatch: pytest.MonkeyPatch) -> Any:
 KEYS = "hybridlab: key ssh-ed25519 AAAA\r\nhybridlab: certificate " + "AB" * 32 + "\r\n"
 
 
-def test_a_clone_is_pinned_by_what_it_says_and_its_medium_taken_away(clone: Any) -> None:
+def test_a_clone_is_pinned_by_what_it_says_and_its_medium_taken_away(clone):
     said = iter(["", "hybridlab: phase specialize\r\n", KEYS, f"{KEYS}hybridlab: phase ready\r\n"])
     windows.pin_keys(clone.host, clone.recipe, lambda: next(said))
     assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 AAAA", "ab" * 32)
     assert clone.discarded == ["win1.seed"]
 
 
-def test_a_clone_that_is_pinned_is_not_listened_to_again(clone: Any) -> None:
+def test_a_clone_that_is_pinned_is_not_listened_to_again(clone):
     keyring.pin(clone.lab, "win1", Pins("ssh-ed25519 OLD", "cd" * 32))
     windows.pin_keys(clone.host, clone.recipe, pytest.fail)
     assert keyring.pins(clone.lab, "win1") == Pins("ssh-ed25519 OLD", "cd" * 32)
@@ -204,9 +196,7 @@ def test_a_clone_that_is_pinned_is_not_listened_to_again(clone: Any) -> None:
         ("hybridlab: phase specialize\r\n" * 3, "running", "started phase specialize 3 times"),
     ],
 )
-def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
-    said: str, state: str, words: str, clone: Any
-) -> None:
+def test_a_clone_that_will_never_be_ready_is_given_up_at_once(said, state, words, clone):
     clone.domain.state = state
     with pytest.raises(BrokenError, match=words) as broken:
         windows.pin_keys(clone.host, clone.recipe, lambda: said)
@@ -215,16 +205,14 @@ def test_a_clone_that_will_never_be_ready_is_given_up_at_once(
     assert clone.discarded == []
 
 
-def test_a_clone_that_takes_too_long_is_named_by_its_phase(
-    clone: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clone_that_takes_too_long_is_named_by_its_phase(clone, monkeypatch):
     monkeypatch.setattr(windows, "SPEAK_SECONDS", {True: 0.0, False: 0.0})
     said = "hybridlab: phase first-logon\r\nhybridlab: step winrm\r\n"
     with pytest.raises(DeadlineError, match=r"first logon is running clone\.ps1, step 'winrm'"):
         windows.pin_keys(clone.host, clone.recipe, lambda: said)
 
 
-def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
+def test_the_cards_of_a_clone_are_those_of_the_intent(lab):
     machine = replace(WINDOWS, name="win1")
     recipe = MachineRecipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
     told = windows.clone_settings(recipe, Region())
@@ -239,9 +227,7 @@ def test_the_cards_of_a_clone_are_those_of_the_intent(lab: LabHandle) -> None:
     assert told.cards[1].gateway == via
 
 
-def test_further_cards_make_the_same_digest_as_in_earlier_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_further_cards_make_the_same_digest_as_in_earlier_versions(tmp_path, monkeypatch):
     """Another digest would make every machine that has such a card again."""
     monkeypatch.setattr(keyring, "client_public", lambda _: "ssh-ed25519 AAAA")
     everything = Path(__file__).parents[2] / "cases/scenario/valid/everything.yaml"
@@ -253,9 +239,7 @@ def test_further_cards_make_the_same_digest_as_in_earlier_versions(
     assert recipe.digest().startswith("429a380774795acb")
 
 
-def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
-    lab: LabHandle, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(lab, monkeypatch):
     shipped = recipes.load("windows-server-2022")
     assert shipped.windows is not None
     told = {
@@ -295,7 +279,7 @@ def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(
     assert b">UTC<" not in medium
 
 
-def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
+def test_only_what_the_hypervisor_offers_is_asked_for():
     text = (
         "<domainCapabilities><features><hyperv supported='yes'><enum name='features'>"
         "<value>spinlocks</value><value>evmcs</value><value>relaxed</value></enum></hyperv>"
@@ -305,7 +289,7 @@ def test_only_what_the_hypervisor_offers_is_asked_for() -> None:
     assert offered_enlightenments(text.replace("'yes'", "'no'")) == ()
 
 
-def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
+def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none():
     mark = installer.SiteMark("windows-server-2022", Path("/cache/a <b>"), "00ff")
     assert (
         installer.read_site(f"<domain><metadata>{installer.site_xml(mark)}</metadata></domain>")
@@ -326,14 +310,12 @@ def test_a_site_is_known_by_its_mark_and_a_lab_s_mark_is_none() -> None:
         (0o000, QemuUser(0, frozenset()), True),
     ],
 )
-def test_who_may_read_follows_from_owner_group_and_mode(
-    mode: int, who: QemuUser, may: bool
-) -> None:
+def test_who_may_read_follows_from_owner_group_and_mode(mode, who, may):
     status = os.stat_result((mode, 0, 0, 1, 100, 200, 0, 0, 0, 0))
     assert images.permits(status, who, stat.S_IROTH) == may
 
 
-def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     (closed / "windows.iso").write_bytes(b"")
@@ -350,14 +332,14 @@ def test_a_folder_that_qemu_may_not_enter_is_named(tmp_path: Path) -> None:
         images.require_readable(closed / "windows.iso", stranger, "medium")
 
 
-def test_media_of_recipes_stay_on_a_hypervisor_and_others_go() -> None:
+def test_media_of_recipes_stay_on_a_hypervisor_and_others_go():
     name = images.medium_name(images.VendorMedium(Path("/x"), "ab" * 32))
     assert images.is_current_medium(name, ["ab" * 32])
     assert images.is_current_medium(f"{name}.ok", ["ab" * 32])
     assert not images.is_current_medium(name, ["cd" * 32])
 
 
-def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round() -> None:
+def test_a_missing_medium_is_said_with_the_node_that_wants_it_and_the_way_round():
     def check(image: str) -> None:
         raise PreflightError("looking", f"{image} is not there", "get it")
 

@@ -16,7 +16,7 @@ ROOM = NetnsRoom(1024, 10, 20_000, 15_000, 4_096, 2_000)
 NEED = NetnsNeed(18, 7)
 
 
-def test_a_small_lab_fits_a_usual_machine() -> None:
+def test_a_small_lab_fits_a_usual_machine():
     check_capacity(lab_need(cluster()), ROOM)
 
 
@@ -50,15 +50,13 @@ def test_a_small_lab_fits_a_usual_machine() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_cure(
-    need: NetnsNeed, room: NetnsRoom, says: str, hint: str
-) -> None:
+def test_what_does_not_fit_is_refused_with_its_cure(need, room, says, hint):
     with pytest.raises(PreflightError, match=says) as raised:
         check_capacity(need, room)
     assert hint in raised.value.hint
 
 
-def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
+def test_permanent_entries_are_not_counted_and_missing_ones_are():
     check_capacity(NEED, replace(ROOM, neighbours_used=1017))  # to its last entry
     intent = cluster(linux=2, windows=1, pods=2)
     assert lab_need(intent).neighbours == len(intent.machines) == 5
@@ -89,9 +87,7 @@ def test_permanent_entries_are_not_counted_and_missing_ones_are() -> None:
         ({}, errno.EAGAIN, "None", "end some processes"),
     ],
 )
-def test_a_refused_namespace_names_the_knob(
-    knobs: dict[str, int], number: int, call: str, hint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_namespace_names_the_knob(knobs, number, call, hint, monkeypatch):
     monkeypatch.setattr(isolation, "privileged", lambda: False)
     monkeypatch.setattr(
         isolation, "_reading", lambda path: knobs.get(path.removeprefix("/proc/sys/"))

@@ -26,18 +26,18 @@ def _with_machine(intent: Intent, machine: MachineIntent) -> Intent:
     return replace(intent, machines=(machine, *intent.machines[1:]))
 
 
-def test_the_same_intent_gives_the_same_operations() -> None:
+def test_the_same_intent_gives_the_same_operations():
     assert compile_intent(cluster()) == compile_intent(cluster())
 
 
-def test_interface_indexes_are_unique_in_the_whole_lab_but_for_loopback() -> None:
+def test_interface_indexes_are_unique_in_the_whole_lab_but_for_loopback():
     indexes = [
         index for one in compile_intent(cluster()) for name, index in one.indexes if name != "lo"
     ]
     assert sorted(indexes) == list(range(2, len(indexes) + 2))
 
 
-def test_a_link_is_made_before_the_namespace_of_its_far_end_uses_it() -> None:
+def test_a_link_is_made_before_the_namespace_of_its_far_end_uses_it():
     made = {("fabric", "lo")}
     for one in compile_intent(cluster("overlay")):
         for operation in one.operations:
@@ -47,18 +47,18 @@ def test_a_link_is_made_before_the_namespace_of_its_far_end_uses_it() -> None:
                 assert (one.namespace, "eth0") in made
 
 
-def test_forwarding_is_set_before_the_redirects_it_resets() -> None:
+def test_forwarding_is_set_before_the_redirects_it_resets():
     keys = [op.key for op in _operations(cluster(), "worker1") if isinstance(op, SysctlSet)]
     assert keys.index("net/ipv4/ip_forward") < keys.index("net/ipv4/conf/all/accept_redirects")
 
 
-def test_bridged_packets_are_filtered_on_nodes_and_not_in_the_fabric() -> None:
+def test_bridged_packets_are_filtered_on_nodes_and_not_in_the_fabric():
     key = "net/bridge/bridge-nf-call-iptables"
     assert SysctlSet(key, "1") in _operations(cluster(), "worker1")
     assert SysctlSet(key, "0", optional=True) in _operations(cluster(), "fabric")
 
 
-def test_routes_on_the_link_come_before_those_through_a_gateway() -> None:
+def test_routes_on_the_link_come_before_those_through_a_gateway():
     intent = cluster("host-gateway")
     machine = intent.machines[0]
     onto = Route("10.77.0.0/24", "eth0")
@@ -69,7 +69,7 @@ def test_routes_on_the_link_come_before_those_through_a_gateway() -> None:
     assert routes[0] == RouteSet("10.77.0.0/24", "eth0", None, onlink=False)
 
 
-def test_no_neighbour_is_made_up() -> None:
+def test_no_neighbour_is_made_up():
     intent = cluster("overlay")
     bare = replace(
         intent,
@@ -86,7 +86,7 @@ def test_no_neighbour_is_made_up() -> None:
     assert not [op for op in made if isinstance(op, NeighbourSet)]
 
 
-def test_a_gateway_outside_the_pods_prefix_is_on_the_link() -> None:
+def test_a_gateway_outside_the_pods_prefix_is_on_the_link():
     intent = cluster(pods=1)
     machine = intent.machines[0]
     pod = replace(machine.pods[0], address="10.244.0.2/32")
@@ -98,14 +98,14 @@ def test_a_gateway_outside_the_pods_prefix_is_on_the_link() -> None:
 
 
 @pytest.mark.parametrize("name", ["fabric", "worker2"])
-def test_a_name_for_two_namespaces_is_refused(name: str) -> None:
+def test_a_name_for_two_namespaces_is_refused(name):
     intent = cluster()
     with pytest.raises(UsageError, match=f"the name '{name}' is used for two namespaces"):
         compile_intent(_with_machine(intent, replace(intent.machines[0], name=name)))
 
 
 @pytest.mark.parametrize("port", ["a-name-of-16-char", "eth0", "cni0"])
-def test_a_device_name_that_is_too_long_or_taken_is_refused(port: str) -> None:
+def test_a_device_name_that_is_too_long_or_taken_is_refused(port):
     intent = cluster(pods=1)
     machine = intent.machines[0]
     pod = replace(machine.pods[0], port=port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,7 @@ RECORDS = {"to-a.default.svc.cluster.local.": ["10.96.0.20"]}
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair():
     """The forwarder's socket, and the other server's."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as own,
@@ -33,9 +32,7 @@ def answered(question: bytes, address: str) -> bytes:
     return reply
 
 
-def test_answers_find_their_questions_in_whatever_order_they_come(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_answers_find_their_questions_in_whatever_order_they_come(pair):
     own, other = pair
     forwarder = dns.Forwarder(own)
     heard: dict[str, str | None] = {}
@@ -54,9 +51,7 @@ def test_answers_find_their_questions_in_whatever_order_they_come(
     assert heard == {"a.lab.": "10.0.0.1", "b.lab.": "10.0.0.2"}
 
 
-def test_who_waits_for_a_server_that_is_not_there_is_told(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
+def test_who_waits_for_a_server_that_is_not_there_is_told(pair):
     own, other = pair
     other.close()
     forwarder = dns.Forwarder(own)
@@ -68,9 +63,7 @@ def test_who_waits_for_a_server_that_is_not_there_is_told(
         dns.read_answer(heard[0], "a.lab.", 7)
 
 
-def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(pair, monkeypatch):
     own, other = pair
     monkeypatch.setattr(dns, "WAITING_LIMIT", 1)
     forwarder = dns.Forwarder(own)
@@ -95,7 +88,7 @@ def test_the_oldest_question_gives_way_and_its_late_answer_is_dropped(
         ("to-a.default.", True),
     ],
 )
-def test_only_what_is_not_the_clusters_is_asked_elsewhere(name: str, *, elsewhere: bool) -> None:
+def test_only_what_is_not_the_clusters_is_asked_elsewhere(name, *, elsewhere):
     asked: list[bytes] = []
     other = responder.Elsewhere(lambda wire, _then: asked.append(wire), "cluster.local.")
     said = responder.dns_datagram(RECORDS, other)(dns.make_question(name, 7), b"10.0.0.1:53")
@@ -105,7 +98,7 @@ def test_only_what_is_not_the_clusters_is_asked_elsewhere(name: str, *, elsewher
         assert asked == [dns.make_question(name, 7)]
 
 
-def test_what_is_no_question_is_asked_nowhere() -> None:
+def test_what_is_no_question_is_asked_nowhere():
     other = responder.Elsewhere(lambda _wire, _then: pytest.fail("asked"), "cluster.local.")
     for wire in (b"", b"\0" * 11, dns.make_question("a.lab.", 7)[:-3], b"\xff" * 40):
         said = responder.dns_datagram(RECORDS, other)(wire, b"10.0.0.1:53")

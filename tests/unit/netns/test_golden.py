@@ -97,17 +97,17 @@ LIKE = {
 
 
 @pytest.mark.parametrize("case", RULES)
-def test_rules_of_a_machine(case: str) -> None:
+def test_rules_of_a_machine(case):
     like = ruleset(RULES[LIKE[case]]()) if case in LIKE else None
     check_golden(CASES / "rules" / f"{case}.nft", ruleset(RULES[case]()), like)
 
 
-def test_operations_of_a_lab() -> None:
+def test_operations_of_a_lab():
     host_gateway = script(SCRIPTS["host-gateway"]())
     check_golden(CASES / "scripts" / "host-gateway.sh", host_gateway)
     check_golden(CASES / "scripts" / "overlay.sh", script(SCRIPTS["overlay"]()), host_gateway)
 
 
-def test_every_file_is_a_case() -> None:
+def test_every_file_is_a_case():
     names = {f"{case}.nft.diff" if case in LIKE else f"{case}.nft" for case in RULES}
     assert {path.name for path in (CASES / "rules").iterdir()} == names

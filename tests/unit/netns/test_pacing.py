@@ -29,7 +29,7 @@ PROBES = [
 ]
 
 
-def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another() -> None:
+def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another():
     paced = list(batches(compile_scenario("ovn").intent, PROBES, ASKED))
     assert [[PROBES.index(one) for one in own] for own, _ in paced] == [[1, 5], [3], [0, 2], [4]]
     assert [settings for _, settings in paced] == [
@@ -40,11 +40,11 @@ def test_a_switch_in_user_space_is_probed_by_kinds_one_after_another() -> None:
     ]
 
 
-def test_no_more_at_once_than_asked() -> None:
+def test_no_more_at_once_than_asked():
     paced = batches(compile_scenario("ovn").intent, PROBES, ProbeSettings(1.0, 4))
     assert {settings.in_flight for _, settings in paced} == {4}
 
 
 @pytest.mark.parametrize("scenario", ["overlay", "calico-bgp"])
-def test_the_kernel_is_probed_as_asked(scenario: str) -> None:
+def test_the_kernel_is_probed_as_asked(scenario):
     assert list(batches(compile_scenario(scenario).intent, PROBES, ASKED)) == [(PROBES, ASKED)]

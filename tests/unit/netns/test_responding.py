@@ -14,7 +14,7 @@ from lab.scenario.terms import ServicePort
 from lab.topology.intent import Backend, HeadlessService, MachineIntent, ProxiedService, Resolver
 
 
-def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
+def test_pods_nodes_and_client_answer_and_the_router_does_not():
     told = json.loads(configuration(cluster(linux=1, windows=0, pods=1)))
     assert [one["namespace"] for one in told] == ["worker1", "worker1-p1", "client"]
     assert told[0] == {
@@ -28,14 +28,14 @@ def test_pods_nodes_and_client_answer_and_the_router_does_not() -> None:
     }
 
 
-def test_an_api_server_is_answered_for_unless_it_is_kubernetes_own() -> None:
+def test_an_api_server_is_answered_for_unless_it_is_kubernetes_own():
     for pods, planes in (("namespaces", 3), ("kubernetes", 0)):
         told = json.loads(configuration(compile_scenario("kubeinit", pods=pods, real=True).intent))
         answers = [one["namespace"] for one in told if 6443 in one["tcp"]]
         assert answers == [f"controller-0{number}" for number in range(1, planes + 1)]
 
 
-def test_the_dns_pod_serves_every_services_name() -> None:
+def test_the_dns_pod_serves_every_services_name():
     intent = cluster(linux=1, windows=0, pods=1)
     node = intent.machines[0]
     assert node.translation
@@ -56,7 +56,7 @@ def test_the_dns_pod_serves_every_services_name() -> None:
     }
 
 
-def test_a_headless_name_stands_for_its_pods_and_each_pod_has_a_name_in_it() -> None:
+def test_a_headless_name_stands_for_its_pods_and_each_pod_has_a_name_in_it():
     intent = cluster(linux=1, windows=0, pods=2)
     node = intent.machines[0]
     behind = tuple(Backend(pod.name, pod.address.partition("/")[0], "worker1") for pod in node.pods)
@@ -72,7 +72,7 @@ def test_a_headless_name_stands_for_its_pods_and_each_pod_has_a_name_in_it() -> 
     assert served[f"worker1-p2.{name}"] == [behind[1].address]
 
 
-def test_pods_answer_on_a_second_port_and_nodes_for_their_health_where_a_service_asks() -> None:
+def test_pods_answer_on_a_second_port_and_nodes_for_their_health_where_a_service_asks():
     intent = cluster(linux=2, windows=0, pods=1)
     port = ServicePort("admin", ("tcp",), 8443, 8081, None)
     machines = tuple(_asking(machine, port) for machine in intent.machines)
@@ -96,7 +96,7 @@ def _asking(machine: MachineIntent, port: ServicePort) -> MachineIntent:
     return replace(machine, translation=replace(machine.translation, services=(asked,)))
 
 
-def test_a_resolver_file() -> None:
+def test_a_resolver_file():
     assert resolver_text(Resolver("10.96.0.10", ("a.b", "b"), 5)) == (
         "nameserver 10.96.0.10\nsearch a.b b\noptions ndots:5\n"
     )

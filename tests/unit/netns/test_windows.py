@@ -20,32 +20,32 @@ def _only(rule: str, intent: Intent) -> MachineIntent:
     return realise(intent, frozenset(RULES) - {rule}).machine("win1")
 
 
-def test_linux_machines_are_left_alone_and_others_with_every_rule_off() -> None:
+def test_linux_machines_are_left_alone_and_others_with_every_rule_off():
     assert realise(cluster()).machine("worker1") == cluster().machine("worker1")
     assert realise(cluster(windows=0)) == cluster(windows=0)
     assert realise(cluster(), frozenset(RULES)) == cluster()
 
 
-def test_every_rule_is_that_of_a_limit_which_has_its_reason_and_source() -> None:
+def test_every_rule_is_that_of_a_limit_which_has_its_reason_and_source():
     limits = {one.id for topology in topologies().values() for one in topology.limits}
     assert set(RULES) == {
         one for one in limits | {one.limit.id for one in OF_PROXY} if one.startswith("WIN-")
     }
 
 
-def test_own_node_ports_are_lost_on_every_address_of_the_node() -> None:
+def test_own_node_ports_are_lost_on_every_address_of_the_node():
     machine = _only("WIN-NODEPORT-SELF", cluster("overlay"))
     addresses = ("10.244.2.0/32", "10.244.2.1/32", "10.9.176.3/32")
     assert machine.drops == (Drop("WIN-NODEPORT-SELF", addresses, (30000, 32001)),)
     assert _only("WIN-NODEPORT-SELF", cluster(services=False)).drops == ()
 
 
-def test_service_addresses_are_lost_and_joined_to_prefixes() -> None:
+def test_service_addresses_are_lost_and_joined_to_prefixes():
     (drop,) = _only("WIN-HOST-SERVICE", cluster(linux=1, windows=1, pods=2)).drops
     assert drop == Drop("WIN-HOST-SERVICE", ("10.96.0.20/30", "10.96.200.1/32", "10.96.200.2/32"))
 
 
-def test_only_a_2019_has_no_affinity() -> None:
+def test_only_a_2019_has_no_affinity():
     intent = _with_affinity(cluster(), "windows-server-2019")
     kept = _with_affinity(cluster(), "windows-server-2022")
     for whole, expected in ((intent, {None}), (kept, {60})):
@@ -66,7 +66,7 @@ def _with_affinity(intent: Intent, image: str) -> Intent:
     return replace(intent, machines=tuple(machines))
 
 
-def test_what_nobody_serves_is_lost_and_own_pods_are_as_others() -> None:
+def test_what_nobody_serves_is_lost_and_own_pods_are_as_others():
     for rule, field in (("WIN-UNSERVED", "refuses"), ("WIN-NODEPORT-OWN-PODS", "short_circuits")):
         machine = _only(rule, cluster())
         assert machine.translation
@@ -77,14 +77,14 @@ def test_what_nobody_serves_is_lost_and_own_pods_are_as_others() -> None:
         )
 
 
-def test_a_node_without_services_has_nothing_to_change() -> None:
+def test_a_node_without_services_has_nothing_to_change():
     bare = cluster(services=False)
     machines = tuple(replace(one, translation=None) for one in bare.machines)
     for rule in ("WIN-AFFINITY", "WIN-UNSERVED", "WIN-NODEPORT-OWN-PODS"):
         assert _only(rule, replace(bare, machines=machines)).translation is None
 
 
-def test_other_nodes_pods_are_lost_on_an_overlay_only() -> None:
+def test_other_nodes_pods_are_lost_on_an_overlay_only():
     (drop,) = _only("WIN-OVERLAY-NODE-POD", cluster("overlay")).drops
     assert drop.destinations == ("10.244.0.0/23",)
     assert drop.spared == ("10.244.2.0/24",)
@@ -100,7 +100,7 @@ def _resolved(name: str, topology: str, *off: str) -> bool:
 
 
 @pytest.mark.parametrize("topology", ["host-gateway", "upstream-tor", "hard-way"])
-def test_each_rule_for_names_forbids_its_own_form_and_no_other(topology: str) -> None:
+def test_each_rule_for_names_forbids_its_own_form_and_no_other(topology):
     short, partial = "WIN-DNS-SHORT", "WIN-DNS-PARTIAL"
     for off in ((), (short,), (partial,), (short, partial)):
         assert _resolved("web", topology, *off) == (short in off)
@@ -110,12 +110,12 @@ def test_each_rule_for_names_forbids_its_own_form_and_no_other(topology: str) ->
     assert not _resolved("web.default", "overlay")
 
 
-def test_a_rule_that_is_not_there_cannot_be_switched_off() -> None:
+def test_a_rule_that_is_not_there_cannot_be_switched_off():
     with pytest.raises(UsageError, match="switching off the Windows rule 'WIN-NONE'"):
         NetnsProvider(frozenset({"WIN-NONE"}))
 
 
-def test_the_banner_says_what_is_emulated() -> None:
+def test_the_banner_says_what_is_emulated():
     said = "netns: network namespaces on this machine"
     assert NetnsProvider().banner(cluster(windows=0)) == said
     assert NetnsProvider().banner(cluster(windows=1)) == f"{said}; Windows node win1 is emulated"

@@ -48,7 +48,7 @@ def told(one: Probe, lines: list[str], bodies: dict[str, str]) -> Outcome:
 GOOD = {"7-hostname": "worker1-p1", "7-clientip": "10.244.3.4:4242"}
 
 
-def test_small_tcp_is_two_requests_and_both_answers() -> None:
+def test_small_tcp_is_two_requests_and_both_answers():
     found = told(probe(), [ended("7-hostname"), ended("7-clientip")], GOOD)
     assert (found.status, found.backends, found.source_seen) == (
         "ok",
@@ -65,14 +65,12 @@ def test_small_tcp_is_two_requests_and_both_answers() -> None:
         (("7-hostname",), "clientip: curl did not report it"),
     ],
 )
-def test_what_was_not_collected_or_reported_is_a_probe_error(
-    lines: tuple[str, ...], detail: str
-) -> None:
+def test_what_was_not_collected_or_reported_is_a_probe_error(lines, detail):
     found = told(probe(), [ended(one) for one in lines], {"7-hostname": "worker1-p1"})
     assert (found.status, found.detail) == ("error", detail)
 
 
-def test_large_tcp_is_judged_by_its_length() -> None:
+def test_large_tcp_is_judged_by_its_length():
     lines = [ended("7-hostname"), ended("7-clientip")]
     large = probe(size="large")
     assert told(large, [ended("7-body", size_download=65_536), *lines], GOOD).status == "ok"
@@ -93,7 +91,7 @@ def test_large_tcp_is_judged_by_its_length() -> None:
         (2, "Failed initialization", "error"),
     ],
 )
-def test_exit_code_of_curl_is_what_came_of_it(code: int, message: str, status: str) -> None:
+def test_exit_code_of_curl_is_what_came_of_it(code, message, status):
     lines = [ended("7-hostname", exitcode=code, http_code=0, errormsg=message)]
     found = told(probe(), lines, {})
     assert (found.status, found.detail) == (status, f"hostname: {message}")
@@ -110,7 +108,7 @@ def udp(one: Probe, **bodies: str) -> Outcome:
     return told(one, [ended(name) for name in names], names)
 
 
-def test_udp_is_dialled_by_the_pods_own_netexec() -> None:
+def test_udp_is_dialled_by_the_pods_own_netexec():
     one = probe(protocol="udp")
     asked = plan_transfers(one, SETTINGS)
     assert {urlsplit(each.url).netloc for each in asked} == {"127.0.0.1:8080"}
@@ -135,17 +133,17 @@ def test_udp_is_dialled_by_the_pods_own_netexec() -> None:
         ("something else", "wrong"),
     ],
 )
-def test_error_of_the_dialler_is_what_came_of_it(error: str, status: str) -> None:
+def test_error_of_the_dialler_is_what_came_of_it(error, status):
     assert udp(probe(protocol="udp"), hostname=dialled(errors=[error])).status == status
 
 
-def test_large_udp_never_exceeds_what_netexec_reads() -> None:
+def test_large_udp_never_exceeds_what_netexec_reads():
     for each in plan_transfers(probe(protocol="udp", size="large", mtu=8950), SETTINGS):
         request = parse_qs(urlsplit(each.url).query)["request"][0]
         assert len(request) <= 2048
 
 
-def test_damaged_large_datagram_is_wrong() -> None:
+def test_damaged_large_datagram_is_wrong():
     one = probe(protocol="udp", size="large")
     texts = {each.part: each.expected for each in plan_transfers(one, SETTINGS)}
     good = {"hostname": dialled(["w"]), "clientip": dialled(["1.2.3.4:5"])}
@@ -155,7 +153,7 @@ def test_damaged_large_datagram_is_wrong() -> None:
     assert udp(one, **good, whole=whole, fragments=cut).status == "wrong"
 
 
-def test_many_tries_are_dialled_and_collect_every_backend() -> None:
+def test_many_tries_are_dialled_and_collect_every_backend():
     one = probe(tries=64)
     assert all("tries=64" in each.url for each in plan_transfers(one, SETTINGS))
     found = udp(
@@ -170,14 +168,14 @@ def test_many_tries_are_dialled_and_collect_every_backend() -> None:
     )
 
 
-def test_name_is_looked_up_by_the_system() -> None:
+def test_name_is_looked_up_by_the_system():
     one = probe(name="to-a.hybridlab-probe", protocol="udp")
     assert told(one, [ended("7-name", remote_ip="10.96.0.7")], {}).answer == "10.96.0.7"
     gone = told(one, [ended("7-name", exitcode=6, errormsg="Could not resolve host: x")], {})
     assert gone.status == "no-such-name"
 
 
-def test_responder_of_the_lab_is_understood_too() -> None:
+def test_responder_of_the_lab_is_understood_too():
     one = probe(dialect="lab", port=8080)
     said = json.dumps({"endpoint": "worker1", "client": "10.244.3.4:5"})
     assert told(one, [ended("7-hostname")], {"7-hostname": said}).backends == ("worker1",)
@@ -187,7 +185,7 @@ def test_responder_of_the_lab_is_understood_too() -> None:
     assert udp(datagrams, hostname=dialled(["nonsense"])).status == "wrong"
 
 
-def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> None:
+def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each():
     probes = [probe(key=key, size="large") for key in range(3)]
     every = [each for one in probes for each in plan_transfers(one, SETTINGS)]
     command, text = ask_command(every, SETTINGS)
@@ -201,11 +199,11 @@ def test_configuration_has_one_section_a_transfer_and_a_deadline_in_each() -> No
 
 
 @pytest.mark.parametrize("output", ["7-hostname {", "7-hostname []", "7-hostname {}x", "{}"])
-def test_damaged_output_is_passed_over(output: str) -> None:
+def test_damaged_output_is_passed_over(output):
     assert read_transfers(output) == {}
 
 
-def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked() -> None:
+def test_all_addresses_of_a_name_cannot_be_asked_for_and_the_rest_is_asked():
     class Silent:
         asked = 0
 

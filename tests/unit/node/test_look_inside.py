@@ -36,12 +36,8 @@ class Machines:
     ],
 )
 def test_a_cluster_that_is_not_well_leaves_its_machines_reachable(
-    ill: Mapping[str, str],
-    silent: Mapping[str, str],
-    nodes: Mapping[str, str],
-    again: str,
-    reachable: bool,
-) -> None:
+    ill, silent, nodes, again, reachable
+):
     intent = registry.intent(make_plan(load(find("overlay"))))
     machines = cast(Guests, Machines(ill, silent))
     found = look_inside(machines, intent, {NODES: lambda _: nodes})
@@ -49,6 +45,6 @@ def test_a_cluster_that_is_not_well_leaves_its_machines_reachable(
     assert (found.state, found.again_from, found.reachable) == ("broken", again, reachable)
 
 
-def test_where_all_is_well_nothing_is_said() -> None:
+def test_where_all_is_well_nothing_is_said():
     intent = registry.intent(make_plan(load(find("overlay"))))
     assert look_inside(cast(Guests, Machines({}, {})), intent, {NODES: lambda _: {}}) is None

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -27,13 +26,13 @@ STRANGERS = (
 
 
 @pytest.fixture
-def unpacked(tmp_path: Path) -> Path:
+def unpacked(tmp_path):
     with zipfile.ZipFile(io.BytesIO(control.build_archive().content)) as packed:
         packed.extractall(tmp_path)
     return tmp_path
 
 
-def test_the_same_source_is_the_same_file() -> None:
+def test_the_same_source_is_the_same_file():
     first = control.build_archive()
     control._built.cache_clear()
     again = control.build_archive()
@@ -41,7 +40,7 @@ def test_the_same_source_is_the_same_file() -> None:
     assert again == first
 
 
-def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked: Path) -> None:
+def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked):
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(unpacked)!r})\n"
@@ -61,18 +60,18 @@ def test_every_module_of_it_is_imported_with_nothing_else_installed(unpacked: Pa
     assert strangers == "[]"
 
 
-def test_it_knows_nothing_of_hypervisors_nor_of_the_controllers_side() -> None:
+def test_it_knows_nothing_of_hypervisors_nor_of_the_controllers_side():
     names = set(control.closure())
     assert not [name for name in names if ".libvirt" in name or ".cli" in name]
     assert {"lab.providers.node.control", "lab.providers.node.fleet"}.isdisjoint(names)
 
 
-def test_programs_started_by_their_path_are_in_it(unpacked: Path) -> None:
+def test_programs_started_by_their_path_are_in_it(unpacked):
     for name in ("holder", "responder"):
         assert (unpacked / "lab/providers/netns" / f"{name}.py").is_file()
 
 
-def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path: Path) -> None:
+def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path):
     place = tmp_path / "node-x.pyz"
     place.write_bytes(control.build_archive().content)
     command = [sys.executable, "-I", "-S", str(place), "attach", "nobody"]
@@ -84,9 +83,7 @@ def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path: P
     assert list((tmp_path / "node-x").rglob("*.pyc")), "compiled once"
 
 
-def test_an_old_python_goes_on_as_a_newer_one_or_says_what_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_python_goes_on_as_a_newer_one_or_says_what_it_is(monkeypatch, capsys):
     tried: list[str] = []
 
     def execvp(name: str, _: list[str]) -> None:

@@ -33,7 +33,7 @@ def link(name: str, mac: str = CARD.mac, kind: str = "", index: int = 3) -> Link
     ],
     ids=["by its MAC", "not a bridge with its MAC", "of two, by its name"],
 )
-def test_a_card_is_found(there: list[Link], index: int) -> None:
+def test_a_card_is_found(there, index):
     assert network.find_cards(there, WORKER)["eth0"].index == index
 
 
@@ -47,30 +47,30 @@ def test_a_card_is_found(there: list[Link], index: int) -> None:
         ),
     ],
 )
-def test_a_card_of_others_is_never_taken(there: list[Link], says: str) -> None:
+def test_a_card_of_others_is_never_taken(there, says):
     with pytest.raises(BrokenError, match=says):
         network.find_cards(there, WORKER)
 
 
-def test_cards_may_have_each_others_names() -> None:
+def test_cards_may_have_each_others_names():
     other = Interface("eth1", "outside", "02:00:00:00:00:02", (), 1500)
     both = replace(WORKER, interfaces=(CARD, other))
     found = network.find_cards([link("eth1"), link("eth0", mac=other.mac, index=4)], both)
     assert (found["eth0"].index, found["eth1"].index) == (3, 4)
 
 
-def test_indexes_are_beyond_all_that_are_there() -> None:
+def test_indexes_are_beyond_all_that_are_there():
     assert network.first_index([MANAGEMENT]) == 1001
     assert network.first_index([link("x", index=5000)]) == 5001
 
 
-def test_a_management_address_in_the_lab_is_refused_naming_both() -> None:
+def test_a_management_address_in_the_lab_is_refused_naming_both():
     network.check_apart(["192.168.5.7/24"], ["10.0.0.0/8"])
     with pytest.raises(BrokenError, match=r"10\.1\.2\.3/24, and the lab has 10\.0\.0\.0/8"):
         network.check_apart(["10.1.2.3/24"], ["10.0.0.0/8"])
 
 
-def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
+def test_one_machine_is_compiled_beside_what_others_have_there():
     operations = compile_machine(WORKER, {"eth0": 3}, 1001)
     assert [one.namespace for one in operations] == ["worker1", "worker1-p1", "worker1-p2"]
     own = operations[0].operations
@@ -86,7 +86,7 @@ def test_one_machine_is_compiled_beside_what_others_have_there() -> None:
     assert "flush ruleset" not in texts[0]
 
 
-def test_a_record_under_way_has_all_that_an_older_one_may_have_left() -> None:
+def test_a_record_under_way_has_all_that_an_older_one_may_have_left():
     older = replace(files.plan_record(WORKER), devices=("cbr0",))
     joined = files.plan_record(WORKER).joined(older)
     assert {"cbr0", "cni0", "flannel.4096", "veth1"} <= set(joined.devices)

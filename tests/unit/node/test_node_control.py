@@ -78,7 +78,7 @@ def up(*answers: tuple[int, bytes, str]) -> PaperShell:
     return shell
 
 
-def test_the_agent_is_shipped_when_it_is_not_there_and_only_then() -> None:
+def test_the_agent_is_shipped_when_it_is_not_there_and_only_then():
     shell = up((118, b"", ""), DONE)
     assert shell.files == {
         f"/run/hybridlab/node-{build_archive().digest}.pyz": build_archive().content
@@ -86,14 +86,14 @@ def test_the_agent_is_shipped_when_it_is_not_there_and_only_then() -> None:
     assert up(DONE).files == {}
 
 
-def test_the_order_says_what_is_to_be_there() -> None:
+def test_the_order_says_what_is_to_be_there():
     order = pickle.loads(up(DONE).told[0])
     assert isinstance(order, Order)
     assert order.work == machine_work(WORKER, INTENT)
     assert 0 < order.seconds < 5
 
 
-def test_how_a_machine_is_is_asked_without_the_agent() -> None:
+def test_how_a_machine_is_is_asked_without_the_agent():
     here, shell = control()
     shell.looked = Completed(0, "its responder is not running\n", "")
     assert here.ailment(WORKER, INTENT, Deadline(5)) == "its responder is not running"
@@ -115,16 +115,14 @@ def test_how_a_machine_is_is_asked_without_the_agent() -> None:
         ((3, b'{"failed": ["BrokenError", "a", "b", "c"]}\n', ""), "a on machine 'worker1': b"),
     ],
 )
-def test_what_went_wrong_is_said_with_the_machines_name(
-    answer: tuple[int, bytes, str], says: str
-) -> None:
+def test_what_went_wrong_is_said_with_the_machines_name(answer, says):
     with pytest.raises(BrokenError) as caught:
         up(answer)
     assert says in str(caught.value)
     assert "'worker1'" in str(caught.value)
 
 
-def test_noise_is_passed_over_and_an_archive_that_does_not_arrive_is_not_shipped_for_ever() -> None:
+def test_noise_is_passed_over_and_an_archive_that_does_not_arrive_is_not_shipped_for_ever():
     up((0, b'Last login: today\n{"done": true}\n', ""))
     with pytest.raises(BrokenError, match="exit code 118"):
         up((118, b"", ""), (118, b"", ""))
@@ -140,7 +138,7 @@ def probed(*rows: Sequence[Any]) -> dict[int, Outcome]:
 GOOD = [1, "ok", "", "10.0.0.1", ["a", "b"], None, 1.5, ["10.0.0.2"], 9.4e8]
 
 
-def test_outcomes_come_back_as_they_were() -> None:
+def test_outcomes_come_back_as_they_were():
     assert probed(GOOD)[1] == Outcome(
         1, "ok", "", "10.0.0.1", ("a", "b"), None, 1.5, ("10.0.0.2",), 9.4e8
     )
@@ -150,14 +148,14 @@ def test_outcomes_come_back_as_they_were() -> None:
     ("place", "wrong"),
     [(0, 2), (0, "1"), (1, "great"), (1, ["ok"]), (1, None), (4, "ab"), (4, [1]), (6, "x")],
 )
-def test_outcomes_of_other_keys_or_shapes_are_not_taken(place: int, wrong: object) -> None:
+def test_outcomes_of_other_keys_or_shapes_are_not_taken(place, wrong):
     row = GOOD[:]
     row[place] = wrong
     with pytest.raises(BrokenError, match="1 of 1 probes have no outcome"):
         probed(row)
 
 
-def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines() -> None:
+def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines():
     frames = tuple(Frame(at, "other", bytes([at]) * 60_000, 65_000) for at in range(5))
     told = Taken(Tap("worker1-p1", "eth0"), frames, 3, "it went down")
     lines = list(taken_lines(told))
@@ -174,9 +172,7 @@ def test_what_passed_a_tap_comes_back_as_it_was_in_however_many_lines() -> None:
         (UsageError("compiling", "twice", ""), BrokenError),
     ],
 )
-def test_an_error_names_the_machine_and_keeps_its_kind(
-    error: LabError, kind: type[LabError]
-) -> None:
+def test_an_error_names_the_machine_and_keeps_its_kind(error, kind):
     with pytest.raises(kind) as raised:
         up((3, failure_line(error), ""))
     assert type(raised.value) is kind
@@ -192,7 +188,7 @@ KINDS = st.sampled_from(["phase", "progress", "outcomes", "piece", "taken", "com
     | ANYTHING.map(lambda one: json.dumps(one).encode())
     | st.tuples(KINDS, ANYTHING).map(lambda one: make_line(*one).strip())
 )
-def test_whatever_a_guest_says_is_taken_or_refused(said: bytes) -> None:
+def test_whatever_a_guest_says_is_taken_or_refused(said):
     shell = PaperShell((0, said + b"\n" + DONE[1], ""))
     try:
         NodeControl("worker1", shell).up(WORKER, INTENT, Deadline(5))  # type: ignore[arg-type]
@@ -201,7 +197,7 @@ def test_whatever_a_guest_says_is_taken_or_refused(said: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../x", "a/../../x"])
-def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
+def test_a_piece_of_evidence_stays_where_it_is_put(path):
     said = make_line("piece", [path, "text"]) + make_line("piece", ["b/c.txt", "it"]) + DONE[1]
     pieces = list(control((0, said, ""))[0].evidence(Deadline(5)))
     assert [one.path for one in pieces] == ["worker1/network/b/c.txt"]
@@ -210,7 +206,7 @@ def test_a_piece_of_evidence_stays_where_it_is_put(path: str) -> None:
     assert b"no 'python3'" in missing.content
 
 
-def test_the_work_is_the_same_every_time_and_another_for_another_intent() -> None:
+def test_the_work_is_the_same_every_time_and_another_for_another_intent():
     def digest(scenario: str) -> str:
         intent = compile_scenario(scenario, only="linux").intent
         return machine_work(intent.machine("worker1"), intent).digest()

@@ -35,7 +35,7 @@ class Slow:
         yield Evidence(f"{self.name}.txt", b"")
 
 
-def test_evidence_of_one_machine_does_not_wait_for_another() -> None:
+def test_evidence_of_one_machine_does_not_wait_for_another():
     last, first = threading.Event(), threading.Event()
     first.set()
     machines = {"a": Slow("a", last), "b": Slow("b", first)}
@@ -50,7 +50,7 @@ COUNTS = st.dictionaries(st.text(min_size=1), st.integers(1, 1000), min_size=1, 
 
 
 @given(st.integers(1, 300), COUNTS)
-def test_shares_keep_the_bound_and_leave_nobody_out(in_flight: int, counts: dict[str, int]) -> None:
+def test_shares_keep_the_bound_and_leave_nobody_out(in_flight, counts):
     shares = divide_in_flight(in_flight, counts)
     assert set(shares) == set(counts)
     assert min(shares.values()) >= 1
@@ -119,7 +119,7 @@ class Hanging:
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 7, 64])
-def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight: int) -> None:
+def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight):
     crowd, told = Crowd(), []
     names = [f"m{number}" for number in range(5)]
     probes = [a_probe(number, names[number % 5]) for number in range(43)]
@@ -133,7 +133,7 @@ def test_the_bound_holds_over_the_fleet_and_progress_only_grows(in_flight: int) 
     assert told[-1] == 43
 
 
-def test_a_machine_that_fails_costs_its_own_probes_and_says_why() -> None:
+def test_a_machine_that_fails_costs_its_own_probes_and_says_why():
     probers = {"a": Crowd(), "b": Failing(BrokenError("reaching 'b'", "no banner"))}
     campaign = Campaign(probers, {"a": "a", "b": "b", "b-p1": "b"}, ProbeSettings(1.0, 8))
     probes = [a_probe(0, "a"), a_probe(1, "b"), a_probe(2, "b-p1"), a_probe(3, "c")]
@@ -143,7 +143,7 @@ def test_a_machine_that_fails_costs_its_own_probes_and_says_why() -> None:
     assert found[3].detail == "cannot probe: no machine has 'c'"
 
 
-def test_a_machine_that_falls_silent_is_given_up() -> None:
+def test_a_machine_that_falls_silent_is_given_up():
     hanging = Hanging()
     campaign = Campaign(
         {"a": Crowd(), "b": hanging}, {"a": "a", "b": "b"}, ProbeSettings(1.0, 8), silence=0.2
@@ -154,7 +154,7 @@ def test_a_machine_that_falls_silent_is_given_up() -> None:
     assert found[1].detail == "cannot probe: no output from machine 'b' for 0.2 s"
 
 
-def test_a_defect_is_not_taken_for_a_network_fault() -> None:
+def test_a_defect_is_not_taken_for_a_network_fault():
     campaign = Campaign({"a": Failing(KeyError("x"))}, {"a": "a"}, ProbeSettings(1.0, 8))
     assert campaign.run([], lambda _: None) == {}
     with pytest.raises(KeyError):
@@ -200,7 +200,7 @@ def stream_between_nodes(machines: Mapping[str, Receiver]) -> Outcome:
     return fleet.probe_all(intent, [asked], ProbeSettings(5.0, 1), lambda _: None)[1]
 
 
-def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod() -> None:
+def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod():
     machines = {"worker1": Receiver(), "worker2": Receiver()}
     assert stream_between_nodes(machines).status == "ok"
     assert machines["worker2"].pods == ["worker2-p1"]
@@ -209,7 +209,7 @@ def test_a_stream_on_a_cluster_goes_to_a_receiver_in_the_targets_pod() -> None:
     assert machines["worker1"].ports == [THROUGHPUT_PORT]
 
 
-def test_a_stream_whose_receiver_cannot_start_is_a_probe_error_that_says_why() -> None:
+def test_a_stream_whose_receiver_cannot_start_is_a_probe_error_that_says_why():
     machines = {"worker1": Receiver(), "worker2": Receiver(refuses="the port is taken")}
     outcome = stream_between_nodes(machines)
     assert outcome.status == "error"

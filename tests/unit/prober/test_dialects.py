@@ -43,7 +43,7 @@ def chunked(text: bytes, size: int = 2048) -> bytes:
 WHO = plain(b"win1-p1") + plain(b"10.244.0.4:4242")
 
 
-def test_small_answer_is_both_answers_however_they_arrive() -> None:
+def test_small_answer_is_both_answers_however_they_arrive():
     talk = NetexecWeb(probe())
     for at in range(len(WHO)):
         assert talk.read(WHO[:at]) is None
@@ -52,7 +52,7 @@ def test_small_answer_is_both_answers_however_they_arrive() -> None:
     assert (reply.status, reply.endpoint, reply.client) == (200, "win1-p1", "10.244.0.4:4242")
 
 
-def test_large_answer_is_the_whole_body_in_chunks() -> None:
+def test_large_answer_is_the_whole_body_in_chunks():
     talk = NetexecWeb(probe(size="large"))
     answer = chunked(talk.body) + WHO
     assert talk.read(answer[:-1]) is None
@@ -74,12 +74,12 @@ def test_large_answer_is_the_whole_body_in_chunks() -> None:
         b"HTTP/1.1 " + b"x" * 9_000,
     ],
 )
-def test_what_is_no_answer_of_netexec_is_damage(answer: bytes) -> None:
+def test_what_is_no_answer_of_netexec_is_damage(answer):
     with pytest.raises(WireError):
         NetexecWeb(probe()).read(answer)
 
 
-def test_status_of_the_answer_that_failed_is_the_answers() -> None:
+def test_status_of_the_answer_that_failed_is_the_answers():
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     reply = NetexecWeb(probe()).read(missing)
     assert reply is not None
@@ -90,7 +90,7 @@ def told(size: str, mtu: int = 1450) -> NetexecDatagrams:
     return NetexecDatagrams(probe(protocol="udp", size=size, mtu=mtu))
 
 
-def test_who_answers_is_asked_before_anything_else_is_sent() -> None:
+def test_who_answers_is_asked_before_anything_else_is_sent():
     talk = told("large")
     assert [one.data for one in talk.rounds[0]] == [b"hostname"]
     assert talk.hear(b"win1-p1") is None
@@ -100,9 +100,7 @@ def test_who_answers_is_asked_before_anything_else_is_sent() -> None:
 @pytest.mark.parametrize(
     ("mtu", "packets"), [(1450, (1450, 2076)), (1500, (1500, 2076)), (2075, (2075, 2076))]
 )
-def test_large_datagrams_fit_the_path_and_never_more_than_netexec_reads(
-    mtu: int, packets: tuple[int, int]
-) -> None:
+def test_large_datagrams_fit_the_path_and_never_more_than_netexec_reads(mtu, packets):
     whole, fragments = told("large", mtu).rounds[1][1:]
     assert (len(whole.data) + 28, len(fragments.data) + 28) == packets
     assert (whole.fragments, fragments.fragments) == (False, True)
@@ -111,7 +109,7 @@ def test_large_datagrams_fit_the_path_and_never_more_than_netexec_reads(
     assert (len(alone.data), alone.fragments) == (BUFFER_BYTES, False), "no more than it reads"
 
 
-def test_echoes_are_told_apart_and_each_damage_is_its_own() -> None:
+def test_echoes_are_told_apart_and_each_damage_is_its_own():
     talk = told("large")
     whole, fragments = talk.rounds[1][1:]
     talk.hear(b"win1-p1")
@@ -123,14 +121,14 @@ def test_echoes_are_told_apart_and_each_damage_is_its_own() -> None:
     assert whole.detail == f"995 bytes came back instead of {len(whole.data) - 5}"
 
 
-def test_second_name_is_an_answer_to_nothing() -> None:
+def test_second_name_is_an_answer_to_nothing():
     talk = told("small")
     talk.hear(b"win1-p1")
     with pytest.raises(WireError):
         talk.hear(b"win1-p2")
 
 
-def test_dialect_is_the_targets() -> None:
+def test_dialect_is_the_targets():
     intent = compile_scenario("overlay").intent
     node, win, client = (
         intent.machine(name).interfaces[0].addresses[0].partition("/")[0]
@@ -149,7 +147,7 @@ def test_dialect_is_the_targets() -> None:
     assert said == ["lab", "netexec", "netexec", "lab", "netexec", "lab", "health"]
 
 
-def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates() -> None:
+def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certificates():
     intent = compile_scenario("kubeinit").intent
     address = "10.0.0.253"
     asked = [probe(address=address, port=port, dialect="lab") for port in (6443, 8080)]
@@ -171,7 +169,7 @@ def read(wire: bytes) -> str:
     return dialects.health_backends(reply)
 
 
-def test_a_node_says_how_many_backends_it_has() -> None:
+def test_a_node_says_how_many_backends_it_has():
     for number in (0, 1, 3):
         said = health_responder("web", number)(bytearray(QUESTION.request), b"", False)
         assert said is not None
@@ -179,7 +177,7 @@ def test_a_node_says_how_many_backends_it_has() -> None:
         assert said.data.startswith(b"HTTP/1.1 200 OK" if number else b"HTTP/1.1 503 Service")
 
 
-def test_halves_are_waited_for_and_nonsense_is_answered_all_the_same() -> None:
+def test_halves_are_waited_for_and_nonsense_is_answered_all_the_same():
     converse, whole = health_responder("web", 1), protocol.health_answer("web", 1)
     assert converse(bytearray(QUESTION.request[:20]), b"", False) is None
     said = converse(bytearray(b"\x16\x03\x01 what\r\n\r\n"), b"", False)
@@ -198,13 +196,13 @@ def test_halves_are_waited_for_and_nonsense_is_answered_all_the_same() -> None:
         (503, b'{"localEndpoints": 2}', "status 503 with 2 local backends"),
     ],
 )
-def test_an_answer_that_is_none_is_told(status: int, body: bytes, why: str) -> None:
+def test_an_answer_that_is_none_is_told(status, body, why):
     with pytest.raises(WireError, match=why):
         dialects.health_backends(Reply(status, "", "", body))
 
 
 @pytest.fixture(scope="module")
-def pair() -> Pair:
+def pair():
     return issue(
         make_authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.1",))
     )
@@ -267,7 +265,7 @@ class _InTurn(ScriptedSocket):
 
 
 @pytest.mark.parametrize("at_once", [64, 65_536])
-def test_a_server_is_known_by_its_certificate(pair: Pair, tmp_path: Path, at_once: int) -> None:
+def test_a_server_is_known_by_its_certificate(pair, tmp_path, at_once):
     server = Server(pair, tmp_path)
     outcome, _ = fly(Connection(server, at_once), events=200, dialect="tls")
     expected = fingerprint(ssl.PEM_cert_to_DER_cert(pair.certificate))
@@ -276,7 +274,7 @@ def test_a_server_is_known_by_its_certificate(pair: Pair, tmp_path: Path, at_onc
     assert server.tls.version(), "the server has not ended the handshake, and complains of it"
 
 
-def test_each_try_is_a_handshake_of_its_own(pair: Pair, tmp_path: Path) -> None:
+def test_each_try_is_a_handshake_of_its_own(pair, tmp_path):
     other = issue(
         make_authority("kubernetes"), CertificateSubject("kube-apiserver", (), ("10.0.0.2",))
     )
@@ -296,13 +294,13 @@ def test_each_try_is_a_handshake_of_its_own(pair: Pair, tmp_path: Path) -> None:
         ([ConnectionResetError(104, "")], "answer: connection reset by peer"),
     ],
 )
-def test_what_speaks_no_tls_is_a_wrong_answer(script: list[Any], why: str) -> None:
+def test_what_speaks_no_tls_is_a_wrong_answer(script, why):
     outcome, _ = fly(ScriptedSocket(recv=script), dialect="tls")
     assert outcome.status == "wrong"
     assert outcome.detail.startswith(why)
 
 
-def test_a_numbered_datagram_comes_back_from_a_cluster_s_pod_as_its_number() -> None:
+def test_a_numbered_datagram_comes_back_from_a_cluster_s_pod_as_its_number():
     sent = dialects.netexec_echo(17)
     assert sent.startswith(b"echo ")
     assert dialects.netexec_number(sent.removeprefix(b"echo ")) == 17

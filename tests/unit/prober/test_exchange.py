@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from select import EPOLLIN, EPOLLOUT
-from typing import Any
 
 import pytest
 from unit.prober.scripted_socket import DAMAGED, ECHO, ScriptedSocket, echo, fly
@@ -20,18 +19,18 @@ def reply(body: bytes = b"", status: int = 200) -> bytes:
     return head.encode() + body
 
 
-def test_a_request_sent_at_once_waits_only_for_the_answer() -> None:
+def test_a_request_sent_at_once_waits_only_for_the_answer():
     outcome, waited = fly(ScriptedSocket(recv=[reply()]))
     assert (outcome.status, outcome.backends, waited) == ("ok", ("pod",), [EPOLLIN])
 
 
-def test_a_request_that_cannot_be_sent_yet_waits_for_the_connection() -> None:
+def test_a_request_that_cannot_be_sent_yet_waits_for_the_connection():
     sock = ScriptedSocket(send=[BlockingIOError(), 60], recv=[reply()])
     outcome, waited = fly(sock)
     assert (outcome.status, waited) == ("ok", [EPOLLOUT, EPOLLIN])
 
 
-def test_an_answer_in_pieces_is_put_together() -> None:
+def test_an_answer_in_pieces_is_put_together():
     whole = reply(b"hello")
     outcome, _ = fly(ScriptedSocket(recv=[whole[:9], BlockingIOError(), whole[9:70], whole[70:]]))
     assert outcome.status == "ok"
@@ -56,15 +55,13 @@ def test_an_answer_in_pieces_is_put_together() -> None:
         ({}, "timeout", "answer: no reply in 1 s"),
     ],
 )
-def test_each_failure_has_its_status_and_says_where(
-    script: dict[str, list[Any]], status: str, detail: str
-) -> None:
+def test_each_failure_has_its_status_and_says_where(script, status, detail):
     outcome, _ = fly(ScriptedSocket(**script))
     assert outcome.status == status
     assert outcome.detail.startswith(detail)
 
 
-def test_a_large_request_taken_in_pieces_is_sent_whole() -> None:
+def test_a_large_request_taken_in_pieces_is_sent_whole():
     sock = ScriptedSocket(send=[1000, 64_000, 536 + 100])
     outcome, waited = fly(sock, size="large", events=4)
     request = b"".join(sock.sent)
@@ -75,14 +72,14 @@ def test_a_large_request_taken_in_pieces_is_sent_whole() -> None:
     assert outcome.status == "timeout"
 
 
-def test_a_failure_after_the_first_try_names_the_try_and_keeps_the_backends() -> None:
+def test_a_failure_after_the_first_try_names_the_try_and_keeps_the_backends():
     sock = ScriptedSocket(recv=[reply(), OSError(errno.ECONNRESET, "")])
     outcome, _ = fly(sock, tries=3)
     assert (outcome.status, outcome.backends) == ("wrong", ("pod",))
     assert outcome.detail == "try 2 of 3, answer: connection reset by peer"
 
 
-def test_every_try_is_made_and_every_source_noted() -> None:
+def test_every_try_is_made_and_every_source_noted():
     sock = ScriptedSocket(recv=[reply(), reply().replace(b"10.0.0.1", b"10.0.0.8"), reply()])
     outcome, waited = fly(sock, tries=3)
     assert (outcome.status, len(waited)) == ("ok", 3)
@@ -108,9 +105,7 @@ def test_every_try_is_made_and_every_source_noted() -> None:
     ],
     ids=["the small one first", "the mtu and twice the mtu", "the failed one is named"],
 )
-def test_large_datagrams_follow_a_small_one_and_are_told_apart(
-    script: list[Any], events: int, sent: list[int], detail: str
-) -> None:
+def test_large_datagrams_follow_a_small_one_and_are_told_apart(script, events, sent, detail):
     sock = ScriptedSocket(recv=script)
     outcome, _ = fly(sock, protocol="udp", size="large", mtu=1450, events=events)
     assert [len(data) + 28 for data in sock.sent] == sent
@@ -128,22 +123,20 @@ def test_large_datagrams_follow_a_small_one_and_are_told_apart(
         ),
     ],
 )
-def test_a_damaged_datagram_names_its_first_wrong_byte(
-    size: str, script: list[Any], detail: str
-) -> None:
+def test_a_damaged_datagram_names_its_first_wrong_byte(size, script, detail):
     outcome, _ = fly(ScriptedSocket(recv=script), protocol="udp", size=size, events=4)
     assert outcome.detail == detail
     assert outcome.status == ("wrong" if size == "small" else "timeout")
 
 
-def test_a_datagram_of_another_probe_is_wrong() -> None:
+def test_a_datagram_of_another_probe_is_wrong():
     stray = echo(protocol.datagram(1, b"x" * 40, fragments=False))
     outcome, _ = fly(ScriptedSocket(recv=[stray]), protocol="udp")
     assert outcome.status == "wrong"
     assert "match no datagram of this probe" in outcome.detail
 
 
-def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
+def test_a_stream_is_sent_until_its_receiver_says_the_rate():
     answer = reply(b'{"throughput": 2.5e8}')
     sock = ScriptedSocket(recv=[BlockingIOError(), BlockingIOError(), answer])
     outcome, waited = fly(sock, dialect="throughput")
@@ -162,7 +155,7 @@ def test_a_stream_is_sent_until_its_receiver_says_the_rate() -> None:
         (b"", "the connection ended after 0 bytes"),
     ],
 )
-def test_a_receiver_that_says_no_rate_is_wrong(answer: bytes, says: str) -> None:
+def test_a_receiver_that_says_no_rate_is_wrong(answer, says):
     outcome, _ = fly(ScriptedSocket(recv=[answer]), dialect="throughput")
     assert (outcome.status, outcome.throughput) == ("wrong", None)
     assert says in outcome.detail

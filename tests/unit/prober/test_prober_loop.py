@@ -34,22 +34,22 @@ def probes(sources: int, targets: int) -> list[Probe]:
 
 
 @given(st.integers(0, 9), st.integers(0, 30), st.integers(1, 9))
-def test_every_probe_has_its_turn_once(sources: int, targets: int, batch: int) -> None:
+def test_every_probe_has_its_turn_once(sources, targets, batch):
     asked = probes(sources, targets)
     assert Counter(interleave(asked, batch)) == Counter(asked)
 
 
-def test_sources_take_turns() -> None:
+def test_sources_take_turns():
     order = [probe.source for probe in interleave(probes(3, 4), 2)]
     assert order == ["s0", "s0", "s1", "s1", "s2", "s2"] * 2
 
 
-def test_no_target_is_flooded_at_the_start() -> None:
+def test_no_target_is_flooded_at_the_start():
     first = interleave(probes(100, 100), 8)[:400]
     assert max(Counter(probe.address for probe in first).values()) <= 8
 
 
-def test_attended_time_passes_in_short_steps_and_a_long_gap_counts_as_a_short_one() -> None:
+def test_attended_time_passes_in_short_steps_and_a_long_gap_counts_as_a_short_one():
     clock = AttendedClock(100.0, gap=0.1)
     for step in range(1, 11):
         clock.tick(100.0 + step * 0.05)
@@ -78,11 +78,11 @@ def test_attended_time_passes_in_short_steps_and_a_long_gap_counts_as_a_short_on
         (errno.EAGAIN, "error"),
     ],
 )
-def test_each_errno_says_its_own_of_the_network(number: int, status: str) -> None:
+def test_each_errno_says_its_own_of_the_network(number, status):
     assert describe_failure(OSError(number, "text"), "connect", 1.0)[0] == status
 
 
-def test_what_is_no_error_of_a_socket_says_what_it_is() -> None:
+def test_what_is_no_error_of_a_socket_says_what_it_is():
     found = describe_failure(CannotProbeError("no such place"), "start", 1.0)
     assert found == ("error", "no such place")
     assert describe_failure(TypeError("odd"), "start", 1.0) == ("error", "start: TypeError: odd")
@@ -107,9 +107,7 @@ def probed(
 
 
 @pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_a_shortage_is_waited_out_while_others_are_under_way(
-    monkeypatch: pytest.MonkeyPatch, shortage: int
-) -> None:
+def test_a_shortage_is_waited_out_while_others_are_under_way(monkeypatch, shortage):
     outcomes = probed(monkeypatch, count=4, shortage=shortage, times=1)
     assert [outcomes[key].status for key in range(4)] == ["ok"] * 4
 
@@ -118,13 +116,13 @@ def test_a_shortage_is_waited_out_while_others_are_under_way(
     ("shortage", "status"), [(errno.EMFILE, "error"), (errno.ENOBUFS, "timeout")]
 )
 def test_a_shortage_that_nobody_can_end_is_an_error_but_a_full_queue_loses_packets(
-    monkeypatch: pytest.MonkeyPatch, shortage: int, status: str
-) -> None:
+    monkeypatch, shortage, status
+):
     outcomes = probed(monkeypatch, count=4, shortage=shortage, times=99)
     assert [outcomes[key].status for key in range(4)] == ["ok", "ok", "ok", status]
 
 
-def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch):
     """As long as probes ahead of it in the line have not been asked, it is asked after them."""
     sent: list[int] = []
 
@@ -141,7 +139,7 @@ def test_a_full_queue_that_others_fill_is_waited_out(monkeypatch: pytest.MonkeyP
     assert {one.status for one in outcomes.values()} == {"ok"}
 
 
-def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch):
     """A machine that is busy answers the first late; the second is not lost for that."""
     now = 0.0
 
@@ -160,7 +158,7 @@ def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch: pytest.Monke
     assert outcomes[0].status == "ok"
 
 
-def test_another_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_failure_is_not_repeated(monkeypatch):
     outcomes = probed(monkeypatch, count=4, shortage=errno.ECONNREFUSED, times=1)
     assert outcomes[3].status == "refused"
 
@@ -168,14 +166,14 @@ def test_another_failure_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> Non
 COUNT = LAST - FIRST + 1
 
 
-def test_a_source_has_every_port_once_before_one_comes_again() -> None:
+def test_a_source_has_every_port_once_before_one_comes_again():
     ports = SourcePorts(1234.5)
     had = list(ports.of("worker1-p1", COUNT))
     assert sorted(had) == list(range(FIRST, LAST + 1))
     assert list(ports.of("worker1-p1", 3)) == had[:3]
 
 
-def test_sources_do_not_take_each_others_ports() -> None:
+def test_sources_do_not_take_each_others_ports():
     ports = SourcePorts(1234.5)
     mine = list(ports.of("worker1-p1", 5))
     list(ports.of("worker1-p2", 500))
@@ -184,9 +182,7 @@ def test_sources_do_not_take_each_others_ports() -> None:
 
 @pytest.mark.parametrize("gap", [0.5, 2.0, 50.0])
 @pytest.mark.parametrize("began", [0.0, 59.9, 1_000_000.25])
-def test_another_process_goes_on_where_the_one_before_ended_at_most(
-    began: float, gap: float
-) -> None:
+def test_another_process_goes_on_where_the_one_before_ended_at_most(began, gap):
     rate = COUNT / CYCLE_SECONDS
     before = set(SourcePorts(began).of("win1-p1", int(rate * gap)))
     after = set(SourcePorts(began + gap).of("win1-p1", int(rate * (CYCLE_SECONDS - gap)) - 1))
@@ -216,7 +212,7 @@ def _ports_had(monkeypatch: pytest.MonkeyPatch, taken: int) -> list[int]:
     return seen
 
 
-def test_each_probe_has_the_next_port_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_probe_has_the_next_port_that_nobody_has(monkeypatch):
     ports = list(SourcePorts(7.0).of("a", 10))
     assert _ports_had(monkeypatch, 0) == ports[:3]
     assert _ports_had(monkeypatch, 5) == ports[5:8]
@@ -225,7 +221,7 @@ def test_each_probe_has_the_next_port_that_nobody_has(monkeypatch: pytest.Monkey
     assert first not in ports[:8], "the kernel chooses where too many are taken"
 
 
-def test_a_bind_that_fails_otherwise_is_the_probes_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bind_that_fails_otherwise_is_the_probes_failure(monkeypatch):
     class Refusing(socket.socket):
         def bind(self, _address: object) -> None:  # type: ignore[override]
             raise OSError(errno.EMFILE, "short")

@@ -18,7 +18,7 @@ from lab._deadline import Deadline
 from lab.providers.netns import isolation, protocol, responder
 
 
-def test_a_configuration_is_read_entry_by_entry() -> None:
+def test_a_configuration_is_read_entry_by_entry():
     text = json.dumps(
         [
             {"namespace": "n", "name": "p", "tcp": [8080], "udp": [8080, 9], "dns": None},
@@ -33,12 +33,12 @@ def test_a_configuration_is_read_entry_by_entry() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}x", '[{"namespace": "n"}]'])
-def test_a_broken_configuration_is_refused(text: str) -> None:
+def test_a_broken_configuration_is_refused(text):
     with pytest.raises((ValueError, KeyError)):
         responder.read_config(text)
 
 
-def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:
+def test_the_limit_of_open_files_is_raised_and_never_lowered():
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
@@ -50,9 +50,7 @@ def test_the_limit_of_open_files_is_raised_and_never_lowered() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_limit_that_may_not_be_raised_is_raised_as_far_as_it_goes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_limit_that_may_not_be_raised_is_raised_as_far_as_it_goes(monkeypatch):
     asked: list[tuple[int, int]] = []
 
     def refuse_beyond_hard(_which: int, limits: tuple[int, int]) -> None:
@@ -71,19 +69,19 @@ Connect = Callable[[], socket.socket]
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def stack():
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
-def server() -> Iterator[responder.SocketServer]:
+def server():
     with responder.SocketServer() as server:
         yield server
 
 
 @pytest.fixture
-def connect(server: responder.SocketServer, stack: ExitStack) -> Connect:
+def connect(server, stack):
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     listener.setblocking(False)
     server.add_stream(listener, responder.http_responder(b"pod"))
@@ -122,9 +120,7 @@ def turn_until(server: responder.SocketServer, met: Callable[[], bool]) -> None:
     Deadline(10.0).wait("turning the server", look, every=0.0)
 
 
-def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(server, connect):
     client = connect()
     client.sendall(GET)
     reply = answer(server, client)
@@ -133,9 +129,7 @@ def test_a_request_in_one_piece_is_answered_with_the_client_it_came_from(
     assert not server._connections
 
 
-def test_a_request_byte_by_byte_is_answered(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_a_request_byte_by_byte_is_answered(server, connect):
     client = connect()
     for at in range(len(GET)):
         client.sendall(GET[at : at + 1])
@@ -143,9 +137,7 @@ def test_a_request_byte_by_byte_is_answered(
     assert answer(server, client).status == 200
 
 
-def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_the_largest_body_comes_back_and_a_larger_one_is_refused(server, connect):
     body = os.urandom(protocol.BODY_LIMIT)
     client = connect()
     client.setblocking(False)
@@ -168,9 +160,7 @@ def test_the_largest_body_comes_back_and_a_larger_one_is_refused(
     assert answer(server, larger).status == 413
 
 
-def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_a_refusal_is_heard_by_a_client_that_is_still_sending(server, connect):
     garbage = connect()
     garbage.sendall(b"\x16\x03\x01\x02\n")
     garbage.shutdown(socket.SHUT_WR)
@@ -183,9 +173,7 @@ def test_a_refusal_is_heard_by_a_client_that_is_still_sending(
     assert answer(server, client).status == 413
 
 
-def test_a_client_that_waits_is_told_to_continue_once(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_a_client_that_waits_is_told_to_continue_once(server, connect):
     client = connect()
     head = b"POST /echo HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
     client.sendall(head)
@@ -197,18 +185,14 @@ def test_a_client_that_waits_is_told_to_continue_once(
     assert answer(server, client).body == b"body"
 
 
-def test_a_silent_client_is_dropped_when_its_time_is_up(
-    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_client_is_dropped_when_its_time_is_up(server, connect, monkeypatch):
     monkeypatch.setattr(responder, "CONNECTION_SECONDS", 0.0)
     monkeypatch.setattr(responder, "_SWEEP_SECONDS", 0.0)
     assert said(server, connect()) == b""
     assert not server._connections
 
 
-def test_a_reset_in_the_middle_leaves_nothing_behind(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_a_reset_in_the_middle_leaves_nothing_behind(server, connect):
     client = connect()
     client.sendall(GET[:10])
     server.turn(1.0)
@@ -219,9 +203,7 @@ def test_a_reset_in_the_middle_leaves_nothing_behind(
     assert (server._held, len(server._handlers)) == (0, 1)
 
 
-def test_the_oldest_slow_client_gives_way_at_the_limit(
-    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_slow_client_gives_way_at_the_limit(server, connect, monkeypatch):
     monkeypatch.setattr(responder, "CONNECTIONS_LIMIT", 3)
     clients = [connect() for _ in range(5)]
     for client in clients:
@@ -233,9 +215,7 @@ def test_the_oldest_slow_client_gives_way_at_the_limit(
     assert answer(server, clients[4]).status == 200
 
 
-def test_unfinished_requests_are_bounded_in_bytes(
-    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_requests_are_bounded_in_bytes(server, connect, monkeypatch):
     monkeypatch.setattr(responder, "BYTES_LIMIT", 100)
     clients = [connect() for _ in range(5)]
     for client in clients:
@@ -255,9 +235,7 @@ def few_descriptors(more: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_without_descriptors_slow_clients_give_way_to_the_next(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_without_descriptors_slow_clients_give_way_to_the_next(server, connect):
     slow = [connect() for _ in range(4)]
     quick = connect()
     quick.sendall(GET)
@@ -268,9 +246,7 @@ def test_without_descriptors_slow_clients_give_way_to_the_next(
         assert answer(server, quick).status == 200
 
 
-def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(
-    server: responder.SocketServer, connect: Connect, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(server, connect, capfd):
     client = connect()
     client.sendall(GET)
     held = []
@@ -287,12 +263,7 @@ def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(
     assert capfd.readouterr().err == "responder: accept: Too many open files\n"
 
 
-def test_a_defect_in_one_answer_is_told_and_the_others_are_served(
-    server: responder.SocketServer,
-    stack: ExitStack,
-    connect: Connect,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_defect_in_one_answer_is_told_and_the_others_are_served(server, stack, connect, capfd):
     def broken(_data: bytearray, _client: bytes, _answered: bool) -> responder.ResponderAnswer:
         raise KeyError("odd")
 
@@ -308,9 +279,7 @@ def test_a_defect_in_one_answer_is_told_and_the_others_are_served(
     assert capfd.readouterr().err == "responder: KeyError: 'odd'\n"
 
 
-def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(
-    server: responder.SocketServer, connect: Connect
-) -> None:
+def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(server, connect):
     for _ in range(2000):
         with connect() as client:
             client.sendall(GET)
@@ -318,9 +287,7 @@ def test_thousands_of_connections_leave_no_memory_and_no_descriptor_behind(
     assert (len(server._handlers), len(server._connections), server._held) == (1, 0, 0)
 
 
-def test_a_stream_is_answered_with_its_rate_and_not_kept(
-    server: responder.SocketServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_is_answered_with_its_rate_and_not_kept(server, connect, monkeypatch):
     monkeypatch.setattr(protocol, "WARM_UP_SECONDS", 0.01)
     monkeypatch.setattr(protocol, "MEASURED_SECONDS", 0.05)
     client = connect()

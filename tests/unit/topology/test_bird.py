@@ -26,14 +26,14 @@ def speaker_of(machine: MachineIntent) -> Speaker:
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_configuration(case: str) -> None:
+def test_configuration(case):
     scenario, name = GOLDEN[case]
     machine = intent_of(scenario).machine(name)
     (daemon,) = (one for one in machine.daemons if one.name == "bird")
     assert daemon.files[0].text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
 
 
-def test_it_is_ready_once_every_route_is_there_and_not_before() -> None:
+def test_it_is_ready_once_every_route_is_there_and_not_before():
     routes = (
         Route("10.244.0.0/26", "eth0", "10.30.0.10"),
         Route("10.244.0.64/26", "eth0", "10.30.0.1"),
@@ -51,13 +51,13 @@ def test_it_is_ready_once_every_route_is_there_and_not_before() -> None:
         assert not re.search(pattern, text, re.MULTILINE), text
 
 
-def test_without_a_route_to_learn_it_is_ready_when_it_is_up() -> None:
+def test_without_a_route_to_learn_it_is_ready_when_it_is_up():
     ready = bird.daemon(Speaker("10.30.0.11", 64512, (), (), 9), "10.244.0.0/16", ()).ready
     assert re.search(ready.pattern, "BIRD 2\nDaemon is up and running\n", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp"])
-def test_every_session_has_its_other_end(name: str) -> None:
+def test_every_session_has_its_other_end(name):
     machines = intent_of(name).machines
     ends = {
         (machine.name, session.machine): (session.address, session.asn)
@@ -71,7 +71,7 @@ def test_every_session_has_its_other_end(name: str) -> None:
     assert len(ends) == {"calico-bgp": 20, "calico-bgp-tor": 10, "upstream-vrrp": 12}[name]
 
 
-def test_what_a_tor_is_told_it_passes_on_and_a_node_does_not() -> None:
+def test_what_a_tor_is_told_it_passes_on_and_a_node_does_not():
     intent = intent_of("calico-bgp-tor")
     nodes = [machine for machine in intent.machines if machine.kind == "node"]
     assert speaker_of(intent.machine("router")).passes_on

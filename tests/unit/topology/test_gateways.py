@@ -39,12 +39,12 @@ def learned(intent: Intent, machine: str) -> dict[str, Route]:
     ("case", "machine", "advert"),
     [("keepalived-holder", "master1", 1), ("keepalived-backup-at-100-ms", "master3", 0.1)],
 )
-def test_configuration(case: str, machine: str, advert: float) -> None:
+def test_configuration(case, machine, advert):
     text = daemon(intent_of(advert_seconds=advert), machine).files[0].text
     assert text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
 
 
-def test_each_windows_node_has_a_gateway_of_its_own_off_the_node() -> None:
+def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
     intent = intent_of()
     assert [(one.node, one.address, one.router_id) for one in intent.gateways] == [
         ("node009", "10.160.11.1/24", 188),
@@ -59,7 +59,7 @@ def test_each_windows_node_has_a_gateway_of_its_own_off_the_node() -> None:
         assert (address, "cbr0") in {(one.address, one.device) for one in machine.proxies}
 
 
-def test_virtual_addresses_have_no_permanent_neighbour_anywhere() -> None:
+def test_virtual_addresses_have_no_permanent_neighbour_anywhere():
     intent = intent_of()
     virtual = {one.address.partition("/")[0] for one in intent.gateways}
     for machine in intent.machines:
@@ -68,7 +68,7 @@ def test_virtual_addresses_have_no_permanent_neighbour_anywhere() -> None:
         assert not known & virtual, machine.name
 
 
-def test_the_holder_starts_first_and_the_others_wait_as_backups() -> None:
+def test_the_holder_starts_first_and_the_others_wait_as_backups():
     intent = intent_of()
     holder, other = daemon(intent, "master1"), daemon(intent, "master2")
     assert (holder.stage, other.stage, daemon(intent, "master1", "bird").stage) == (0, 1, 2)
@@ -79,7 +79,7 @@ def test_the_holder_starts_first_and_the_others_wait_as_backups() -> None:
     assert not [one for one in intent.machine("node001").daemons if one.name == "keepalived"]
 
 
-def test_where_another_holds_them_the_address_moves_and_the_routes_follow() -> None:
+def test_where_another_holds_them_the_address_moves_and_the_routes_follow():
     before = intent_of()
     after = gateways.held(before, {"node009": "master3"})
     assert learned(before, "node001")["10.160.11.0/24"].via == "100.100.126.202"
@@ -92,14 +92,14 @@ def test_where_another_holds_them_the_address_moves_and_the_routes_follow() -> N
     assert gateways.held(after, {"node009": "master1"}) == before
 
 
-def test_where_nobody_holds_one_it_is_nowhere() -> None:
+def test_where_nobody_holds_one_it_is_nowhere():
     lost = gateways.held(intent_of(), {"node009": None, "node010": None})
     for machine in lost.machines:
         assert not any(card.virtual for card in machine.interfaces)
         assert "10.160.11.0/24" not in learned(lost, machine.name)
 
 
-def test_the_intended_path_of_a_windows_pod_leads_through_the_holder() -> None:
+def test_the_intended_path_of_a_windows_pod_leads_through_the_holder():
     intent = intent_of()
     target = intent.machine("node001").pods[0].address.partition("/")[0]
     flow = Flow("node009-p1", target, 8080, "tcp")
@@ -114,7 +114,7 @@ def without_windows() -> Intent:
     return registry.intent(make_plan(load(Path(__file__).parents[2] / "failover.yaml")))
 
 
-def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold() -> None:
+def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold():
     intent = without_windows()
     (gateway,) = intent.gateways
     assert (gateway.node, gateway.address) == ("worker", "10.160.3.1/24")
@@ -128,7 +128,7 @@ def test_a_linux_worker_can_be_behind_a_gateway_that_control_planes_hold() -> No
     assert "10.160.3.0/24" not in learned(intent, "master1"), "it is the holder"
 
 
-def test_pods_behind_a_linux_worker_s_gateway_are_reached_by_way_of_its_holder() -> None:
+def test_pods_behind_a_linux_worker_s_gateway_are_reached_by_way_of_its_holder():
     intent = without_windows()
     asking, asked = (intent.machine(name).pods[0] for name in ("master2", "worker"))
     flow = Flow(asking.name, asked.address.partition("/")[0], 8080, "tcp")

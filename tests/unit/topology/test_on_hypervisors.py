@@ -41,7 +41,7 @@ def frames_to(intent: Intent, start: MachineIntent, mac: str) -> str | None:
 
 
 @pytest.mark.parametrize("wanted", SPECS)
-def test_every_frame_between_two_machines_of_the_segment_arrives(wanted: str) -> None:
+def test_every_frame_between_two_machines_of_the_segment_arrives(wanted):
     _, intent = built(wanted)
     machines = [one for one in intent.machines if one.interfaces[0].host]
     assert {one.name for one in intent.machines} - {one.name for one in machines} == {"client"}
@@ -52,7 +52,7 @@ def test_every_frame_between_two_machines_of_the_segment_arrives(wanted: str) ->
 
 
 @pytest.mark.parametrize("wanted", SPECS)
-def test_a_frame_to_all_goes_to_every_other_hypervisor(wanted: str) -> None:
+def test_a_frame_to_all_goes_to_every_other_hypervisor(wanted):
     plan, intent = built(wanted)
     addresses = {one.name: str(one.address) for one in plan.hypervisors}
     for one in intent.hypervisors:
@@ -60,7 +60,7 @@ def test_a_frame_to_all_goes_to_every_other_hypervisor(wanted: str) -> None:
         assert sorted(flooded) == sorted(at for name, at in addresses.items() if name != one.name)
 
 
-def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_controls() -> None:
+def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_controls():
     plan, intent = built("k8s-libvirt-2-4-2")
     second = {name for name, host in intent.hosts() if host == "hypervisor-02"}
     assert second == {"compute-01", "compute-03"}
@@ -70,7 +70,7 @@ def test_the_second_hypervisor_has_the_first_compute_and_the_first_all_that_cont
     assert [one.name for one in plan.hypervisors] == ["hypervisor-01", "hypervisor-02"]
 
 
-def test_what_is_asked_goes_before_the_order() -> None:
+def test_what_is_asked_goes_before_the_order():
     _, intent = built("k8s-libvirt-3-1-2,controller-03.hypervisor=2,services.hypervisor=2")
     hosts = dict(intent.hosts())
     assert (hosts["controller-03"], hosts["services"]) == ("hypervisor-02", "hypervisor-02")
@@ -87,9 +87,7 @@ def test_what_is_asked_goes_before_the_order() -> None:
         (None, 9000, 9000),
     ],
 )
-def test_the_mtu_is_what_is_left_at_each_level(
-    hypervisors: Hypervisors | None, asked: int, nodes: int
-) -> None:
+def test_the_mtu_is_what_is_left_at_each_level(hypervisors, asked, nodes):
     scenario = load(meant("kubeinit"))
     network = scenario.network.replace(mtu=asked)
     plan = make_plan(scenario.replace(network=network, hypervisors=hypervisors))
@@ -103,7 +101,7 @@ def test_the_mtu_is_what_is_left_at_each_level(
         assert one.tunnel is None or one.tunnel.mtu >= nodes
 
 
-def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
+def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left():
     plan, intent = built("kubeinit")
     real = on_real_ones(intent)
     assert not real.hypervisors
@@ -127,7 +125,7 @@ def test_on_real_hypervisors_nothing_of_the_emulated_ones_is_left() -> None:
     assert plan.node("services").pod_cidr is None
 
 
-def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces() -> None:
+def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces():
     plan, intent = built("kubeinit")
     real = on_real_ones(replace(intent, kubernetes=None))
     assert real.services_node
@@ -137,7 +135,7 @@ def test_the_api_is_asked_on_real_machines_whose_pods_are_namespaces() -> None:
     assert run == ["haproxy", "dnsmasq"]
 
 
-def test_the_services_node_balances_every_control_plane_and_names_every_node() -> None:
+def test_the_services_node_balances_every_control_plane_and_names_every_node():
     plan, intent = built("k8s-libvirt-3-2-2")
     front = intent.services_node
     assert front
@@ -158,14 +156,14 @@ def test_the_services_node_balances_every_control_plane_and_names_every_node() -
     assert "bind 10.0.0.253:6443\n" in files["haproxy.cfg"]
 
 
-def test_all_nodes_ask_the_services_node_for_names_and_nobody_else_does() -> None:
+def test_all_nodes_ask_the_services_node_for_names_and_nobody_else_does():
     _, intent = built("kubeinit")
     for machine in intent.machines:
         asks = machine.resolver.server if machine.resolver else None
         assert asks == ("10.0.0.253" if machine.kind in {"node", "services"} else None)
 
 
-def test_without_its_windows_nodes_a_lab_still_asks_its_services_node() -> None:
+def test_without_its_windows_nodes_a_lab_still_asks_its_services_node():
     drawn = compile_scenario("kubeinit", only="linux")
     asked = counts(cells(drawn.plan, drawn.intent))
     assert asked["node-names"] == 6 * (8 + 4) * 2

@@ -45,21 +45,21 @@ RULESETS = {"linux-node.nft": "worker1", "windows-node.nft": "win1"}
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_what_the_daemons_are_told(case: str) -> None:
+def test_what_the_daemons_are_told(case):
     assert told(*GOLDEN[case]) == (CASES / case).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", RULESETS)
-def test_what_a_nodes_own_kernel_does(case: str) -> None:
+def test_what_a_nodes_own_kernel_does(case):
     machine = realise(INTENT).machine(RULESETS[case])
     assert ruleset(machine) == (CASES / case).read_text(encoding="utf-8")
 
 
-def test_every_file_is_a_case() -> None:
+def test_every_file_is_a_case():
     assert {path.name for path in CASES.iterdir()} == {*GOLDEN, *RULESETS, "policies.txt"}
 
 
-def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases() -> None:
+def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases():
     on = {one.name: [daemon.name for daemon in one.daemons] for one in INTENT.machines}
     chassis = ["ovsdb-server", "ovs-vswitchd", "ovn-controller"]
     assert on.pop("master") == ["ovn-northbound", "ovn-southbound", "ovn-northd", *chassis]
@@ -67,7 +67,7 @@ def test_every_node_is_a_chassis_and_the_control_plane_has_the_databases() -> No
     assert set(map(tuple, on.values())) == {tuple(chassis)}
 
 
-def test_the_nodes_address_is_the_bridges_and_the_card_is_its_port() -> None:
+def test_the_nodes_address_is_the_bridges_and_the_card_is_its_port():
     (card,) = INTENT.machine("worker1").interfaces
     assert (card.name, card.card, card.addresses) == ("br-ex", "eth0", ("10.20.0.11/24",))
     routes = {one.destination: one.device for one in INTENT.machine("worker1").routes}
@@ -78,12 +78,12 @@ def test_the_nodes_address_is_the_bridges_and_the_card_is_its_port() -> None:
     }
 
 
-def test_pods_ask_the_router_and_have_what_geneve_leaves() -> None:
+def test_pods_ask_the_router_and_have_what_geneve_leaves():
     pod = INTENT.machine("worker1").pods[0]
     assert (pod.gateway, pod.mtu, INTENT.pod_mtu) == ("10.0.2.1", 1442, 1442)
 
 
-def test_every_pod_and_node_has_a_port_where_it_stands() -> None:
+def test_every_pod_and_node_has_a_port_where_it_stands():
     assert INTENT.logical
     for switch in INTENT.logical.switches:
         machine = INTENT.machine(switch.name)
@@ -98,7 +98,7 @@ def test_every_pod_and_node_has_a_port_where_it_stands() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_windows_pods_leave_by_the_first_linux_node() -> None:
+def test_windows_pods_leave_by_the_first_linux_node():
     assert INTENT.logical
     assert INTENT.logical.gateways() == {
         "master": "master",
@@ -109,7 +109,7 @@ def test_windows_pods_leave_by_the_first_linux_node() -> None:
     }
 
 
-def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one() -> None:
+def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one():
     first, *others = SCENARIO.nodes
     without = first.replace(kubelet=False, pod_cidr=None)
     intent = registry.intent(make_plan(SCENARIO.replace(nodes=(without, *others))))
@@ -125,7 +125,7 @@ def test_a_node_without_a_kubelet_is_no_chassis_and_can_be_the_central_one() -> 
     assert intent.logical.gateways()["win1"] == "worker1"
 
 
-def test_a_cluster_whose_only_pods_are_on_windows_is_refused() -> None:
+def test_a_cluster_whose_only_pods_are_on_windows_is_refused():
     nodes = tuple(
         group.replace(kubelet=False, pod_cidr=None) if group.os == "linux" else group
         for group in SCENARIO.nodes
@@ -154,7 +154,7 @@ def test_a_cluster_whose_only_pods_are_on_windows_is_refused() -> None:
         ("pod-external/win1-p1/client/tcp-small", {"10.20.0.10"}),
     ],
 )
-def test_what_a_backend_sees_as_the_source(cell: str, sources: set[str]) -> None:
+def test_what_a_backend_sees_as_the_source(cell, sources):
     assert CELLS[cell].sources == sources
 
 
@@ -171,7 +171,7 @@ def test_what_a_backend_sees_as_the_source(cell: str, sources: set[str]) -> None
         ("node-pod/win1/worker1-p1/tcp-small", "K8S-NODE-POD"),
     ],
 )
-def test_which_rule_speaks_of_a_cell(cell: str, rule: str) -> None:
+def test_which_rule_speaks_of_a_cell(cell, rule):
     assert expect(CELLS[cell], registry.limits(PLAN)).rule == rule
 
 
@@ -179,7 +179,7 @@ def only(rule: str) -> MachineIntent:
     return realise(INTENT, IDS - {rule}).machine("win1")
 
 
-def test_a_windows_node_serves_no_node_ports_and_loses_what_asks_for_them() -> None:
+def test_a_windows_node_serves_no_node_ports_and_loses_what_asks_for_them():
     machine = only("WIN-OVN-NODEPORT")
     assert machine.translation
     assert not any(one.node_ports() for one in machine.translation.services)
@@ -194,7 +194,7 @@ def test_a_windows_node_serves_no_node_ports_and_loses_what_asks_for_them() -> N
 
 
 @pytest.mark.parametrize("rule", ["WIN-NODEPORT-SELF", "WIN-HOST-SERVICE", "WIN-OVERLAY-NODE-POD"])
-def test_rules_of_kube_proxy_and_flannel_do_not_hold_for_ovn(rule: str) -> None:
+def test_rules_of_kube_proxy_and_flannel_do_not_hold_for_ovn(rule):
     assert only(rule) == INTENT.machine("win1")
 
 
@@ -228,7 +228,7 @@ POLICIES: dict[str, dict[str, object]] = {
 }
 
 
-def test_policies_of_services() -> None:
+def test_policies_of_services():
     """What differs for each policy: of the load balancers, and of one node's own rules."""
     found = []
     for name, change in POLICIES.items():
@@ -256,7 +256,7 @@ def _of_everyone(rules: str) -> list[str]:
     return lines[start : end + 1] + lost
 
 
-def test_daemons_are_counted_in_what_a_lab_takes() -> None:
+def test_daemons_are_counted_in_what_a_lab_takes():
     overlay = cost(intent_of("overlay"))
     found = cost(INTENT)
     assert found.counts["daemon"] == 18

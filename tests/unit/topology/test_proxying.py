@@ -42,13 +42,11 @@ def chosen(machine: MachineIntent, source: str, name: str) -> tuple[list[str], b
     ],
     ids=["at home", "elsewhere", "own pod", "itself", "another node", "another node's pod"],
 )
-def test_a_node_port_for_local_backends(
-    machine: MachineIntent, source: str, backends: list[str], masqueraded: bool
-) -> None:
+def test_a_node_port_for_local_backends(machine, source, backends, masqueraded):
     assert chosen(machine, source, "near-linux") == (backends, masqueraded, False)
 
 
-def test_a_node_port_for_all_backends_is_masqueraded() -> None:
+def test_a_node_port_for_all_backends_is_masqueraded():
     assert chosen(OTHER, OUTSIDE, "shop") == (["worker2-p1"], True, False)
     assert chosen(OTHER, OUTSIDE, "nobody") == ([], True, True)
 
@@ -58,12 +56,12 @@ def changed(machine: MachineIntent, **more: object) -> MachineIntent:
     return replace(machine, translation=replace(machine.translation, **more))  # type: ignore[arg-type]
 
 
-def test_where_nothing_is_short_circuited_a_nodes_own_pods_are_as_others() -> None:
+def test_where_nothing_is_short_circuited_a_nodes_own_pods_are_as_others():
     windows = changed(OTHER, short_circuits=False)
     assert chosen(windows, "10.244.2.4", "near-linux") == ([], False, False)
 
 
-def test_where_nothing_is_refused_what_nobody_serves_is_lost() -> None:
+def test_where_nothing_is_refused_what_nobody_serves_is_lost():
     silent = changed(OTHER, refuses=False)
     assert chosen(silent, OUTSIDE, "nobody") == ([], True, False)
     for machine, refused in ((OTHER, True), (silent, False)):
@@ -72,14 +70,14 @@ def test_where_nothing_is_refused_what_nobody_serves_is_lost() -> None:
         assert (found.port, found.backends, found.refused) == (None, (), refused)
 
 
-def test_an_address_for_local_backends() -> None:
+def test_an_address_for_local_backends():
     for machine, source, pods in ((HOME, "10.244.1.5", 1), (OTHER, "10.244.2.4", 0)):
         found = proxying.choice(machine, "tcp", source, ADDRESS["at-home"], 80)
         assert found
         assert (len(found.backends), found.masqueraded, found.refused) == (pods, False, False)
 
 
-def test_ports_are_told_apart_by_number_and_protocol() -> None:
+def test_ports_are_told_apart_by_number_and_protocol():
     wanted = {("tcp", 80): 8080, ("udp", 80): 8080, ("tcp", 8443): 8081, ("udp", 514): 8080}
     for protocol in ("tcp", "udp"):
         for number in (80, 8443, 514):
@@ -89,7 +87,7 @@ def test_ports_are_told_apart_by_number_and_protocol() -> None:
             assert target == wanted.get((protocol, number))
 
 
-def test_what_is_for_no_service_is_nobodys_choice() -> None:
+def test_what_is_for_no_service_is_nobodys_choice():
     assert proxying.choice(HOME, "tcp", OUTSIDE, NODE["worker1"], 8080) is None
     assert proxying.choice(HOME, "tcp", OUTSIDE, "10.244.1.4", 8080) is None
     assert proxying.choice(INTENT.machine("router"), "tcp", OUTSIDE, "10.96.0.20", 80) is None

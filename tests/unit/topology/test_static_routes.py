@@ -29,14 +29,14 @@ def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
     return intent(make_plan(read.replace(nodes=tuple(groups))))
 
 
-def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller() -> None:
+def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller():
     built = intent_of("hard-way")
     wanted = Route("10.240.0.4/32", "eth0", "10.240.0.1", asked=True)
     assert wanted in built.machine("win-server").routes
     assert [m.name for m in built.machines if any(r.asked for r in m.routes)] == ["win-server"]
 
 
-def test_every_node_of_a_group_has_its_routes_beside_the_topologys() -> None:
+def test_every_node_of_a_group_has_its_routes_beside_the_topologys():
     bare, built = with_routes("host-gateway", "worker"), with_routes("host-gateway", "worker", FAR)
     wanted = Route("172.20.0.0/16", "eth0", "10.127.132.254", asked=True)
     for name in ("worker1", "worker2"):
@@ -44,7 +44,7 @@ def test_every_node_of_a_group_has_its_routes_beside_the_topologys() -> None:
     assert built.machine("win1") == bare.machine("win1")
 
 
-def test_a_route_to_anothers_pods_stands_instead_of_the_topologys() -> None:
+def test_a_route_to_anothers_pods_stands_instead_of_the_topologys():
     cidr = "10.10.187.64/26"
     detour = StaticRoute(to=IPv4Network(cidr), via=IPv4Address("10.127.132.129"))
     found = [
@@ -55,7 +55,7 @@ def test_a_route_to_anothers_pods_stands_instead_of_the_topologys() -> None:
     assert found == [Route(cidr, "eth0", "10.127.132.129", asked=True)]
 
 
-def test_namespaces_and_machines_get_them() -> None:
+def test_namespaces_and_machines_get_them():
     built = with_routes("host-gateway", "worker", FAR)
     made = {one.namespace: one.operations for one in compile_intent(built)}
     wanted = RouteSet("172.20.0.0/16", "eth0", "10.127.132.254", onlink=False)
@@ -64,7 +64,7 @@ def test_namespaces_and_machines_get_them() -> None:
     assert [route.destination for route in own.routes] == ["default", "172.20.0.0/16"]
 
 
-def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused() -> None:
+def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused():
     require_fit(on_real_ones(with_routes("host-gateway", "worker", FAR)))
     detour = StaticRoute(to=IPv4Network("10.10.187.64/26"), via=IPv4Address("10.127.132.129"))
     built = with_routes("host-gateway", "worker", detour)

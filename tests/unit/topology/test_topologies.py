@@ -26,7 +26,7 @@ def built(name: str) -> tuple[Plan, Intent]:
     return plan_of(name), intent_of(name)
 
 
-def test_hard_way_gives_static_routes_to_windows_alone() -> None:
+def test_hard_way_gives_static_routes_to_windows_alone():
     plan, intent = built("hard-way")
     for node in plan.nodes:
         static = [r for r in intent.machine(node.name).routes if r.destination != "default"]
@@ -34,7 +34,7 @@ def test_hard_way_gives_static_routes_to_windows_alone() -> None:
     assert len(intent.machine("router").routes) == 4
 
 
-def test_overlay_takes_the_tunnels_bytes_from_the_pods_mtu() -> None:
+def test_overlay_takes_the_tunnels_bytes_from_the_pods_mtu():
     _, intent = built("overlay")
     assert (intent.pod_mtu, intent.node_mtu) == (1450, 1500)
     tunnel = intent.machine("win1").tunnel
@@ -42,7 +42,7 @@ def test_overlay_takes_the_tunnels_bytes_from_the_pods_mtu() -> None:
     assert (tunnel.name, tunnel.vni, tunnel.port, tunnel.mtu) == ("flannel.4096", 4096, 4789, 1450)
 
 
-def test_overlay_has_a_forwarding_entry_and_a_neighbour_for_every_other_end() -> None:
+def test_overlay_has_a_forwarding_entry_and_a_neighbour_for_every_other_end():
     _, intent = built("overlay")
     for machine in (m for m in intent.machines if m.tunnel):
         assert machine.tunnel
@@ -51,7 +51,7 @@ def test_overlay_has_a_forwarding_entry_and_a_neighbour_for_every_other_end() ->
         assert {n.mac for n in tunnel_neighbours} == {e.mac for e in machine.forwarding}
 
 
-def test_direct_routing_leaves_the_tunnel_unused() -> None:
+def test_direct_routing_leaves_the_tunnel_unused():
     scenario = scenario_of("overlay")
     direct = scenario.replace(topology=scenario.topology.replace(direct_routing=True))
     plan = make_plan(direct)
@@ -60,7 +60,7 @@ def test_direct_routing_leaves_the_tunnel_unused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["host-gateway", "upstream-tor", "hard-way", "calico-bgp"])
-def test_windows_node_answers_arp_for_its_pods_and_is_their_gateway_at_two(kind: str) -> None:
+def test_windows_node_answers_arp_for_its_pods_and_is_their_gateway_at_two(kind):
     plan, intent = built(kind)
     for node in plan.nodes:
         machine = intent.machine(node.name)
@@ -73,7 +73,7 @@ def test_windows_node_answers_arp_for_its_pods_and_is_their_gateway_at_two(kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_device_name_is_longer_than_the_kernel_allows(kind: str) -> None:
+def test_no_device_name_is_longer_than_the_kernel_allows(kind):
     _, intent = built(kind)
     for machine in intent.machines:
         names = [interface.name for interface in machine.interfaces]
@@ -83,19 +83,19 @@ def test_no_device_name_is_longer_than_the_kernel_allows(kind: str) -> None:
         assert len(set(names)) == len(names)
 
 
-def test_every_topology_has_a_schema_of_its_own_parameters() -> None:
+def test_every_topology_has_a_schema_of_its_own_parameters():
     assert set(registry.schemas()) == {scenario_of(name).topology.kind for name in KINDS}
     assert "vni" in str(registry.schemas()["overlay"])
 
 
-def test_scenario_exceptions_come_before_the_topologys_limits() -> None:
+def test_scenario_exceptions_come_before_the_topologys_limits():
     plan, _ = built("overlay")
     limit = registry.limits(plan)[-1]
     special = limit.replace(id="overlay-exception-1")
     assert registry.limits(replace(plan, exceptions=(special,)))[0] == special
 
 
-def test_prediction_grows_with_the_lab() -> None:
+def test_prediction_grows_with_the_lab():
     scenario = scenario_of("overlay")
     larger = make_plan(scenario.replace(pods_per_node=20))
     small = cost(registry.intent(make_plan(scenario)))
@@ -104,7 +104,7 @@ def test_prediction_grows_with_the_lab() -> None:
     assert large.seconds > small.seconds
 
 
-def test_nodes_have_the_services_of_their_own_plan_in_common() -> None:
+def test_nodes_have_the_services_of_their_own_plan_in_common():
     few, more = (make_plan(scenario_of("overlay").replace(pods_per_node=pods)) for pods in (1, 2))
     made = [registry.intent(few), registry.intent(more), registry.intent(few)]
     for intent, plan in zip(made, (few, more, few), strict=True):
@@ -117,14 +117,12 @@ def test_nodes_have_the_services_of_their_own_plan_in_common() -> None:
     assert made[0] == made[2]
 
 
-def test_published_schema_is_the_one_that_the_command_prints() -> None:
+def test_published_schema_is_the_one_that_the_command_prints():
     published = find("overlay").with_name("scenario.schema.json")
     assert json.loads(published.read_text()) == schema(registry.schemas())
 
 
-def test_topology_that_a_nodes_system_cannot_do_is_named_with_the_node(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_topology_that_a_nodes_system_cannot_do_is_named_with_the_node(monkeypatch):
     linux_only = replace(registry.topologies()["overlay"], systems=frozenset({"linux"}))
     monkeypatch.setattr(registry, "topologies", lambda: {"overlay": linux_only})
     found = [problem.what for problem in registry.check(scenario_of("overlay"))]

@@ -48,7 +48,7 @@ def brief(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_cell_arrives_with_a_source_that_the_matrix_allows_and_is_answered(kind: str) -> None:
+def test_every_cell_arrives_with_a_source_that_the_matrix_allows_and_is_answered(kind):
     intent, made = intent_of(kind), cells_of(kind)
     judged = 0
     walk_once = cache(partial(walk, intent))  # cells of every size have the same path
@@ -80,7 +80,7 @@ def has_sources(kind: str, cell: Cell) -> bool:
     return bool(cell.sources) and cell.family not in services_node_families()
 
 
-def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> None:
+def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it():
     intent = intent_of("overlay")
     (path,) = walk(intent, pods(intent, "master-p1", "worker1-p1"))
     assert brief(path) == [
@@ -108,7 +108,7 @@ def test_a_tunnel_is_walked_through_its_tables_and_the_network_below_it() -> Non
     ]
 
 
-def test_between_hypervisors_the_segments_own_tunnel_is_walked() -> None:
+def test_between_hypervisors_the_segments_own_tunnel_is_walked():
     intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "compute-01-p1"))
     assert path.machines == ("controller-01", "hypervisor-01", "hypervisor-02", "compute-01")
@@ -126,7 +126,7 @@ def test_between_hypervisors_the_segments_own_tunnel_is_walked() -> None:
     assert (wire.carried.source, wire.carried.target) == ("10.0.0.1", "10.0.0.4")
 
 
-def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
+def test_machines_of_one_hypervisor_meet_on_its_switch():
     intent = intent_of("kubeinit")
     (path,) = walk(intent, pods(intent, "controller-01-p1", "controller-02-p1"))
     on_it = [hop.object for hop in path.there if hop.machine == "hypervisor-01"]
@@ -141,9 +141,7 @@ def test_machines_of_one_hypervisor_meet_on_its_switch() -> None:
 @pytest.mark.parametrize(
     ("kind", "between"), [("upstream-tor", {"router"}), ("host-gateway", set())]
 )
-def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(
-    kind: str, between: set[str]
-) -> None:
+def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(kind, between):
     intent = intent_of(kind)
     one, other = [m for m in intent.machines if m.pods][:2]
     (path,) = walk(intent, pods(intent, one.pods[-1].name, other.pods[-1].name))
@@ -152,14 +150,14 @@ def test_the_router_is_passed_both_ways_where_it_alone_knows_the_routes(
     assert bool(intent.machine("router").routes) == bool(between)
 
 
-def test_a_service_with_several_backends_has_a_path_for_each() -> None:
+def test_a_service_with_several_backends_has_a_path_for_each():
     intent, made = intent_of("overlay"), cells_of("overlay")
     cell = next(one for one in made if len(one.backends) > 1)
     paths = walk(intent, flow_of(cell))
     assert tuple(path.backend for path in paths) == cell.backends
 
 
-def test_a_nodeport_is_translated_at_the_node_that_is_asked() -> None:
+def test_a_nodeport_is_translated_at_the_node_that_is_asked():
     cell = cell_of("overlay", "nodeport/client/worker1:to-win1-p1/tcp-small")
     (path,) = walk(intent_of("overlay"), flow_of(cell))
     said = [(hop.machine, hop.kind) for hop in path.there if hop.kind in {"service", "masquerade"}]
@@ -168,7 +166,7 @@ def test_a_nodeport_is_translated_at_the_node_that_is_asked() -> None:
     assert undone == ["worker1"]
 
 
-def test_pods_of_one_node_meet_on_its_bridge_alone() -> None:
+def test_pods_of_one_node_meet_on_its_bridge_alone():
     intent = intent_of("overlay")
     node = next(one for one in intent.machines if len(one.pods) > 1)
     (path,) = walk(intent, pods(intent, node.pods[0].name, node.pods[1].name))
@@ -176,7 +174,7 @@ def test_pods_of_one_node_meet_on_its_bridge_alone() -> None:
     assert not {hop.kind for hop in path.hops} & {"route", "forwarding", "way-out"}
 
 
-def test_where_the_intent_leads_nowhere_it_says_so() -> None:
+def test_where_the_intent_leads_nowhere_it_says_so():
     intent = intent_of("overlay")
     asked = pods(intent, "master-p1", "worker1-p1")
     broken = changed(intent, "master", routes=())
@@ -190,7 +188,7 @@ def test_where_the_intent_leads_nowhere_it_says_so() -> None:
     assert path.end.startswith("worker1 has no route to")
 
 
-def test_a_service_without_backends_is_refused() -> None:
+def test_a_service_without_backends_is_refused():
     intent, made = intent_of("overlay"), cells_of("overlay")
     cell = next(one for one in made if one.family == "pod-service")
     machine = intent.machine(str(cell.source.node))
@@ -203,7 +201,7 @@ def test_a_service_without_backends_is_refused() -> None:
     assert path.end.endswith(f"has no backends: {machine.name} refuses it")
 
 
-def test_a_circle_is_found() -> None:
+def test_a_circle_is_found():
     intent = intent_of("upstream-tor")
     one, other = [m for m in intent.machines if m.pods][:2]
     router = intent.machine("router")
@@ -218,7 +216,7 @@ def test_a_circle_is_found() -> None:
     assert "loops at" in path.end
 
 
-def test_an_unknown_source_is_told_apart() -> None:
+def test_an_unknown_source_is_told_apart():
     intent = intent_of("overlay")
     with pytest.raises(KeyError):
         walk(intent, Flow("nobody", "10.244.1.4", 8080, "tcp"))
