@@ -8,7 +8,7 @@ from dataclasses import replace
 from unit.reports.made_runs import intent_of, made_run
 
 from lab.matrix.verdict import Finding, RunResult, by_hand
-from lab.providers.node import protocol
+from lab.providers.node import files
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
 from lab.reports.terminal import plain_lines
@@ -110,7 +110,7 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
 
 
 def test_a_command_in_a_pod_of_a_cluster_is_typed_for_its_node():
-    command = f"{protocol.ENTER} p1 sh -c 'nft delete table ip x'"
+    command = f"{files.ENTER} p1 sh -c 'nft delete table ip x'"
     found = replace(DOWN, place="p1", mends=command)
     assert shlex.split(found.fixed_by("mine")) == [
         "lab", "exec", "mine", "worker2", "--", "sh", "-c", command,
