@@ -209,7 +209,8 @@ def test_enter_leads_to_copy_and_escape_back_to_the_cell(browse):
           const button = document.activeElement;
           const said = [button.className, button.dataset.copy];
           button.click();
-          await new Promise((done) => setTimeout(done, 500));
+          await new Promise(
+            (done) => new MutationObserver(done).observe(button, {childList: true}));
           said.push(button.textContent, document.activeElement === button);
           press('Escape');
           said.push(document.activeElement === cell, document.getElementById('tip').hidden);
@@ -241,3 +242,19 @@ def test_box_that_is_kept_open_follows_its_cell_when_the_page_is_scrolled(browse
     )
     hidden, before, after = (page.document.findtext(".//title") or "").split("|")
     assert (hidden, before, after) == ("false", "10", "10")
+
+
+def test_latencies_fit_a_narrow_page(browse):
+    page = browse(
+        made_run("healthy"),
+        extra="""
+        setTimeout(() => {
+          document.body.style.width = '400px';
+          const box = document.querySelector('.histogram');
+          const edge = (one) => one.getBoundingClientRect().right;
+          const past = [...box.querySelectorAll('*')].filter((one) => edge(one) > edge(box));
+          document.title = [edge(box) <= 400, past.length].join('|');
+        }, 3000);
+        """,
+    )
+    assert page.document.findtext(".//title") == "true|0"
