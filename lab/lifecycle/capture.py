@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from lab._errors import UsageError, os_words
 from lab.explain.capture.files import Captured, files
 from lab.explain.capture.probe import capture_probe
-from lab.explain.question import choose
+from lab.lifecycle.explain import ExplainQuestion
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, product
@@ -29,14 +29,9 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureRequest:
-    """The cell to capture: its id, or its source, target, protocol, size and family."""
+class CaptureRequest(ExplainQuestion):
+    """The cells to capture, and how to probe them."""
 
-    source: str
-    """Name of the source; the id of a cell if ``target`` is None."""
-    target: str | None
-    protocol: str | None = None
-    size: str | None = None
     family: str | None = None
     timeout: float = 2.0
     """Seconds for one exchange."""
@@ -52,8 +47,7 @@ def capture_cell(opened: OpenLab, request: CaptureRequest, say: Say) -> Captured
     Raises UsageError when the matrix has no such cell, or the lab's provider cannot capture
     packets. Raises BrokenError when the lab is not running.
     """
-    named = request.source if request.target is None else f"{request.source} to {request.target}"
-    doing = f"capturing '{named}' in lab '{opened.name}'"
+    doing = f"capturing '{request}' in lab '{opened.name}'"
     if CAPTURE not in opened.provider.abilities:
         raise UsageError(
             doing,
@@ -80,14 +74,7 @@ def cells_of(matrix: Product, request: CaptureRequest, doing: str) -> tuple[Cell
 
     Raises UsageError, listing the alternatives, if there are none.
     """
-    cells = choose(
-        matrix,
-        request.source,
-        request.target,
-        protocol=request.protocol,
-        size=request.size,
-        doing=doing,
-    )
+    cells = request.cells(matrix, doing)
     wanted = tuple(one for one in cells if request.family in {None, one.family})
     if not wanted:
         had = ", ".join(dict.fromkeys(one.family for one in cells))

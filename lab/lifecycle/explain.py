@@ -13,7 +13,7 @@ from lab.explain.question import LOOK_SECONDS, Explanation, choose, explain
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.cells import product
+from lab.matrix.cells import Product, product
 from lab.matrix.verdict import Finding
 from lab.suites.session import LabView, bound
 
@@ -36,6 +36,12 @@ class ExplainQuestion:
     def __str__(self) -> str:
         return self.source if self.target is None else f"{self.source} to {self.target}"
 
+    def cells(self, matrix: Product, doing: str) -> tuple[Cell, ...]:
+        """Its cells. Raises UsageError, with the nearest name, if there are none."""
+        return choose(
+            matrix, self.source, self.target, protocol=self.protocol, size=self.size, doing=doing
+        )
+
 
 def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explanation:
     """Probe again, inspect the path, and say what is wrong there.
@@ -49,14 +55,7 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
     with opened.used(f"lab explain {opened.name}", say):
         opened.require_running(well=False)
         with bound(opened) as intent:
-            cells = choose(
-                product(opened.plan, intent),
-                question.source,
-                question.target,
-                protocol=question.protocol,
-                size=question.size,
-                doing=doing,
-            )
+            cells = question.cells(product(opened.plan, intent), doing)
             view = LabView(opened, intent)
 
             def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:

@@ -114,11 +114,7 @@ def product(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> Pro
 
     ``besides`` names families that are asked for though the plan does not.
 
-    Raises
-    ------
-    MatrixError
-        If it has no cells, or none in a family that the scenario asks for.
-
+    Raises MatrixError if it has no cells, or none in a family that the scenario asks for.
     """
     lab = LabEndpoints.of(plan, intent)
     grids = tuple(family_grid(lab, family) for family in asked_of(plan, intent, besides))
@@ -144,11 +140,7 @@ def asked_of(plan: Plan, intent: Intent, besides: Collection[Family] = ()) -> tu
 def cells(plan: Plan, intent: Intent) -> tuple[Cell, ...]:
     """Every cell that the plan asks for.
 
-    Raises
-    ------
-    MatrixError
-        As :func:`product` does.
-
+    Raises MatrixError as :func:`product` does.
     """
     return tuple(product(plan, intent).cells())
 

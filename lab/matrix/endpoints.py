@@ -77,10 +77,7 @@ class Sources:
     traffic, nor which of its addresses a Windows node uses: from a Windows pod, the addresses of
     the pod and of its node are allowed, and from a Windows node any of its own.
 
-    Parameters
-    ----------
-    intent
-        Read only at construction; the results are shared sets.
+    ``intent`` is read only at construction; the results are shared sets.
     """
 
     def __init__(self, intent: Intent) -> None:

@@ -67,11 +67,7 @@ class Failover:
 def holder_to_lose(intent: Intent, lab: str) -> str:
     """The machine to cut off: the holder of the first gateway.
 
-    Raises
-    ------
-    UsageError
-        When the lab has no gateway that another machine could take over.
-
+    Raises UsageError when the lab has no gateway that another machine could take over.
     """
     doing = f"testing the failover of lab '{lab}'"
     if not intent.gateways:

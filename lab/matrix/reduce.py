@@ -61,11 +61,7 @@ def _end(end: Endpoint) -> tuple[object, ...]:
 def reduce(scenario: Scenario, cell_id: str) -> Scenario:
     """The part of the scenario that the cell needs, with every address made explicit.
 
-    Raises
-    ------
-    UsageError
-        When the scenario's matrix has no such cell.
-
+    Raises UsageError when the scenario's matrix has no such cell.
     """
     wanted = _find(scenario, cell_id)
     if wanted is None:
