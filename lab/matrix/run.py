@@ -142,9 +142,9 @@ def run(  # noqa: PLR0913  every seam of the engine is handed in here
     of a known limit says so if nothing else on its path got through either, as it then proves
     nothing.
 
-    ``limits``: the first match applies. ``send``: sends the probes, and returns an outcome for every
-    key, which is the cell's index. ``clock``: seconds, monotonic. ``repeat``: the command that
-    repeats a cell. ``pace``: timeouts and budgets.
+    ``limits``: the first match applies. ``send``: sends the probes, and returns an outcome for
+    every key, which is the cell's index. ``clock``: seconds, monotonic. ``repeat``: the command
+    that repeats a cell. ``pace``: timeouts and budgets.
     """
     engine = _Engine(cells, limits, send, pace)
     engine.settle()

@@ -55,10 +55,16 @@ class Witness(FakeProvider):
 
 
 @pytest.fixture
-def witness(desk):
-    made = Witness(now=lambda: desk.now)
-    desk.provider, desk.providers = made, {"fake": made}
-    return made
+def told_of(desk, tmp_path):
+    """The members of an archive for which the provider delivers these pieces."""
+
+    def gathered(pieces: Iterable[Evidence | Exception | threading.Event]) -> dict[str, bytes]:
+        desk.provider = Witness(now=lambda: desk.now, pieces=pieces)
+        desk.providers = {"fake": desk.provider}
+        desk.up()
+        return members(gather(desk.opened(), tmp_path))
+
+    return gathered
 
 
 @pytest.fixture(autouse=True)
@@ -134,16 +140,15 @@ def test_an_archive_has_what_was_wanted_done_and_found(desk, tmp_path):
     assert "hybridlab" in json.loads(found["versions.json"])["packages"]
 
 
-def test_what_is_known_of_the_lines_in_logs_is_in_it(desk, witness, tmp_path):
-    desk.up()
+def test_what_is_known_of_the_lines_in_logs_is_in_it(told_of):
     line = "2026-11-22 07:54:55.117 <RMT> to-worker1: Error: Hold timer expired"
-    witness.pieces = [
+    pieces = [
         Evidence("worker2/bird/log", f"started\n{line}\n{line}\n".encode()),
         Evidence("worker2/bird/bird.conf", line.encode()),
         Evidence("api/events.txt", b'failed to get sandbox image "pause:9": not found\n'),
         Evidence("win1/kubelet.log.missing", line.encode()),
     ]
-    known = members(gather(desk.opened(), tmp_path))[KNOWN].decode()
+    known = told_of(pieces)[KNOWN].decode()
     assert known.startswith("fake/worker2/bird/log, line 3 and 1 more: BIRD's session 'to-worker1'")
     assert "; try: on both ends: birdc show protocols all 'to-worker1'; see" in known
     assert f"\n  {line}\nfake/api/events.txt, line 1: the pause image pause:9 is not" in known
@@ -165,7 +170,9 @@ def test_the_results_of_the_last_run_are_in_it(desk, tmp_path):
 
 
 # SECURITY.md: An archive of `lab gather` holds no secret.
-def test_no_secret_of_the_lab_is_in_any_member(desk, witness, tmp_path):
+def test_no_secret_of_the_lab_or_the_inventory_is_in_any_member(
+    desk, told_of, tmp_path, monkeypatch
+):
     desk.up()
     directory = desk.store.lab_directory("overlay")
     private = make_key_pair("x").private
@@ -173,69 +180,55 @@ def test_no_secret_of_the_lab_is_in_any_member(desk, witness, tmp_path):
     (directory / "ssh" / "client").write_text(private)
     (directory / "secrets").mkdir()
     (directory / "secrets" / "administrator").write_text("c0rrect horse\n")
-    secrets = [desk.row().token, "c0rrect horse", *private.splitlines()[1:-1], "s3same"]
-    witness.pieces = [
-        Evidence("worker1/console.log", "\n".join(secrets[:-1]).encode()),
-        Evidence("worker1/user-data", json.dumps({"key": private, "passwd": "s3same"}).encode()),
-        Evidence("worker1/memory.bin", b"\0" + "\0".join(secrets[:-1]).encode()),
-    ]
-    path = gather(desk.opened(), tmp_path)
-    found = members(path)
-    assert "fake/worker1/memory.bin" in found
-    for name, content in found.items():
-        for secret in secrets:
-            assert secret.encode() not in content, name
-
-
-# SECURITY.md: An archive of `lab gather` holds no secret.
-def test_no_secret_of_the_inventory_is_in_it(desk, witness, tmp_path, monkeypatch):
-    desk.up()
     (tmp_path / "file").write_text("fr0m a file\n")
     (tmp_path / "file").chmod(0o600)
     text = f'[secrets.one]\nfile = "{tmp_path}/file"\n[secrets.two]\nenv = "LAB_SECRET"\n'
     (tmp_path / "lab.toml").write_text(text)
     monkeypatch.setenv("HYBRIDLAB_INVENTORY", str(tmp_path / "lab.toml"))
     monkeypatch.setenv("LAB_SECRET", "fr0m outside")
-    witness.pieces = [Evidence("seed", b"fr0m a file, fr0m outside")]
-    assert members(gather(desk.opened(), tmp_path))["fake/seed"] == b"[scrubbed], [scrubbed]"
+    secrets = [desk.row().token, "c0rrect horse", *private.splitlines()[1:-1]]
+    pieces = [
+        Evidence("worker1/console.log", "\n".join(secrets).encode()),
+        Evidence("worker1/user-data", json.dumps({"key": private, "passwd": "s3same"}).encode()),
+        Evidence("worker1/memory.bin", b"\0" + "\0".join(secrets).encode()),
+        Evidence("seed", b"fr0m a file, fr0m outside"),
+    ]
+    found = told_of(pieces)
+    assert found["fake/seed"] == b"[scrubbed], [scrubbed]"
+    assert "fake/worker1/memory.bin" in found
+    for name, content in found.items():
+        for secret in (*secrets, "s3same"):
+            assert secret.encode() not in content, name
 
 
-def test_a_provider_that_raises_is_told_and_the_rest_is_there(desk, witness, tmp_path):
-    desk.up()
-    witness.pieces = [Evidence("one.txt", b"1"), RuntimeError("no more")]
-    found = members(gather(desk.opened(), tmp_path))
+def test_a_provider_that_raises_is_told_and_the_rest_is_there(told_of):
+    found = told_of([Evidence("one.txt", b"1"), RuntimeError("no more")])
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"RuntimeError: no more\n"
 
 
-def test_a_provider_that_is_stuck_is_left_and_told(desk, witness, tmp_path, monkeypatch):
-    desk.up()
+def test_a_provider_that_is_stuck_is_left_and_told(told_of, monkeypatch):
     stuck = threading.Event()
-    witness.pieces = [Evidence("one.txt", b"1"), stuck, Evidence("two.txt", b"2")]
     monkeypatch.setattr(evidence, "SLOW_EVIDENCE_SECONDS", 0.2)
     monkeypatch.setattr(evidence, "SLACK_SECONDS", 0.0)
-    found = members(gather(desk.opened(), tmp_path))
+    found = told_of([Evidence("one.txt", b"1"), stuck, Evidence("two.txt", b"2")])
     stuck.set()
     assert list(found) == [*OWN, "fake/one.txt", "fake/stopped.txt", KNOWN]
     assert found["fake/stopped.txt"] == b"'fake' delivered nothing more within 0.2 s\n"
 
 
-def test_all_of_it_has_an_end(desk, witness, tmp_path, monkeypatch):
-    desk.up()
-    witness.pieces = itertools.repeat(Evidence("one.txt", b"1"))
+def test_all_of_it_has_an_end(told_of, monkeypatch):
     monkeypatch.setattr(evidence, "SECONDS", 0.3)
-    found = members(gather(desk.opened(), tmp_path))
+    found = told_of(itertools.repeat(Evidence("one.txt", b"1")))
     assert b"the time limit for all evidence was reached: 0.3 s" in found["fake/stopped.txt"]
 
 
-def test_a_piece_of_ours_that_cannot_be_had_is_told(desk, tmp_path, monkeypatch):
-    desk.up()
-
+def test_a_piece_of_ours_that_cannot_be_had_is_told(told_of, monkeypatch):
     def broken():
         raise ValueError("no version")
 
     monkeypatch.setattr(evidence, "_versions", broken)
-    found = members(gather(desk.opened(), tmp_path))
+    found = told_of([])
     assert found["versions.json.missing"] == b"ValueError: no version\n"
     assert "plan.json" in found
 
@@ -316,26 +309,20 @@ def test_a_member_stays_inside_its_archive(path, name):
     assert member_name(path) == name
 
 
+def written(path: Path, *pieces: Evidence) -> dict[str, bytes]:
+    write_archive(path, "overlay-evidence", pieces, lambda said: scrub(said, [b"s3same"]), 0.0)
+    return members(path)
+
+
 def test_of_two_pieces_of_one_name_both_are_there(tmp_path):
     pieces = [Evidence("a", b"1"), Evidence("a", b"2"), Evidence("/a", b"3")]
-    write_archive(tmp_path / "x.tar.gz", "overlay-evidence", pieces, bytes.upper, 0.0)
-    assert members(tmp_path / "x.tar.gz") == {"a": b"1", "a.2": b"2", "a.3": b"3"}
+    assert written(tmp_path / "x.tar.gz", *pieces) == {"a": b"1", "a.2": b"2", "a.3": b"3"}
 
 
-def test_of_what_is_too_long_the_end_is_kept(monkeypatch):
+def test_of_what_is_too_long_the_end_is_kept_without_half_a_secret(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "PIECE_BYTES", 4)
     assert shortened(b"1234") == b"1234"
     assert shortened(b"123456") == b"[the first 2 bytes are left out]\n3456"
-
-
-def test_no_half_of_a_secret_is_left_where_a_piece_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(evidence, "PIECE_BYTES", 8)
     piece = Evidence("a", b"long ago: s3same, on")
-    write_archive(
-        tmp_path / "x.tar.gz",
-        "overlay-evidence",
-        [piece],
-        lambda content: scrub(content, [b"s3same"]),
-        0.0,
-    )
-    assert b"same" not in members(tmp_path / "x.tar.gz")["a"]
+    assert b"same" not in written(tmp_path / "x.tar.gz", piece)["a"]
