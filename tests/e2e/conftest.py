@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab, assert_nothing_is_left
+from lab_command import Lab, assert_nothing_is_left
 
 
 @pytest.fixture
@@ -14,11 +12,5 @@ def lab(tmp_path):
     yield used
     names = [path.name for path in (used.state / "labs").glob("*")]
     for name in names:
-        subprocess.run(
-            used.command("down", name),
-            env=used.environment(),
-            capture_output=True,
-            timeout=ENOUGH_SECONDS,
-            check=False,
-        )
+        used.call(used.command("down", name))
     assert_nothing_is_left(used.state)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -17,20 +18,8 @@ ENOUGH_SECONDS = 120
 
 
 HERE = frozenset(
-    {
-        "up",
-        "down",
-        "status",
-        "list",
-        "plan",
-        "show",
-        "report",
-        "validate",
-        "fault",
-        "heal",
-        "gather",
-    }
-    | {"explain", "diff", "new", "graph", "logs", "events"}
+    {"up", "down", "status", "list", "plan", "show", "report", "validate", "fault", "heal"}
+    | {"gather", "explain", "diff", "new", "graph", "logs", "events"}
 )
 """Commands that can run in this process; "test" is pytest, and "exec" passes its streams on."""
 
@@ -52,16 +41,20 @@ class Lab:
         return {**os.environ, "HYBRIDLAB_STATE": str(self.state), "COLUMNS": "100"}
 
     def run(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = self._run_here(words) if _goes_here(words) else self._run_beside(words)
+        done = self._run_here(words) if _goes_here(words) else self.call(self.command(*words))
         said = f"{done.stderr[-4000:]}\n{done.stdout[-4000:]}"
         assert code in {None, done.returncode}, f"{words}: {done.returncode}\n{said}"
         assert "Traceback" not in done.stderr
         return done
 
-    def _run_beside(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    def call(
+        self, command: Sequence[str], cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run any command in a process of its own, on this state directory."""
         return subprocess.run(
-            self.command(*words),
-            env=self.environment(),
+            command,
+            cwd=cwd,
+            env={**self.environment(), **environment},
             capture_output=True,
             text=True,
             timeout=ENOUGH_SECONDS,
@@ -91,6 +84,15 @@ class Lab:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def kill_after(self, seconds: float, *words: str) -> None:
+        """Start the command, and kill it if it still runs after that time."""
+        process = self.start(*words)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.communicate(timeout=30)
 
 
 def processes_with(text: str) -> list[str]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
 
 import pytest
 from lab_command import Lab
@@ -45,12 +42,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
 @pytest.mark.parametrize("moment", [0.25, 0.45])
 def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab, moment):
     lab.run("up", "overlay")
-    process = lab.start("fault", "overlay", "wrong-vni", "--node", "worker1")
-    try:
-        process.wait(moment)
-    except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=30)
+    lab.kill_after(moment, "fault", "overlay", "wrong-vni", "--node", "worker1")
     there = faults_of(lab)
     healed = json.loads(lab.run("heal", "overlay", "--json").stdout)
     assert [one["fault"] for one in healed["mended"]] == [name for name, _, _ in there]

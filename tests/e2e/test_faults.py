@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -19,17 +16,9 @@ MOMENTS = (0.02, 0.2, 0.35)
 """Seconds after which a command is killed; every single point is in the tests of the lifecycle."""
 
 
-def kill_after(seconds: float, process: subprocess.Popen[str]) -> None:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=30)
-
-
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab, moment):
-    kill_after(moment, lab.start("up", "overlay"))
+    lab.kill_after(moment, "up", "overlay")
     lab.run("up", "overlay")
     lab.run("test", "overlay", "-m", "hairpin")
     holders = [p for p in processes_with(str(lab.state)) if "hybridlab-holder" in p]
@@ -38,7 +27,7 @@ def test_up_killed_at_any_moment_is_finished_by_the_next_up(lab, moment):
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_up_killed_at_any_moment_is_taken_away_by_down(lab, moment):
-    kill_after(moment, lab.start("up", "overlay"))
+    lab.kill_after(moment, "up", "overlay")
     if (lab.state / "labs").exists():
         lab.run("gc", "--older-than", "0m", "--yes")
     assert_nothing_is_left(lab.state)
@@ -47,14 +36,14 @@ def test_up_killed_at_any_moment_is_taken_away_by_down(lab, moment):
 @pytest.mark.parametrize("moment", [0.4, 1.0])
 def test_test_killed_leaves_a_lab_that_can_be_tested(lab, moment):
     lab.run("up", "overlay")
-    kill_after(moment, lab.start("test", "overlay"))
+    lab.kill_after(moment, "test", "overlay")
     lab.run("test", "overlay", "-m", "hairpin")
 
 
 @pytest.mark.parametrize("moment", [0.05, 0.15])
 def test_down_killed_is_finished_by_the_next_down(lab, moment):
     lab.run("up", "overlay")
-    kill_after(moment, lab.start("down", "overlay"))
+    lab.kill_after(moment, "down", "overlay")
     lab.run("down", "overlay")
     assert_nothing_is_left(lab.state)
 
@@ -100,14 +89,7 @@ def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path):
     )
     script = " && ".join(shlex.join(lab.command(*command)) for command in words)
     try:
-        done = subprocess.run(
-            [*AS_PLAIN_USER, "sh", "-c", f"id -u && {script}"],
-            env=lab.environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = lab.call([*AS_PLAIN_USER, "sh", "-c", f"id -u && {script}"])
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.startswith("1000\n")
         assert "2,300 cells" in done.stdout
@@ -140,14 +122,7 @@ def test_closed_standard_output_costs_no_traceback_and_no_verdict(lab):
     lab.run("up", "overlay")
     for closed in (">&-", "2>&-", ">&- 2>&-", "<&-"):
         words = shlex.join(lab.command("test", "overlay", "-m", "hairpin"))
-        done = subprocess.run(
-            ["sh", "-c", f"exec {words} {closed}"],
-            env=lab.environment(),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = lab.call(["sh", "-c", f"exec {words} {closed}"])
         assert done.returncode == 0, (closed, done.stderr)
         assert "Traceback" not in done.stderr
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab, processes_with
+from lab_command import Lab, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +22,8 @@ def on_a_small_disk(lab: Lab, script: str) -> list[str]:
     lab() {{ {shlex.join(lab.command())} "$@" 2>&1; echo "code $?"; }}
     {script}
     """
-    done = subprocess.run(
-        ["unshare", "--mount", "--map-root-user", "sh", "-c", shell],
-        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH_SECONDS,
-        check=False,
-    )
+    isolated = ["unshare", "--mount", "--map-root-user", "sh", "-c", shell]
+    done = lab.call(isolated, PYTHONPATH=str(Path(__file__).parents[2]))
     if "unshare:" in done.stderr or done.returncode == 9:
         pytest.skip(f"no mount namespace here: {done.stderr.strip()}")
     assert "Traceback" not in done.stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,16 +28,9 @@ def mine(lab, tmp_path):
 
 def offered(lab: Lab, *words: str) -> list[str]:
     """What bash is offered for the last word."""
-    environment = {
-        **lab.environment(),
-        "_LAB_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(("lab", *words)),
-        "COMP_CWORD": str(len(words)),
-    }
+    environment = {"COMP_WORDS": " ".join(("lab", *words)), "COMP_CWORD": str(len(words))}
     run = "import sys; sys.argv[0] = 'lab'; from lab.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", run], env=environment, capture_output=True, text=True, check=False
-    )
+    done = lab.call([sys.executable, "-c", run], _LAB_COMPLETE="bash_complete", **environment)
     assert done.stderr == ""
     return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 

@@ -7,21 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab_command import ENOUGH_SECONDS, Lab
+from lab_command import Lab
 
 EXAMPLE = Path(__file__).parents[2] / "examples/own-tests"
 
 
 def run_pytest(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "--lab", *words],
-        cwd=EXAMPLE,
-        env=lab.environment(),
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH_SECONDS,
-        check=False,
-    )
+    pytest_here = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "--lab")
+    return lab.call([*pytest_here, *words], EXAMPLE)
 
 
 @pytest.mark.slow

@@ -21,14 +21,7 @@ pytestmark = pytest.mark.slow
 def shell(lab: Lab, script: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a bash script in which ``$LAB`` is the command with those words."""
     command = f"LAB={shlex.quote(shlex.join(lab.command(*words)))}\n{script}"
-    return subprocess.run(
-        ["bash", "-c", command],
-        env=lab.environment(),
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH_SECONDS,
-        check=False,
-    )
+    return lab.call(["bash", "-c", command])
 
 
 def test_tests_of_one_lab_at_once_keep_a_junit_file_each(lab):
@@ -112,14 +105,8 @@ runpy.run_module("lab", run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize("module", ["lab.cli.main", "click", "lab._errors"])
 def test_ctrl_c_while_the_command_is_still_being_loaded_is_no_traceback(lab, module):
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module],
-        env={**lab.environment(), "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=ENOUGH_SECONDS,
-        check=False,
-    )
+    command = [sys.executable, "-c", STOPPED_WHILE_IMPORTING, module]
+    done = lab.call(command, PYTHONPATH=str(Path(__file__).parents[2]))
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 

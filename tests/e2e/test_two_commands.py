@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from typing import Any
@@ -80,18 +79,9 @@ def test_run_leaves_its_reports_and_nothing_where_it_is_called(overlay, tmp_path
 
 
 def test_pytest_itself_runs_the_suite(overlay, tmp_path):
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "--lab", "overlay", "--pyargs", "lab.suites"),
-            *("-m", "hairpin", "-q", "-p", "no:cacheprovider"),
-        ],
-        env=overlay.environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ("--lab", "overlay", "--pyargs", "lab.suites", "-m", "hairpin", "-q")
+    pytest_here = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+    done = overlay.call([*pytest_here, *words], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "40 passed" in done.stdout
 

@@ -67,23 +67,18 @@ def test_a_lab_in_use_or_brought_up_again_stays(desk):
     assert len(desk.provider.world) == 1
 
 
-def test_a_dry_run_says_and_leaves(desk):
+def test_only_labs_that_are_older_go_and_a_dry_run_says_which(desk):
     desk.up()
     desk.now += 3 * DAY
+    desk.up("young")
     desk.said.clear()
     result = collect(desk, 2 * DAY, yes=False)
     assert result.dry_run
     assert [item.lab for item in result.found] == ["overlay"]
     assert result.removed == ()
     assert desk.said == ["would remove lab 'overlay': last used 3 d ago"]
-    assert len(desk.provider.world) == 1
+    assert len(desk.provider.world) == 2
     assert desk.row().status == "up"
-
-
-def test_only_labs_that_are_older_go(desk):
-    desk.up()
-    desk.now += 3 * DAY
-    desk.up("young")
     result = collect(desk, 2 * DAY)
     assert result.removed == ("entry 1 (holder)",)
     assert [row.name for row in desk.store.labs()] == ["young"]

@@ -142,22 +142,12 @@ def test_a_failure_of_any_kind_ends_its_scenario_and_not_the_night(paper, tmp_pa
     assert night.exit_code == 3
     assert night.scenarios[3].detail == "OSError: no more processes"
     assert night.scenarios[0].detail == "up nightly-refused"
-
-
-def test_evidence_is_gathered_of_a_failure_before_its_lab_goes(paper, tmp_path):
-    paper.codes = {("test", "nightly-red"): 1, ("up", "nightly-refused"): 4}
-    held(paper, request(tmp_path, "red", "refused", "well"))
-    verbs = [(call[0], call[1 if call[0] != "up" else 2]) for call in paper.calls]
-    assert verbs == [
-        ("up", "nightly-red"),
-        ("test", "nightly-red"),
-        ("gather", "nightly-red"),
-        ("down", "nightly-red"),
-        ("up", "nightly-refused"),
-        ("up", "nightly-well"),
-        ("test", "nightly-well"),
-        ("down", "nightly-well"),
-    ]
+    commands = {
+        name: [call[0] for call in paper.calls if f"nightly-{name}" in call] for name in names
+    }
+    assert commands["refused"] == ["up"]
+    assert commands["red"] == ["up", "test", "gather", "down"], "evidence before its lab goes"
+    assert commands["well"] == ["up", "test", "down"]
 
 
 def test_a_lab_that_an_earlier_night_left_is_swept_away_first(paper, tmp_path):
@@ -487,9 +477,12 @@ def test_the_cause_of_a_broken_lab_is_told_everywhere(paper, tmp_path):
     assert not list(output.rglob("*.cause"))
 
 
-def test_a_cell_of_the_night_is_repeated_from_what_the_night_keeps(paper, tmp_path):
+def test_a_night_keeps_what_a_scenario_left_and_repeats_its_cells_from_that(paper, tmp_path):
     asked = request(tmp_path, "a")
-    held(paper, asked)
+    (one,) = held(paper, asked).scenarios
+    assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)
+    assert one.run is not None
+    assert one.run.scenario == "overlay"
     (test,) = [call for call in paper.calls if call[0] == "test"]
     assert test[2:] == ("--repeat-with", f"lab repro {asked.output / 'a'}")
 
@@ -609,10 +602,3 @@ def test_a_command_that_is_late_or_stopped_is_ended_with_all_it_started(
     assert ("heard" in said) <= (not deaf)
     if said:
         assert not Path(f"/proc/{said[0]}").exists()
-
-
-def test_a_scenario_keeps_what_it_left(paper, tmp_path):
-    (one,) = held(paper, request(tmp_path, "a")).scenarios
-    assert (one.report, one.junit, one.evidence) == ("a/report.html", "a/junit.xml", None)
-    assert one.run is not None
-    assert one.run.scenario == "overlay"

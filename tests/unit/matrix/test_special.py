@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from shipped import cells_of, plan_of
 
-from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.judge import STICKY_TRIES, expect, judge
 from lab.matrix.run import probe
@@ -24,24 +23,16 @@ CASES: list[dict[str, Any]] = json.loads(
 
 
 LIMITS = registry.limits(plan_of("services"))
-
-
-@pytest.fixture
-def services() -> dict[str, Cell]:
-    return {cell.id: cell for cell in cells_of("services")}
+SERVICES = {cell.id: cell for cell in cells_of("services")}
 
 
 def answered(*backends: str, answer: str | None = None, seen: str | None = None) -> Outcome:
     return Outcome(0, "ok", "", seen, backends, answer, 1.0)
 
 
-def verdict(cell: Cell, outcome: Outcome) -> str:
-    return judge(cell, expect(cell, LIMITS), (outcome,)).verdict
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_cell(case: dict[str, Any], services: dict[str, Cell]) -> None:
-    cell = services[case["cell"]]
+def test_cell(case: dict[str, Any]) -> None:
+    cell = SERVICES[case["cell"]]
     found = expect(cell, LIMITS)
     assert found.rule == case["rule"]
     assert found.refusal == case.get("fails")
@@ -56,64 +47,59 @@ def test_cell(case: dict[str, Any], services: dict[str, Cell]) -> None:
         assert cell.target.port == case.get("port", cell.target.port)
 
 
-def test_one_backend_passes_whichever_it_is_and_a_second_one_fails(
-    services: dict[str, Cell],
-) -> None:
-    cell = services["affinity/worker1-p2/sticky/tcp-small"]
-    assert probe(1, cell).tries == STICKY_TRIES
-    seen = next(iter(cell.sources))
-    assert {verdict(cell, answered(name, seen=seen)) for name in cell.backends} == {"pass"}
-    assert verdict(cell, answered("master-p1", "win1-p1", seen=seen)) == "fail"
-    assert verdict(cell, answered("worker2-p1", seen=seen)) == "fail"
-
-
-def test_affinity_where_there_should_be_none_is_an_unexpected_pass(
-    services: dict[str, Cell],
-) -> None:
-    cell = services["affinity/win2-p1/sticky/tcp-small"]
-    assert verdict(cell, answered("master-p1", "win1-p1")) == "known-limit"
-    assert verdict(cell, answered("master-p1", seen="10.244.4.4")) == "unexpected-pass"
-
-
-def test_what_kubernetes_promises_is_an_unexpected_pass_where_a_limit_says_otherwise(
-    services: dict[str, Cell],
-) -> None:
-    cell = services["no-endpoints/win1-p1/nobody/tcp-small"]
-    assert verdict(cell, replace(answered(), status="timeout")) == "known-limit"
-    assert verdict(cell, replace(answered(), status="refused")) == "unexpected-pass"
-    assert verdict(cell, replace(answered(), status="no-route")) == "fail"
+NOBODY, STICKY = "no-endpoints/{}/nobody/tcp-small", "affinity/{}/sticky/tcp-small"
+NAME = "win2-p1.by-name.default.svc.cluster.local."
+HEADLESS = f"headless/worker1-p1/{NAME}/tcp-small"
+HEALTH = "health-check/client/worker1:near-linux:health/tcp-small"
+REFUSED, TIMEOUT = (replace(answered(), status=status) for status in ("refused", "timeout"))
 
 
 @pytest.mark.parametrize(
-    ("cell", "kept", "other"),
+    ("cell", "outcome", "wanted"),
     [
-        ("no-endpoints/worker1-p1/nobody/tcp-small", "refused", "timeout"),
-        ("nodeport-local/client/worker2:near-linux/tcp-small", "timeout", "refused"),
+        # One backend passes, whichever it is; a second one, or a pod that is no backend, fails.
+        *(
+            (STICKY.format("worker1-p2"), answered(one, seen="10.244.1.5"), "pass")
+            for one in ("master-p1", "win1-p1", "worker1-p1")
+        ),
+        (STICKY.format("worker1-p2"), answered("master-p1", "win1-p1", seen="10.244.1.5"), "fail"),
+        (STICKY.format("worker1-p2"), answered("worker2-p1", seen="10.244.1.5"), "fail"),
+        # Affinity where there should be none.
+        (STICKY.format("win2-p1"), answered("master-p1", "win1-p1"), "known-limit"),
+        (STICKY.format("win2-p1"), answered("master-p1", seen="10.244.4.4"), "unexpected-pass"),
+        # What Kubernetes promises, where a limit says otherwise.
+        (NOBODY.format("win1-p1"), TIMEOUT, "known-limit"),
+        (NOBODY.format("win1-p1"), REFUSED, "unexpected-pass"),
+        (NOBODY.format("win1-p1"), replace(answered(), status="no-route"), "fail"),
+        # A promised refusal passes, and anything else fails.
+        *(
+            (cell, outcome, wanted)
+            for cell, kept, other in (
+                (NOBODY.format("worker1-p1"), REFUSED, TIMEOUT),
+                ("nodeport-local/client/worker2:near-linux/tcp-small", TIMEOUT, REFUSED),
+            )
+            for outcome, wanted in (
+                (kept, "pass"),
+                (other, "fail"),
+                (answered("worker1-p1"), "fail"),
+                (replace(answered(), status="error"), "probe-error"),
+            )
+        ),
+        # A health check must count right; a name must have these addresses.
+        (HEALTH, answered(answer="1"), "pass"),
+        (HEALTH, answered(answer="0"), "fail"),
+        (HEADLESS, answered(answer="10.244.4.4"), "pass"),
+        (HEADLESS, answered(answer="10.244.4.4, 10.244.4.5"), "fail"),
     ],
 )
-def test_a_promised_refusal_passes_and_anything_else_fails(
-    cell: str, kept: Any, other: Any, services: dict[str, Cell]
-) -> None:
-    asked = services[cell]
-    assert verdict(asked, replace(answered(), status=kept)) == "pass"
-    assert verdict(asked, replace(answered(), status=other)) == "fail"
-    assert verdict(asked, answered("worker1-p1")) == "fail"
-    assert verdict(asked, replace(answered(), status="error")) == "probe-error"
+def test_verdict(cell: str, outcome: Outcome, wanted: str) -> None:
+    assert judge(SERVICES[cell], expect(SERVICES[cell], LIMITS), (outcome,)).verdict == wanted
 
 
-def test_a_health_check_is_asked_as_one_and_must_count_right(services: dict[str, Cell]) -> None:
-    cell = services["health-check/client/worker1:near-linux:health/tcp-small"]
-    assert probe(1, cell).dialect == "health"
-    assert verdict(cell, answered(answer="1")) == "pass"
-    assert verdict(cell, answered(answer="0")) == "fail"
-
-
-def test_names_of_pods_are_asked_as_names(services: dict[str, Cell]) -> None:
-    name = "win2-p1.by-name.default.svc.cluster.local."
-    cell = services[f"headless/worker1-p1/{name}/tcp-small"]
-    assert probe(1, cell).name == name
-    assert verdict(cell, answered(answer="10.244.4.4")) == "pass"
-    assert verdict(cell, answered(answer="10.244.4.4, 10.244.4.5")) == "fail"
+def test_cells_are_asked_as_what_they_are() -> None:
+    assert probe(1, SERVICES[STICKY.format("worker1-p2")]).tries == STICKY_TRIES
+    assert probe(1, SERVICES[HEALTH]).dialect == "health"
+    assert probe(1, SERVICES[HEADLESS]).name == NAME
 
 
 def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it() -> None:

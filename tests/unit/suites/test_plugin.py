@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from paper_lab import PaperLabs, blueprint
-from simulation import silent
+from simulation import Fault, silent
 
 from lab._errors import BrokenError, PreflightError, StateError
 from lab.matrix.cell import Cell
@@ -48,12 +48,11 @@ def known_limits() -> int:
     return sum(not expect(cell, limits).works for cell in made)
 
 
-def one_silent(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
-    return silent(outcome) if cell.id == BROKEN else outcome
+def silence(holds: Callable[[Cell], bool]) -> Fault:
+    return lambda cell, _, outcome: silent(outcome) if holds(cell) else outcome
 
 
-def all_silent(_cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
-    return silent(outcome)
+one_silent, all_silent = silence(lambda cell: cell.id == BROKEN), silence(lambda _: True)
 
 
 def one_of_each(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
@@ -498,10 +497,7 @@ def test_what_failed_is_asked_again_whatever_the_sample_is_now(outer, pytester):
     outer(*SAMPLED, labs=usual)
     absent = next(cell.id for cell in blueprint()[3] if cell.id not in asked(usual))
 
-    def fault(cell, _attempt, outcome):
-        return silent(outcome) if cell.id == absent else outcome
-
-    labs = PaperLabs(pytester.path, fault)
+    labs = PaperLabs(pytester.path, silence(lambda cell: cell.id == absent))
     outer(*SUITE, labs=labs)
     outer(*SAMPLED, "--lf", labs=labs)
     assert asked(labs) == [absent]
@@ -526,11 +522,7 @@ def test_streams_are_asked_only_where_they_are_named(outer, pytester, words, str
 
 
 def test_a_stream_that_failed_is_asked_again_by_last_failed(outer, pytester):
-
-    def slow(cell, _attempt, outcome):
-        return silent(outcome) if cell.family == "throughput" else outcome
-
-    labs = PaperLabs(pytester.path, slow)
+    labs = PaperLabs(pytester.path, silence(lambda cell: cell.family == "throughput"))
     outer(*SUITE, "-m", "throughput", labs=labs)
     outer(*SUITE, "--lf", labs=labs)
     assert {one.cell.family for one in labs.taken[-1][0].results} == {"throughput"}
