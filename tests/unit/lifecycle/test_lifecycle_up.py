@@ -16,7 +16,7 @@ from lab.state import capacity
 STEPS = ["holder", "machines", "network", "services"]
 
 
-def test_a_new_lab_comes_up_and_the_journal_says_so(desk):
+def test_a_new_lab_comes_up_and_again_nothing_is_done_but_to_say_which_faults_it_has(desk):
     result = desk.up()
     assert result.changed
     assert [d.action for d in result.decisions] == ["run"] * 4
@@ -25,23 +25,12 @@ def test_a_new_lab_comes_up_and_the_journal_says_so(desk):
     assert {step.state for step in desk.store.steps("overlay")} == {"done"}
     assert {row.state for row in desk.store.resources("overlay")} == {"made"}
     assert desk.files() == {"overlay", "overlay/lock", "overlay/scenario.yaml"}
-
-
-def test_up_again_changes_nothing_and_says_so(desk):
-    desk.up()
     world = dict(desk.provider.world)
-    desk.verbs()
-    result = desk.up()
-    assert not result.changed
+    assert not desk.up().changed
     assert desk.verbs() == ["liveness"]
     assert desk.provider.world == world
     assert desk.said[-1] == ("lab 'overlay' is already up: nothing has changed, nothing was done")
-
-
-def test_up_again_says_which_faults_the_lab_has(desk):
-    desk.up()
-    token = desk.row().token
-    desk.store.intend_fault("overlay", token, "wrong-vni", node="worker", peer="")
+    desk.store.intend_fault("overlay", desk.row().token, "wrong-vni", node="worker", peer="")
     desk.up()
     note = "note: fault 'wrong-vni' is on 'worker'; 'lab heal overlay' takes it out"
     assert desk.said[-1] == note
@@ -135,7 +124,7 @@ def test_when_preflight_refuses_nothing_is_made_or_written(desk):
     assert desk.files() == set()
 
 
-def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk):
+def test_a_failed_step_leaves_the_lab_broken_and_up_goes_on_from_there(desk):
     desk.provider.faults = Faults(fail_step="network")
     with pytest.raises(BrokenError, match="lab 'overlay', step 'network'") as caught:
         desk.up()
@@ -147,12 +136,6 @@ def test_a_failed_step_leaves_the_lab_broken_with_the_step_and_the_evidence(desk
     assert row.status == "broken"
     assert row.detail.startswith("step 'network': ")
     assert "the faults make it fail" in row.detail
-
-
-def test_after_a_failed_step_up_goes_on_from_there(desk):
-    desk.provider.faults = Faults(fail_step="network")
-    with pytest.raises(BrokenError):
-        desk.up()
     desk.provider.faults = Faults()
     desk.verbs()
     desk.up()

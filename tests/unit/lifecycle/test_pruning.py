@@ -151,16 +151,11 @@ def test_a_night_that_was_killed_goes_in_its_turn(state):
     assert directories(state / "nightly") == ["last"]
 
 
-def make_night(state: Path, now: datetime) -> Path:
-    """A night that has just begun."""
-    return make_output(None, state, now)
-
-
 def test_the_last_night_is_kept_though_the_clock_went_back(state):
     add_night(state, "before-there-were-ids", "2026-11-24T02:00:00+00:00")
-    first = make_night(state, datetime(2026, 11, 25, 2, tzinfo=UTC))
+    first = make_output(None, state, datetime(2026, 11, 25, 2, tzinfo=UTC))
     back = datetime(2025, 1, 1, 2, tzinfo=UTC)
-    whole, killed, last = (make_night(state, back) for _ in range(3))
+    whole, killed, last = (make_output(None, state, back) for _ in range(3))
     for night in (first, whole, last):
         add_night(state, night.name, back.isoformat(), it=night.name)
     for run in (whole.name, last.name, "x", "y"):
