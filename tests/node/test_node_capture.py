@@ -32,8 +32,9 @@ def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]
 
     taps = [tap for tap, _ in where.taps]
     taken = lab.fleet.capture(lab.intent, taps, 1 << 20, ask, Deadline(SECONDS))
-    seen = trace(where.ways, match(taken, where.asked))
-    return conclude(seen, well=outcomes[0].status == "ok", owners=where.owners), taken
+    well = outcomes[0].status == "ok"
+    seen = trace(where.ways, match(taken, where.asked), well=well)
+    return conclude(seen, well=well, owners=where.owners), taken
 
 
 def test_agents_take_a_probe_down_wherever_it_passes(new_lab):
