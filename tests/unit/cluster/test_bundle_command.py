@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 
 import bundle_parts as parts
 import pytest
-from lab_command import lab
+from command_in_process import lab
 
 from lab.lifecycle import images
 from lab.providers.libvirt import placement

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lab_command import lab
+from command_in_process import lab
 
 needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 
