@@ -139,8 +139,8 @@ def test_what_is_done_to_a_node_or_a_pod_after_up_differs_from_what_up_recorded(
         kubernetes=KubernetesIntent("1.36", "10.244.0.0/16", "10.96.0.0/12", "10.96.0.10"),
     )
     handle = LabHandle("guests", tmp_path, TOKEN)
-    provider = cast("MachinesProvider", SimpleNamespace(_guests=lambda _: guests))
     guests = cast("base.Guests", Guests(cluster_fleet(lab)))
+    provider = cast("MachinesProvider", SimpleNamespace(_guests=lambda _: guests))
     places = ["worker1", "worker1-p1", "worker1-p2", "worker2"]
 
     def found() -> list[tuple[str, str, str]]:
