@@ -35,8 +35,8 @@ PORT = re.compile(r"(?<=:)\d{5}(?=\\ >)")
 
 
 def narrow(text: str) -> str:
-    """With one space between columns."""
-    return re.sub(r"(?<=\S) +", " ", text)
+    """With one space between columns, and before a number."""
+    return re.sub(r"(?<=\S) +| +(?=\d)", " ", text)
 
 
 def pattern(output: str) -> re.Pattern[str]:
