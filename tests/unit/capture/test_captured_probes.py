@@ -15,10 +15,19 @@ from typing import Any
 import pytest
 from shipped import cell_of, intent_of
 
-from lab.explain.capture.packets import InnerPacket, decode, match
+from lab.explain.capture.packets import (
+    Decoded,
+    InnerPacket,
+    Matched,
+    PacketEnds,
+    Passed,
+    decode,
+    match,
+)
 from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import (
     Conclusion,
+    Point,
     Sight,
     Trace,
     by_time,
@@ -27,6 +36,7 @@ from lab.explain.capture.trace import (
     trace,
 )
 from lab.providers.capture import Frame, Taken, Tap
+from lab.topology.path import Station
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "capture").glob("*.json"))
 Case = dict[str, Any]
@@ -158,3 +168,33 @@ def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to() -> None
         "refused",
         "answer-lost",
     }
+
+
+def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend() -> None:
+    where = listening(
+        intent_of("overlay"), cell_of("overlay", "pod-service/master-p1/everyone/udp-small")
+    )
+    ways = where.ways[:2]
+    passed = [
+        sent(station, 4000 + number, at)
+        for number, (there, back) in enumerate(ways)
+        for at, station in enumerate((*there, *(back if number else ())))
+    ]
+    matched = Matched(tuple(passed), (), ())
+    lost, answered = (trace(ways, matched, well=well) for well in (False, True))
+    assert (lost.way, answered.way) == (0, 1)
+    target = ways[0][0][-1]
+    said = conclude(lost, well=False, owners={})
+    assert (said.kind, said.last) == ("unanswered", Point(Tap(target.place, target.device), "in"))
+
+
+def sent(station: Station, port: int, at: int) -> Passed:
+    """A datagram of the client's ``port`` as the Intent has it at a station."""
+    packet, tap = station.packet, Tap(station.place, station.device)
+    ports = (packet.port, port) if packet.answer else (port, packet.port)
+    flow = PacketEnds(17, packet.source, ports[0], packet.target, ports[1])
+    inside = InnerPacket(flow, at, 0, fragment=False, length=80, digest=port, ttl=64)
+    frame = Frame(at + 1, station.passing, b"", 100)
+    return Passed(
+        tap, frame, Decoded("", inside=inside), inside, "back" if packet.answer else "there"
+    )
