@@ -60,10 +60,13 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
 
             def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
                 try:
-                    return view.compare(places)
+                    found = view.compare(places)
                 except LabError as error:
                     say(f"cannot compare with the intended state: {error.cause}")
                     raise
+                if missing := [place for place in places if place not in found]:
+                    say(f"not compared with the state that 'lab up' made: {', '.join(missing)}")
+                return found
 
             def follow(cell: Cell) -> Bracket | None:
                 try:

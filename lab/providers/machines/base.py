@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError
+from lab._log import say
 from lab.cluster.addons.addon import addons
 from lab.cluster.cluster import VIRTUAL_MACHINE, HostTraits, underlay
 from lab.cluster.linux.daemons import (
@@ -120,9 +121,11 @@ _STATE_SECONDS = 60.0
 
 def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     with opened() as guests:
-        names = [one.name for one in intent.machines]
+        names = [one.name for one in intent.machines if one.os == "linux"]
         deadline = guests.deadline(_STATE_SECONDS)
         found = guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline)
+    if missing := [name for name in names if name not in found]:
+        say(f"no state recorded of {', '.join(missing)}; 'lab explain' cannot compare it")
     write_private(lab.directory / _STATES, json.dumps(found))
 
 
@@ -363,9 +366,9 @@ class MachinesProvider(Provider):
             before, after = read_state(made[name]), read_state(now.get(name, ""))
             if is_same_space(before, after):
                 others = churn(kubernetes=kubernetes, daemons=bool(machine.daemons))
-                found[name] = compare_states(before, after, others)
-            if kubernetes and name in pods:
-                found[name] = [_in_cluster_pod(one, name) for one in found.get(name, ())]
+                differs = compare_states(before, after, others)
+                of_cluster = kubernetes and name in pods
+                found[name] = [_in_cluster_pod(one, name) if of_cluster else one for one in differs]
         return found
 
     def capture(  # noqa: PLR0913, PLR0917  the interface's signature
