@@ -332,6 +332,8 @@ def _link(site: Site) -> RandomFault | None:
     )
     if do.endswith("down") and device not in {one.port for one in machine.pods}:
         return None  # this would remove its routes, too
+    if site.kubernetes and "address" in do and machine.tunnel and device == machine.tunnel.name:
+        return None  # and this its neighbours, which flannel does not put back
     # a device without ARP sends to its own MAC
     return site.fault(f"{device}|arp|mtu|MTU|MAC", do, undo, later=do.endswith("arp off"))
 
