@@ -121,12 +121,12 @@ class SuiteLab(Protocol):
 
 @contextmanager
 def bound(
-    lab: SuiteLab, cluster: RealCluster | None = None, *, ready: bool = True
+    lab: SuiteLab, cluster: RealCluster | None = None, *, ready: bool = False
 ) -> Iterator[Intent]:
     """The lab's Intent; on a cluster its probe pods exist in the block, with their real addresses.
 
     ``cluster``: the lab's, if it was found already. ``ready``: whether to wait until the pods are
-    Ready.
+    Ready; where something is to be explained, one may never be.
     """
     cluster = cluster or find_cluster(lab.provider, lab.handle, lab.intent)
     if cluster is None:
@@ -374,7 +374,7 @@ class LabSession:
 
     def bound(self) -> AbstractContextManager[Intent]:
         """The Intent for the cells; on a cluster, its probe pods exist during the block."""
-        return bound(self.lab, self.cluster)
+        return bound(self.lab, self.cluster, ready=True)
 
     def _with_addresses(self, chosen: Sequence[Cell]) -> Sequence[Cell]:
         """The chosen cells; on a cluster, with the addresses that its pods have."""
