@@ -16,6 +16,7 @@ from lab.cluster.bind import foreseen
 from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cells import cells
+from lab.suites.session import bound
 from lab.topology.intent import Intent
 
 Outer = Callable[..., pytest.RunResult]
@@ -51,8 +52,8 @@ class PaperCluster:
         return self.intent
 
     @contextmanager
-    def probed(self, **_: bool) -> Iterator[Intent]:
-        if not self.ready:
+    def probed(self, *, ready: bool) -> Iterator[Intent]:
+        if ready and not self.ready:
             raise DeadlineError("waiting for the 6 probe pods", "pod 'win1-p1' is Pending")
         self.there = True
         yield moved(self.intent)
@@ -125,3 +126,9 @@ def test_pods_that_cannot_be_had_are_a_broken_lab_and_no_failed_cells(outer, tmp
     assert result.ret == 3
     result.assert_outcomes()
     assert not labs.lab.recorded
+
+
+def test_what_explains_a_lab_does_not_wait_for_pods_that_are_not_ready(tmp_path):
+    cluster = PaperCluster(ready=False)
+    with bound(clustered(tmp_path, cluster).lab, cluster) as intent:
+        assert intent == moved(cluster.intent)
