@@ -30,7 +30,13 @@ from lab.providers.machines.base import (
 )
 from lab.providers.netns import failover, holders, isolation
 from lab.providers.netns import preflight as netns_preflight
-from lab.providers.netns.holders import NODE_HOLDER, HolderEntry, Tell, list_holders
+from lab.providers.netns.holders import (
+    NODE_HOLDER,
+    HolderEntry,
+    HolderProcess,
+    Tell,
+    list_holders,
+)
 from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.node.pod_namespaces import pod_processes
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared
@@ -256,12 +262,13 @@ class NspawnProvider(MachinesProvider):
         if other := other_machines(decided.machines, intent):
             return Liveness("broken", other, again_from="images")
         try:
-            return self._look(lab, intent, decided)
+            return self._look(lab, intent, decided, found)
         except LabError as error:
             return Liveness("broken", str(error), again_from="networks")
 
-    def _look(self, lab: LabHandle, intent: Intent, decided: NspawnLayout) -> Liveness:
-        entry = holder.entry(lab)
+    def _look(
+        self, lab: LabHandle, intent: Intent, decided: NspawnLayout, entry: HolderProcess
+    ) -> Liveness:
         lost = networks.missing(entry, lab, intent.segments)
         if lost:
             return Liveness("broken", f"it has no {lost}", again_from="networks")
@@ -276,7 +283,7 @@ class NspawnProvider(MachinesProvider):
             return Liveness("suspended", f"all {len(on)} machines are frozen", "machines")
         if frozen:
             return Liveness("broken", f"{frozen[0]} is frozen", again_from="machines")
-        with ContainerGuests(lab, decided, holder.find(lab)) as guests:
+        with ContainerGuests(lab, decided, entry) as guests:
             beyond = self._beyond_network(lab, intent)
             ill = look_inside(guests, own_network(intent), beyond)
         return ill or Liveness("running", f"holder process {entry.pid}, {len(on)} machines")
@@ -308,10 +315,9 @@ class NspawnProvider(MachinesProvider):
         decided, found = layout.load(lab), holder.find(lab)
         if decided is None or found is None:
             return
-        entry = holder.entry(lab)
-        with self._guests(lab) as guests:
+        with ContainerGuests(lab, decided, found) as guests:
             for machine in decided.machines:
-                yield piece(f"{machine}/nspawn.log", partial(containers.log, entry, machine))
+                yield piece(f"{machine}/nspawn.log", partial(containers.log, found, machine))
             yield from self._evidence_inside(lab, intent, guests, decided.machines)
 
     def console(self, lab: LabHandle, intent: Intent, name: str) -> int:
