@@ -32,7 +32,7 @@ override LABEL := "$${NAME:-$$SCENARIO}"
 export override PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint bench size audit test-lowest wheel lock setup develop
+.PHONY: help reference docs man pictures lab-up lab-test lab-status lab-down nightly nightly-setup test test-slow test-all test-nspawn test-libvirt e2e test-cluster e2e-libvirt conformance test-nspawn-host test-windows drill-libvirt drill-nspawn explain-drill lint bench size audit test-lowest wheel lock setup develop
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -71,7 +71,7 @@ test: develop ## the project's own tests, in minutes
 test-slow: develop ## slow tests: labs of namespaces broken, killed, drilled; add-ons on a real API
 	@$(QUICK) -m 'slow and not machines'
 
-test-all: test test-slow test-nspawn e2e test-libvirt test-windows ## all tests; more than an hour
+test-all: test test-slow test-nspawn e2e test-cluster test-libvirt test-windows ## all tests; more than an hour
 
 test-nspawn: ## tests of system containers, without a cluster; needs root
 	@tools/setup develop nspawn
@@ -92,7 +92,13 @@ drill-nspawn: ## labs and clusters on system containers, killed at random or sho
 e2e: ## every scenario as a real Kubernetes cluster on system containers, as root
 	@tools/setup develop nspawn
 	@.venv/bin/python -m pytest --timeout 1800 -n 2 --dist loadfile --no-loadscope-reorder \
-		tests/nspawn -m clusters
+		tests/nspawn/test_calico_clusters.py tests/nspawn/test_scenarios.py \
+		tests/nspawn/test_three_control_planes.py -m clusters
+
+test-cluster: ## one cluster on system containers: killed, broken, rebooted, suspended; as root
+	@tools/setup develop nspawn
+	@.venv/bin/python -m pytest --timeout 1200 tests/nspawn/test_container_cluster.py \
+		tests/nspawn/test_containers_killed.py -m 'clusters and not drill'
 
 e2e-libvirt: ## real clusters on virtual machines; the first run builds what it needs
 	@tools/setup develop libvirt

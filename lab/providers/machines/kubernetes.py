@@ -38,14 +38,9 @@ from lab.cluster.linux.operations import ClusterSite
 from lab.cluster.observed import NAMESPACE, NodeVersion
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
-from lab.cluster.windows import bring_up
-from lab.cluster.windows.join_checks import join_refusals
-from lab.cluster.windows.kubelet import HardWayJoin, Join
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
 from lab.facts.evidence import RECENTLY, LinuxNode, WindowsNode, gather, logs
 from lab.facts.node import NodeFacts
-from lab.facts.windows import observe as observe_windows
-from lab.imaging.windows import steps as image_steps
 from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.machines.guests import Guests, Opened
@@ -61,6 +56,8 @@ from lab.topology.intent import Intent
 
 if TYPE_CHECKING:
     from kubernetes import client
+
+    from lab.cluster.windows.kubelet import Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +116,8 @@ def _refuse(lab: LabHandle, intent: Intent, made: Bundled) -> None:
     problems: list[str] = []
     for node in made.cluster.nodes:
         if node.os == "windows":
+            from lab.cluster.windows.join_checks import join_refusals  # noqa: PLC0415  few labs have one
+
             problems += join_refusals(made.cluster, intent, node, made.manifest)
     if problems:
         raise PreflightError(
@@ -304,10 +303,12 @@ class MachinesCluster:
         return seen
 
     def _seen(self, guests: Guests, node: ClusterNode, deadline: Deadline) -> NodeFacts | LabError:
+        from lab.facts.windows import observe  # noqa: PLC0415  few labs have one
+
         one = self._evidence_node(guests, node)
         assert isinstance(one, WindowsNode), "asked of those alone"
         try:
-            return observe_windows(one.shell, one.script, one.module, one.settings, deadline)
+            return observe(one.shell, one.script, one.module, one.settings, deadline)
         except LabError as error:
             return error
 
@@ -364,12 +365,14 @@ class MachinesCluster:
     def _evidence_node(self, guests: Guests, node: ClusterNode) -> LinuxNode | WindowsNode:
         if node.os == "linux":
             return LinuxNode(node.name, guests.shell(node.name))
+        from lab.imaging.windows.steps import MODULE, Observe, script, settings  # noqa: PLC0415  few labs have one
+
         return WindowsNode(
             node.name,
             guests.windows_shell(node.name),
-            image_steps.script("observe.ps1"),
-            image_steps.script(image_steps.MODULE),
-            image_steps.settings(image_steps.Observe()),
+            script("observe.ps1"),
+            script(MODULE),
+            settings(Observe()),
         )
 
     def _linux(self, site: ClusterSite) -> tuple[Step, ...]:
@@ -408,8 +411,10 @@ class MachinesCluster:
             on_each(found, lambda name: self._windows_node(guests, found[name]))
 
     def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
+        from lab.cluster.windows.bring_up import bring_up_steps  # noqa: PLC0415  few labs have one
+
         site = self._site(guests)
-        steps = bring_up.bring_up_steps(
+        steps = bring_up_steps(
             self.bundled.cluster,
             self.intent,
             node,
@@ -423,6 +428,8 @@ class MachinesCluster:
             step.run()
 
     def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
+        from lab.cluster.windows.kubelet import HardWayJoin, Join  # noqa: PLC0415  few labs have one
+
         made, entrance = self.bundled.cluster, JoinCredentials(self.bundled.cluster, site)
         deadline = site.deadline(_API_SECONDS)
         account = addons()[made.topology].account
