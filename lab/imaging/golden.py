@@ -174,7 +174,7 @@ def cache_directory(inventory: Inventory) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectedEntries:
     """What a ``gc`` found."""
 
     found: tuple[str, ...]

@@ -31,7 +31,7 @@ from lab._errors import LabError, PreflightError, UsageError
 from lab.imaging import bootstrap, golden, inputs, recipes
 from lab.imaging.golden import (
     PARTIAL,
-    Collected,
+    CollectedEntries,
     GoldenImage,
     entries,
     fsync,
@@ -297,7 +297,7 @@ class ImageStore:
             )
         return golden.read_facts(found.disk.parent)
 
-    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
+    def gc(self, in_use: Collection[str], yes: bool) -> CollectedEntries:
         """Find, and with ``yes`` remove, what no recipe uses any more.
 
         Images of older recipes or tools, interrupted builds, and downloads that no image is waiting
@@ -312,7 +312,7 @@ class ImageStore:
             for path in found:
                 remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
-        return Collected(names, total, yes)
+        return CollectedEntries(names, total, yes)
 
     def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
         final = self._place(recipe, digest)

@@ -11,7 +11,7 @@ from lab._errors import BrokenError, LabError, UsageError
 from lab.cluster.bundle import directory, medium, upstream
 from lab.cluster.bundle.manifest import SYSTEMS, Manifest, add_on_versions
 from lab.cluster.bundle.store import BundleStore
-from lab.imaging.golden import Collected, GoldenImage, cache_directory, remove, size
+from lab.imaging.golden import CollectedEntries, GoldenImage, cache_directory, remove, size
 from lab.imaging.image_store import ImageStore
 from lab.imaging.windows.settings import Firmware, secret_name
 from lab.inventory import loader
@@ -121,7 +121,7 @@ def verify(digest: str | None, say: Say) -> int:
     return len(asked)
 
 
-def collect(yes: bool) -> Collected:
+def collect(yes: bool) -> CollectedEntries:
     """Find, and with ``yes`` remove, unneeded bundles; those of this user's labs are kept.
 
     What was prepared of them for system containers goes with them.
@@ -141,7 +141,7 @@ def collect(yes: bool) -> Collected:
     for one in more if yes else ():
         remove(one)
     names = (str(one.relative_to(cache)) for one in more)
-    return Collected((*found.found, *names), found.bytes + took, yes)
+    return CollectedEntries((*found.found, *names), found.bytes + took, yes)
 
 
 def _inventory() -> Inventory:

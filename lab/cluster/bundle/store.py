@@ -29,7 +29,7 @@ from lab._log import quantity
 from lab.cluster.bundle.manifest import FILE, SHORT, Blob, Manifest, decode
 from lab.imaging.golden import (
     PARTIAL,
-    Collected,
+    CollectedEntries,
     entries,
     fsync,
     guarded,
@@ -297,7 +297,7 @@ class BundleStore:
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
 
-    def gc(self, in_use: Collection[str], yes: bool) -> Collected:
+    def gc(self, in_use: Collection[str], yes: bool) -> CollectedEntries:
         """Find, and with ``yes`` remove, bundles superseded by a newer one of their minor.
 
         Also damaged bundles, those of minors that are no longer supported, and interrupted
@@ -314,7 +314,7 @@ class BundleStore:
                 with suppress(HeldError), lab_lock(self._lock_of(path), "lab bundle gc", wait=0):
                     remove(path)
         names = tuple(str(path.relative_to(self._cache)) for path in found)
-        return Collected(names, total, yes)
+        return CollectedEntries(names, total, yes)
 
     def _adopt(self, made: Scratch, manifest: Manifest, say: Say) -> Manifest:
         """Rename a finished bundle to its final name."""
