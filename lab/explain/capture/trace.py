@@ -132,7 +132,8 @@ def trace(ways: Sequence[Ways], matched: Matched, *, well: bool) -> Trace:
         one on which another try of it was answered.
 
     """
-    ends = [there[-1].packet.target for there, _ in ways]
+    # a path that ends at a card that is down has no stations
+    ends = [there[-1].packet.target if there else "" for there, _ in ways]
     traces = [
         replace(_along(there, back, _of_end(matched, end, ends)), way=number)
         for number, ((there, back), end) in enumerate(zip(ways, ends, strict=True))
