@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,9 +168,11 @@ def _look(
         return home(directory, store.lab_directory(directory.name))
 
     marks = all_marks(providers, all_users=request.all_users)  # before the journal: see the module
-    found = collect(store.labs(), marks, home_of, request.older_than, store.now())
+    labs = store.labs()
+    found = collect(labs, marks, home_of, request.older_than, store.now())
     taken = {(item.token, item.owner) for item in found}
-    return (*found, *_abandoned(store, marks)), [
+    known = {row.name for row in labs} | {mark.lab for _, mark in marks}
+    return (*found, *_abandoned(store.directory / "labs", known)), [
         f"{mark.object} of lab '{mark.lab}' is left alone: its state directory "
         f"'{mark.directory.parent.parent}' cannot be inspected from here, so it may be in use; "
         "run 'lab gc' as its owner"
@@ -179,10 +181,8 @@ def _look(
     ]
 
 
-def _abandoned(store: Store, marks: Iterable[tuple[str, Mark]]) -> Iterator[Collected]:
+def _abandoned(labs: Path, known: Collection[str]) -> Iterator[Collected]:
     """Files of labs that neither the journal nor a mark knows: the journal was deleted."""
-    labs = store.directory / "labs"
-    known = {row.name for row in store.labs()} | {mark.lab for _, mark in marks}
     for name in filter(is_name, _directories(labs)):
         if name not in known and (labs / name / SCENARIO).is_file():
             yield Collected(name, "", "", None, f"the files in '{labs / name}' are in no journal")

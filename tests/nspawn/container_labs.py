@@ -8,7 +8,6 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -141,7 +140,7 @@ def room_for(scenario: Path | str, pods: Pods = "kubernetes") -> Iterator[None]:
     lacking = list(preflight.judge(needed, replace(there, inotify_used=SPARE)))
     if lacking:
         pytest.skip("; ".join(one.seen for one in lacking))
-    base = Path(tempfile.gettempdir(), "hybridlab-inotify")
+    base = Path("/run/hybridlab-tests-inotify")
     with base.open("w") as ours, base.with_suffix(".queue").open("w") as queue:
 
         def take() -> bool:
