@@ -13,7 +13,7 @@ from lab.cluster.observed import POD_VARIABLE, TOKEN_VARIABLE
 from lab.cluster.pod_exec import ExecResult
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.compile import configuration
-from lab.providers.node.control import NodeControl, build_archive
+from lab.providers.node.control import NodeControl, archive_digest
 from lab.providers.node.exec_probes import ExecProber
 from lab.providers.node.files import STATUS_SCRIPT, archive_path
 from lab.providers.node.fleet import Fleet
@@ -54,9 +54,7 @@ def _done(lab: NodeLab, name: str, command: str) -> bool:
 
 def _only(lab: NodeLab, name: str, answers: str) -> None:
     """Restart the responder so that it answers in fewer namespaces."""
-    program = (
-        archive_path(build_archive().digest).with_suffix("") / "lab/providers/netns/responder.py"
-    )
+    program = archive_path(archive_digest()).with_suffix("") / "lab/providers/netns/responder.py"
     script = f"""
     holder=$(sed -n 's,^runs /proc/\\([0-9]*\\)/stat .*,\\1,p' {STATUS_SCRIPT})
     inside="nsenter --target $holder --mount --net --pid"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import io
 import math
@@ -12,7 +11,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import Annotated
@@ -29,114 +27,45 @@ from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, Prob
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 
-_AGENT = "lab.providers.node.agent"
-_BY_PATH = ("lab.providers.netns.holder", "lab.providers.netns.responder")
-"""Programs that the agent starts by path, which its imports do not reveal."""
-_MAIN = "lab.providers.node.bootstrap"
-_PACKAGE = "lab"
+_PACKAGE = Path(__file__).parents[2]
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 """The earliest ZIP timestamp; fixed, so that equal content gives equal archives."""
 _DIGEST_LETTERS = 16
-
-
 _MAKING = Lock()
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
-    """The agent as one file: the modules of this package that it imports, and no others.
-
-    They are found by parsing import statements, so the list needs no maintenance.
-    """
-
-    content: bytes
-    digest: str
-    """Hash of the contents, independent of the compression library."""
+@cache
+def _archived() -> Mapping[str, bytes]:
+    """The agent's files: every module of this package, of which it imports a few."""
+    files = {
+        f"lab/{path.relative_to(_PACKAGE).as_posix()}": path.read_bytes()
+        for path in sorted(_PACKAGE.rglob("*.py"))
+    }
+    return {"__main__.py": files["lab/providers/node/bootstrap.py"], **files}
 
 
-def build_archive() -> Archive:
-    """The archive of this version; built once, by the first thread that needs it.
+@cache
+def archive_digest() -> str:
+    """Hash of the agent's files, independent of the compression library."""
+    whole = hashlib.sha256()
+    for name, content in _archived().items():
+        whole.update(b"%s\0%d\0" % (name.encode(), len(content)) + content)
+    return whole.hexdigest()[:_DIGEST_LETTERS]
 
-    Under a lock: CPython 3.11 cannot parse in several threads (python/cpython#106905).
-    """
+
+def build_archive() -> bytes:
+    """The agent as one file; built once, by the first thread that needs it."""
     with _MAKING:
         return _built()
 
 
 @cache
-def _built() -> Archive:
-    files = {"__main__.py": _source(_MAIN).read_bytes()}
-    for module in closure():
-        path = _source(module)
-        name = module.replace(".", "/")
-        files[f"{name}/__init__.py" if path.name == "__init__.py" else f"{name}.py"] = (
-            path.read_bytes()
-        )
-    whole = hashlib.sha256()
+def _built() -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in sorted(files.items()):
+        for name, content in _archived().items():
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST), content, zipfile.ZIP_DEFLATED)
-            whole.update(b"%s\0%d\0" % (name.encode(), len(content)) + content)
-    return Archive(packed.getvalue(), whole.hexdigest()[:_DIGEST_LETTERS])
-
-
-def closure() -> tuple[str, ...]:
-    """Every module of this package that the agent may import, sorted by name."""
-    known: set[str] = set()
-    waiting = [_AGENT, *_BY_PATH]
-    while waiting:
-        module = waiting.pop()
-        if module not in known:
-            known.add(module)
-            waiting += _packages(module)
-            waiting += _imported(module)
-    return tuple(sorted(known))
-
-
-def _packages(module: str) -> Iterator[str]:
-    parts = module.split(".")
-    yield from (".".join(parts[:length]) for length in range(1, len(parts)))
-
-
-def _imported(module: str) -> Iterator[str]:
-    for node in _statements(ast.parse(_source(module).read_bytes())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        yield from (name for name in names if _is_ours(name))
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node of a module except those under ``TYPE_CHECKING``."""
-    for child in ast.iter_child_nodes(tree):
-        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield child
-            yield from _statements(child)
-
-
-def _is_ours(name: str) -> bool:
-    if name.partition(".")[0] != _PACKAGE:
-        return False
-    parent, _, last = name.rpartition(".")
-    if not parent:
-        return True
-    directory = _source(parent).parent
-    package = _source(parent).name == "__init__.py"
-    return package and (
-        (directory / f"{last}.py").is_file() or (directory / last / "__init__.py").is_file()
-    )
-
-
-@cache
-def _source(module: str) -> Path:
-    spec = find_spec(module)
-    assert spec is not None, f"no module '{module}'"
-    assert spec.origin is not None, f"no file of '{module}'"
-    return Path(spec.origin)
+    return packed.getvalue()
 
 
 _PICKLE = 4
@@ -388,8 +317,7 @@ class NodeControl:
         ready: Callable[[int], None] = lambda _: None,
     ) -> _Answer:
         """Have the agent run a verb; ship the agent first if it is missing."""
-        built = build_archive()
-        place = str(archive_path(built.digest))
+        place = str(archive_path(archive_digest()))
         answer = _Answer(self.name, phase, progress, ready)
         for shipped in (False, True):
             completed = self.shell.stream(
@@ -401,7 +329,7 @@ class NodeControl:
             if completed.code != _NOT_THERE or shipped:
                 break
             self.shell.run(["mkdir", "-p", "-m", "700", str(DIRECTORY)], deadline)
-            self.shell.put(built.content, place, 0o600, deadline)
+            self.shell.put(build_archive(), place, 0o600, deadline)
         if answer.failed is not None:
             raise answer.failed
         if completed.code == _NO_PYTHON:

@@ -15,7 +15,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, UsageError
 from lab.lifecycle.compilation import compile_scenario
 from lab.providers.capture import Frame, Taken, Tap
-from lab.providers.node.control import NodeControl, build_archive
+from lab.providers.node.control import NodeControl, archive_digest, build_archive
 from lab.providers.node.protocol import (
     Order,
     failure_line,
@@ -80,9 +80,7 @@ def up(*answers: tuple[int, bytes, str]) -> PaperShell:
 
 def test_the_agent_is_shipped_when_it_is_not_there_and_only_then():
     shell = up((118, b"", ""), DONE)
-    assert shell.files == {
-        f"/run/hybridlab/node-{build_archive().digest}.pyz": build_archive().content
-    }
+    assert shell.files == {f"/run/hybridlab/node-{archive_digest()}.pyz": build_archive()}
     assert up(DONE).files == {}
 
 
