@@ -27,8 +27,8 @@ WindowsPhase = Literal[
     "starting", "disk", "copy", "specialize", "oobe", "first-logon", "ready", "sysprep"
 ]
 """A stage of a Windows installation, from the firmware's start to a generalised disk."""
-_TOGETHER = {"release", "edition", "surface", "locale", "keyboard", "time_zone"}
-"""Fields that a digest contains as ``wanted`` and ``region``."""
+_ELSEWHERE = {"release", "edition", "surface", "locale", "keyboard", "time_zone", "time_server"}
+"""Fields that a digest contains as ``wanted`` and ``region``, and the one of clones alone."""
 _SHA256 = r"^[0-9a-f]{64}$"
 _URL = r"^https?://[^/\s]+/\S+$"
 _INSIDE = r"^/[^\s]+$"
@@ -225,6 +225,11 @@ class Windows(Section):
         default="0409:00000409", description="Language and layout of the keyboard, in hex."
     )
     time_zone: TimeZone = Field(default="UTC", description="Time zone, as Windows names it.")
+    time_server: Word | None = Field(
+        default=None,
+        description="NTP server of clones; default: the hypervisor's clock at each start alone.",
+        examples=["192.0.2.1"],
+    )
     medium: Sentence = Field(
         description="What to get, as text.", examples=["the ISO of Windows Server 2022"]
     )
@@ -307,7 +312,7 @@ class Recipe(Section):
             parts[kind] = section.model_dump() if section else None
         if self.windows:
             parts["windows"] = {
-                **self.windows.model_dump(exclude=_TOGETHER),
+                **self.windows.model_dump(exclude=_ELSEWHERE),
                 "wanted": asdict(self.windows.wanted),
                 "region": asdict(self.windows.region),
                 "deadlines": dict(self.windows.minutes),

@@ -100,7 +100,7 @@ class Drill(RealLab):
             storage.refresh(pool)
             digest = sha256(self.image.read_bytes()).hexdigest()
             for volume in pool.listAllVolumes():
-                if volume.name().startswith(f"bootless-{digest[:16]}"):
+                if f"-{digest[:16]}." in volume.name():
                     volume.delete()
 
     def _token(self) -> Iterator[str]:

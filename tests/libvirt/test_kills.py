@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
+import boot_disc
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
@@ -78,3 +80,29 @@ def test_up_goes_on_after_a_suspend_that_was_killed(lab):
     lab.killed(2, "suspend", lab.name)
     assert "resumed" in lab.run(*lab.up_words()).stderr
     assert "is up" in lab.run("status", lab.name).stdout
+
+
+@pytest.fixture
+def clone(lab):
+    """A lab with a Windows clone; what it boots is one sector that says its keys on COM1."""
+    pytest.importorskip("pycdlib", reason="pycdlib is not installed")
+    text = (Path(__file__).parents[1] / "windows/stand_in/two.yaml").read_text()
+    scenario = lab.folder / "clone.yaml"
+    scenario.write_text(text.replace("count: 2", "count: 1").replace("1GiB", "256MiB"))
+    boot_disc.disk(lab.image, f"{os.urandom(8).hex()}\r\n{boot_disc.CLONE}")
+    return scenario
+
+
+def test_a_clone_whose_up_is_killed_comes_up_again_or_goes_with_down(lab, connected, clone):
+    """At every call of its creation and first boot; also while it boots."""
+    most = len(lab.calls(*lab.up_words(clone)))
+    lab.run("down", lab.name)
+    for call in chosen(most):
+        lab.forget_image(connected)
+        killed = lab.killed(call, *lab.up_words(clone))
+        assert killed.returncode == KILLED, f"call {call}: {killed.stderr}"
+        if call % 2:
+            lab.run(*lab.up_words(clone))
+            assert "is up" in lab.run("status", lab.name).stdout, f"killed at call {call}"
+        lab.run("down", lab.name)
+        assert lab.left(connected) == set(), f"killed at call {call}"

@@ -111,6 +111,9 @@ class Node:
         self.boots += 1
         return Answer(0)
 
+    def _sent(self, name: str) -> str:
+        return (self.guest.root / "C" / "hybridlab" / name).read_text()
+
     def _step(self, asked: Asked) -> Answer:
         name = asked.path.rpartition("\\")[2].removesuffix(".ps1")
         folder = self.guest.root / "C" / "hybridlab"
@@ -214,8 +217,8 @@ class Node:
         if given["joined"] in self.there:
             return False, {"joined": False, "said": []}
         assert json.loads(given["document"])["kind"] == "JoinConfiguration"
-        if self.join_error:
-            raise ValueError(self.join_error)
+        if self.join_error or (refused := habits.kubeadm_refuses(self._sent("node-join.ps1"))):
+            raise ValueError(self.join_error or refused)
         self.there.add(given["joined"])
         self.services["kubelet"]["state"] = "Running"
         return True, {"joined": True, "said": ["This node has joined the cluster"]}
@@ -249,8 +252,14 @@ class Node:
         }
 
     def _make(self) -> None:
+        always = habits.names_every_adapter(self._sent("cluster.psm1"))
         for one in self._making:
             if one["Name"] not in {other["name"] for other in self.networks}:
+                switched = bool(self.networks)
+                adapter = "Ethernet" if always or not switched else ""
+                self.hns_error = habits.hns_refuses(adapter, switched=switched)
+                if self.hns_error:
+                    return
                 prefix = one["Subnets"][0]["AddressPrefix"]
                 self.networks.append({"name": one["Name"], "type": one["Type"], "prefix": prefix})
 

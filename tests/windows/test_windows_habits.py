@@ -56,7 +56,8 @@ def test_the_clock_is_right_whatever_zone_the_hypervisor_is_in(hours):
     for document in (DOCUMENTS[answers.CORE], DOCUMENTS["clone"]):
         lines = [line for place, line, _ in commands(document) if place == "specialize"]
         universal = any("RealTimeIsUniversal /t REG_DWORD /d 1 " in line for line in lines)
-        assert habits.guest_utc(rtc, timedelta(0), universal=universal) == now
+        for guest in (timedelta(0), timedelta(hours=1)):  # of the recipe's time_zone
+            assert habits.guest_utc(rtc, guest, universal=universal) == now
 
 
 def test_an_evaluation_is_rearmed_and_no_shell_gets_less_memory_than_windows_gives_it():
@@ -88,18 +89,17 @@ def test_setup_has_few_driver_paths_and_2025_only_one_that_is_there(name):
 
 SCRIPTS = Path(__file__).parents[2] / "images" / "windows"
 MEETS: tuple[tuple[str, str, str, str], ...] = (
-    ("W3", "cluster/node-join.ps1", r'\$env:Path = "\$folder;.*\n.*\n.*Invoke-Native .*join', ""),
-    (
-        "W9",
-        "cluster/cluster.psm1",
-        r"if \(-not \(Get-VirtualAdapter -Card \$Card\)\) \{\n.*'NetworkAdapterName'",
-        "",
-    ),
+    ("W3", "cluster/node-join.ps1", r"Add-ToPath -Folder \$folder\n.*Invoke-Native .*join", ""),
+    ("W4", "sysprep.ps1", r"\$found = @\(Find-AnswerFile\)\n.*Count -gt 0\) \{\n +throw", ""),
+    ("W4", "sysprep.ps1", r"'the answer medium to be out'.*\n.*\n +\$found = @\(Find-An", ""),
     ("W10", "cluster/node-keep.ps1", r"while \(\$true\) \{[^}]*Invoke-Program ", ""),
     ("W10", "cluster/node-task.ps1", r"RestartCount = 255\n", r"RestartCount 999"),
     ("W10", "cluster/node-task.ps1", r"Stop-Program -Name \$Given\.programs\n.*Register-", ""),
     ("W11", "cluster/cluster.psm1", r"(?s)function Restore-Card.*-NlMtuBytes \$Card\.mtu", ""),
     ("W11", "cluster/cluster.psm1", r"Set-DnsClientServerAddress -InterfaceIndex \$index", ""),
+    ("W11", "cluster/cluster.psm1", r"Set-NetIPInterface @ip -InterfaceMetric \$Card\.metric", ""),
+    ("W11", "cluster/cluster.psm1", r"New-NetRoute .*\$route\.to -NextHop \$route\.via", ""),
+    ("W12", "cluster/cluster.psm1", r"MacAddress -eq \$Card\.mac -and .*StartsWith\('vEth", ""),
     ("W13", "cluster/cluster.psm1", r"'already attached'\) \{\s+break", ""),
     ("W13", "cluster/cluster.psm1", r"DELETE -Path \"/endpoints/\$\(\$there\.ID\)\"", ""),
     ("W18", "containerd.ps1", r"'--register-service', '--log-file', \$Given\.log", ""),

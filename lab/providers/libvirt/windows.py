@@ -20,10 +20,10 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError, PreflightError, UsageError
 from lab.facts.signatures import in_log
 from lab.imaging import recipes
-from lab.imaging.recipe import WindowsPhase
+from lab.imaging.recipe import Windows, WindowsPhase
 from lab.imaging.windows import monitor, offline
 from lab.imaging.windows.monitor import Observation, Progress
-from lab.imaging.windows.settings import MASK, CloneCard, CloneSettings, Region, mask
+from lab.imaging.windows.settings import MASK, CloneCard, CloneSettings, mask
 from lab.providers.libvirt import domains, storage
 from lab.providers.libvirt.documents import VirtualMachine
 from lab.providers.libvirt.host import Host
@@ -65,8 +65,8 @@ def seed_volume(machine: str) -> str:
     return f"{machine}.seed"
 
 
-def clone_settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
-    """The clone's settings. Secret. ``region``: language and time zone of its image."""
+def clone_settings(recipe: MachineRecipe, image: Windows) -> CloneSettings:
+    """The clone's settings. Secret. ``image``: what its image's recipe says of Windows."""
     lab, machine = recipe.lab, recipe.machine
     first = CloneCard(
         name=management.DEVICE,
@@ -82,8 +82,8 @@ def clone_settings(recipe: MachineRecipe, region: Region) -> CloneSettings:
         authorized_key=keyring.client_public(lab),
         management_address=recipe.management_address,
         cards=(first, *(clone_card(machine, one) for one in machine.interfaces)),
-        time_server=None,
-        region=region,
+        time_server=image.time_server,
+        region=image.region,
     )
 
 
@@ -111,7 +111,7 @@ def clone_machine(
     assert image.firmware != "kernel", "Windows does not boot a kernel directly"
     assert made_from.windows is not None, "its image's first boot is Windows'"
     keyring.unpin(lab, machine.name)
-    medium = clone_medium(clone_settings(recipe, made_from.windows.region), made_from.files)
+    medium = clone_medium(clone_settings(recipe, made_from.windows), made_from.files)
     seed = storage.write(pool, seed_volume(machine.name), medium)
     return virtual_machine(
         recipe,

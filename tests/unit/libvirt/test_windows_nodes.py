@@ -16,7 +16,6 @@ import pytest
 from lab._errors import BrokenError, DeadlineError, PreflightError, UsageError
 from lab.imaging import recipes
 from lab.imaging.golden import GoldenImage
-from lab.imaging.windows.settings import Region
 from lab.lifecycle.compilation import compile_scenario
 from lab.plan.planner import make_plan
 from lab.providers.libvirt import domains, images, installer, placement, windows
@@ -215,7 +214,9 @@ def test_a_clone_that_takes_too_long_is_named_by_its_phase(clone, monkeypatch):
 def test_the_cards_of_a_clone_are_those_of_the_intent(lab):
     machine = replace(WINDOWS, name="win1")
     recipe = MachineRecipe(lab, machine, cast("Any", None), True, 1400, "192.0.2.10", 24)
-    told = windows.clone_settings(recipe, Region())
+    image = recipes.load("windows-server-2022").windows
+    assert image is not None
+    told = windows.clone_settings(recipe, image)
     assert [card.name for card in told.cards] == [
         "mgmt0",
         *(card.name for card in WINDOWS.interfaces),
@@ -239,13 +240,14 @@ def test_further_cards_make_the_same_digest_as_in_earlier_versions(tmp_path, mon
     assert recipe.digest().startswith("429a380774795acb")
 
 
-def test_a_clone_is_told_the_language_and_time_of_its_images_recipe(lab, monkeypatch):
+def test_a_clone_is_told_language_time_and_time_server_of_its_images_recipe(lab, monkeypatch):
     shipped = recipes.load("windows-server-2022")
     assert shipped.windows is not None
     told = {
         "locale": "de-DE",
         "keyboard": "0407:00000407",
         "time_zone": "W. Europe Standard Time",
+        "time_server": "192.0.2.123",
     }
     german = shipped.replace(windows=shipped.windows.model_copy(update=told))
     monkeypatch.setattr(windows.recipes, "load", lambda _: german)

@@ -25,6 +25,8 @@ SOURCES: Mapping[str, str] = {
     "the BIOS clock is local time": "kubernetes-sigs/image-builder sets RealTimeIsUniversal",
     "2025 stops at driver paths that are not there": "devcell-sh/go-winkit, 0x80070001, on Windows "
     "11; inferred for Server",
+    "kubeadm looks for kubelet on PATH alone": "kubernetes/kubernetes, cmd/kubeadm/app/preflight "
+    "(KubeletVersionCheck), its words; image-builder puts C:\\k on PATH before joining",
     "HNS takes no virtual adapter's name": "flannel-io/flannel issue 1966, and "
     "Azure/azure-container-networking pull request 813: 'HNS returns error if the supplied adapter "
     "name contains vEthernet prefix'",
@@ -94,6 +96,23 @@ def find_answer(
             if name in root and f'pass="{phase}"'.encode() in root[name]:
                 return name, root[name]
     return None
+
+
+def kubeadm_refuses(script: str) -> str:
+    """kubeadm's error for a script that runs it before its folder is on PATH; else empty."""
+    before, runs, _ = script.partition("Invoke-Native -Path $Given.kubeadm")
+    if runs and '$env:Path = "$folder;$env:Path"' in before:
+        return ""
+    return (
+        "couldn't get kubelet version: cannot execute 'kubelet --version': executable file not "
+        "found in %PATH%"
+    )
+
+
+def names_every_adapter(module: str) -> bool:
+    """Whether the module that makes HNS networks names the card also for those after the first."""
+    guard = r"if \(-not \(Get-VirtualAdapter -Card \$Card\)\) \{\n.*'NetworkAdapterName'"
+    return re.search(guard, module) is None
 
 
 def hns_refuses(adapter: str, *, switched: bool) -> str:
