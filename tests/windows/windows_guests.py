@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 
 from double.guest import PASSWORD, USER, Guest
 from double.wsman import Trouble
 
-from lab.remote.shell import Jump, Reach, WindowsReach
+from lab.remote.shell import Reach, WindowsReach
 
 
 def reach(guest: Guest, **changes: object) -> WindowsReach:
@@ -30,11 +29,6 @@ def reach(guest: Guest, **changes: object) -> WindowsReach:
         "port": guest.ssh.port,
     }
     return WindowsReach(Reach(**{**facts, **changes}), **own)  # type: ignore[arg-type]
-
-
-def jump(host: Guest, known_hosts: Path) -> Jump:
-    known_hosts.write_text(f"[127.0.0.1]:{host.ssh.port} {host.host_key}\n")
-    return Jump("127.0.0.1", host.ssh.port, USER, host.keyfile, known_hosts)
 
 
 def trouble(guest: Guest, action: str, kind: str, **more: object) -> None:

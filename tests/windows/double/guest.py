@@ -23,8 +23,6 @@ class Guest:
     encrypted: bool = True
     """HTTPS; else HTTP."""
     script: Script = field(default_factory=Script)
-    forwards: bool = False
-    """Whether it is a jump host."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True)
@@ -43,7 +41,6 @@ class Guest:
         self.ssh_service = SshService(
             USER, self.directory / "host_key", authorized, self.root, self.script
         )
-        self.ssh_service.forwards = self.forwards
         self.ssh = Sshd(self.ssh_service)
 
     def start(self) -> None:

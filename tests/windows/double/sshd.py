@@ -21,7 +21,6 @@ from .drives import clean, place
 from .script import Asked, Responder, answered
 
 BANNER = "SSH-2.0-OpenSSH_for_Windows_9.5"
-_PIECE = 32_768
 
 
 @dataclass
@@ -35,8 +34,6 @@ class SshService:
     root: Path
     """Directory of the drives: ``C:\\x`` is ``root/C/x``."""
     respond: Responder
-    forwards: bool = False
-    """Whether it can be used as a jump host (a hypervisor, not a guest)."""
     subsystem: bool = True
     """Whether it has SFTP."""
     logins: list[str] = field(default_factory=list)
@@ -105,7 +102,6 @@ class Sshd:
         if self.service.subsystem:
             transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Drives, self.service.root)
         server = _Server(self.service, self._over, self._spawn)
-        server.transport = transport
         self._transports.append(transport)
         with suppress(paramiko.SSHException, EOFError):
             transport.start_server(threading.Event(), server=server)
@@ -132,8 +128,6 @@ class _Server(paramiko.ServerInterface):
         self, service: SshService, over: threading.Event, spawn: Callable[..., None]
     ) -> None:
         self._service, self._over, self._spawn = service, over, spawn
-        self._targets: dict[int, tuple[str, int]] = {}
-        self.transport: paramiko.Transport | None = None
 
     def get_allowed_auths(self, username: str) -> str:  # noqa: ARG002  paramiko's name
         return "publickey"
@@ -178,47 +172,6 @@ class _Server(paramiko.ServerInterface):
             channel.send_exit_status(answer.code)
         with suppress(OSError, EOFError):
             channel.close()
-
-    def check_channel_direct_tcpip_request(
-        self,
-        chanid: int,
-        origin: tuple[str, int],  # noqa: ARG002  paramiko's name
-        destination: tuple[str, int],
-    ) -> int:
-        if not self._service.forwards:
-            return int(paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
-        try:
-            target = socket.create_connection(destination, timeout=5)
-        except OSError:
-            return int(paramiko.OPEN_FAILED_CONNECT_FAILED)
-        self._spawn(self._forward, "double-forward", chanid, target)
-        return int(paramiko.OPEN_SUCCEEDED)
-
-    def _forward(self, chanid: int, target: socket.socket) -> None:
-        assert self.transport is not None
-        channel = None
-        while channel is None or channel.chanid != chanid:  # paramiko passes it on afterwards
-            channel = self.transport.accept(0.05)
-            if channel is None and (self._over.is_set() or not self.transport.is_active()):
-                target.close()
-                return
-        with target, suppress(OSError, EOFError):
-            target.settimeout(None)
-            while not self._over.is_set():
-                ready = select.select([channel, target], [], [], 0.05)[0]
-                if channel in ready and not _passed(channel.recv, target.sendall):
-                    break
-                if target in ready and not _passed(target.recv, channel.sendall):
-                    break
-        with suppress(OSError, EOFError):
-            channel.close()
-
-
-def _passed(take: Callable[[int], bytes], give: Callable[[bytes], object]) -> bool:
-    piece = take(_PIECE)
-    if piece:
-        give(piece)
-    return bool(piece)
 
 
 class _Drives(paramiko.SFTPServerInterface):

@@ -88,14 +88,21 @@ class Sshd:
         assert self.process
         return children(self.process.pid)
 
-    def end(self) -> None:
-        """End the server, and every connection with it."""
-        if self.process is None:
-            return
+    def cut(self) -> None:
+        """End every connection, and go on listening."""
         for pid in self.connections():
             for one in (*children(pid), pid):
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
+
+    def logins(self) -> int:
+        return self.log().count("Accepted publickey")
+
+    def end(self) -> None:
+        """End the server, and every connection with it."""
+        if self.process is None:
+            return
+        self.cut()
         self.process.terminate()
         self.process.wait(10)
         self.process = None
