@@ -32,6 +32,7 @@ from lab.imaging.windows.settings import (
 DOCUMENTS = answers.documents()
 NAMES = (*answers.INSTALLATIONS, *answers.CLONES)
 UNATTEND = {"u": "urn:schemas-microsoft-com:unattend"}
+WCM = "{http://schemas.microsoft.com/WMIConfig/2002/State}"
 
 
 def tree(document: bytes) -> etree._Element:
@@ -100,6 +101,26 @@ def test_answer_file_is_what_windows_reads(name):
     assert max(map(len, lines)) <= 1024
     assert not [one for one in paths if RESTARTS.search(one)]
     assert not [one for one in paths + lines if re.search(r"\s>\s*COM\d", one)], "echo writes it"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answer_file_has_only_settings_and_values_that_windows_knows(name):
+    lines = (answers.CASES / "known-settings.txt").read_text().splitlines()
+    rows = [line.split() for line in lines if not line.startswith("#")]
+    known = {tuple(row[:3]): (row[3:] or [".*"])[0] for row in rows}
+    for component in tree(DOCUMENTS[name]).iter("{*}component"):
+        where = component.getparent().get("pass"), component.get("name")
+        for leaf in (one for one in component.iter("{*}*") if len(one) == 0):
+            parents = [leaf, *leaf.iterancestors()]
+            parents = parents[: parents.index(component)]
+            path = "/".join(etree.QName(one).localname for one in reversed(parents))
+            assert re.fullmatch(known[*where, path], leaf.text or ""), path
+        for parent in component.iter("{*}*"):
+            once = [one.tag for one in parent if one.get(f"{WCM}action") != "add"]
+            assert len(set(once)) == len(once)
+            keys = [one.get(f"{WCM}keyValue") for one in parent.iterfind("{*}PathAndCredentials")]
+            assert None not in keys
+            assert len(set(keys)) == len(keys)
 
 
 def test_template_that_makes_no_xml_is_refused():

@@ -17,8 +17,11 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 import beside_maker
-from stand_in import linux, orders, setup_iso
+from stand_in import linux, setup_iso
 from stand_in.product import LAB, NAME, Product, product
+
+from lab.imaging.windows.answer import CLONE_SPECIALIZE, SPECIALIZE, first_logon
+from lab.imaging.windows.steps import golden_steps
 
 pytestmark = pytest.mark.machines
 TWO = Path(__file__).parent / "stand_in" / "two.yaml"
@@ -33,7 +36,7 @@ def media(tmp_path):
     except linux.MissingError as why:
         pytest.skip(str(why))
     folder = tmp_path / "media"
-    iso = setup_iso.make(folder, system, orders.golden())
+    iso = setup_iso.make(folder, system)
     drivers = beside_maker.virtio_win(folder / "virtio-win.iso")
     archive = beside_maker.openssh(folder / "OpenSSH-Win64.zip")
     return ("--iso", str(iso), "--virtio-win", str(drivers), "--openssh", str(archive))
@@ -105,13 +108,18 @@ def _check_installation(own: list[dict[str, Any]], kind: str) -> None:
     assert image["name"] == "Windows Server 2022 SERVERSTANDARDCORE"
     (found,) = of(own, "drivers")
     assert {"viostor", "netkvm"} <= set(found["found"])
-    golden = orders.golden()
-    assert [one["name"] for one in of(own, "step")] == golden["steps"]
+    assert [one["name"] for one in of(own, "step")] == [
+        one.name for one in golden_steps("2022", "")
+    ]
     assert len(of(own, "restart")) == 2
     assert not of(own, "step-refused")
-    lines = [one["line"] for one in of(own, "command")]
-    places = ("windowsPE", "specialize", "first-logon", "clone specialize", "clone first-logon")
-    assert lines == [line for place in places for line in golden[place]]
+    asked = (
+        *SPECIALIZE,
+        *first_logon("bootstrap.ps1"),
+        *CLONE_SPECIALIZE,
+        *first_logon("clone.ps1"),
+    )
+    assert [one["line"] for one in of(own, "command")] == [one.line for one in asked]
     echoed = [one["line"] for one in of(own, "command") if one["run"]]
     assert all("echo hybridlab: phase " in line for line in echoed)
 

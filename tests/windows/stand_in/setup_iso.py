@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import stat
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import media_maker
@@ -19,8 +17,8 @@ PROGRAMS = ("stand_in/guest", "double")
 """Directories of the tests that run inside."""
 
 
-def make(folder: Path, linux: Linux, order: Mapping[str, Sequence[str]]) -> Path:
-    """A setup ISO in ``folder``; ``order``: the golden order of commands, place to its lines."""
+def make(folder: Path, linux: Linux) -> Path:
+    """A setup ISO in ``folder``."""
     scratch = folder / "loaders"
     scratch.mkdir(parents=True)
     made = boots.loaders(linux, scratch)
@@ -30,7 +28,6 @@ def make(folder: Path, linux: Linux, order: Mapping[str, Sequence[str]]) -> Path
         "/stand-in/root.ext4": linux.root,
         "/stand-in/disk.img": made.disk_bios,
         "/stand-in/bootx64.efi": made.disk_uefi,
-        "/stand-in/order.json": json.dumps(order).encode(),
     }
     loaders = media_maker.Boots(made.bios, made.uefi, made.uefi_no_prompt)
     iso = media_maker.make(folder, boots=loaders, files=files)

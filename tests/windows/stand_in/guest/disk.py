@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stand_in.guest.answer import Disk, Partition, Target
+from stand_in.guest.answer import Partition
 from stand_in.guest.screen import StopError, flush
 
 KINDS = {
@@ -23,8 +23,6 @@ KINDS = {
     "bios": {"Primary": "7"},
 }
 """Firmware to kinds of partitions with their GPT or MBR types."""
-LEAST_MIB = 32 * 1024
-"""Smallest Windows partition: Microsoft's minimum for a server."""
 BEFORE_FIRST = 1 << 20
 BOOT_CODE = 440
 """Bytes of the loader in the first sector, before signature and partition table."""
@@ -47,46 +45,11 @@ class Source:
     firmware: str
 
 
-def check(disks: Sequence[Disk], target: Target, firmware: str) -> Disk:
-    """Check the partitioning; return the disk. StopError with Setup's message."""
-    mine = [disk for disk in disks if disk.number == target.disk]
-    if len(disks) != 1 or not mine:
-        raise StopError(f"disks {[one.number for one in disks]}, and Windows goes to {target.disk}")
-    disk = mine[0]
-    if disk.number != 0:
-        raise StopError(f"there is no disk {disk.number}")
-    if not disk.wipe:
-        raise StopError("WillWipeDisk is not true: Setup finds partitions that are not its own")
-    for one in disk.partitions:
-        if one.kind not in KINDS[firmware]:
-            raise StopError(
-                f"a partition of type {one.kind} on a machine that starts by {firmware}"
-            )
-        if one.format is None and one.kind == "Primary":
-            raise StopError(f"partition {one.number} is not formatted")
-    _check_start(disk.partitions, firmware)
-    if not any(one.number == target.partition for one in disk.partitions):
-        raise StopError(f"Windows goes to partition {target.partition}, which is not created")
-    return disk
-
-
-def _check_start(partitions: Sequence[Partition], firmware: str) -> None:
-    """Check that the firmware can boot from the partitions."""
-    if firmware == "uefi":
-        efi = [one for one in partitions if one.kind == "EFI"]
-        if len(efi) != 1 or efi[0].format != "FAT32":
-            raise StopError("UEFI needs one EFI partition, formatted as FAT32")
-    elif sum(one.active for one in partitions) != 1:
-        raise StopError("BIOS needs one partition that is active")
-    if any(one.mib is None for one in partitions[:-1]):
-        raise StopError("only the last partition can extend")
-
-
-def script(disk: Disk, firmware: str) -> str:
+def script(partitions: Sequence[Partition], firmware: str) -> str:
     """The script for sfdisk."""
     label = "gpt" if firmware == "uefi" else "dos"
     lines = [f"label: {label}", "first-lba: 2048"] if label == "gpt" else [f"label: {label}"]
-    for one in disk.partitions:
+    for one in partitions:
         size = "" if one.mib is None else f"size={one.mib}MiB, "
         active = ", bootable" if one.active else ""
         lines.append(f"{size}type={KINDS[firmware][one.kind]}{active}")
@@ -105,20 +68,16 @@ def found(seconds: float) -> str | None:
     return None
 
 
-def partition(name: str, disk: Disk, target: Target, firmware: str) -> None:
+def partition(name: str, partitions: Sequence[Partition], target: int, firmware: str) -> None:
     """Partition and format the disk; mount Windows' at ``/c``, EFI's at ``/media/efi``."""
-    mib = int(Path(f"/sys/block/{name}/size").read_text()) >> 11
-    wanted = sum(one.mib or 0 for one in disk.partitions)
-    if mib - wanted < LEAST_MIB:
-        raise StopError(f"the disk has {mib} MiB, too few for Windows")
-    _run(["sfdisk", "--quiet", "--wipe", "always", f"/dev/{name}"], script(disk, firmware))
-    for one in disk.partitions:
+    _run(["sfdisk", "--quiet", "--wipe", "always", f"/dev/{name}"], script(partitions, firmware))
+    for one in partitions:
         device = Path(f"/dev/{name}{one.number}")
         for _ in range(100):
             if device.exists():
                 break
             time.sleep(0.05)
-        mine = one.number == target.partition
+        mine = one.number == target
         if one.format == "FAT32":
             _run(["mkfs.vfat", "-F", "32", "-n", one.label.upper()[:11] or "SYSTEM", str(device)])
         elif one.format == "NTFS":

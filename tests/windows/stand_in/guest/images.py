@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from stand_in.guest.answer import Preinstallation
+from stand_in.guest.answer import Answer
 from stand_in.guest.screen import StopError
 
 _XML = 0x48
@@ -55,22 +55,25 @@ def _image(element: ET.Element) -> Image:
     )
 
 
-def chosen(images: tuple[Image, ...], told: Preinstallation) -> Image:
+def chosen(images: tuple[Image, ...], told: Answer) -> Image:
     """The image that an answer file selects; StopError with Setup's message if there is none."""
-    key, value = told.image
-    if key != "/IMAGE/NAME":
-        raise StopError(f"unknown element MetaData/Key {key!r}")
+    kind, value = told.image
+    if kind != "/IMAGE/NAME":
+        raise StopError(f"unknown element MetaData/Key {kind!r}")
     found = [one for one in images if one.name == value]
     if not found:
         names = ", ".join(one.name for one in images)
         raise StopError(f"{NONE}: the answer file says {value!r}, the medium has {names}")
     image = found[0]
-    if image.evaluation and told.key is not None:
+    key = told.text("windowsPE/Setup", "UserData/ProductKey/Key")
+    if image.evaluation and key:
         raise StopError(f"{NONE}: a product key, and this is an evaluation medium")
-    if not image.evaluation and told.key is None:
+    if not image.evaluation and not key:
         raise StopError("Setup asks for a product key: a volume medium, and the file has none")
-    if told.language not in image.languages:
-        raise StopError(f"Setup asks for a language: {told.language!r} is not of the medium's")
+    region = "windowsPE/International-Core-WinPE"
+    language = told.text(region, "SetupUILanguage/UILanguage")
+    if language not in image.languages:
+        raise StopError(f"Setup asks for a language: {language!r} is not of the medium's")
     return image
 
 

@@ -1,4 +1,4 @@
-"""Compare commands with the golden order of the test; none of them is run.
+"""Commands of answer files, and steps of scripts; none of them is run.
 
 Only ``echo TEXT>COM1`` has an effect if there is a serial port: the text is written to it.
 """
@@ -6,7 +6,7 @@ Only ``echo TEXT>COM1`` has an effect if there is a serial port: the text is wri
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from stand_in.guest import habits
 from stand_in.guest.record import Record
@@ -18,32 +18,13 @@ _AT = re.compile(r"^\s+\$at = '(?P<name>[a-z0-9-]+)'$", re.MULTILINE)
 _LOGON = re.compile(r"^function Invoke-FirstLogon \{$(?P<body>.*?)^\}$", re.MULTILINE | re.DOTALL)
 
 
-def run(
-    place: str,
-    lines: Sequence[str],
-    golden: Mapping[str, Sequence[str]],
-    record: Record,
-    say: Callable[[str], None],
-) -> None:
-    """Record commands of a pass, and write their echoes; StopError if the order differs."""
-    compare(place, lines, golden)
+def run(place: str, lines: Sequence[str], record: Record, say: Callable[[str], None]) -> None:
+    """Record commands of a pass, and write their echoes."""
     for number, line in enumerate(lines, 1):
         said = habits.run_command(place, line).said
         record.add("command", place=place, number=number, line=line, run=bool(said))
         if said:
             say(said)
-
-
-def compare(place: str, lines: Sequence[str], golden: Mapping[str, Sequence[str]]) -> None:
-    """Raise StopError at the first line that differs from the golden order."""
-    wanted = golden.get(place)
-    if wanted is None:
-        raise StopError(f"no golden order for {place}")
-    for number in range(max(len(lines), len(wanted))):
-        got = lines[number] if number < len(lines) else "nothing"
-        want = wanted[number] if number < len(wanted) else "nothing"
-        if got != want:
-            raise StopError(f"order of {place}: command {number + 1} is {got!r}, not {want!r}")
 
 
 def steps(script: str, module: str) -> list[str]:

@@ -22,11 +22,10 @@ SECONDS = 10.0
 def run() -> None:
     """Run the whole pass; the machine must be restarted afterwards."""
     record = Record()
-    golden = json.loads((FOLDER / "order.json").read_text())
     firmware = "uefi" if Path("/sys/firmware/efi").exists() else "bios"
     letters = drives.mounted()
     text, told = _answer(letters, record)
-    order.run("windowsPE", told.commands, golden, record, say)
+    order.run("windowsPE", told.commands("windowsPE/Setup"), record, say)
     all_images = images.read(MEDIUM / "sources/install.wim")
     image = images.chosen(all_images, told)
     record.add("image", name=image.name, build=image.build, revision=image.revision)
@@ -34,36 +33,26 @@ def run() -> None:
     name = disk.found(SECONDS)
     if name is None:
         raise StopError("no disk: Setup has no driver for it, and asks for one")
-    layout = disk.check(told.disks, told.target, firmware)
     show(f"Installing {image.name}")
-    disk.partition(name, layout, told.target, firmware)
-    record.add("disk", firmware=firmware, script=disk.script(layout, firmware), name=name)
-    _keep(text, record, State("specialize", golden, drivers, *_version(image)))
+    disk.partition(name, told.partitions, told.target, firmware)
+    record.add("disk", firmware=firmware, name=name)
+    _keep(text, record, State("specialize", drivers))
     disk.lay_down(name, disk.Source(FOLDER, firmware))
     record.add("laid-down")
 
 
-def _version(image: images.Image) -> tuple[int, int, str]:
-    return image.build, image.revision, image.edition
-
-
-def _answer(letters: drives.Drives, record: Record) -> tuple[bytes, answer.Preinstallation]:
+def _answer(letters: drives.Drives, record: Record) -> tuple[bytes, answer.Answer]:
     found = drives.in_roots(letters, NAME)
     if not found:
         raise StopError(f"no drive has {NAME}: Setup shows its first page and waits")
     record.add("answer-file", path=str(found[0]))
     text = found[0].read_bytes()
-    told = answer.read(text)
-    if told.preinstallation is None:
-        raise StopError("the answer file has no pass windowsPE: Setup shows its first page")
-    if told.autologon is None or told.password is None:
-        raise StopError("no autologon, or no password: nobody would log on")
-    return text, told.preinstallation
+    return text, answer.Answer(text)
 
 
 def _drivers(
     letters: drives.Drives,
-    told: answer.Preinstallation,
+    told: answer.Answer,
     image: images.Image,
     record: Record,
 ) -> tuple[str, ...]:

@@ -1,9 +1,8 @@
 r"""Commands that come over WinRM and SSH: recorded, compared, never run.
 
-Steps (``-File C:\hybridlab\NAME.ps1 -Settings C:\hybridlab\NAME.json``) are compared with the
-golden order and answered without claiming any effect. Only commands about this machine itself
-have an effect: start time, clock, restart, generalizing. All
-others are unknown, which the double answers with exit code 1.
+Steps (``-File C:\hybridlab\NAME.ps1 -Settings C:\hybridlab\NAME.json``) are answered without
+claiming any effect. Only commands about this machine itself have one: start time, restart,
+generalizing. All others are unknown, which the double answers with exit code 1.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from double.script import Answer, Asked
 from stand_in.guest import disk, drives, habits
@@ -34,20 +32,9 @@ STEP = re.compile(
 NOTHING = re.compile(rf"(?i){_SYSTEM}cmd\.exe /d /c exit 0")
 RESTART = re.compile(rf"(?i){_SYSTEM}shutdown\.exe /r /f /t 0")
 BOOT = re.compile(r"(?s).*\$system\.LastBootUpTime\..*'\{0:o\} \{1:0\}' -f \$boot, \$up\n.*")
-CLOCK = re.compile(
-    r"(?s).*\n\$null = Set-Date -Date "
-    r"\[DateTimeOffset\]::FromUnixTimeMilliseconds\((?P<ms>\d+)\)\.LocalDateTime\n.*"
-)
-LENT = re.compile(
-    r"(?s).*\$start\.FileName = '(?P<program>[^'\n]+)'\n"
-    r"\$start\.Arguments = '(?P<arguments>[^'\n]*)'\n.*\$process\.WaitForExit\(\)\n.*"
-)
-"""A program that gets the user's terminal."""
 REBOOT_NEEDED = 3010
 REBOOTS = ("features", "settings")
 """Steps that ask for a restart at their first run."""
-GENERALIZES = ("sysprep.exe", "/generalize", "/oobe", "/shutdown", "Remove-AnswerFile")
-"""Texts that sysprep.ps1 must contain to generalize a machine."""
 
 
 class Shell:
@@ -74,16 +61,11 @@ class Shell:
             return self._plain(asked.line.strip(), asked.script)
 
     def _plain(self, line: str, script: str) -> Answer | None:
-        if lent := LENT.fullmatch(script):
-            return self._plain(f"{lent['program']} {lent['arguments']}", "")
         if NOTHING.fullmatch(line):
             return Answer()
         if BOOT.fullmatch(script):
             at = datetime.fromtimestamp(self._booted, UTC)
             return _said(f"{at:%Y-%m-%dT%H:%M:%S.%f}0Z {int(uptime())}")
-        if clock := CLOCK.fullmatch(script):
-            time.clock_settime(time.CLOCK_REALTIME, int(clock["ms"]) / 1000)
-            return Answer()
         if RESTART.fullmatch(line):
             self._record.add("restart")
             self.later(restart)
@@ -101,7 +83,7 @@ class Shell:
         self._state = self._state.with_(steps=(*self._state.steps, name))
         if name == "sysprep":
             self.later(self._sysprep)
-        said = {"step": name, "changed": True, "reboot": reboot, "facts": self._facts(name)}
+        said = {"step": name, "changed": True, "reboot": reboot, "facts": {}}
         return _said(json.dumps(said), REBOOT_NEEDED if reboot else 0)
 
     def _refused(self, name: str, settings: str) -> str:
@@ -111,21 +93,7 @@ class Shell:
         for file in (f"{name}.ps1", f"{name}.json", "hybridlab.psm1"):
             if not (self._here / file).is_file():
                 return rf"there is no C:\hybridlab\{file}"
-        golden = list(self._state.golden.get("steps", ()))
-        done = list(dict.fromkeys((*self._state.steps, name)))
-        if self._state.script != "bootstrap.ps1" or done != golden[: len(done)]:
-            return f"order of steps: {done}, and the golden one is {golden}"
-        text = (self._here / f"{name}.ps1").read_text(encoding="utf-8-sig")
-        missing = [word for word in GENERALIZES if word not in text]
-        return f"sysprep.ps1 has no {missing}" if name == "sysprep" and missing else ""
-
-    def _facts(self, name: str) -> dict[str, Any]:
-        facts: dict[str, Any] = {"stand-in": True}
-        if name == "patch-level":
-            facts |= {"build": self._state.build, "revision": self._state.revision}
-        if name == "sysprep-prepare":
-            facts |= {"sid": self._state.sid}
-        return facts
+        return ""
 
     def _sysprep(self) -> None:
         say("hybridlab: phase sysprep")

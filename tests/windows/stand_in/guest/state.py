@@ -3,7 +3,6 @@ r"""State on the disk between two starts: ``C:\stand-in\state.json``, and the an
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,8 @@ class State:
 
     stage: str
     """``specialize``, ``oobe``, ``installed``, ``generalized``."""
-    golden: Mapping[str, Sequence[str]]
     drivers: tuple[str, ...]
     """Names of drivers installed by Setup, in lower case."""
-    build: int
-    revision: int
-    edition: str
     script: str = "bootstrap.ps1"
     """The script of the first logon; ``clone.ps1`` on a clone."""
     computer_name: str = ""
