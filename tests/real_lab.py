@@ -102,26 +102,36 @@ class RealLab:
 
     def killed_after(self, words: tuple[str, ...], line: str) -> list[str]:
         """Run a command and kill -9 it as soon as its story has that line; the story so far."""
-        process = subprocess.Popen(
+        with self.started(*words) as process:
+            story = story_until(process, line)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        return story
+
+    def started(self, *words: str) -> subprocess.Popen[str]:
+        """A command that runs, with its story to be read."""
+        return subprocess.Popen(
             self.command(*words),
             env=self.environment(),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        assert process.stderr is not None
-        story: list[str] = []
-        ends = time.monotonic() + ENOUGH_SECONDS
-        for said in process.stderr:
-            story.append(said.rstrip())
-            assert time.monotonic() < ends, story
-            if said.startswith(line):
-                os.killpg(process.pid, signal.SIGKILL)
-                break
-        process.wait(timeout=60)
-        process.stderr.close()
-        return story
+
+
+def story_until(process: subprocess.Popen[str], line: str) -> list[str]:
+    """What a command tells, up to a line that begins so, or its end."""
+    assert process.stderr is not None
+    story: list[str] = []
+    ends = time.monotonic() + ENOUGH_SECONDS
+    for said in process.stderr:
+        story.append(said.rstrip())
+        assert time.monotonic() < ends, story
+        if said.startswith(line):
+            break
+    return story
 
 
 def _shown(terminal: int, until: bytes, ends: float, keys: bytes = b"") -> bytes:

@@ -7,8 +7,6 @@ and does nothing more. Stand-ins, not Windows.
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -18,16 +16,17 @@ pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 import beside_maker
 import boot_disc
 import media_maker
+from real_lab import story_until
 from stand_in.product import NAME, Product, product
 
-from lab._deadline import Deadline
 from lab.imaging.image_store import ImageStore
 from lab.inventory.inventory import STOCK
 from lab.providers.libvirt import installer
 from lab.providers.libvirt.host import Host
 
 pytestmark = pytest.mark.machines
-INSTALLS = "specialize: Windows starts from the disk"
+IMAGE = f"image '{NAME}': "
+INSTALLS = f"{IMAGE}specialize: Windows starts from the disk"
 
 
 @pytest.fixture
@@ -48,29 +47,6 @@ def options(tmp_path):
     return ("--iso", str(iso), "--virtio-win", str(virtio))
 
 
-def started(lab: Product, *words: str) -> subprocess.Popen[str]:
-    with (lab.folder / "said").open("w", encoding="utf-8") as out:
-        return subprocess.Popen(
-            [sys.executable, "-m", "lab", "image", *words],
-            env=lab.environment,
-            stdout=out,
-            stderr=out,
-            stdin=subprocess.DEVNULL,
-            text=True,
-        )
-
-
-def wait_until_said(lab: Product, words: str, process: subprocess.Popen[str]) -> None:
-    def said() -> str:
-        text = (lab.folder / "said").read_text(encoding="utf-8")
-        assert words in text or process.poll() is None, text
-        return text
-
-    Deadline(120.0).wait(
-        f"waiting for '{words}'", said, until=lambda text: words in text, every=0.1
-    )
-
-
 def collected(lab: Product, *, yes: bool) -> tuple[str, ...]:
     """Sites that 'lab image gc' finds, without its look at copies that others may need."""
     store = ImageStore(lab.folder / "cache", STOCK)
@@ -80,21 +56,17 @@ def collected(lab: Product, *, yes: bool) -> tuple[str, ...]:
 
 
 def test_a_killed_build_is_gone_on_with_and_gc_takes_it_away(lab, options):
-    first = started(lab, "build", NAME, *options)
-    wait_until_said(lab, INSTALLS, first)
-    first.kill()
-    first.wait()
+    lab.killed_after(("image", "build", NAME, *options), INSTALLS)
     there = lab.objects()
     (name,) = there
 
-    second = started(lab, "build", NAME)  # where the media are is remembered
-    wait_until_said(lab, "continuing the installation", second)
-    wait_until_said(lab, INSTALLS, second)
-    assert lab.objects() == there
-    assert name not in collected(lab, yes=True), "what is being built was collected"
-    second.send_signal(signal.SIGINT)
-    second.wait(60)
-    assert "is still running" in (lab.folder / "said").read_text()
+    with lab.started("image", "build", NAME) as second:  # where the media are is remembered
+        story = story_until(second, INSTALLS)
+        assert [line for line in story if "continuing the installation" in line]
+        assert lab.objects() == there
+        assert name not in collected(lab, yes=True), "what is being built was collected"
+        second.send_signal(signal.SIGINT)
+        assert "is still running" in "".join(story_until(second, "no such line"))
     assert lab.objects() == there
 
     assert name in collected(lab, yes=False)
@@ -105,13 +77,6 @@ def test_a_killed_build_is_gone_on_with_and_gc_takes_it_away(lab, options):
 
 
 def test_a_build_that_is_killed_while_its_machine_is_made_is_done_anew(lab, options):
-    first = started(lab, "build", NAME, *options)
-    wait_until_said(lab, "creating the machine", first)
-    first.kill()
-    first.wait()
-
-    second = started(lab, "build", NAME)
-    wait_until_said(lab, INSTALLS, second)
+    lab.killed_after(("image", "build", NAME, *options), f"{IMAGE}creating the machine")
+    lab.killed_after(("image", "build", NAME), INSTALLS)
     assert len(lab.objects()) == 1
-    second.kill()
-    second.wait()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from real_lab import RealLab, objects
 
 from lab.imaging.golden import cache_directory
 from lab.imaging.image_store import ImageStore
@@ -19,9 +19,6 @@ from lab.providers.libvirt import installer, ownership, storage
 from lab.providers.libvirt.host import Host
 
 NAME = "windows-server-2022"
-PACKAGE = Path(__file__).parents[3] / "lab"
-SECONDS = 1500
-"""For one command, on an emulated and busy processor."""
 INVENTORY = """
 cache = "{cache}"
 [hypervisors.local]
@@ -30,44 +27,18 @@ acceleration = "tcg"
 """
 
 
-@dataclass
-class Product:
-    """The ``lab`` command."""
+@dataclass(frozen=True)
+class Product(RealLab):
+    """The ``lab`` command, with a cache of its own."""
 
-    folder: Path
-    connected: Any
+    folder: Path = field(default_factory=Path)
+    connected: Any = None
     places: set[Path] = field(default_factory=set)
     """Directories of builds that were seen."""
 
     @property
-    def environment(self) -> dict[str, str]:
-        own = {
-            "HYBRIDLAB_INVENTORY": str(self.folder / "lab.toml"),
-            "HYBRIDLAB_STATE": str(self.folder / "state"),
-            "PYTHONPATH": str(PACKAGE.parent),
-            "COLUMNS": "100",
-        }
-        return {**os.environ, **own}
-
-    @property
     def images(self) -> Path:
         return self.folder / "cache" / "images"
-
-    def run(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "lab", *words],
-            env=self.environment,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-        said = f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert done.returncode == code, said
-        assert "Traceback" not in done.stderr, said
-        return done
 
     def borrow(self, image: str) -> None:
         """Use a golden image of the user's own cache; build it there if needed."""
@@ -76,16 +47,11 @@ class Product:
         shutil.copytree(found.disk.parent, target, copy_function=_linked)
 
     def objects(self) -> set[str]:
-        """All objects of this libvirtd, except images."""
-        kinds = (
-            self.connected.listAllDomains,
-            self.connected.listAllNetworks,
-            self.connected.listAllStoragePools,
-        )
-        self.places |= set(self.images.glob(".*.partial"))
+        """Objects of this cache's builds, and of labs called like :data:`LAB`."""
+        self.places.update(self.images.glob(".*.partial"))
         built = tuple(map(installer.site_token, self.places))
-        found = {one.name() for kind in kinds for one in kind()} - {ownership.IMAGES_POOL}
-        return {name for name in found if name.startswith(LAB) or name.endswith(built)}
+        found = {one.partition(" ")[2] for one in objects(self.connected, "")}
+        return {one for one in found if one.startswith(LAB) or one.endswith(built)}
 
 
 LAB = "standin"
@@ -99,7 +65,7 @@ def product(folder: Path, connected: Any) -> Iterator[Product]:
     for one in (folder, *folder.parents[:3]):
         one.chmod(one.stat().st_mode | 0o055)
     (folder / "lab.toml").write_text(INVENTORY.format(cache=folder / "cache"))
-    made = Product(folder, connected)
+    made = Product(folder / "state", folder / "lab.toml", folder=folder, connected=connected)
     before = made.objects()
     try:
         yield made
