@@ -57,12 +57,3 @@ def disk(path: Path, text: str, then: str = "halt") -> Path:
     subprocess.run(command, check=True)
     raw.unlink()
     return path
-
-
-CLONE = lines(
-    "hybridlab: phase specialize",
-    "hybridlab: key ssh-ed25519 AAAAC3",
-    f"hybridlab: certificate {'c' * 64}",
-    "hybridlab: phase ready",
-)
-"""What a clone says at its first boot."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,18 @@ LABS = Path(STORAGE) / "hybridlab" / "labs"
 KILLED = -signal.SIGKILL
 LOCAL = '[hypervisors.local]\nuri = "qemu:///system"\nacceleration = "tcg"\nparallel_boots = 1\n'
 LOCAL += 'vcpus = 999\nmemory = "999GiB"\ndisk = "9999GiB"\n'  # other tests run beside
+MOST = 48
+"""More calls than an ``up`` of the drill makes, with the image copied."""
+ROUNDS = int(os.environ.get("HYBRIDLAB_KILLS", "6"))
+"""How many calls are tried by each test; HYBRIDLAB_KILLS=48 tries all of them."""
+
+
+def chosen(most: int = MOST) -> list[int]:
+    """Calls at which to kill: spread over all, others each time; told when a test fails."""
+    if most <= ROUNDS:
+        return list(range(1, most + 1))
+    width = most / ROUNDS
+    return [1 + int(width * (at + random.random())) for at in range(ROUNDS)]
 
 
 @dataclass(frozen=True)

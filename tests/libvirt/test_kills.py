@@ -6,30 +6,13 @@ Real pools, volumes, networks and domains; no guest boots (see ``programs/bootle
 
 from __future__ import annotations
 
-import os
-import random
-from pathlib import Path
-
-import boot_disc
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
-from drill import KILLED
+from drill import KILLED, chosen
 
 pytestmark = pytest.mark.drill
-MOST = 48
-"""More calls than an ``up`` of the drill makes, with the image copied."""
-ROUNDS = int(os.environ.get("HYBRIDLAB_KILLS", "6"))
-"""How many calls are tried by each test; HYBRIDLAB_KILLS=48 tries all of them."""
-
-
-def chosen(most: int = MOST) -> list[int]:
-    """Calls at which to kill: spread over all, others each time; told when a test fails."""
-    if most <= ROUNDS:
-        return list(range(1, most + 1))
-    width = most / ROUNDS
-    return [1 + int(width * (at + random.random())) for at in range(ROUNDS)]
 
 
 @pytest.mark.parametrize("how", ["down", "down without the journal", "gc without the journal"])
@@ -80,29 +63,3 @@ def test_up_goes_on_after_a_suspend_that_was_killed(lab):
     lab.killed(2, "suspend", lab.name)
     assert "resumed" in lab.run(*lab.up_words()).stderr
     assert "is up" in lab.run("status", lab.name).stdout
-
-
-@pytest.fixture
-def clone(lab):
-    """A lab with a Windows clone; what it boots is one sector that says its keys on COM1."""
-    pytest.importorskip("pycdlib", reason="pycdlib is not installed")
-    text = (Path(__file__).parents[1] / "windows/stand_in/two.yaml").read_text()
-    scenario = lab.folder / "clone.yaml"
-    scenario.write_text(text.replace("count: 2", "count: 1").replace("1GiB", "256MiB"))
-    boot_disc.disk(lab.image, f"{os.urandom(8).hex()}\r\n{boot_disc.CLONE}")
-    return scenario
-
-
-def test_a_clone_whose_up_is_killed_comes_up_again_or_goes_with_down(lab, connected, clone):
-    """At every call of its creation and first boot; also while it boots."""
-    most = len(lab.calls(*lab.up_words(clone)))
-    lab.run("down", lab.name)
-    for call in chosen(most):
-        lab.forget_image(connected)
-        killed = lab.killed(call, *lab.up_words(clone))
-        assert killed.returncode == KILLED, f"call {call}: {killed.stderr}"
-        if call % 2:
-            lab.run(*lab.up_words(clone))
-            assert "is up" in lab.run("status", lab.name).stdout, f"killed at call {call}"
-        lab.run("down", lab.name)
-        assert lab.left(connected) == set(), f"killed at call {call}"

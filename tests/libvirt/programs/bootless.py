@@ -36,7 +36,7 @@ import libvirt
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.imaging.golden import GoldenImage
-from lab.providers.libvirt import bring_up, machines, owned, provider
+from lab.providers.libvirt import bring_up, machines, owned, provider, windows
 from lab.providers.libvirt.guests import LibvirtGuests
 from lab.remote.shell import Completed
 
@@ -167,6 +167,7 @@ def main() -> None:
             module.controller_id = lambda: controller  # type: ignore[attr-defined]
     if seconds := os.environ.get("BOOTLESS_SECONDS"):
         machines._BOOT_SECONDS = dict.fromkeys((True, False), float(seconds))
+        windows.SPEAK_SECONDS = dict.fromkeys((True, False), float(seconds))
         machines._TRY_SECONDS = 0.5
     from lab.cli.main import main as lab  # noqa: PLC0415  as late as in the command itself
 
