@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,8 @@ class Node:
     texts: dict[str, str] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     networks: list[dict[str, str]] = field(default_factory=list)
-    images: set[str] = field(default_factory=set)
-    routes: dict[str, str] = field(default_factory=dict)
+    given: dict[str, Settings] = field(default_factory=dict)
+    """Step to the settings of its last run."""
     tasks: dict[str, str] = field(default_factory=dict)
     once: dict[str, list[bool]] = field(default_factory=dict)
     """Step to whether it asks for a reboot, run by run."""
@@ -123,7 +124,7 @@ class Node:
         first = self.before.get(name, lambda: None)()
         if first is not None:
             return first
-        own = getattr(self, "_" + name.replace("-", "_"))
+        own = getattr(self, "_" + name.replace("-", "_"), partial(self._other, name))
         try:
             changed, facts = own(given)
         except ValueError as error:
@@ -155,6 +156,7 @@ class Node:
         return any(one == path or one.startswith(f"{path}\\") for one in self.there)
 
     def _node_leave(self, given: Settings) -> tuple[bool, Settings]:
+        self.given.clear()
         gone = {one for one in self.there for path in given["paths"] if one.startswith(path)}
         self.there -= gone
         for name in given["services"]:
@@ -170,28 +172,13 @@ class Node:
         self.networks.clear()
         return changed, {}
 
-    def _features(self, _: Settings) -> tuple[bool, Settings]:
-        return False, {}
-
-    _registry_mirrors = _features
-
-    def _node_bundle(self, given: Settings) -> tuple[bool, Settings]:
-        new = {one["target"] for one in given["files"]} - self.there
-        self.there |= new
-        return bool(new), {"medium": self.medium, "copied": sorted(new)}
-
-    def _containerd(self, _: Settings) -> tuple[bool, Settings]:
-        changed = "containerd" not in self.services
-        self.services["containerd"] = {"state": "Running", "depends": [], "command": "x"}
+    def _other(self, name: str, given: Settings) -> tuple[bool, Settings]:
+        """A step that changes something where its settings are others than before."""
+        changed = self.given.get(name) != given
+        self.given[name] = given
+        if name == "containerd":
+            self.services[name] = {"state": "Running", "depends": [], "command": "x"}
         return changed, {}
-
-    def _firewall(self, given: Settings) -> tuple[bool, Settings]:
-        return self._put("firewall", json.dumps(given)), {}
-
-    def _node_images(self, given: Settings) -> tuple[bool, Settings]:
-        new = {one["name"] for one in given["images"]} - self.images
-        self.images |= new
-        return bool(new), {"imported": sorted(new), "known": sorted(self.images)}
 
     def _put(self, path: str, text: str) -> bool:
         changed = self.texts.get(path) != text
@@ -291,11 +278,6 @@ class Node:
 
     def _source_vip(self, given: Settings) -> tuple[bool, Settings]:
         return self._put(given["answer_file"], self.vip), {"address": self.vip}
-
-    def _node_routes(self, given: Settings) -> tuple[bool, Settings]:
-        wanted = {one["destination"]: one["via"] for one in given["routes"]}
-        changed, self.routes = wanted != self.routes, wanted
-        return changed, {"added": [], "removed": []}
 
     def _node_health(self, given: Settings) -> tuple[bool, Settings]:
         services = [

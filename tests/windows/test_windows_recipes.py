@@ -25,6 +25,7 @@ def test_shipped_recipe_is_of_its_release_and_has_every_template(name):
     assert recipe.kind == "windows"
     assert recipe.windows.wanted.year == name[-4:]
     assert recipe.windows.key is None
+    assert recipe.windows.minutes["starting"] == 15
     assert {"autounattend.xml.j2", "unattend.xml.j2"} <= set(recipe.files)
     assert (recipe.os, recipe.first_boot, recipe.user) == ("windows", "windows", "Administrator")
 
