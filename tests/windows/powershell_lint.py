@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from powershell_syntax import Call, Function, Script, enclosing, line, within
-from powershell_tables import AUTOMATIC, CMDLETS, COMMON, FORBIDDEN, PREFERENCES, SWITCHES
+from powershell_tables import AUTOMATIC, CMDLETS, COMMON, FORBIDDEN, PREFERENCES
 from tree_sitter import Node
 
 from lab.imaging.windows import monitor
@@ -74,18 +74,17 @@ def _call(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterat
     if name in FORBIDDEN:
         yield f"{where}: '{call.name}': {FORBIDDEN[name]}"
     elif not _native_name(name):
-        yield from _arguments(script, call, functions)
+        yield from _arguments(call, functions)
 
 
-def _arguments(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
+def _arguments(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
     name, where = str(call.name).lower(), line(call.node)
     own = next((one for one in functions if one.name.lower() == name), None)
     if own:
         known = {one.name.lower() for one in own.parameters}
-        switches = {one.name.lower() for one in own.parameters if one.kind == "switch"}
         wanted = {one.name.lower() for one in own.parameters if one.mandatory}
     elif name in CMDLETS:
-        known, switches, wanted = set(CMDLETS[name]), set(SWITCHES), set()
+        known, wanted = set(CMDLETS[name]), set()
     else:
         yield f"{where}: '{call.name}' is no function of ours, and no cmdlet that we know"
         return
@@ -95,18 +94,6 @@ def _arguments(script: Script, call: Call, functions: tuple[Function, ...]) -> I
     if not call.splats:
         for one in sorted(wanted - given):
             yield f"{where}: '{call.name}' is not given -{one}"
-    loose = list(call.positional)
-    loose += [
-        value
-        for parameter, value in call.after
-        if parameter.lower() in switches and ":" not in _before(script, value)
-    ]
-    for value in loose:
-        yield f"{where}: '{call.name}' is given {script.text(value)!r} by position"
-
-
-def _before(script: Script, node: Node) -> str:
-    return script.text(node.prev_sibling) if node.prev_sibling else ""
 
 
 def _native_name(name: str) -> bool:

@@ -43,8 +43,6 @@ class Call:
     operator: str | None
     target: Node | None
     parameters: tuple[str, ...]
-    positional: tuple[Node, ...]
-    """Values without a preceding parameter; switches are not distinguished here."""
     after: tuple[tuple[str, Node], ...]
     """Each parameter that is followed by a value, with the value."""
     splats: bool
@@ -116,7 +114,7 @@ class Script:
         named = {child.type: child for child in node.named_children}
         operator = named.get("command_invokation_operator")
         computed = named.get("command_name_expr")
-        parameters, positional, after, splats = [], [], [], False
+        parameters, after, splats = [], [], False
         pending: str | None = None
         elements = named.get("command_elements")
         for child in elements.named_children if elements else ():
@@ -130,15 +128,12 @@ class Script:
             elif pending is not None:
                 after.append((pending, child))
                 pending = None
-            else:
-                positional.append(child)
         return Call(
             name=self.text(named["command_name"]) if "command_name" in named else None,
             node=node,
             operator=self.text(operator) if operator else None,
             target=computed.named_children[0] if computed else None,
             parameters=tuple(parameters),
-            positional=tuple(positional),
             after=tuple(after),
             splats=splats,
         )

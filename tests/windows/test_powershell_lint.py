@@ -31,7 +31,6 @@ BODY = b"$thing = Get-Thing -Name 'x'\nWrite-Log -Message $thing\n"
 ADDED = (
     (b"gci -Path 'x'", "exit code nobody reads"),
     (b"net.exe 'stop' 'x'", "exit code nobody reads"),
-    (b"Get-Service 'sshd'", "is given \"'sshd'\" by position"),
     (b"Get-Thing", "is not given -name"),
     (b"Get-Service -Nme 'x'", "no parameter -nme"),
     (b"Get-Thingy -Name 'x'", "no function of ours"),
