@@ -61,17 +61,17 @@ def handle(lab: Drill) -> LabHandle:
 def test_a_clone_says_its_keys_is_pinned_and_loses_its_medium(lab, connected, clone):
     lab.run(*lab.up_words(clone))
     its = handle(lab)
-    assert keyring.pins(its, "win1") == Pins("ssh-ed25519 AAAAC3", "c" * 64)
-    (domain, _) = domains.find(connected, its, "win1")
+    assert keyring.pins(its, "win") == Pins("ssh-ed25519 AAAAC3", "c" * 64)
+    (domain, _) = domains.find(connected, its, "win")
     assert ".seed" not in domain.XMLDesc()
-    assert not (LABS / its.token / "win1.seed").exists()
+    assert not (LABS / its.token / "win.seed").exists()
     lab.run(*lab.up_words(clone))
     assert domain.isActive()
 
     lab.forget_image(connected)
     boot_disc.disk(lab.image, says("d"))  # made anew, it has to say its keys again
     lab.run(*lab.up_words(clone))
-    assert keyring.pins(its, "win1") == Pins("ssh-ed25519 AAAAC3", "d" * 64)
+    assert keyring.pins(its, "win") == Pins("ssh-ed25519 AAAAC3", "d" * 64)
     lab.run("down", lab.name)
 
 
@@ -86,7 +86,7 @@ def test_a_clone_that_never_says_its_keys_leaves_screen_disk_and_the_logs_of_set
     said = short.run(*short.up_words(clone), code=3).stderr
 
     its = handle(lab)
-    folder = its.directory / "win1-first-start"
+    folder = its.directory / "win-first-start"
     assert (folder / "screen.png").read_bytes().startswith(b"\x89PNG")
     for words in ("phase specialize", "MiB", "page Localization and waits", str(folder)):
         assert words in said
@@ -95,10 +95,10 @@ def test_a_clone_that_never_says_its_keys_leaves_screen_disk_and_the_logs_of_set
         "windows-panther-unattendgc-setupact.log",
     }
     keyring_file = lab.folder / "seed.iso"
-    keyring_file.write_bytes((LABS / its.token / "win1.seed").read_bytes())
+    keyring_file.write_bytes((LABS / its.token / "win.seed").read_bytes())
     with opened(keyring_file, "reading", "") as seed:
         assert seed.label == "HYBRIDLAB"
-    assert keyring.password(its, "win1").encode() not in keyring_file.read_bytes()
+    assert keyring.password(its, "win").encode() not in keyring_file.read_bytes()
     lab.run("down", lab.name)
 
 

@@ -28,7 +28,7 @@ def lint(script: Script, module: Script | None = None) -> list[str]:
     found = [*_bytes(script), *_header(script), *_ending(script), *_functions(script)]
     found += [*_variables(script), *_parameters(script), *_speech(script)]
     for call in script.calls:
-        found += [*_call(script, call, (*script.functions, *shared)), *_native(script, call)]
+        found += [*_call(call, (*script.functions, *shared)), *_native(script, call)]
     return [f"{script.name}:{text}" for text in found]
 
 
@@ -65,7 +65,7 @@ def _functions(script: Script) -> Iterator[str]:
             yield f"{line(node)}: the parameter {script.text(node).split()[-1]} has no type"
 
 
-def _call(script: Script, call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
+def _call(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
     if call.name is None:
         if call.operator == ".":
             yield f"{line(call.node)}: dot-sourcing: import the module"
