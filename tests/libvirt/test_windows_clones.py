@@ -62,7 +62,9 @@ def test_a_clone_says_its_keys_is_pinned_and_loses_its_medium(lab, connected, cl
     lab.run(*lab.up_words(clone))
     its = handle(lab)
     assert keyring.pins(its, "win") == Pins("ssh-ed25519 AAAAC3", "c" * 64)
-    (domain, _) = domains.find(connected, its, "win")
+    found = domains.find(connected, its, "win")
+    assert found is not None
+    domain = found[0]
     assert ".seed" not in domain.XMLDesc()
     assert not (LABS / its.token / "win.seed").exists()
     lab.run(*lab.up_words(clone))
