@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import run_program
+
 SMALL = Path(__file__).with_name("small.yaml")
 ENOUGH_SECONDS = 2400
 """For one command; an emulated cluster is up in eight minutes on two cores that do nothing else."""
@@ -43,11 +45,9 @@ class RealLab:
         return [sys.executable, "-m", "lab", *words]
 
     def run(self, *words: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
+        done = run_program(
             self.command(*words),
             env=self.environment(),
-            capture_output=True,
-            text=True,
             timeout=ENOUGH_SECONDS,
             stdin=subprocess.DEVNULL,
             check=False,
@@ -79,9 +79,7 @@ class RealLab:
         file = scratch / "config"
         file.write_text(self.run("ssh-config", lab).stdout)
         words = ["ssh", "-F", str(file), "-o", "BatchMode=yes", f"{lab}-{machine}", command]
-        return subprocess.run(
-            words, capture_output=True, text=True, timeout=ENOUGH_SECONDS, check=True
-        ).stdout
+        return run_program(words, timeout=ENOUGH_SECONDS).stdout
 
     def on_terminal(self, words: tuple[str, ...], keys: bytes, until: bytes, leave: bytes) -> bytes:
         """Run a command on a terminal, type, wait for an answer, and leave; all it has shown."""

@@ -6,9 +6,9 @@ A module with a fixture ``lab``, which has the scenario ``cluster.yaml`` up, imp
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
+from processes import run_program
 from real_lab import RealLab
 
 from lab._deadline import Deadline
@@ -74,9 +74,7 @@ def test_a_node_that_is_rebooted_comes_back_with_its_pods(lab: RealLab) -> None:
         command = lab.command(
             "exec", "cluster", "worker", "--", "cat", "/proc/sys/kernel/random/boot_id"
         )
-        done = subprocess.run(
-            command, env=lab.environment(), capture_output=True, text=True, check=False, timeout=120
-        )
+        done = run_program(command, env=lab.environment(), check=False)
         return done.stdout.strip()
 
     Deadline(SECONDS).wait(
@@ -107,10 +105,8 @@ def test_a_suspended_cluster_goes_on_where_it_was(lab: RealLab) -> None:
 def test_evidence_has_the_cluster_and_no_secret(lab: RealLab, tmp_path: Path) -> None:
     archive = tmp_path / "evidence.tar.gz"
     lab.run("gather", "cluster", "-o", str(archive))
-    names = subprocess.run(
-        ("tar", "tzf", archive), capture_output=True, text=True, check=True
-    ).stdout
+    names = run_program(("tar", "tzf", archive)).stdout
     assert "kubelet" in names
-    whole = subprocess.run(("tar", "xzOf", archive), capture_output=True, check=True).stdout
+    whole = run_program(("tar", "xzOf", archive), text=False).stdout
     assert b"PRIVATE KEY" not in whole
     assert b"client-key-data: LS0" not in whole

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from control_plane import ControlPlane
+from processes import run_program
 
 from lab._deadline import Deadline
 from lab.facts import nftables
@@ -93,9 +94,7 @@ class ProxiedNode:
         """Run nft in its network."""
         command = ["nsenter", f"--net=/proc/self/fd/{self._namespace}", "nft", *words]
         keeps = (self._namespace,)
-        return subprocess.run(
-            command, capture_output=True, check=True, text=True, pass_fds=keeps
-        ).stdout
+        return run_program(command, pass_fds=keeps).stdout
 
     def _opened(self) -> int:
         """Open its namespace, once it differs from this process's."""

@@ -14,6 +14,8 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 from typing import Any
 
+from processes import run_program
+
 from lab._deadline import Deadline
 from lab.imaging.golden import GoldenImage
 from lab.imaging.seed import Identity, SeedCard, seed_files, seed_image
@@ -82,7 +84,7 @@ class Guest:
         }
         options = [f"-o{name}={value}" for name, value in set_to.items()]
         words = ["ssh", "-F", "none", "-i", self.key, *options, f"{self.user}@{self.address}"]
-        return subprocess.run([*words, command], capture_output=True, text=True, check=False)
+        return run_program([*words, command], check=False)
 
     def ssh(self, command: str) -> str:
         done = self.try_ssh(command)
@@ -118,7 +120,7 @@ class Guest:
 
 def key_pair(path: Path) -> tuple[str, str]:
     """Private and public text of a new key."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    run_program(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)])
     return path.read_text(), path.with_suffix(".pub").read_text().strip()
 
 
@@ -156,7 +158,7 @@ def mac(number: int, card: int) -> str:
 
 def clone(image: Path, to: Path, gib: int) -> None:
     command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(image)]
-    subprocess.run([*command, str(to), f"{gib}G"], check=True)
+    run_program([*command, str(to), f"{gib}G"])
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import run_program
+
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
 from lab.remote.shell import Completed
@@ -33,9 +35,7 @@ class Namespace:
     def do(self, *commands: str) -> str:
         said = ""
         for command in commands:
-            done = subprocess.run(
-                (*self.entry(), *command.split()), capture_output=True, text=True, check=False
-            )
+            done = run_program((*self.entry(), *command.split()), check=False)
             assert done.returncode == 0, f"{command}: {done.stderr}"
             said += done.stdout
         return said
@@ -43,7 +43,7 @@ class Namespace:
     def ping(self, address: str, size: int) -> int:
         """0 with a reply, 1 without one, 2 if the packet is too large to be sent."""
         command = (*self.entry(), sys.executable, str(PING), address, str(size))
-        return subprocess.run(command, check=False).returncode
+        return run_program(command, check=False).returncode
 
 
 class NamespaceShell:
@@ -56,12 +56,12 @@ class NamespaceShell:
     def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
         self.asked.append(command)
         try:
-            done = subprocess.run(
+            done = run_program(
                 (*self._entry, *command),
                 input=stdin,
-                capture_output=True,
                 check=False,
                 timeout=deadline.left(),
+                text=False,
             )
         except subprocess.TimeoutExpired as error:
             raise DeadlineError(f"running {command}", "not done") from error
@@ -94,7 +94,7 @@ def impossible() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces with bridges need root"
     probe = ("unshare", "--net", "ip", "link", "add", "x", "type", "vxlan", "id", "1")
-    done = subprocess.run((*probe, "dstport", "4789"), capture_output=True, text=True, check=False)
+    done = run_program((*probe, "dstport", "4789"), check=False)
     return None if done.returncode == 0 else f"no VXLAN here: {done.stderr.strip()}"
 
 

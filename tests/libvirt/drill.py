@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+from processes import run_program
 from real_lab import RealLab, objects
 
 from lab.inventory.inventory import STORAGE
@@ -72,12 +73,9 @@ class Drill(RealLab):
 
     def killed(self, call: int, *words: str) -> subprocess.CompletedProcess[str]:
         """Kill the command with SIGKILL at this call on a hypervisor; it may end before."""
-        return subprocess.run(
+        return run_program(
             self.command(*words),
             env={**self.environment(), "BOOTLESS_KILL": str(call)},
-            capture_output=True,
-            text=True,
-            timeout=120,
             stdin=subprocess.DEVNULL,
             check=False,
         )
@@ -194,9 +192,7 @@ def lab_pool(connected: Any, lab: LabHandle, path: str) -> libvirt.virStoragePoo
 @contextmanager
 def drill(folder: Path, inventory: str = LOCAL, uri: str = "qemu:///system") -> Iterator[Drill]:
     """A lab that can be created; afterwards its image is also removed from the hypervisor."""
-    subprocess.run(
-        ["qemu-img", "create", "-q", "-f", "qcow2", folder / "image.qcow2", "1G"], check=True
-    )
+    run_program(["qemu-img", "create", "-q", "-f", "qcow2", folder / "image.qcow2", "1G"])
     (folder / "lab.toml").write_text(inventory, encoding="utf-8")
     name = f"drill{os.urandom(3).hex()}"
     made = Drill(folder / "state", folder / "lab.toml", name=name, folder=folder)

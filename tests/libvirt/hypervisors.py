@@ -18,6 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from processes import run_program
+
 from lab._deadline import Deadline
 from lab.providers.netns.holders import start_time
 from lab.remote.transport import ssh_path
@@ -188,7 +190,7 @@ def uplink(mtu: int = 1400) -> Iterator[Uplink]:
 
 def _made(one: Uplink) -> bool:
     command = ("ip", "link", "add", one.bridge, "mtu", str(one.mtu), "type", "bridge")
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return run_program(command, check=False).returncode == 0
 
 
 @contextmanager
@@ -328,12 +330,8 @@ def _await(one: Hypervisor, outer: subprocess.Popen[bytes]) -> None:
         if outer.poll() is not None:
             story = (one.directory / "story").read_text(errors="replace")
             raise AssertionError(f"hypervisor '{one.name}' ended by itself: {story[-2000:]}")
-        done = subprocess.run(
-            ("virsh", "-q", "-c", one.uri, "version"),
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
+        done = run_program(
+            ("virsh", "-q", "-c", one.uri, "version"), check=False, stdin=subprocess.DEVNULL
         )
         return "" if done.returncode == 0 else done.stderr.strip() or "no answer"
 
@@ -348,7 +346,7 @@ def _end(outer: subprocess.Popen[bytes], port: str) -> None:
         outer.wait(END_SECONDS)
     outer.kill()
     outer.wait(END_SECONDS)
-    subprocess.run(("ip", "link", "delete", port), capture_output=True, check=False)
+    run_program(("ip", "link", "delete", port), check=False)
 
 
 def _await_end(spaces: dict[str, str], port: str, directory: Path) -> None:
@@ -375,7 +373,7 @@ def _processes(spaces: dict[str, str]) -> Iterator[int]:
 
 def _output(*command: object) -> str:
     words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_program(words, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(words)}: exit {done.returncode}: {done.stderr}")
     return done.stdout

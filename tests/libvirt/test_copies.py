@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
 
 from lab._deadline import Deadline  # noqa: E402
 from lab._errors import BrokenError  # noqa: E402
@@ -155,11 +156,11 @@ def test_another_build_of_the_same_image_does_not_replace_a_whole_copy(copying):
 def tiny(copying):
     """The pool is on a file system of 3 MiB."""
     copying.storage.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", copying.storage], check=True)
+    run_program(["mount", "-t", "tmpfs", "-o", "size=3m", "none", copying.storage])
     pool = copying.pool()
     yield pool
     pool.destroy()
-    subprocess.run(["umount", copying.storage], check=True)
+    run_program(["umount", copying.storage])
 
 
 def test_no_room_is_said_before_anything_is_copied(copying, tiny):

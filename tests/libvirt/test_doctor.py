@@ -14,8 +14,10 @@ from typing import Any
 
 import hypervisors
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+
 
 from lab._deadline import Deadline  # noqa: E402  after the skip
 from lab._errors import PreflightError  # noqa: E402
@@ -116,7 +118,7 @@ with storage.scratch_pool(connection.connect(hypervisor), hypervisor):
 def test_scratch_pool_of_a_killed_process_goes_with_the_next_one(
     connected, hypervisor, storage, monkeypatch
 ):
-    subprocess.run([sys.executable, "-c", LEFT, str(storage)], check=False, timeout=60)
+    run_program([sys.executable, "-c", LEFT, str(storage)], check=False)
     assert traces(connected, storage)
     monkeypatch.setitem(scratch._ABANDONED_SECONDS, "trial", -1.0)
     with scratch.scratch_pool(connected, hypervisor):
@@ -134,12 +136,9 @@ def doctor(file: Path, inventory: str, code: int) -> dict[tuple[str, str], Any]:
     """What ``lab doctor`` says of an inventory, by subject and check."""
     file.write_text(inventory)
     words = ("--inventory", str(file), "--provider", "libvirt", "--json")
-    done = subprocess.run(
+    done = run_program(
         [sys.executable, "-m", "lab", "doctor", *words],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -6,13 +6,13 @@ No guest boots further than a boot sector.
 from __future__ import annotations
 
 import os
-import subprocess
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
@@ -73,7 +73,7 @@ def boot_disk(sector: bytes, file: Path) -> Path:
     with raw.open("r+b") as open_file:
         open_file.truncate(1 << 30)
     command = ("qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, file)
-    subprocess.run(command, check=True)
+    run_program(command)
     raw.unlink()
     return file
 
@@ -220,12 +220,12 @@ def full(tmp_path, host, handle):
     """The lab's pool, on a file system of 8 MiB."""
     path = Path(storage.lab_path(str(tmp_path), handle.token))
     path.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path], check=True)
+    run_program(["mount", "-t", "tmpfs", "-o", "size=8m", "none", path])
     yield lab_pool(host.connected, handle, str(path))
     for domain, owner in connection.owned(host.connected.listAllDomains()):
         if owner.token == handle.token:
             domains.remove(domain)
-    subprocess.run(["umount", path], check=True)
+    run_program(["umount", path])
 
 
 def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(handle, full, tmp_path):
@@ -239,7 +239,7 @@ def test_a_guest_that_fills_the_storage_is_paused_and_status_says_why(handle, fu
         lambda: domains.state(domain),
         until=lambda s: s == "full",
     )
-    subprocess.run(["mount", "-o", "remount,size=12m", storage.directory_of(full)], check=True)
+    run_program(["mount", "-o", "remount,size=12m", storage.directory_of(full)])
     assert domains.start(domain) == "full"
     Deadline(60).wait(
         "waiting for it to be full again",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("programs") / "alone.sh"
@@ -25,13 +25,7 @@ ABSENT = [name for name in NEEDED if shutil.which(name) is None]
 @pytest.mark.skipif(bool(ABSENT), reason=f"not installed: {', '.join(ABSENT)}")
 @pytest.mark.skipif(Path("/run/systemd/system").is_dir(), reason="systemd starts libvirtd here")
 def test_daemons_are_started_once_started_again_and_ended(tmp_path):
-    done = subprocess.run(
-        [*ALONE, "sh", str(PROGRAM), str(tmp_path), str(ROOT)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_program([*ALONE, "sh", str(PROGRAM), str(tmp_path), str(ROOT)], check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     parts = done.stdout.split("== ")
     said = {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
@@ -61,15 +55,11 @@ def test_own_libvirt_is_wanted_unless_the_inventory_names_others_alone(tmp_path,
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     if inventory is not None:
         (tmp_path / "lab.toml").write_text(inventory)
-    done = subprocess.run(
-        [SCRIPT, "wanted"], cwd=tmp_path, env=environment, check=False, timeout=30
-    )
+    done = run_program([SCRIPT, "wanted"], cwd=tmp_path, env=environment, check=False)
     assert (done.returncode == 0) == wanted
 
 
 def test_unknown_word_is_told():
-    done = subprocess.run(
-        [SCRIPT, "restart"], capture_output=True, text=True, check=False, timeout=30
-    )
+    done = run_program([SCRIPT, "restart"], check=False)
     assert done.returncode == 2
     assert "start|stop|status|named|wanted" in done.stderr

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
@@ -77,7 +77,7 @@ def make_medium(folder: Path) -> Path:
     _download((_kernel_package(), *PACKAGES), tree)
     kernel = next(tree.glob("boot/vmlinuz-*")).read_bytes()
     base = next(tree.glob("**/modules/*/modules.builtin")).parent
-    subprocess.run(["depmod", "-b", str(base.parents[2]), base.name], check=True)
+    run_program(["depmod", "-b", str(base.parents[2]), base.name])
     order = bootstrap.load_order(
         MODULES, (base / "modules.dep").read_text(), (base / "modules.builtin").read_text()
     )
@@ -104,18 +104,15 @@ def _core(folder: Path, modules: Path) -> bytes:
     command = ["grub-mkimage", "-O", "i386-pc", "-d", str(modules), "-p", "/", "-c", str(early)]
     wanted = ("biosdisk", "part_msdos", "ext2", "linux", "boot")
     try:
-        subprocess.run([*command, "-o", str(core), *wanted], check=True)
+        run_program([*command, "-o", str(core), *wanted])
     except FileNotFoundError:
         raise MissingError("grub-mkimage is not installed: apt-get install grub-common") from None
     return core.read_bytes()
 
 
 def _kernel_package() -> str:
-    shown = subprocess.run(
-        ["apt-cache", "depends", "--important", "linux-image-amd64"],
-        capture_output=True,
-        text=True,
-        check=False,
+    shown = run_program(
+        ["apt-cache", "depends", "--important", "linux-image-amd64"], check=False
     ).stdout
     names = [line.rpartition(" ")[2] for line in shown.splitlines() if "linux-image-" in line]
     found = [name for name in names[1:] if "unsigned" not in name]
@@ -126,17 +123,11 @@ def _kernel_package() -> str:
 
 def _download(packages: tuple[str, ...], tree: Path) -> None:
     tree.mkdir()
-    got = subprocess.run(
-        ["apt-get", "download", "-q", *packages],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    got = run_program(["apt-get", "download", "-q", *packages], cwd=tree, check=False)
     if got.returncode != 0:
         raise MissingError(f"apt-get download: {got.stderr.strip().splitlines()[-1:]}")
     for package in tree.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", str(package), str(tree)], check=True)
+        run_program(["dpkg", "-x", str(package), str(tree)])
         package.unlink()
 
 

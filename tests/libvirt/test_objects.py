@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 
@@ -70,7 +70,7 @@ def made(host: Host, lab: LabHandle, machine: str) -> Any:
     pool = made_pool(host, lab)
     disk = storage.write(pool, f"{machine}.raw", b"\0" * 512)
     backing = Path(host.hypervisor.storage) / f"{machine}-empty.qcow2"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
+    run_program(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"])
     clone = storage.clone(pool, f"{machine}.qcow2", str(backing), 1 << 20)
     return define(pool, owner_of(lab, machine), clone, disk)
 
@@ -88,19 +88,19 @@ def test_a_management_network_is_made_once_and_keeps_its_range(host, lab):
 
 def test_ranges_that_are_in_use_are_passed_over(host, lab):
     taken = [f"{subnet[1]}/24" for subnet in POOL.subnets(new_prefix=24)][:3]
-    subprocess.run(["ip", "link", "add", "hltaken", "type", "bridge"], check=True)
+    run_program(["ip", "link", "add", "hltaken", "type", "bridge"])
     try:
-        subprocess.run(["ip", "link", "set", "hltaken", "up"], check=True)
+        run_program(["ip", "link", "set", "hltaken", "up"])
         for address in taken:
-            subprocess.run(["ip", "address", "add", address, "dev", "hltaken"], check=True)
+            run_program(["ip", "address", "add", address, "dev", "hltaken"])
         subnet = management(host, lab, "a")
         assert subnet == IPv4Network("10.217.3.0/24")
         remove_lab(host, lab.token)
-        subprocess.run(["ip", "address", "add", "10.217.3.1/24", "dev", "hltaken"], check=True)
+        run_program(["ip", "address", "add", "10.217.3.1/24", "dev", "hltaken"])
         with pytest.raises(PreflightError, match=r"every /24 of 10\.217\.0\.0/22 is in use"):
             management(host, lab, "a")
     finally:
-        subprocess.run(["ip", "link", "delete", "hltaken"], check=True)
+        run_program(["ip", "link", "delete", "hltaken"])
 
 
 def test_a_segment_with_another_mtu_is_made_anew(host, lab):
@@ -108,12 +108,7 @@ def test_a_segment_with_another_mtu_is_made_anew(host, lab):
     networks.ensure_segment(host.connected, lab, owner_of(lab), replace(CLUSTER, mtu=1350))
     bridge = ownership.bridge_name(lab, "cluster")
     assert Path(f"/sys/class/net/{bridge}/mtu").read_text().strip() == "1350"
-    addresses = subprocess.run(
-        ["ip", "-4", "-brief", "address", "show", bridge],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    addresses = run_program(["ip", "-4", "-brief", "address", "show", bridge]).stdout
     assert "/" not in addresses, "the hypervisor has no address on a segment"
 
 
@@ -212,7 +207,7 @@ def test_copies_of_images_go_unless_current_or_in_use(host, lab, monkeypatch):
             storage.write(shared, f"{name}-{digest[:16]}.qcow2", b"x")
             storage.write(shared, f"{name}-{digest[:16]}.qcow2.ok", b"\n")
         backing = f"{storage.directory_of(shared)}/used-{digests['used'][:16]}.qcow2"
-        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"], check=True)
+        run_program(["qemu-img", "create", "-q", "-f", "qcow2", backing, "1M"])
         pool = made_pool(host, lab)
         storage.clone(pool, "a.qcow2", backing, 1 << 20)
         old = f"old-{digests['old'][:16]}.qcow2"

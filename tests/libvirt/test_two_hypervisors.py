@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from bridged_hosts import impossible
 from hypervisors import Hypervisor
+from processes import run_program
 from real_lab import RealLab
 
 from lab._deadline import Deadline
@@ -54,9 +55,7 @@ def inventory(path: Path, hypervisors: Sequence[Hypervisor], management: str = "
 
 
 def virsh(one: Hypervisor, *words: str) -> list[str]:
-    done = subprocess.run(
-        ("virsh", "-q", "-c", one.uri, *words), capture_output=True, text=True, check=True
-    )
+    done = run_program(("virsh", "-q", "-c", one.uri, *words))
     return done.stdout.split()
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from processes import run_program
+
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.remote.shell import Completed
@@ -52,12 +54,10 @@ class World:
 
     def run(self, script: str) -> str:
         """Run a shell script in the namespace of the segments, and return its output."""
-        done = subprocess.run(
+        done = run_program(
             entering(self.pid, foreign=self.foreign, words=["sh", "-ec", script]),
             check=False,
             env=self.environment(),
-            capture_output=True,
-            text=True,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

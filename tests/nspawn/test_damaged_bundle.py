@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bundle.made_bundle import missing_bundle
 from container_labs import CLUSTER_UP, ContainerLabs, why_not
+from processes import run_program
 
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -36,7 +36,7 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
         place = cache / path.parent.name
         place.mkdir()
         linked = ("cp", "--archive", "--link", "--", str(path), str(place))
-        subprocess.run(linked, check=True)
+        run_program(linked)
     (cache / "roots").symlink_to(shared / "roots")
     made = ContainerLabs(tmp_path_factory.mktemp("state"), extra={"XDG_CACHE_HOME": str(base)})
     yield made
@@ -138,7 +138,7 @@ def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(
     shared = (cache / "roots").resolve()
     (cache / "roots").unlink()
     try:
-        subprocess.run(("cp", "--archive", "--link", "--", shared, cache / "roots"), check=True)
+        run_program(("cp", "--archive", "--link", "--", shared, cache / "roots"))
         for systemd in (cache / "roots").glob("debian-12-*/root/usr/lib/systemd/systemd"):
             cut(systemd, damaged)
         assert damaged
@@ -148,7 +148,7 @@ def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(
         for path, kept in damaged.items():
             kept.replace(path)
         damaged.clear()
-        subprocess.run(("rm", "-r", "--", cache / "roots"), check=True)
+        run_program(("rm", "-r", "--", cache / "roots"))
         (cache / "roots").symlink_to(shared)
     assert "booting machine '" in said
     assert labs.left() == set()

@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from container_labs import ContainerLabs
+from processes import run_program
 
 ATTEMPTS = Path(__file__).with_name("programs") / "attempts.py"
 BY_SSH, BY_EXEC = "ssh", "exec"
@@ -34,13 +34,10 @@ def attempted(lab: ContainerLabs, request: pytest.FixtureRequest) -> dict[str, A
     """What a program of root's in the worker could do, however root came there."""
     asked = json.dumps({"host_file": str(ATTEMPTS), "disks": opened_here()})
     words = ("python3", "-", asked)
-    done = subprocess.run(
+    done = run_program(
         lab.command(request.param, "small", "worker", "--", *words),
         env=lab.environment(),
         input=ATTEMPTS.read_text(),
-        capture_output=True,
-        text=True,
-        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr

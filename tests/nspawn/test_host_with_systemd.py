@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import run_program
 
 libvirt = pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 sys.path.insert(0, str(Path(__file__).parents[1] / "libvirt"))
@@ -123,11 +124,9 @@ def _write_data(image: Path, stage: Path, scenarios: tuple[Path, ...]) -> None:
 
 
 def _run(*words: object, cwd: Path | None = None) -> str:
-    done = subprocess.run(
+    done = run_program(
         [str(word) for word in words],
         cwd=cwd,
-        capture_output=True,
-        text=True,
         check=False,
         timeout=COMMAND_SECONDS,
         env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"},

@@ -12,6 +12,7 @@ import termios
 from pathlib import Path
 
 import pytest
+from processes import run_program
 from shell_contract import wait_until_gone
 from ssh_server import Sshd
 
@@ -111,12 +112,8 @@ def test_without_a_command_there_is_a_login_shell(sshd):
 def test_without_a_terminal_streams_are_passed_on_apart(sshd):
     script = "cat; echo oops >&2; exit 9"
     every = bytes(range(256)) * 20_000
-    done = subprocess.run(
-        words(sshd, "sh", "-c", script),
-        input=every,
-        capture_output=True,
-        env=ENVIRONMENT,
-        check=False,
+    done = run_program(
+        words(sshd, "sh", "-c", script), input=every, env=ENVIRONMENT, check=False, text=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (9, every, b"oops\n")
 
@@ -138,5 +135,5 @@ def test_a_reader_that_has_seen_enough_ends_the_command(sshd):
 
 
 def test_a_command_that_ends_with_255_is_not_a_lost_connection(sshd):
-    done = subprocess.run(words(sshd, "sh", "-c", "exit 255"), env=ENVIRONMENT, check=False)
+    done = run_program(words(sshd, "sh", "-c", "exit 255"), env=ENVIRONMENT, check=False)
     assert done.returncode == 255

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab.remote.keys import known_hosts, make_key_pair, ssh_config
 from lab.remote.shell import Reach
@@ -29,7 +30,7 @@ def written(directory: Path, reaches: Sequence[Reach]) -> Path:
 
 def ssh(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = ["ssh", "-F", config, "-o", "BatchMode=yes", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    return run_program(command, check=False)
 
 
 def test_ssh_reads_every_option_as_it_is_meant(sshd, directory):

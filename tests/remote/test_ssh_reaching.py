@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import run_program
 from ssh_server import free_port, write_key
 
 from lab._deadline import Deadline
@@ -77,7 +77,7 @@ def test_a_host_key_of_another_type_is_fatal_too(sshd, new_shell):
 
 def test_of_several_host_keys_the_pinned_one_is_asked_for(new_sshd, new_shell, tmp_path):
     other = tmp_path / "rsa"
-    subprocess.run(["ssh-keygen", "-qt", "rsa", "-b", "2048", "-N", "", "-f", other], check=True)
+    run_program(["ssh-keygen", "-qt", "rsa", "-b", "2048", "-N", "", "-f", other])
     sshd = new_sshd(more=f"HostKey {other}\n")
     assert new_shell(sshd.reach()).run(["echo", "in"], Deadline(20)).stdout == "in\n"
     rsa = Path(f"{other}.pub").read_text()
@@ -99,7 +99,7 @@ def test_a_key_file_that_cannot_be_used_is_no_reason_to_wait(sshd, new_shell, tm
     with pytest.raises(KeyFileError, match="is not a private key"):
         new_shell(sshd.reach(keyfile=tmp_path / "text")).wait(Deadline(60))
     locked = tmp_path / "locked"
-    subprocess.run(["ssh-keygen", "-qt", "ed25519", "-N", "secret", "-f", locked], check=True)
+    run_program(["ssh-keygen", "-qt", "ed25519", "-N", "secret", "-f", locked])
     with pytest.raises(KeyFileError, match="has a passphrase"):
         new_shell(sshd.reach(keyfile=locked)).wait(Deadline(60))
 
@@ -151,7 +151,7 @@ def behind(tmp_path):
     client, host, guest = names
 
     def ip(line: str) -> None:
-        subprocess.run(["ip", *line.split()], check=True)
+        run_program(["ip", *line.split()])
 
     try:
         for name in names:
@@ -169,7 +169,7 @@ def behind(tmp_path):
         yield client, host, guest
     finally:
         for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
+            run_program(["ip", "netns", "del", name], check=False)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 import lab
 
@@ -128,9 +128,7 @@ from lab.lifecycle.providers import Providers
 providers = Providers()
 print(*(providers[name].name for name in providers))
 """
-    said = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
+    said = run_program([sys.executable, "-c", program], check=False)
     made = said.stdout.split()
     assert {"fake", "libvirt", "netns", "nspawn"} <= set(made), said.stderr
     assert made == sorted(one.parent.name for one in ROOT.glob("providers/*/provider.py"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from lab.cli.main import command as main_command
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import man
+from processes import run_program
 
 PAGES = dict(man.pages())
 
@@ -35,7 +35,7 @@ def test_every_command_and_subcommand_has_a_page_with_its_options():
 def test_pages_are_read_without_a_warning():
     for name, text in PAGES.items():
         command = ["groff", "-man", "-Tutf8", "-ww"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        done = run_program(command, input=text)
         assert done.stderr == "", name
         assert f"{name.upper()}(1)" in done.stdout
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from processes import run_program
 
 from lab.cli.main import command as main_command
 
@@ -73,16 +73,14 @@ def test_every_quoted_command_exists_and_has_its_options():
 
 def test_reference_is_as_the_code_has_it():
     command = [sys.executable, ROOT / "tools/reference.py", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_site_builds_strictly(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program(command, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "tutorial/first-lab.html").exists()
     shown = re.findall(r'src="([\w/.]+svg)"', (tmp_path / "index.html").read_text(encoding="utf-8"))

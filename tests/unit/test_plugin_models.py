@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ from lab.topology import windows_limits
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import plugin
+from processes import run_program
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,12 +77,7 @@ def test_what_is_no_name_is_refused_and_nothing_is_written(name, tmp_path):
 
 
 def test_contributing_names_the_script_and_every_kind_has_a_model():
-    listed = subprocess.run(
-        [sys.executable, ROOT / "tools/plugin.py", "--list"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = run_program([sys.executable, ROOT / "tools/plugin.py", "--list"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == [*plugin.MODELS]
     assert all((ROOT / model).exists() for model in plugin.MODELS.values())
     assert "tools/plugin.py" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

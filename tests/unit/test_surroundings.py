@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from processes import run_program
 
 HERE = Path(__file__).parent
 IGNORING = """
@@ -23,12 +23,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 def test_ctrl_c_reaches_tests_that_were_started_with_it_ignored():
     told = HERE / "lifecycle" / "test_lifecycle_up.py"
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = subprocess.run(
-        [sys.executable, "-c", IGNORING, *pytest_, str(told), "-k", "told_to_stop"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    done = run_program(
+        [sys.executable, "-c", IGNORING, *pytest_, str(told), "-k", "told_to_stop"], check=False
     )
     assert "2 passed" in done.stdout, done.stdout
 
@@ -41,7 +37,7 @@ def test_every_installed_package_takes_the_python_of_debian_12():
 
 
 def test_what_a_test_starts_hears_ctrl_c():
-    done = subprocess.run(["sh", "-c", "kill -INT $$; exit 7"], check=False)
+    done = run_program(["sh", "-c", "kill -INT $$; exit 7"], check=False)
     assert done.returncode == -signal.SIGINT
 
 
@@ -50,11 +46,11 @@ def test_what_others_mount_does_not_count_and_what_a_test_mounts_does(mounts, tm
     before = mounts()
     there = ["nsenter", f"--target={os.getppid()}", "--mount", "--"]
     for where, seen in ((there, 0), ([], 1)):
-        done = subprocess.run([*where, "mount", "-t", "tmpfs", "none", tmp_path], check=False)
+        done = run_program([*where, "mount", "-t", "tmpfs", "none", tmp_path], check=False)
         if done.returncode:
             pytest.skip("root may not mount here")
         try:
             assert len(list((mounts() - before).elements())) == seen
         finally:
-            subprocess.run([*where, "umount", tmp_path], check=True)
+            run_program([*where, "umount", tmp_path])
     assert not mounts() - before

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import subprocess
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab.explain.capture.files import CaptureInterface, Noted, pcapng
 from lab.providers.capture import Direction, Frame
@@ -74,12 +74,8 @@ def test_tshark_reads_times_interfaces_directions_and_comments(tshark: str, tmp_
     path.write_bytes(two())
     wanted = ("frame.time_epoch", "frame.interface_name", "frame.packet_flags_direction")
     wanted += ("frame.comment", "tcp.dstport", "ip.src")
-    done = subprocess.run(
-        [tshark, "-n", "-r", str(path), "-T", "json", *(w for one in wanted for w in ("-e", one))],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+    done = run_program(
+        [tshark, "-n", "-r", str(path), "-T", "json", *(w for one in wanted for w in ("-e", one))]
     )
     found = [
         {key: values[0] for key, values in one["_source"]["layers"].items()}
@@ -100,7 +96,5 @@ def test_tshark_reads_times_interfaces_directions_and_comments(tshark: str, tmp_
 def test_an_empty_capture_is_a_file_that_tshark_reads(tshark: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.pcapng"
     path.write_bytes(pcapng([CaptureInterface("worker1:eth0", "nothing passed", [])]))
-    done = subprocess.run(
-        [tshark, "-n", "-r", str(path)], capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_program([tshark, "-n", "-r", str(path)], check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from processes import run_program
 
 import lab
 from lab.cli import defect, show
@@ -116,16 +117,13 @@ def test_a_thread_that_fails_leaves_a_log_and_no_traceback(tmp_path, monkeypatch
 def run_lab(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     """The command ``lab schema`` in a process of its own, where that code has been run before."""
     (tmp_path / "sitecustomize.py").write_text(code)
-    return subprocess.run(
+    return run_program(
         [sys.executable, "-m", "lab", "schema"],
         env={
             **os.environ,
             "PYTHONPATH": f"{tmp_path}:{Path(lab.__file__).parents[1]}",
             "HYBRIDLAB_STATE": str(tmp_path / "state"),
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
         check=False,
     )
 

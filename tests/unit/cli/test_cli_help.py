@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import click
 import pytest
 from click.testing import CliRunner
+from processes import run_program
 
 from lab.cli.main import COMMANDS, ELSEWHERE, GROUPS
 from lab.cli.main import command as main_command
@@ -97,12 +97,7 @@ def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, b
         atexit.register(lambda: print(sum(m.partition('.')[0] == 'lab' for m in sys.modules)))
         main(['{words}'])
     """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"HYBRIDLAB_STATE": str(tmp_path / "state")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
+    done = run_program(
+        [sys.executable, "-c", code], env={"HYBRIDLAB_STATE": str(tmp_path / "state")}, cwd=tmp_path
     )
     assert int(done.stdout.split()[-1]) <= most

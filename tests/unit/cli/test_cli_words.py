@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab._errors import UsageError
 from lab.cli.main import main
@@ -106,9 +107,7 @@ def test_an_option_that_makes_no_sense_is_refused(words, why, capsys):
 def lab(*words: str, cwd: Path, umask: int = -1) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "HOME": str(cwd), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "lab", *words]
-    return subprocess.run(
-        command, cwd=cwd, env=environment, umask=umask, capture_output=True, text=True, check=False
-    )
+    return run_program(command, cwd=cwd, env=environment, umask=umask, check=False)
 
 
 # SECURITY.md: The state directory is the caller's own.
@@ -131,8 +130,6 @@ def test_deleted_current_directory_is_wrong_usage(words, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HYBRIDLAB_STATE": str(tmp_path / "s")}
     environment.pop("HYBRIDLAB_INVENTORY", None)
     command = [sys.executable, "-P", "-c", program, *words]
-    done = subprocess.run(
-        command, cwd=gone, env=environment, capture_output=True, text=True, check=False
-    )
+    done = run_program(command, cwd=gone, env=environment, check=False)
     assert done.returncode == WRONG_USAGE, done.stderr
     assert "the current directory: it has been deleted" in done.stderr

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from ipaddress import IPv4Network
 
 import bundle_parts as parts
 import pytest
 from command_in_process import lab
+from processes import run_program
 
 from lab.lifecycle import images
 from lab.providers.libvirt import placement
@@ -185,8 +185,8 @@ def test_names_that_standard_output_cannot_spell_are_shown_by_their_numbers(
         (["create", "--from", str(source)], 0),
         (["show"], 0),
     ):
-        ended = subprocess.run(
-            [sys.executable, "-m", "lab", "bundle", *words], check=False, capture_output=True
+        ended = run_program(
+            [sys.executable, "-m", "lab", "bundle", *words], check=False, text=False
         )
         assert ended.returncode == code, ended.stderr
         assert b"Traceback" not in ended.stderr

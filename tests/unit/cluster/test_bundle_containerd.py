@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import pytest
+from processes import run_program
 
 from lab._deadline import Deadline
 from lab.cluster.bundle import medium
@@ -45,9 +46,7 @@ def ctr(tmp_path):
 
     def run(*arguments: str, check: bool = True) -> str:
         asked = ["ctr", *address, *arguments]
-        return subprocess.run(
-            asked, check=check, capture_output=True, text=True, timeout=120
-        ).stdout
+        return run_program(asked, check=check).stdout
 
     with (place / "log").open("wb") as log:
         running = subprocess.Popen(command, stdout=log, stderr=log)

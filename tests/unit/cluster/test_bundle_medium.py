@@ -8,13 +8,13 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import tarfile
 import threading
 from pathlib import Path
 
 import bundle_parts as parts
 import pytest
+from processes import run_program
 
 from lab._errors import BrokenError, PreflightError, StateError
 from lab.cluster.bundle import medium
@@ -166,9 +166,7 @@ def test_another_reader_finds_names_modes_and_bytes(store, made, tmp_path):
     image = medium.medium(store, made, "linux")
     out = tmp_path / "out"
     command = ["xorriso", "-osirrox", "on:auto_chmod_off", "-indev", str(image)]
-    subprocess.run(
-        [*command, "-extract", "/", str(out)], check=True, capture_output=True, timeout=60
-    )
+    run_program([*command, "-extract", "/", str(out)])
     assert {one.relative_to(out).as_posix() for one in out.rglob("*") if one.is_file()} == WHOLE
     assert (out / "bin" / "kubelet").stat().st_mode & 0o7777 == 0o555
     assert (out / "manifest.json").stat().st_mode & 0o7777 == 0o444
@@ -211,7 +209,7 @@ def test_a_file_of_more_than_4_gib_is_one_file_to_another_reader(tmp_path):
     with Sparse(image, "w+b") as out:
         write("LARGE", {"images/large.tar": (Large(size), size)}, out)
     command = ["xorriso", "-indev", str(image), "-lsl", "/images/large.tar"]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    listed = run_program(command)
     assert str(size) in listed.stdout
     with image.open("rb") as file:
         file.seek(-10_000, io.SEEK_END)

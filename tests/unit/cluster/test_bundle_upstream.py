@@ -15,6 +15,7 @@ from pathlib import Path
 
 import bundle_parts as parts
 import pytest
+from processes import run_program
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import upstream
@@ -176,7 +177,7 @@ def test_a_killed_download_is_gone_on_with(store, site, tmp_path):
     assert store.list() == ()
     del site.stops[ETCD]
     before = len(site.asked)
-    made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    made = run_program(command, env=environment)
     assert "continuing an interrupted attempt" in made.stderr
     again = [path for path, _ in site.asked[before:]]
     assert ETCD in again

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from processes import run_program
 
 from lab.cluster.credentials import CertificateSubject, issue, make_authority, public_key_pin
 from lab.cluster.linux.hard_way import KEYS_DIRECTORY, Keys
@@ -38,9 +37,7 @@ def test_one_that_only_asks_cannot_answer():
 def test_the_pin_is_what_the_documentation_computes(tmp_path):
     (tmp_path / "ca.crt").write_text(CA.certificate)
     line = "openssl x509 -pubkey -in ca.crt | openssl pkey -pubin -outform der | sha256sum"
-    done = subprocess.run(
-        ["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_program(["sh", "-c", line], cwd=tmp_path, check=False)
     if "not found" in done.stderr:
         pytest.skip("openssl is not installed")
     assert public_key_pin(CA.certificate) == f"sha256:{done.stdout.split()[0]}"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from linux_clusters import Case, addon_documents, bundle, case
+from processes import run_program
 
 from lab._errors import PreflightError
 from lab.cluster import rules
@@ -73,7 +73,7 @@ def test_nft_takes_the_table_twice(scenario, tmp_path):
     rules.write_text(addon.masquerade(translation))
     load = f"nft -f {rules} && nft -f {rules} && nft list table ip {addon.TABLE}"
     words = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", load]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = run_program(words, check=False)
     if "nft: not found" in done.stderr or "unshare failed" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
@@ -236,8 +237,8 @@ def test_archive_is_read_by_cpio(tmp_path):
         bootstrap.program("init", b"#!/bin/sh\n"),
         bootstrap.file("bin/odd", b"x" * 4097),
     )
-    subprocess.run(
-        ["cpio", "--extract", "--quiet"], input=bootstrap.archive(entries), cwd=tmp_path, check=True
+    run_program(
+        ["cpio", "--extract", "--quiet"], input=bootstrap.archive(entries), cwd=tmp_path, text=False
     )
     assert (tmp_path / "init").read_bytes() == b"#!/bin/sh\n"
     assert (tmp_path / "init").stat().st_mode & 0o777 == 0o755

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 from command_in_process import lab
+from processes import run_program
 
 needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 
@@ -35,7 +35,7 @@ def test_list_has_every_recipe_and_makes_nothing(inventory, capfd):
 @needs_qemu
 def test_image_is_built_shown_and_kept(inventory, capfd):
     disk = inventory.parent / "vendor.qcow2"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
+    run_program(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"])
     code, out, err = lab(capfd, "image", "build", "rocky-9-cloud")
     assert code == 0
     assert Path(out.strip()).is_file()

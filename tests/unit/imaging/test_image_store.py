@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import run_program
 from recipe_writer import recipe
 
 from lab._deadline import Deadline
@@ -27,7 +28,7 @@ SECONDS = 30.0
 
 
 def disk(path: Path, size: str = "8M") -> Path:
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(path), size], check=True)
+    run_program(["qemu-img", "create", "-q", "-f", "qcow2", str(path), size])
     return path
 
 

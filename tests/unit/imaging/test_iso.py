@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
+from processes import run_program
 from recipe_writer import recipe
 
 from lab._errors import PreflightError
@@ -43,7 +44,7 @@ class Recorded:
             self.answers = installation.media[1].read_bytes()
         tell("installing")
         console(b"all done\n")
-        subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"], check=True)
+        run_program(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "8M"])
 
 
 def library(folder: Path, answers: str, installer: Recorded | None, more: str = "") -> ImageStore:

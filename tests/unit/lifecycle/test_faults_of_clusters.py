@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Any, Literal, cast
 from uuid import uuid4
 
 import pytest
+from processes import run_program
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
@@ -340,8 +340,7 @@ def test_a_line_for_a_pod_that_is_gone_fails_to_break_and_has_nothing_to_mend(dr
     (broken,), (removed,) = moved.do, moved.undo
     assert (broken.place, removed.place) == ("worker1", "worker1")
     codes = [
-        subprocess.run(["sh", "-ec", one.line], check=False, capture_output=True).returncode
-        for one in (broken, removed)
+        run_program(["sh", "-ec", one.line], check=False).returncode for one in (broken, removed)
     ]
     assert codes == [1, 0]
     assert shlex.quote(line.line) in broken.line

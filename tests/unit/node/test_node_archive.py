@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
 import sys
 import zipfile
 
 import pytest
+from processes import run_program
 
 from lab.providers.node import bootstrap, control
 
@@ -50,9 +50,7 @@ def test_the_agent_and_the_programs_that_it_starts_need_nothing_else_installed(u
         f"print([name for name in {STRANGERS!r} if name in sys.modules])\n"
         "assert not [one for one in files if one and 'site-packages' in one], files\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-I", "-S", "-c", script], check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
 
@@ -62,7 +60,7 @@ def test_first_run_it_unpacks_itself_beside_and_then_runs_from_there(tmp_path):
     place.write_bytes(control.build_archive())
     command = [sys.executable, "-I", "-S", str(place), "attach", "nobody"]
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = run_program(command, check=False)
         assert done.returncode in {2, 3}, done
         assert re.search("entering (the pods|namespace 'nobody')|needs root", done.stderr)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["node-x", "node-x.pyz"]

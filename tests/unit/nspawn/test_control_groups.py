@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab.inventory.inventory import Inventory
 from lab.providers.nspawn import cgroups, guests, start_script
@@ -103,7 +104,7 @@ def test_a_command_joins_the_machine_s_groups_before_it_enters(tmp_path):
         (group / "outside").mkdir(parents=True)
     words = guests.enter(1, groups)
     ours = words[: words.index("--") + 1]
-    done = subprocess.run((*ours, "echo", "$0", "a b"), capture_output=True, text=True, check=True)
+    done = run_program((*ours, "echo", "$0", "a b"))
     assert done.stdout == "$0 a b\n"
     for group in groups:
         assert (group / "outside" / "cgroup.procs").read_text().strip().isdigit()
@@ -123,7 +124,7 @@ def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before()
     again = text[text.index("while :") :]
     assert "for group in '/sys/fs/cgroup/a b/worker'" in again
     assert again.index("rmdir") < again.index("mkdir") < again.index("inside/cgroup.procs")
-    subprocess.run(("sh", "-n"), input=text, text=True, check=True)
+    run_program(("sh", "-n"), input=text)
 
 
 @pytest.mark.parametrize(("cpus", "told"), [(1, "0\n"), (3, "0-2\n")])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
+from processes import run_program
 
 from lab.remote.keys import bare_key, fingerprint, host_keys, make_key_pair
 
@@ -26,9 +25,7 @@ def test_ssh_keygen_reads_both_halves(tmp_path):
     key.write_text(pair.private)
 
     def ask(*words: str) -> str:
-        return subprocess.run(
-            ["ssh-keygen", *words, "-f", key], check=True, capture_output=True, text=True
-        ).stdout
+        return run_program(["ssh-keygen", *words, "-f", key]).stdout
 
     assert bare_key(ask("-y")) == bare_key(pair.public)
     key.write_text(pair.public)
@@ -74,7 +71,7 @@ def test_hashed_names_are_found_and_a_missing_file_has_none(tmp_path):
     assert host_keys(file, "hv1") == ()
     key = bare_key(make_key_pair("host").public)
     file.write_text(f"hv1 {key}\n[hv2]:2222 {key}\n")
-    subprocess.run(["ssh-keygen", "-qH", "-f", file], check=True, capture_output=True)
+    run_program(["ssh-keygen", "-qH", "-f", file])
     assert all(line.startswith("|1|") for line in file.read_text().splitlines())
     assert host_keys(file, "hv1") == host_keys(file, "hv2", 2222) == (key,)
     assert host_keys(file, "hv2") == ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import paramiko
 import pytest
+from processes import run_program
 from shell_contract import ShellContract
 
 from lab._deadline import Deadline
@@ -123,7 +123,7 @@ def test_host_keys_are_read_from_the_file_that_ssh_reads_whatever_home_says(home
 def test_the_users_own_keys_are_those_that_ssh_shows_whatever_home_says(home, monkeypatch):
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     key = home / ".ssh" / "id_ed25519"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    run_program(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key])
     with own_keys("logging in", jump_server(Jump("hv1", 22, "me"))) as shown:
         assert [said for said, _ in shown] == [f"'{key}'"]
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import run_program
 from rich.console import Console
 from unit.reports.made_runs import FAILOVER, REACHED, SAMPLED, intent_of, made_run, many_nodes
 
@@ -148,9 +148,7 @@ def test_plain_output_imports_neither_rich_nor_jinja2():
         "print({'rich', 'jinja2', 'pytest'} & {name.partition('.')[0] for name in sys.modules})"
     )
     root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", code], cwd=root)
     assert done.stdout.strip() == "set()"
 
 

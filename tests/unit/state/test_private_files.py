@@ -6,11 +6,11 @@ import errno
 import os
 import signal
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab.providers.libvirt import placement
 from lab.providers.machines import keyring
@@ -67,7 +67,7 @@ def test_a_command_that_is_killed_while_it_writes_leaves_no_draft(tmp_path, *, t
     path = tmp_path / "file"
     if there:
         path.write_text("old")
-    killed = subprocess.run(
+    killed = run_program(
         [sys.executable, "-c", DIE_WHILE_WRITING, path], cwd=REPOSITORY, check=False
     )
     assert killed.returncode == -signal.SIGKILL

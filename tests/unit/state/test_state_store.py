@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import run_program
 
 from lab._errors import StateError, UsageError
 from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
@@ -230,12 +231,9 @@ def test_a_disk_that_takes_no_more_is_a_state_error_and_nothing_is_lost(tmp_path
     script.write_text(IN_A_SMALL_DISK)
     shell = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" "$3" "$1" "$4"'
     isolated = ["unshare", "--mount", "--map-root-user", "sh", "-c", shell, "sh"]
-    ended = subprocess.run(
+    ended = run_program(
         [*isolated, str(disk), sys.executable, str(script), what],
-        capture_output=True,
-        text=True,
         check=False,
-        timeout=60,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "PATH": "/usr/bin:/bin:/sbin"},
     )
     if "unshare" in ended.stderr:
@@ -259,13 +257,7 @@ def test_a_second_connection_does_not_drop_the_locks_of_the_first(tmp_path):
         first.labs()
         with Store(tmp_path / "state") as second:
             second.labs()
-            done = subprocess.run(
-                [sys.executable, "-c", asks_who_holds_it, str(first.path)],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=True,
-            )
+            done = run_program([sys.executable, "-c", asks_who_holds_it, str(first.path)])
             assert int(done.stdout) == os.getpid()
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from paper_lab import PaperLabs, blueprint
+from processes import run_program
 from simulation import Fault, silent
 
 from lab._errors import BrokenError, PreflightError, StateError
@@ -447,7 +447,7 @@ def test_importing_the_plugin_costs_nothing_of_the_product():
         "import sys, pytest; import lab.suites.plugin;"
         "print(sorted(m for m in sys.modules if m.startswith('lab.')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_program([sys.executable, "-c", code])
     suites = [f"lab.suites{rest}" for rest in ("", ".plugin")]
     assert done.stdout.strip() == str(["lab._errors", "lab._log", *suites])
 
