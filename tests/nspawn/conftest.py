@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from container_labs import ContainerLabs, why_not
 
 
 @pytest.fixture(scope="module")
-def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
+def labs(tmp_path_factory):
     why = why_not()
     if why:
         pytest.skip(f"no system containers here: {why}")

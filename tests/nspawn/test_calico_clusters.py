@@ -65,9 +65,7 @@ def without_calico() -> str:
 
 @pytest.mark.clusters
 @pytest.mark.parametrize("scenario", CALICO)
-def test_a_cluster_of_calico_is_green_as_namespaces_are_and_its_faults_are_named(
-    labs: ContainerLabs, scenario: str
-) -> None:
+def test_a_cluster_of_calico_is_green_as_namespaces_are_and_its_faults_are_named(labs, scenario):
     why = without_calico()
     if why:
         pytest.skip(why)

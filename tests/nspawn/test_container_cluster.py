@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 from bundle.made_bundle import made_bundle
-from container_labs import CLUSTER_UP, ContainerLabs, room_for
+from container_labs import CLUSTER_UP, room_for
 from whole_cluster import (  # noqa: F401  collected here
     SCENARIO,
     test_a_node_that_is_rebooted_comes_back_with_its_pods,
@@ -44,7 +43,7 @@ MOMENTS = (
 
 
 @pytest.fixture(scope="module")
-def killed(labs: ContainerLabs) -> Iterator[list[str]]:
+def killed(labs):
     """The last lines of the stories of ``lab up``, killed at each of the moments."""
     made_bundle()
     with room_for(SCENARIO):
@@ -52,7 +51,7 @@ def killed(labs: ContainerLabs) -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def lab(labs: ContainerLabs, killed: list[str]) -> Iterator[ContainerLabs]:
+def lab(labs, killed):
     """The cluster, on its way up killed at every step and within: all below is true of it."""
     del killed
     up(labs)
@@ -61,20 +60,18 @@ def lab(labs: ContainerLabs, killed: list[str]) -> Iterator[ContainerLabs]:
     assert labs.left() == set()
 
 
-def test_a_cluster_comes_up_however_often_that_is_killed(
-    lab: ContainerLabs, killed: list[str]
-) -> None:
+def test_a_cluster_comes_up_however_often_that_is_killed(lab, killed):
     for last, moment in zip(killed, MOMENTS, strict=True):
         assert last.startswith(moment)
     lab.run("status", "cluster")
 
 
-def test_a_capture_follows_a_probe_between_pods_of_the_cluster(lab: ContainerLabs) -> None:
+def test_a_capture_follows_a_probe_between_pods_of_the_cluster(lab):
     said = lab.run("capture", "cluster", "master-p1", "worker-p1").stdout
     assert "worker flannel.4096" in said
 
 
-def test_a_stopped_kube_proxy_is_named(lab: ContainerLabs) -> None:
+def test_a_stopped_kube_proxy_is_named(lab):
     lab.run("fault", "cluster", "service-rules-missing", "--node", "worker")
     said = lab.run("explain", "cluster", "worker-p1", "to-master-p1", code=1).stdout
     assert "worker" in said
@@ -102,9 +99,7 @@ NAME = "to-master-p1.hybridlab-probe.svc.cluster.local."
         ("flanneld-killed", "worker", "master-p1", "program flanneld: it does not run"),
     ],
 )
-def test_broken_software_is_named_with_its_machine(
-    lab: ContainerLabs, fault: str, node: str, target: str, said: str
-) -> None:
+def test_broken_software_is_named_with_its_machine(lab, fault, node, target, said):
     lab.run("fault", "cluster", fault, "--node", node)
     explained = lab.run("explain", "cluster", "worker-p1", target, code=1).stdout
     assert f"on {node}, " in explained
@@ -114,7 +109,7 @@ def test_broken_software_is_named_with_its_machine(
     lab.run("explain", "cluster", "worker-p1", target)
 
 
-def test_a_fault_that_is_killed_half_way_is_healed(lab: ContainerLabs) -> None:
+def test_a_fault_that_is_killed_half_way_is_healed(lab):
     words = lab.command("fault", "cluster", "coredns-scaled-down")  # takes seconds to be done
     quiet = subprocess.DEVNULL
     with subprocess.Popen(
@@ -133,7 +128,7 @@ def test_a_fault_that_is_killed_half_way_is_healed(lab: ContainerLabs) -> None:
     lab.run("explain", "cluster", "worker-p1", NAME)
 
 
-def test_a_kubelet_that_was_stopped_is_started_again_by_up(lab: ContainerLabs) -> None:
+def test_a_kubelet_that_was_stopped_is_started_again_by_up(lab):
     for node in ("master", "worker"):
         lab.run("exec", "cluster", node, "--", "systemctl", "stop", "kubelet")
     kubectl = ("kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", "get", "nodes")

@@ -31,7 +31,7 @@ ENOUGH_SECONDS = 600
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_up_goes_on_after_a_kill(labs: ContainerLabs, step: str) -> None:
+def test_up_goes_on_after_a_kill(labs, step):
     labs.killed_after(UP, step)
     labs.up()
     labs.green("small", "-k", "pod-pod")
@@ -40,20 +40,20 @@ def test_up_goes_on_after_a_kill(labs: ContainerLabs, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_down_after_a_kill_leaves_nothing(labs: ContainerLabs, step: str) -> None:
+def test_down_after_a_kill_leaves_nothing(labs, step):
     labs.killed_after(UP, step)
     labs.run("down", "small")
     assert labs.left() == set()
 
 
-def test_down_of_a_suspended_lab_leaves_nothing(labs: ContainerLabs) -> None:
+def test_down_of_a_suspended_lab_leaves_nothing(labs):
     labs.up()
     labs.run("suspend", "small")
     labs.run("down", "small")
     assert labs.left() == set()
 
 
-def test_down_removes_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
+def test_down_removes_a_cable_that_the_kernel_keeps(labs):
     labs.up()
     holder = labs.holder()
     with Path(f"/proc/{holder}/ns/net").open("rb"):  # keeps the namespace when its processes end
@@ -61,7 +61,7 @@ def test_down_removes_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None
         assert labs.left() == set()
 
 
-def test_up_replaces_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
+def test_up_replaces_a_cable_that_the_kernel_keeps(labs):
     labs.up()
     holder = labs.holder()
     with Path(f"/proc/{holder}/ns/net").open("rb"):
@@ -72,14 +72,14 @@ def test_up_replaces_a_cable_that_the_kernel_keeps(labs: ContainerLabs) -> None:
     assert labs.left() == set()
 
 
-def test_gc_ends_a_lab_that_no_journal_knows(labs: ContainerLabs) -> None:
+def test_gc_ends_a_lab_that_no_journal_knows(labs):
     labs.up()
     labs.forget()
     assert re.search(r"removing lab 'small'", labs.run("gc", "--yes").stderr)
     assert labs.left() == set()
 
 
-def test_two_labs_of_one_scenario_live_side_by_side(labs: ContainerLabs) -> None:
+def test_two_labs_of_one_scenario_live_side_by_side(labs):
     labs.up()
     labs.up(SMALL, "--name", "other")
     for name in ("small", "other"):
@@ -90,7 +90,7 @@ def test_two_labs_of_one_scenario_live_side_by_side(labs: ContainerLabs) -> None
     assert labs.left() == set()
 
 
-def test_ten_labs_in_turn_leave_nothing(labs: ContainerLabs) -> None:
+def test_ten_labs_in_turn_leave_nothing(labs):
     for _ in range(10):
         labs.up()
         labs.run("down", "small")
@@ -99,7 +99,7 @@ def test_ten_labs_in_turn_leave_nothing(labs: ContainerLabs) -> None:
 
 @pytest.mark.clusters
 @pytest.mark.parametrize("moment", ["master: kubeadm init", "worker: kubeadm join"])
-def test_down_after_a_kill_within_kubeadm_leaves_nothing(labs: ContainerLabs, moment: str) -> None:
+def test_down_after_a_kill_within_kubeadm_leaves_nothing(labs, moment):
     need_bundle()
     with room_for(SCENARIO):
         labs.killed_after(CLUSTER_UP, moment)
@@ -108,7 +108,7 @@ def test_down_after_a_kill_within_kubeadm_leaves_nothing(labs: ContainerLabs, mo
 
 
 @pytest.fixture(scope="module")
-def seconds(labs: ContainerLabs) -> dict[str, float]:
+def seconds(labs):
     """How long ``lab up`` of each scenario takes here, as far as it was asked for."""
     del labs
     return {}
@@ -154,9 +154,7 @@ def clean(labs: ContainerLabs, name: str, how: str) -> None:
 @pytest.mark.drill
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["small", "cluster"])
-def test_a_kill_at_any_moment_leaves_nothing_that_is_not_cleaned(
-    labs: ContainerLabs, seconds: dict[str, float], name: str, seed: int
-) -> None:
+def test_a_kill_at_any_moment_leaves_nothing_that_is_not_cleaned(labs, seconds, name, seed):
     if name == "cluster":
         need_bundle()
     chance = random.Random(seed)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from container_labs import ContainerLabs
 from processes import run_program
 
 from lab._deadline import Deadline
@@ -20,49 +18,47 @@ SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
-def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
+def lab(labs):
     labs.up()
     yield labs
     labs.run("down", "small")
     assert labs.left() == set()
 
 
-def test_the_matrix_is_green(lab: ContainerLabs) -> None:
+def test_the_matrix_is_green(lab):
     lab.green("small")
 
 
-def test_up_again_does_nothing(lab: ContainerLabs) -> None:
+def test_up_again_does_nothing(lab):
     assert "nothing was done" in lab.up().stderr
 
 
-def test_every_machine_is_reached_by_its_name(lab: ContainerLabs) -> None:
+def test_every_machine_is_reached_by_its_name(lab):
     for machine in MACHINES:
         assert lab.run("ssh", "small", machine, "--", "hostname").stdout.strip() == machine
 
 
-def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(
-    lab: ContainerLabs, tmp_path: Path
-) -> None:
+def test_plain_ssh_gets_in_by_the_configuration_that_is_printed(lab, tmp_path):
     assert lab.ssh(tmp_path, "small", "worker", "hostname") == "worker\n"
 
 
-def test_the_console_log_is_the_journal(lab: ContainerLabs) -> None:
+def test_the_console_log_is_the_journal(lab):
     assert "Multi-User System" in lab.run("console", "small", "worker", "--log").stdout
 
 
-def test_a_screenshot_is_refused_with_what_there_is(lab: ContainerLabs, tmp_path: Path) -> None:
+def test_a_screenshot_is_refused_with_what_there_is(lab, tmp_path):
     said = lab.run("screenshot", "small", "worker", "-o", str(tmp_path / "x.png"), code=2).stderr
     assert "no screen" in said
     assert "lab console small worker --log" in said
 
 
 # SECURITY.md: System containers share one kernel.
-def test_a_machine_runs_on_the_hosts_kernel(lab: ContainerLabs) -> None:
+def test_a_machine_runs_on_the_hosts_kernel(lab):
     said = lab.run("exec", "small", "worker", "--", "uname", "-r").stdout
     assert said.strip() == os.uname().release
 
 
-def test_a_fault_is_named_and_healed(lab: ContainerLabs) -> None:
+def test_a_fault_is_named_and_healed(lab):
     lab.run("fault", "small", "tunnel-udp-dropped", "--node", "worker")
     said = lab.run("explain", "small", "master-p1", "worker-p1", code=1).stdout
     assert "tunnel-udp-dropped" in said
@@ -71,12 +67,12 @@ def test_a_fault_is_named_and_healed(lab: ContainerLabs) -> None:
     assert "works" in lab.run("explain", "small", "master-p1", "worker-p1").stdout
 
 
-def test_a_capture_follows_a_probe_there_and_back(lab: ContainerLabs) -> None:
+def test_a_capture_follows_a_probe_there_and_back(lab):
     said = lab.run("capture", "small", "master-p1", "worker-p1").stdout
     assert "worker flannel.4096" in said
 
 
-def test_a_suspended_lab_goes_on_where_it_was(lab: ContainerLabs) -> None:
+def test_a_suspended_lab_goes_on_where_it_was(lab):
     before = lab.run("exec", "small", "worker", "--", *STARTED).stdout
     assert "suspended: 4 machines" in lab.run("suspend", "small").stdout
     assert "is suspended" in lab.run("status", "small", code=3).stdout
@@ -90,7 +86,7 @@ def test_a_suspended_lab_goes_on_where_it_was(lab: ContainerLabs) -> None:
     lab.green("small", "-k", "pod-pod")
 
 
-def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: ContainerLabs) -> None:
+def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab):
     before = containers.leaders(lab.holder())["worker"]
     lab.run("exec", "small", "worker", "--", "systemctl", "--no-block", "reboot")
     Deadline(SECONDS).wait(
@@ -103,7 +99,7 @@ def test_a_machine_that_reboots_comes_back_with_a_network_of_its_own(lab: Contai
     lab.green("small", "-k", "pod-pod")
 
 
-def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> None:
+def test_a_power_cut_of_one_machine_is_said_and_mended(lab):
     os.kill(containers.leaders(lab.holder())["worker"].pid, signal.SIGKILL)
     Deadline(SECONDS).wait(
         "the worker to be off",
@@ -117,8 +113,8 @@ def test_a_power_cut_of_one_machine_is_said_and_mended(lab: ContainerLabs) -> No
 
 
 def test_a_machine_that_outlives_its_systemd_nspawn_is_ended_before_it_boots(
-    lab: ContainerLabs,
-) -> None:
+    lab,
+):
     before = containers.leaders(lab.holder())["worker"]
     status = Path(f"/proc/{before.pid}/status").read_text()
     os.kill(int(status.partition("PPid:\t")[2].split()[0]), signal.SIGKILL)
@@ -133,14 +129,14 @@ def test_a_machine_that_outlives_its_systemd_nspawn_is_ended_before_it_boots(
     lab.green("small", "-k", "pod-pod")
 
 
-def test_a_suspended_lab_whose_holder_is_killed_is_switched_on_again(lab: ContainerLabs) -> None:
+def test_a_suspended_lab_whose_holder_is_killed_is_switched_on_again(lab):
     lab.run("suspend", "small")
     os.kill(lab.holder(), signal.SIGKILL)
     assert "booted master, worker, router, client" in lab.up().stderr
     lab.green("small", "-k", "pod-pod")
 
 
-def test_what_machines_have_written_outlives_a_power_cut_of_them_all(lab: ContainerLabs) -> None:
+def test_what_machines_have_written_outlives_a_power_cut_of_them_all(lab):
     lab.run("exec", "small", "worker", "--", "touch", "/root/kept")
     os.kill(lab.holder(), signal.SIGKILL)
     assert "its machines are off" in lab.run("status", "small", code=3).stdout
@@ -149,7 +145,7 @@ def test_what_machines_have_written_outlives_a_power_cut_of_them_all(lab: Contai
     lab.green("small", "-k", "pod-pod")
 
 
-def test_evidence_has_every_machine_and_no_secret(lab: ContainerLabs, tmp_path: Path) -> None:
+def test_evidence_has_every_machine_and_no_secret(lab, tmp_path):
     file = tmp_path / "evidence.tar.gz"
     lab.run("gather", "small", "--output", str(file))
     listed = run_program(("tar", "tzf", file)).stdout

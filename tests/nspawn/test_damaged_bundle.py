@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from bundle.made_bundle import missing_bundle
 from container_labs import CLUSTER_UP, ContainerLabs, why_not
 from processes import run_program
 
-from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
 from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import STOCK
@@ -20,7 +18,7 @@ KUBERNETES = "1.36"
 
 
 @pytest.fixture(scope="module")
-def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
+def labs(tmp_path_factory):
     """Labs with a cache of their own, whose files are those of the user's own cache by links."""
     why = why_not() or missing_bundle()
     if why:
@@ -44,17 +42,17 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerLabs]:
 
 
 @pytest.fixture
-def cache(labs: ContainerLabs) -> Path:
+def cache(labs):
     return Path(labs.extra["XDG_CACHE_HOME"]) / "hybridlab"
 
 
 @pytest.fixture
-def manifest(cache: Path) -> Manifest:
+def manifest(cache):
     return BundleStore(cache).newest(KUBERNETES)
 
 
 @pytest.fixture
-def damaged() -> Iterator[dict[Path, Path]]:
+def damaged():
     """Files that were put aside, by their names; they go back."""
     aside = dict[Path, Path]()
     yield aside
@@ -83,8 +81,8 @@ def refused(labs: ContainerLabs) -> str:
 
 @pytest.mark.parametrize("what", ["program", "image manifest", "image layer"])
 def test_a_blob_that_is_cut_short_is_named_with_what_it_belongs_to(
-    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path], what: str
-) -> None:
+    labs, cache, manifest, damaged, what
+):
     """Where it is not prepared yet: afterwards nobody reads the blobs again."""
     ready = prepared.place(cache, manifest)
     ready.rename(ready.with_name("aside"))
@@ -105,18 +103,14 @@ def test_a_blob_that_is_cut_short_is_named_with_what_it_belongs_to(
     assert "make it again with 'lab bundle create'" in said
 
 
-def test_a_manifest_that_is_cut_short_is_no_bundle(
-    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path]
-) -> None:
+def test_a_manifest_that_is_cut_short_is_no_bundle(labs, cache, manifest, damaged):
     cut(BundleStore(cache).directory(manifest) / "manifest.json", damaged)
     said = refused(labs)
     assert f"lab bundle create --kubernetes {KUBERNETES}" in said
 
 
 @pytest.mark.parametrize("what", ["bundle/bin/kubelet", "an image's layer", "an archive"])
-def test_what_was_prepared_and_is_cut_short_is_named(
-    labs: ContainerLabs, cache: Path, manifest: Manifest, damaged: dict[Path, Path], what: str
-) -> None:
+def test_what_was_prepared_and_is_cut_short_is_named(labs, cache, manifest, damaged, what):
     ready = prepared.place(cache, manifest)
     path = {
         "an image's layer": max(ready.glob("containerd/*.content.*/blobs/sha256/*"), key=large),
@@ -132,9 +126,7 @@ def large(path: Path) -> int:
     return path.stat().st_size
 
 
-def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(
-    labs: ContainerLabs, cache: Path, damaged: dict[Path, Path]
-) -> None:
+def test_a_root_file_system_whose_systemd_is_cut_short_is_said_of_the_machine(labs, cache, damaged):
     shared = (cache / "roots").resolve()
     (cache / "roots").unlink()
     try:

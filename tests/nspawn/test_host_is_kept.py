@@ -10,12 +10,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from container_labs import ContainerLabs
 from processes import run_program
 
 ATTEMPTS = Path(__file__).with_name("programs") / "attempts.py"
@@ -23,14 +20,14 @@ BY_SSH, BY_EXEC = "ssh", "exec"
 
 
 @pytest.fixture(scope="module")
-def lab(labs: ContainerLabs) -> Iterator[ContainerLabs]:
+def lab(labs):
     labs.up()
     yield labs
     labs.run("down", "small")
 
 
 @pytest.fixture(scope="module", params=[BY_SSH, BY_EXEC])
-def attempted(lab: ContainerLabs, request: pytest.FixtureRequest) -> dict[str, Any]:
+def attempted(lab, request):
     """What a program of root's in the worker could do, however root came there."""
     asked = json.dumps({"host_file": str(ATTEMPTS), "disks": opened_here()})
     words = ("python3", "-", asked)
@@ -74,40 +71,38 @@ def opened_here() -> list[str]:
         ("sees a test", False),
     ],
 )
-def test_what_root_in_a_node_tries_ends_as_it_should(
-    attempted: dict[str, Any], attempt: str, came_of_it: object
-) -> None:
+def test_what_root_in_a_node_tries_ends_as_it_should(attempted, attempt, came_of_it):
     assert attempted[attempt] == came_of_it
 
 
-def test_no_module_can_be_loaded(attempted: dict[str, Any]) -> None:
+def test_no_module_can_be_loaded(attempted):
     assert attempted["module"] in {errno.EPERM, errno.ENOSYS}
 
 
-def test_no_process_of_the_host_is_there_to_be_killed(attempted: dict[str, Any]) -> None:
+def test_no_process_of_the_host_is_there_to_be_killed(attempted):
     assert attempted["processes"] < 60
 
 
-def test_no_disk_can_be_opened(attempted: dict[str, Any]) -> None:
+def test_no_disk_can_be_opened(attempted):
     if not attempted["disks"]:
         pytest.skip("this machine has no block device that root may open")
     assert set(attempted["disks"].values()) == {errno.EPERM}
 
 
-def test_memory_and_kvm_cannot_be_opened(attempted: dict[str, Any]) -> None:
+def test_memory_and_kvm_cannot_be_opened(attempted):
     assert set(attempted["devices"].values()) == {errno.EPERM}
 
 
-def test_the_list_of_devices_cannot_be_made_longer(attempted: dict[str, Any]) -> None:
+def test_the_list_of_devices_cannot_be_made_longer(attempted):
     assert attempted["devices allowed"] != 0
 
 
-def test_more_memory_than_the_plan_says_cannot_be_had(lab: ContainerLabs) -> None:
+def test_more_memory_than_the_plan_says_cannot_be_had(lab):
     take = "import os; taken = bytearray(os.urandom(1)) * (600 << 20)"
     lab.run("exec", "small", "worker", "--", "python3", "-c", take, code=128 + signal.SIGKILL)
 
 
-def test_more_processors_than_the_plan_says_cannot_be_had(lab: ContainerLabs) -> None:
+def test_more_processors_than_the_plan_says_cannot_be_had(lab):
     """Two that compute for a second get one processor's time between them."""
     if (os.cpu_count() or 1) < 2:
         pytest.skip("this machine has one processor")

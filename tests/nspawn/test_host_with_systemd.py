@@ -145,7 +145,7 @@ GROUPS = "/sys/fs/cgroup/system.slice/hybridlab-*.scope"
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedHost]:
+def host(tmp_path_factory):
     try:
         connected = Host(Hypervisor(name="local", uri="qemu:///system")).connected
     except PreflightError as error:
@@ -160,7 +160,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedHost]:
 
 
 @pytest.fixture(scope="module")
-def lab(host: EmulatedHost) -> Iterator[EmulatedHost]:
+def lab(host):
     host.lab(*UP)
     yield host
     host.lab("down", "small")
@@ -168,12 +168,12 @@ def lab(host: EmulatedHost) -> Iterator[EmulatedHost]:
     assert host.said("pgrep systemd-nspawn || true") == ""
 
 
-def test_it_has_systemd_and_control_groups_of_version_2(host: EmulatedHost) -> None:
+def test_it_has_systemd_and_control_groups_of_version_2(host):
     assert host.said("ps -o comm= -p 1") == "systemd"
     assert host.said("stat -f -c %T /sys/fs/cgroup") == "cgroup2fs"
 
 
-def test_a_cluster_of_two_nodes(host: EmulatedHost) -> None:
+def test_a_cluster_of_two_nodes(host):
     host.lab("up", "cluster.yaml", "--provider", "nspawn")
     try:
         said = host.lab("test", "cluster").stdout
@@ -184,11 +184,11 @@ def test_a_cluster_of_two_nodes(host: EmulatedHost) -> None:
     assert host.said(f"ls -d {GROUPS} 2>/dev/null || true") == ""
 
 
-def test_pods_reach_each_other(lab: EmulatedHost) -> None:
+def test_pods_reach_each_other(lab):
     assert "Not as expected" not in lab.lab("test", "small", "-k", "pod-pod").stdout
 
 
-def test_the_lab_is_a_unit_that_outlives_the_session_it_was_started_in(lab: EmulatedHost) -> None:
+def test_the_lab_is_a_unit_that_outlives_the_session_it_was_started_in(lab):
     scope = lab.said("systemctl list-units --plain --no-legend 'hybridlab-*.scope'").split()
     assert scope[2:4] == ["active", "running"]
     outside = (
@@ -197,21 +197,21 @@ def test_the_lab_is_a_unit_that_outlives_the_session_it_was_started_in(lab: Emul
     assert lab.said(f"{outside} || true") == ""
 
 
-def test_a_machine_has_the_memory_and_processors_of_the_scenario(lab: EmulatedHost) -> None:
+def test_a_machine_has_the_memory_and_processors_of_the_scenario(lab):
     """More of the first ends a program; the second is the kernel's to keep."""
     take = "import os; taken = bytearray(os.urandom(1)) * (600 << 20)"
     lab.lab("exec", "small", "worker", "--", "python3", "-c", take, code=128 + 9)
     assert lab.said(f"cat {GROUPS}/hybridlab-*/worker/cpu.max") == "100000 100000"
 
 
-def test_a_disk_of_the_host_cannot_be_opened(lab: EmulatedHost) -> None:
+def test_a_disk_of_the_host_cannot_be_opened(lab):
     for way in ("exec", "ssh"):
         line = "mknod /dev/disk b 254 0; head -c 1 /dev/disk; code=$?; rm /dev/disk; exit $code"
         done = lab.lab(way, "small", "worker", "--", "sh", "-c", line, code=1)
         assert "Operation not permitted" in done.stderr
 
 
-def test_a_machine_reboots(lab: EmulatedHost) -> None:
+def test_a_machine_reboots(lab):
     before = lab.tried("exec", "small", "worker", "--", *BOOT)
     lab.lab("exec", "small", "worker", "--", "systemctl", "--no-block", "reboot")
     Deadline(SECONDS).wait(
@@ -223,6 +223,6 @@ def test_a_machine_reboots(lab: EmulatedHost) -> None:
     lab.lab(*UP)
 
 
-def test_a_suspended_lab_goes_on(lab: EmulatedHost) -> None:
+def test_a_suspended_lab_goes_on(lab):
     assert "suspended: 4 machines" in lab.lab("suspend", "small").stdout
     assert lab.lab(*UP).stderr.count("resumed") == 4

@@ -46,13 +46,13 @@ def taken() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def small_limit() -> None:
+def small_limit():
     limit = preflight.room().inotify_limit
     if limit > MOST_LIMIT:
         pytest.skip(f"a user may have {limit} inotify instances here")
 
 
-def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs: ContainerLabs) -> None:
+def test_a_lab_that_does_not_fit_is_refused_and_nothing_is_made(labs):
     with taken():
         said = labs.up(code=4).stderr
     assert "the lab needs about 12, " in said
@@ -76,7 +76,7 @@ def up_while_taken(labs: ContainerLabs, words: tuple[str, ...], line: str) -> st
     return story
 
 
-def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> None:
+def test_machines_that_find_none_at_their_boot_say_so(labs):
     said = up_while_taken(labs, UP, "  step 3 of 5: machines")
     assert "inotify instances are in use" in said
     assert "sudo sysctl -w fs.inotify.max_user_instances=" in said
@@ -88,9 +88,7 @@ def test_machines_that_find_none_at_their_boot_say_so(labs: ContainerLabs) -> No
 
 @pytest.mark.drill
 @pytest.mark.parametrize("step", ["6 of 11: control-plane", "7 of 11: workers"])
-def test_a_cluster_that_finds_none_while_it_comes_up_says_so(
-    labs: ContainerLabs, step: str
-) -> None:
+def test_a_cluster_that_finds_none_while_it_comes_up_says_so(labs, step):
     need_bundle()
     said = up_while_taken(labs, CLUSTER_UP, f"  step {step}")
     assert "inotify" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from container_labs import ContainerLabs, need_bundle
+from container_labs import need_bundle
 from scenario_clusters import Fault, brought_up, checked, judge
 from test_three_control_planes import PLANES
 
@@ -42,8 +42,8 @@ NAMESPACES = {
 
 @pytest.mark.clusters
 def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_is_named(
-    labs: ContainerLabs, tmp_path: Path
-) -> None:
+    labs, tmp_path
+):
     need_bundle()
     scenario = tmp_path / "iptables.yaml"
     text = (SCENARIOS / "overlay.yaml").read_text(encoding="utf-8")
@@ -68,17 +68,13 @@ def test_a_cluster_whose_kube_proxy_writes_iptables_is_green_and_what_it_lacks_i
 
 @pytest.mark.clusters
 @pytest.mark.parametrize("scenario", CLUSTERS)
-def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(
-    labs: ContainerLabs, scenario: str
-) -> None:
+def test_a_cluster_of_the_scenario_is_green_and_a_fault_is_named(labs, scenario):
     need_bundle()
     with brought_up(labs, scenario, "kubernetes") as lab:
         checked(judge(labs, lab, CLUSTERS[scenario]))
 
 
 @pytest.mark.parametrize("scenario", NAMESPACES)
-def test_a_lab_of_namespaces_on_machines_is_green_and_a_fault_is_named(
-    labs: ContainerLabs, scenario: str
-) -> None:
+def test_a_lab_of_namespaces_on_machines_is_green_and_a_fault_is_named(labs, scenario):
     with brought_up(labs, scenario, "namespaces") as lab:
         judge(labs, lab, NAMESPACES[scenario])

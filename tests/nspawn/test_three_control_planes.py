@@ -26,9 +26,7 @@ PLANES = {
 
 @pytest.mark.clusters
 @pytest.mark.parametrize("scenario", PLANES)
-def test_a_cluster_with_three_control_planes_is_green_and_a_fault_is_named(
-    labs: ContainerLabs, scenario: str
-) -> None:
+def test_a_cluster_with_three_control_planes_is_green_and_a_fault_is_named(labs, scenario):
     need_bundle()
     with brought_up(labs, scenario, "kubernetes") as lab:
         checked(judge(labs, lab, PLANES[scenario]))
@@ -52,9 +50,7 @@ def fail_without_a_server(labs: ContainerLabs, lab: str) -> None:
 @pytest.mark.parametrize(
     "pods", [pytest.param("kubernetes", marks=pytest.mark.clusters), "namespaces"]
 )
-def test_a_gateway_fails_over_when_its_control_plane_is_lost(
-    labs: ContainerLabs, pods: str
-) -> None:
+def test_a_gateway_fails_over_when_its_control_plane_is_lost(labs, pods):
     if pods == "kubernetes":
         need_bundle()
     with brought_up(labs, str(FAILOVER), pods, name="failover") as lab:

@@ -71,7 +71,7 @@ def passed(tap: Tap, sight: Sight) -> str:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
+def test_it_is_said_where_the_probe_was_last_seen(path):
     case = read(path)
     seen, said = judged(case, taken(case))
     expected = case["expected"]
@@ -87,7 +87,7 @@ def test_it_is_said_where_the_probe_was_last_seen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_what_is_taken_down_of_a_probe_that_works_is_as_the_intent_has_it(path: Path) -> None:
+def test_what_is_taken_down_of_a_probe_that_works_is_as_the_intent_has_it(path):
     case = read(path)
     change = find_change(judged(case, taken(case))[0])
     assert (change is None) == (path.stem != "masquerade-missing")
@@ -119,9 +119,7 @@ CUT: dict[str, tuple[str, Callable[[InnerPacket], bool], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("name", "kept", "expected"), CUT.values(), ids=CUT)
-def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(
-    name: str, kept: Callable[[InnerPacket], bool], expected: tuple[str, ...]
-) -> None:
+def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(name, kept, expected):
     case = {**read(next(path for path in CASES if path.stem == name)), "answered": False}
 
     def keeps(frame: Frame) -> bool:
@@ -135,7 +133,7 @@ def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_packets_of_others_change_nothing(path: Path) -> None:
+def test_packets_of_others_change_nothing(path):
     """Those of every other case that was asked in the same scenario pass the same devices."""
     case = read(path)
     noise = [
@@ -159,7 +157,7 @@ def test_packets_of_others_change_nothing(path: Path) -> None:
     assert [row.question for row in after[0].rows] == [row.question for row in before[0].rows]
 
 
-def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to() -> None:
+def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to():
     kinds = {read(path)["expected"]["kind"] for path in CASES}
     assert kinds >= {
         "answered",
@@ -170,7 +168,7 @@ def test_the_cases_have_every_kind_of_end_that_a_lab_can_be_brought_to() -> None
     }
 
 
-def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend() -> None:
+def test_of_two_tries_the_one_that_is_lost_is_followed_to_its_own_backend():
     where = listening(
         intent_of("overlay"), cell_of("overlay", "pod-service/master-p1/everyone/udp-small")
     )

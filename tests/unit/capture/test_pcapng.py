@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from pathlib import Path
 
 import pytest
 from processes import run_program
@@ -39,7 +38,7 @@ def two() -> bytes:
     )
 
 
-def test_every_block_has_its_length_at_both_ends_and_is_whole_words() -> None:
+def test_every_block_has_its_length_at_both_ends_and_is_whole_words():
     content, at, kinds = two(), 0, []
     while at < len(content):
         kind, length = struct.unpack_from("<II", content, at)
@@ -51,7 +50,7 @@ def test_every_block_has_its_length_at_both_ends_and_is_whole_words() -> None:
     assert kinds == [0x0A0D0D0A, 1, 1, 6, 6, 6, 5, 5]
 
 
-def test_packets_of_several_interfaces_are_in_the_order_of_time() -> None:
+def test_packets_of_several_interfaces_are_in_the_order_of_time():
     content, at, found = two(), 0, []
     while at < len(content):
         kind, length = struct.unpack_from("<II", content, at)
@@ -63,13 +62,13 @@ def test_packets_of_several_interfaces_are_in_the_order_of_time() -> None:
 
 
 @pytest.fixture(scope="module")
-def tshark() -> str:
+def tshark():
     found = shutil.which("tshark")
     assert found, "there is no tshark: 'make develop' installs it, as tools/setup has it"
     return found
 
 
-def test_tshark_reads_times_interfaces_directions_and_comments(tshark: str, tmp_path: Path) -> None:
+def test_tshark_reads_times_interfaces_directions_and_comments(tshark, tmp_path):
     path = tmp_path / "two.pcapng"
     path.write_bytes(two())
     wanted = ("frame.time_epoch", "frame.interface_name", "frame.packet_flags_direction")
@@ -93,7 +92,7 @@ def test_tshark_reads_times_interfaces_directions_and_comments(tshark: str, tmp_
     assert {(one["tcp.dstport"], one["ip.src"]) for one in found} == {("8080", "10.244.0.4")}
 
 
-def test_an_empty_capture_is_a_file_that_tshark_reads(tshark: str, tmp_path: Path) -> None:
+def test_an_empty_capture_is_a_file_that_tshark_reads(tshark, tmp_path):
     path = tmp_path / "empty.pcapng"
     path.write_bytes(pcapng([CaptureInterface("worker1:eth0", "nothing passed", [])]))
     done = run_program([tshark, "-n", "-r", str(path)], check=False)

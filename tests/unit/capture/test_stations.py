@@ -16,7 +16,7 @@ EVERY = 37
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_device_that_is_listened_at_is_there(name: str) -> None:
+def test_every_device_that_is_listened_at_is_there(name):
     intent = intent_of(name)
     there = {(one.namespace, device) for one in compile_intent(intent) for device, _ in one.indexes}
     for cell in cells_of(name)[::EVERY]:
@@ -26,7 +26,7 @@ def test_every_device_that_is_listened_at_is_there(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_what_leaves_one_namespace_comes_into_the_next(name: str) -> None:
+def test_what_leaves_one_namespace_comes_into_the_next(name):
     """Between two namespaces a packet leaves by a device of one and comes in by the other's."""
     intent = intent_of(name)
     for cell in cells_of(name)[::EVERY]:
@@ -55,7 +55,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("name", "cell", "there"), WAYS)
-def test_a_way_is_every_passing_of_a_device(name: str, cell: str, there: str) -> None:
+def test_a_way_is_every_passing_of_a_device(name, cell, there):
     ((way, back),) = listening(intent_of(name), cell_of(name, cell)).ways
     assert ", ".join(f"{one} {one.passing}" for one in way) == there
     turned = [f"{one} {'in' if one.passing == 'out' else 'out'}" for one in reversed(way)]

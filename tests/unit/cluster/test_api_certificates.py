@@ -70,17 +70,17 @@ def answered(*backends: Sequence[str], **written: str | None) -> tuple[list[Any]
     return [outcomes[key].backends for key in found], machines.read
 
 
-def test_each_certificate_is_its_control_plane_and_a_stranger_s_stays_what_it_is() -> None:
+def test_each_certificate_is_its_control_plane_and_a_stranger_s_stays_what_it_is():
     names, _ = answered([*SEEN.values(), "sha256:00"], ["worker1-p1"], [])
     assert names == [(*PLANES, "sha256:00"), ("worker1-p1",), ()]
 
 
-def test_only_as_many_control_planes_are_asked_as_have_to_be() -> None:
+def test_only_as_many_control_planes_are_asked_as_have_to_be():
     assert answered(["worker1-p1"]) == ([("worker1-p1",)], [])
     assert answered([SEEN["controller-01"]]) == ([("controller-01",)], ["controller-01"])
 
 
-def test_a_control_plane_that_cannot_be_asked_takes_nothing_from_the_others() -> None:
+def test_a_control_plane_that_cannot_be_asked_takes_nothing_from_the_others():
     lost: dict[str, str | None] = {"controller-01": None, "controller-02": "no certificate"}
     names, _ = answered([SEEN["controller-03"], SEEN["controller-01"]], **lost)
     assert names == [("controller-03", SEEN["controller-01"])]

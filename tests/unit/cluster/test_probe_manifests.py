@@ -17,7 +17,7 @@ def by_name(objects: tuple[dict[str, Any], ...]) -> dict[str, dict[str, Any]]:
     return {one["metadata"]["name"]: one for one in objects}
 
 
-def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it() -> None:
+def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it():
     pods = by_name(MADE.pods)
     made = by_name(MADE.services)
     assert set(made) == {one.name for one in services(INTENT)}
@@ -30,7 +30,7 @@ def test_every_service_selects_exactly_the_pods_that_the_intent_puts_behind_it()
     assert len(made["everyone"]["spec"]["selector"]) == 2
 
 
-def test_services_have_the_intents_addresses_and_ports_for_both_protocols() -> None:
+def test_services_have_the_intents_addresses_and_ports_for_both_protocols():
     made = by_name(MADE.services)
     for service in services(INTENT):
         spec = made[service.name]["spec"]
@@ -41,12 +41,12 @@ def test_services_have_the_intents_addresses_and_ports_for_both_protocols() -> N
             assert port.get("nodePort") == service.ports[0].node_port
 
 
-def test_clusters_own_dns_is_left_to_it() -> None:
+def test_clusters_own_dns_is_left_to_it():
     assert "kube-dns" not in by_name(MADE.services)
     assert "coredns" not in by_name(MADE.pods)
 
 
-def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment() -> None:
+def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment():
     pods = by_name(MADE.pods)
     for machine in INTENT.machines:
         for one in machine.pods:
@@ -60,7 +60,7 @@ def test_every_pod_is_pinned_to_its_node_and_known_by_its_environment() -> None:
             assert carried == {TOKEN_VARIABLE: "abc", POD_VARIABLE: one.name}
 
 
-def test_windows_nodes_alone_have_a_pod_in_their_place() -> None:
+def test_windows_nodes_alone_have_a_pod_in_their_place():
     hosts = {name: one for name, one in by_name(MADE.pods).items() if name.startswith("host-")}
     assert set(hosts) == {"host-win1", "host-win2"}
     for one in hosts.values():
@@ -68,7 +68,7 @@ def test_windows_nodes_alone_have_a_pod_in_their_place() -> None:
         assert one["spec"]["securityContext"]["windowsOptions"]["hostProcess"]
 
 
-def test_pods_of_windows_have_no_field_of_linux() -> None:
+def test_pods_of_windows_have_no_field_of_linux():
     linux = ("runAsUser", "seLinux", "seccomp", "fsGroup", "capabilities", "privileged")
     for one in MADE.pods:
         if one["spec"]["os"]["name"] == "windows":
@@ -111,13 +111,13 @@ def failed(results: tuple[Any, ...]) -> dict[str, str]:
     return {one.check: one.detail for one in results if one.verdict != "pass"}
 
 
-def test_workload_checks_pass_where_all_is_well() -> None:
+def test_workload_checks_pass_where_all_is_well():
     results = judge(MACHINE, found(), LOG, VALUES, SUMMARY)
     assert [one.check for one in results] == list(CHECKS)
     assert failed(results) == {}
 
 
-def test_each_workload_check_fails_by_itself() -> None:
+def test_each_workload_check_fails_by_itself():
     wrong = judge(MACHINE, found(), LOG.replace("geheim", ""), VALUES, SUMMARY)
     assert failed(wrong) == {"secret": "the variable does not have the value of the Secret"}
     assert "geheim" not in repr(wrong)
@@ -136,7 +136,7 @@ def test_each_workload_check_fails_by_itself() -> None:
     assert mute == {"pod-metrics": "no route", "node-metrics": "no route"}
 
 
-def test_workload_pod_takes_its_values_from_both_sources() -> None:
+def test_workload_pod_takes_its_values_from_both_sources():
     secret, config = sources(ObjectOwner("mine", "abc"), VALUES)
     made = pod(MACHINE, ObjectOwner("mine", "abc"), IMAGES)
     variables = made["spec"]["containers"][0]["env"]
@@ -151,7 +151,7 @@ SPECIAL = compile_scenario("services").intent
 SPECIAL_MADE = manifests(SPECIAL, ObjectOwner("services", "abc"), IMAGES)
 
 
-def test_special_services_have_the_fields_that_kubernetes_has_for_them() -> None:
+def test_special_services_have_the_fields_that_kubernetes_has_for_them():
     spec = {name: one["spec"] for name, one in by_name(SPECIAL_MADE.services).items()}
     assert spec["sticky"]["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
     assert "sessionAffinity" not in spec["shop"]
@@ -169,7 +169,7 @@ def test_special_services_have_the_fields_that_kubernetes_has_for_them() -> None
     ]
 
 
-def test_pods_of_special_services_have_what_these_need() -> None:
+def test_pods_of_special_services_have_what_these_need():
     pods = {name: one["spec"] for name, one in by_name(SPECIAL_MADE.pods).items()}
     behind = {one.pod for service in SPECIAL.headless for one in service.backends}
     assert {name for name, spec in pods.items() if "subdomain" in spec} == behind

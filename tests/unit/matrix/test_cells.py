@@ -27,13 +27,13 @@ def of_family(made: tuple[Cell, ...], family: str) -> list[Cell]:
     return [cell for cell in made if cell.family == family]
 
 
-def test_shipped_scenarios_have_their_golden_numbers_of_cells_in_each_family() -> None:
+def test_shipped_scenarios_have_their_golden_numbers_of_cells_in_each_family():
     rows = (f"  {json.dumps(name)}: {json.dumps(counts(cells_of(name)))}" for name in shipped())
     check_golden(CASES / "counts.json", "{\n" + ",\n".join(rows) + "\n}\n")
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_ids_are_unique_without_spaces_and_in_a_fixed_order(name: str) -> None:
+def test_ids_are_unique_without_spaces_and_in_a_fixed_order(name):
     made = cells_of(name)
     ids = [cell.id for cell in made]
     assert len(set(ids)) == len(ids)
@@ -43,7 +43,7 @@ def test_ids_are_unique_without_spaces_and_in_a_fixed_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_cell_is_counted_and_found_without_making_the_others(name: str) -> None:
+def test_every_cell_is_counted_and_found_without_making_the_others(name):
     whole, made = matrix_of(name), cells_of(name)
     assert (whole.size, whole.counts()) == (len(made), counts(made))
     for cell in made[:: len(made) // 100]:
@@ -63,12 +63,12 @@ def test_every_cell_is_counted_and_found_without_making_the_others(name: str) ->
         "pod-pod/master-p1/win1-p1/tcp-small/more",
     ],
 )
-def test_what_is_no_cell_is_not_found(strange: str) -> None:
+def test_what_is_no_cell_is_not_found(strange):
     assert matrix_of("overlay").find(strange) is None
 
 
 @pytest.mark.parametrize("name", ["kubeinit", "services"])
-def test_cells_come_family_by_family_in_their_order(name: str) -> None:
+def test_cells_come_family_by_family_in_their_order(name):
     order = list(dict.fromkeys(cell.family for cell in cells_of(name)))
     assert order == [family for family in families() if family in order]
     wanted = services_node_families() if name == "kubeinit" else special_families()
@@ -79,7 +79,7 @@ def special_families() -> list[str]:
     return [name for name, one in families().items() if one.special]
 
 
-def test_only_what_the_plan_asks_for_is_made() -> None:
+def test_only_what_the_plan_asks_for_is_made():
     plan, intent = OVERLAY
     asked = replace(plan, families=("pod-pod", "nodeport"), protocols=("udp",), sizes=("large",))
     made = cells(asked, intent)
@@ -87,7 +87,7 @@ def test_only_what_the_plan_asks_for_is_made() -> None:
     assert {(cell.protocol, cell.size) for cell in made} == {("udp", "large")}
 
 
-def test_names_and_shared_services_stay_small_when_only_large_is_asked_for() -> None:
+def test_names_and_shared_services_stay_small_when_only_large_is_asked_for():
     plan, intent = OVERLAY
     made = cells(replace(plan, sizes=("large",), families=("pod-service", "dns")), intent)
     small = [cell for cell in made if cell.size == "small"]
@@ -95,7 +95,7 @@ def test_names_and_shared_services_stay_small_when_only_large_is_asked_for() -> 
     assert all(cell.family == "dns" or len(cell.backends) > 1 for cell in small)
 
 
-def test_family_that_is_asked_for_but_empty_is_a_broken_matrix() -> None:
+def test_family_that_is_asked_for_but_empty_is_a_broken_matrix():
     plan, _ = OVERLAY
     lonely = tuple(
         replace(node, pods=node.pods[:1] if node.name == "master" else ()) for node in plan.nodes
@@ -107,19 +107,19 @@ def test_family_that_is_asked_for_but_empty_is_a_broken_matrix() -> None:
     assert raised.value.exit_code == 3
 
 
-def test_matrix_without_any_family_is_broken() -> None:
+def test_matrix_without_any_family_is_broken():
     plan, intent = OVERLAY
     with pytest.raises(MatrixError, match="no cells at all"):
         cells(replace(plan, families=()), intent)
 
 
-def test_every_ordered_pair_of_different_pods_is_asked() -> None:
+def test_every_ordered_pair_of_different_pods_is_asked():
     names = [pod.name for pod in OVERLAY[0].probe_pods()]
     pairs = {(cell.source.name, cell.target.name) for cell in of_family(CELLS, "pod-pod")}
     assert pairs == {(a, b) for a in names for b in names if a != b}
 
 
-def test_relation_tells_own_node_from_others() -> None:
+def test_relation_tells_own_node_from_others():
     assert cell_of("overlay", "pod-pod/win1-p1/win1-p2/tcp-small").relation == "same-node"
     assert cell_of("overlay", "pod-pod/win1-p1/win2-p1/tcp-small").relation == "other-node"
     assert cell_of("overlay", "hairpin/win1-p1/to-win1-p1/tcp-small").relation == "self"
@@ -129,26 +129,26 @@ def test_relation_tells_own_node_from_others() -> None:
     assert cell_of("overlay", "dns/master-p1/to-master-p1/tcp-small").relation == "same-node"
 
 
-def test_shared_service_asks_for_all_its_backends() -> None:
+def test_shared_service_asks_for_all_its_backends():
     cell = cell_of("overlay", "pod-service/win2-p2/everyone/udp-small")
     assert cell.backends == ("master-p1", "win1-p1", "worker1-p1", "win2-p1")
     assert cell.target.node is None
     assert cell.relation == "other-node"
 
 
-def test_node_port_is_asked_at_the_entry_nodes_address() -> None:
+def test_node_port_is_asked_at_the_entry_nodes_address():
     cell = cell_of("overlay", "nodeport/client/win1:to-master-p1/tcp-small")
     service = next(s for s in OVERLAY[0].services if s.name == "to-master-p1")
     assert (cell.target.address, cell.target.port) == ("10.9.176.94", service.ports[0].node_port)
     assert (cell.entry, cell.target.node, cell.target.os) == ("win1", "master", "linux")
 
 
-def test_node_port_never_leads_a_pod_back_to_itself_where_another_pod_can_be_had() -> None:
+def test_node_port_never_leads_a_pod_back_to_itself_where_another_pod_can_be_had():
     for cell in of_family(CELLS, "nodeport"):
         assert cell.backends != (cell.source.name,), cell.id
 
 
-def test_node_port_leads_a_pod_to_itself_where_there_is_no_other() -> None:
+def test_node_port_leads_a_pod_to_itself_where_there_is_no_other():
     plan, _ = OVERLAY
     one_each = replace(
         plan,
@@ -163,7 +163,7 @@ def test_node_port_leads_a_pod_to_itself_where_there_is_no_other() -> None:
     assert made["nodeport/win1-p1/win1:to-win1-p1/tcp-small"].relation == "self"
 
 
-def test_node_asks_one_local_service_and_one_remote_of_each_system() -> None:
+def test_node_asks_one_local_service_and_one_remote_of_each_system():
     asked: dict[str, list[str]] = {}
     for cell in of_family(CELLS, "node-service"):
         if (cell.protocol, cell.size) == ("tcp", "small"):
@@ -177,14 +177,14 @@ def test_node_asks_one_local_service_and_one_remote_of_each_system() -> None:
     }
 
 
-def test_node_without_kubelet_answers_pods_but_asks_nothing_and_is_no_entry() -> None:
+def test_node_without_kubelet_answers_pods_but_asks_nothing_and_is_no_entry():
     made = cells_of("hard-way")
     assert any(cell.target.name == "controller-0" for cell in of_family(made, "pod-node"))
     assert not any(cell.source.name.startswith("controller") for cell in made)
     assert not any(cell.entry and cell.entry.startswith("controller") for cell in made)
 
 
-def test_dns_is_asked_by_short_partial_and_full_name() -> None:
+def test_dns_is_asked_by_short_partial_and_full_name():
     asked = {
         (cell.name_form, cell.target.name, cell.answer)
         for cell in of_family(CELLS, "dns")
@@ -198,22 +198,22 @@ def test_dns_is_asked_by_short_partial_and_full_name() -> None:
 
 
 @pytest.mark.parametrize("case", SOURCES, ids=lambda case: case["says"])
-def test_source_that_the_backend_may_see(case: dict[str, object]) -> None:
+def test_source_that_the_backend_may_see(case):
     sources = case["sources"]
     assert isinstance(sources, list)
     assert cell_of("overlay", case["cell"]).sources == frozenset(sources)
 
 
-def test_pod_keeps_its_address_to_nodes_where_the_node_network_is_spared() -> None:
+def test_pod_keeps_its_address_to_nodes_where_the_node_network_is_spared():
     for cell in of_family(cells_of("host-gateway"), "pod-node"):
         assert cell.sources == {cell.source.address}, cell.id
 
 
-def test_windows_pod_may_be_known_by_either_address_at_its_own_node() -> None:
+def test_windows_pod_may_be_known_by_either_address_at_its_own_node():
     cell = cell_of("overlay", "pod-node/win1-p1/win1/tcp-small")
     assert {"10.244.3.4", "10.9.176.94"} <= cell.sources
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_path_carries_the_pods_mtu(name: str) -> None:
+def test_every_path_carries_the_pods_mtu(name):
     assert {cell.mtu for cell in cells_of(name)} == {intent_of(name).pod_mtu}

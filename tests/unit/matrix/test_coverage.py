@@ -128,7 +128,7 @@ def _can_be(kind: Kind, possible: Possible) -> bool:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_promised_combination_has_a_cell(name: str) -> None:
+def test_every_promised_combination_has_a_cell(name):
     possible = Possible(name)
     made = {kinds(cell) for cell in cells_of(name)}
     wanted = {kind for kind in promised(possible) if _can_be(kind, possible)}
@@ -138,7 +138,7 @@ def test_every_promised_combination_has_a_cell(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(name: str) -> None:
+def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(name):
     plan = plan_of(name)
     hosts = [node.name for node in plan.nodes if node.pod_cidr]
     sources = [*(pod.name for pod in plan.probe_pods()), *hosts, "client"]

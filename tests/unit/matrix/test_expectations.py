@@ -58,11 +58,11 @@ def limit(identity: str, when: Match) -> Limit:
 @pytest.mark.parametrize(
     ("match", "cell", "holds"), [case[1:] for case in FACETS], ids=[case[0] for case in FACETS]
 )
-def test_facet(match: Match, cell: str, holds: bool) -> None:
+def test_facet(match, cell, holds):
     assert speaks_of(match, cell_of("overlay", cell)) is holds
 
 
-def test_first_limit_that_speaks_of_the_cell_decides() -> None:
+def test_first_limit_that_speaks_of_the_cell_decides():
     limits = (
         limit("OTHER", Match(source="win2*")),
         limit("FIRST", Match(source="win1*")),
@@ -74,7 +74,7 @@ def test_first_limit_that_speaks_of_the_cell_decides() -> None:
 
 
 @pytest.mark.parametrize("family", families())
-def test_cell_without_a_limit_works_by_the_rule_of_its_family(family: str) -> None:
+def test_cell_without_a_limit_works_by_the_rule_of_its_family(family):
     every = (*cells_of("overlay"), *cells_of("services"), *cells_of("kubeinit"))
     cell = next((one for one in every if one.family == family and one.refusal is None), None)
     if cell is None:
@@ -89,7 +89,7 @@ def test_cell_without_a_limit_works_by_the_rule_of_its_family(family: str) -> No
     assert found.source
 
 
-def test_every_rule_has_an_id_of_its_own() -> None:
+def test_every_rule_has_an_id_of_its_own():
     rules = [one.works.rule for one in families().values()]
     rules += [rule.rule for one in families().values() for rule in one.promised.values()]
     assert len(set(rules)) == len(rules) > 20

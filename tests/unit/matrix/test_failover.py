@@ -24,14 +24,14 @@ def turn(seconds: float, holders: dict[str, str | None] | None = None, *wrong: s
     return Turn(silences, dict(MOVED) if holders is None else holders, wrong)
 
 
-def test_pods_behind_the_gateways_and_those_of_every_other_linux_node_ask_each_other() -> None:
+def test_pods_behind_the_gateways_and_those_of_every_other_linux_node_ask_each_other():
     watched = {(one.source, one.target) for one in beats(intent_of("upstream-vrrp"), "master1")}
     behind, others = ("node009-p1", "node010-p1"), ("master2-p1", "master3-p1", "node001-p1")
     there = {(one, other) for one in behind for other in others}
     assert watched == there | {(other, one) for one, other in there}
 
 
-def test_what_another_machine_holds_is_not_watched() -> None:
+def test_what_another_machine_holds_is_not_watched():
     intent = gateways.held(intent_of("upstream-vrrp"), {"node010": "master3"})
     ends = {end for one in beats(intent, "master3") for end in (one.source, one.target)}
     assert "node010-p1" in ends
@@ -39,13 +39,13 @@ def test_what_another_machine_holds_is_not_watched() -> None:
     assert not [one for one in ends if one.startswith("master3")]
 
 
-def test_the_holder_of_the_first_gateway_is_lost() -> None:
+def test_the_holder_of_the_first_gateway_is_lost():
     intent = intent_of("upstream-vrrp")
     assert holder_to_lose(intent, "lab") == "master1"
     assert holder_to_lose(gateways.held(intent, {"node009": "master3"}), "lab") == "master3"
 
 
-def test_what_cannot_fail_over_is_refused_with_the_reason() -> None:
+def test_what_cannot_fail_over_is_refused_with_the_reason():
     with pytest.raises(UsageError, match="topology 'overlay' has no gateway"):
         holder_to_lose(intent_of("overlay"), "lab")
     intent = intent_of("upstream-vrrp")
@@ -54,7 +54,7 @@ def test_what_cannot_fail_over_is_refused_with_the_reason() -> None:
         holder_to_lose(replace(intent, gateways=alone), "lab")
 
 
-def test_it_went_well_where_others_took_over_and_every_route_followed() -> None:
+def test_it_went_well_where_others_took_over_and_every_route_followed():
     found = Failover("master1", HELD, turn(2.5), turn(0.0))
     assert found.well
     assert (found.away.longest, found.back.longest) == (2.5, 0.0)
@@ -73,13 +73,13 @@ def test_it_went_well_where_others_took_over_and_every_route_followed() -> None:
         (turn(3, dict(HELD)), turn(0), "master1 is away and still holds the gateway of node009"),
     ],
 )
-def test_what_went_wrong_is_told(away: Turn, back: Turn, trouble: str) -> None:
+def test_what_went_wrong_is_told(away, back, trouble):
     found = Failover("master1", HELD, away, back)
     assert not found.well
     assert found.trouble.startswith(trouble)
 
 
-def test_of_a_lost_machine_nothing_is_learned_and_the_rest_stays() -> None:
+def test_of_a_lost_machine_nothing_is_learned_and_the_rest_stays():
     intent = gateways.held(intent_of("upstream-vrrp"), MOVED)
     left = gateways.without(intent, "master1")
     assert "master1" not in {one.name for one in left.machines}

@@ -40,7 +40,7 @@ def outcome(given: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_verdict(case: dict[str, Any]) -> None:
+def test_verdict(case):
     identity, changes = NAMED[case["cell"]]
     cell = replace(cell_of("overlay", identity), **changes)
     expectation = (
@@ -52,11 +52,11 @@ def test_verdict(case: dict[str, Any]) -> None:
     assert (found.verdict, found.detail) == (case["verdict"], case["detail"])
 
 
-def test_every_verdict_has_a_case() -> None:
+def test_every_verdict_has_a_case():
     assert {case["verdict"] for case in CASES} == set(VERDICTS)
 
 
-def test_only_a_plain_pass_says_nothing() -> None:
+def test_only_a_plain_pass_says_nothing():
     for case in CASES:
         assert bool(case["detail"]) is (case["verdict"] != "pass")
     assert sorted(GREEN) == ["known-limit", "pass"]

@@ -37,7 +37,7 @@ def without_places(scenario: Scenario) -> Scenario:
     [*(find(name) for name in shipped()), *sorted(CASES.glob("*.yaml"))],
     ids=lambda path: path.stem,
 )
-def test_a_scenario_written_is_read_back_as_the_same(path: Path, tmp_path: Path) -> None:
+def test_a_scenario_written_is_read_back_as_the_same(path, tmp_path):
     scenario = read(path)
     copy = tmp_path / "copy.yaml"
     copy.write_text(to_yaml(scenario, "a comment", "", 'with "quotes": and # more'))
@@ -73,9 +73,7 @@ REDUCED = {
 
 
 @pytest.mark.parametrize(("case", "nodes"), REDUCED.items(), ids=lambda value: str(value)[:60])
-def test_only_the_nodes_and_pods_are_left_that_the_cell_needs(
-    case: tuple[str, str], nodes: dict[str, int | None]
-) -> None:
+def test_only_the_nodes_and_pods_are_left_that_the_cell_needs(case, nodes):
     name, cell = case
     small = reduce(read(find(name)), cell)
     assert {group.name: group.pods for group in small.nodes} == nodes
@@ -91,7 +89,7 @@ def some_cells(every: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_a_reduced_lab_sends_the_same_packets(name: str, tmp_path: Path) -> None:
+def test_a_reduced_lab_sends_the_same_packets(name, tmp_path):
     whole = read(find(name))
     plan, every = made(whole)
     for cell_id in some_cells(every):
@@ -115,13 +113,13 @@ def test_a_reduced_lab_sends_the_same_packets(name: str, tmp_path: Path) -> None
                     assert pod == pods[pod.name]
 
 
-def test_exceptions_that_speak_of_the_cell_stay() -> None:
+def test_exceptions_that_speak_of_the_cell_stay():
     scenario = read(CASES / "everything.yaml")
     _, every = made(scenario)
     kept = {cell: len(reduce(scenario, cell).exceptions) for cell in list(every)[::997]}
     assert all(number <= len(scenario.exceptions) for number in kept.values())
 
 
-def test_a_cell_that_is_not_in_the_matrix_is_refused() -> None:
+def test_a_cell_that_is_not_in_the_matrix_is_refused():
     with pytest.raises(UsageError, match="its matrix has no such cell"):
         reduce(read(find("overlay")), "pod-pod/a/b/tcp-small")

@@ -56,7 +56,7 @@ def dead(node: str) -> Fault:
 BROKEN = "pod-pod/master-p1/win1-p1/tcp-large"
 
 
-def test_faultless_lab_is_green() -> None:
+def test_faultless_lab_is_green():
     found = judged(Network(CELLS, LIMITS))
     assert {result.verdict for result in found.values()} == {"pass", "known-limit"}
     known = {result.expectation.rule for result in found.values() if not result.expectation.works}
@@ -64,9 +64,7 @@ def test_faultless_lab_is_green() -> None:
     assert all(result.repeat == f"again {result.cell.id}" for result in found.values())
 
 
-def test_first_pass_sends_everything_at_once_and_a_failure_is_tried_once_more_with_patience() -> (
-    None
-):
+def test_first_pass_sends_everything_at_once_and_a_failure_is_tried_once_more_with_patience():
     network = Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN))
     found = judged(network)[BROKEN]
     _, (first, settings), (again, patient) = network.sent
@@ -78,13 +76,13 @@ def test_first_pass_sends_everything_at_once_and_a_failure_is_tried_once_more_wi
     assert (found.verdict, found.retried, len(found.attempts)) == ("fail", True, 2)
 
 
-def test_failure_that_passes_the_second_time_is_flaky() -> None:
+def test_failure_that_passes_the_second_time_is_flaky():
     found = judged(Network(CELLS, fault=silence(lambda cell: cell.id == BROKEN, until=1)))
     assert verdicts(found, "flaky") == {BROKEN}
     assert verdicts(found, "pass") == found.keys() - {BROKEN}
 
 
-def test_probe_error_is_not_tried_again() -> None:
+def test_probe_error_is_not_tried_again():
     def fault(cell: Cell, _attempt: int, outcome: Outcome) -> Outcome:
         gone = cell.source.name == "win2-p2"
         return replace(outcome, status="error", detail="no such namespace") if gone else outcome
@@ -95,7 +93,7 @@ def test_probe_error_is_not_tried_again() -> None:
     assert verdicts(found, "probe-error") == {c.id for c in CELLS if c.source.name == "win2-p2"}
 
 
-def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass() -> None:
+def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass():
     obeyed = tuple(limit for limit in LIMITS if limit.id != "WIN-HOST-SERVICE")
     found = judged(Network(CELLS, obeyed), limits=LIMITS)
     off = {name for name, one in found.items() if one.expectation.rule == "WIN-HOST-SERVICE"}
@@ -103,7 +101,7 @@ def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass() -> None:
     assert len(off) == 2 * 3 * 4
 
 
-def test_retries_stop_when_the_budget_is_spent_and_say_so() -> None:
+def test_retries_stop_when_the_budget_is_spent_and_say_so():
     network = Network(CELLS, fault=dead("win1"))
     found = judged(network, replace(AT_ONCE, budget=12.0))
     failed = [result for result in found.values() if result.verdict == "fail"]
@@ -117,7 +115,7 @@ def test_retries_stop_when_the_budget_is_spent_and_say_so() -> None:
     assert not any("not retried" in result.detail for result in retried)
 
 
-def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth() -> None:
+def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth():
     failed = [index for index, cell in enumerate(CELLS) if cell.source.node == "win1"]
     order = retry_order(failed, CELLS, 3)
     assert sorted(order) == failed
@@ -133,7 +131,7 @@ def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth() -> No
     assert ranks == sorted(ranks)
 
 
-def test_groups_are_of_source_node_target_node_and_family() -> None:
+def test_groups_are_of_source_node_target_node_and_family():
     assert group(cell_of("overlay", "pod-pod/win1-p1/master-p2/udp-large")) == (
         "win1",
         "master",
@@ -151,7 +149,7 @@ def test_groups_are_of_source_node_target_node_and_family() -> None:
     )
 
 
-def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]) -> None:
+def test_dead_node_of_a_large_lab_costs_about_the_budget(large):
     network = Network(large, fault=dead("n50"))
     found = judged(network)
     failed = [result for result in found.values() if result.verdict == "fail"]
@@ -161,13 +159,13 @@ def test_dead_node_of_a_large_lab_costs_about_the_budget(large: tuple[Cell, ...]
     assert any(not result.retried for result in failed)
 
 
-def test_same_network_gives_the_same_run() -> None:
+def test_same_network_gives_the_same_run():
     one, other = (Network(CELLS, LIMITS, dead("worker2")) for _ in range(2))
     assert judged(one) == judged(other)
     assert one.sent == other.sent
 
 
-def test_lab_is_waited_for_until_every_service_and_node_has_answered() -> None:
+def test_lab_is_waited_for_until_every_service_and_node_has_answered():
     chosen = set(representatives(CELLS, [expect(c, ()) for c in CELLS]).values())
     settled = {CELLS[index].id for index in chosen}
     network = Network(CELLS, fault=silence(lambda cell: cell.id in settled, until=2))
@@ -176,7 +174,7 @@ def test_lab_is_waited_for_until_every_service_and_node_has_answered() -> None:
     assert [len(asked) for asked, _ in network.sent[:3]] == [len(settled)] * 3
 
 
-def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait() -> None:
+def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_they_wait():
     found = judged(Network(CELLS, fault=dead("win1")))
     broken = found["pod-pod/master-p1/win1-p1/tcp-small"]
     assert broken.verdict == "fail"
@@ -187,14 +185,14 @@ def test_lab_that_does_not_settle_is_judged_all_the_same_and_cells_say_on_whom_t
     assert found["pod-pod/master-p1/master-p2/tcp-small"].detail == ""
 
 
-def test_nothing_is_waited_for_that_is_not_expected_to_answer() -> None:
+def test_nothing_is_waited_for_that_is_not_expected_to_answer():
     barred = [cell for cell in CELLS if not expect(cell, LIMITS).works]
     network = Network(barred, LIMITS)
     judged(network, replace(PACE, settle=30.0))
     assert len(network.sent) == 1
 
 
-def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near() -> None:
+def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near():
     chosen = representatives(CELLS, [expect(cell, ()) for cell in CELLS])
     assert len(chosen) == 5 + 10 + 1 + 1
     for subject, index in chosen.items():
@@ -203,14 +201,14 @@ def test_each_subject_is_stood_for_by_a_small_probe_that_stays_near() -> None:
         assert cell.relation == "same-node" or subject == "Service 'everyone'", subject
 
 
-def test_shared_service_is_tried_64_times_and_others_once() -> None:
+def test_shared_service_is_tried_64_times_and_others_once():
     shared = probe(7, cell_of("overlay", "pod-service/win1-p1/everyone/tcp-small"))
     assert (shared.key, shared.tries) == (7, 64)
     single = probe(8, cell_of("overlay", "pod-service/win1-p1/to-win2-p1/tcp-small"))
     assert (single.tries, single.name) == (1, None)
 
 
-def test_dns_probe_asks_for_the_name_as_written() -> None:
+def test_dns_probe_asks_for_the_name_as_written():
     asked = probe(1, cell_of("overlay", "dns/win1-p1/to-master-p1.default/udp-small"))
     assert (asked.name, asked.address, asked.port) == ("to-master-p1.default", "10.96.0.10", 53)
 
@@ -227,7 +225,7 @@ def between(one: str, other: str) -> Callable[[Cell], bool]:
     return lambda cell: {cell.source.node, cell.target.node} == {one, other}
 
 
-def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing() -> None:
+def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing():
     found = doubted(between("win1", "worker1"))
     hidden = found["node-pod/win1/worker1-p1/tcp-small"]
     assert hidden.verdict == "known-limit"
@@ -242,13 +240,13 @@ def test_limit_whose_path_lets_nothing_through_says_that_it_proves_nothing() -> 
         ), result.cell.id
 
 
-def test_limit_of_a_whole_lab_or_without_a_control_is_not_doubted() -> None:
+def test_limit_of_a_whole_lab_or_without_a_control_is_not_doubted():
     alone = [c for c in CELLS if c.family == "node-pod" and c.source.os == "windows"]
     for found in (doubted(lambda _: False), doubted(between("win1", "worker1"), alone)):
         assert not any(DOUBT in result.detail for result in found.values())
 
 
-def test_other_way_through_a_third_node_is_no_control() -> None:
+def test_other_way_through_a_third_node_is_no_control():
     cut = between("win1", "worker1")
     found = doubted(
         lambda cell: cut(cell) and cell.entry in {None, "win1", "worker1"},
@@ -258,14 +256,14 @@ def test_other_way_through_a_third_node_is_no_control() -> None:
     assert DOUBT in found["node-pod/win1/worker1-p1/tcp-small"].detail
 
 
-def test_missing_name_is_an_answer_and_never_doubted() -> None:
+def test_missing_name_is_an_answer_and_never_doubted():
     found = doubted(lambda cell: cell.name_form is None)
     partial = found["dns/win1-p1/to-master-p1.default/udp-small"]
     assert (partial.verdict, DOUBT in partial.detail) == ("known-limit", False)
 
 
 @pytest.fixture
-def large() -> tuple[Cell, ...]:
+def large():
     """Of a lab of 100 nodes with two pods each: pod to pod inside every node, and with one node."""
     pods = [
         Endpoint(f"n{node}-p{pod}", "pod", "linux", f"n{node}", f"10.1.{node}.{pod}", 8080)

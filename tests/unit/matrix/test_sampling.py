@@ -16,7 +16,7 @@ from lab._errors import PreflightError
 from lab.matrix import sampling
 from lab.matrix.cell import Cell
 from lab.matrix.cells import Product, counts, product
-from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Part, Strategy, coverage, sample
+from lab.matrix.sampling import LIMIT, STRATEGIES, Choice, Part, coverage, sample
 from lab.plan.planner import make_plan
 from lab.scenario.families import usual_families
 from lab.scenario.loader import find, load, shipped
@@ -46,14 +46,14 @@ def drawn(path: Path) -> Product:
 
 
 @pytest.fixture(scope="module")
-def hundred(tmp_path_factory: pytest.TempPathFactory) -> Product:
+def hundred(tmp_path_factory):
     path = tmp_path_factory.mktemp("large") / "hundred.yaml"
     path.write_text(HUNDRED)
     return drawn(path)
 
 
 @pytest.fixture
-def overlay() -> Product:
+def overlay():
     return matrix_of("overlay")
 
 
@@ -61,7 +61,7 @@ def ids(cells: tuple[Cell, ...]) -> list[str]:
     return [cell.id for cell in cells]
 
 
-def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred: Product) -> None:
+def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred):
     assert hundred.size == 36_134_400
     made = sample(hundred, Choice())
     found = coverage(hundred, Choice(), made)
@@ -76,7 +76,7 @@ def test_hundred_nodes_are_sampled_without_making_their_36_million_cells(hundred
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_node_pairs_reaches_all_that_it_promises(name: str) -> None:
+def test_node_pairs_reaches_all_that_it_promises(name):
     for seed in (0, 7):
         whole, choice = matrix_of(name), Choice("node-pairs", seed)
         made = sample(whole, choice)
@@ -87,7 +87,7 @@ def test_node_pairs_reaches_all_that_it_promises(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_os_pairs_asks_each_kind_three_times_and_every_node(name: str) -> None:
+def test_os_pairs_asks_each_kind_three_times_and_every_node(name):
     whole, choice = matrix_of(name), Choice("os-pairs")
     made = sample(whole, choice)
     kinds = Counter(map(_kind, made))
@@ -115,9 +115,7 @@ LABS = st.tuples(
 
 @settings(max_examples=12)
 @given(LABS, st.sampled_from(["node-pairs", "os-pairs"]), st.integers(0, 1 << 32))
-def test_whatever_the_lab_a_sample_keeps_its_word_and_says_the_truth(
-    lab: tuple[int, int, int, str], strategy: Strategy, seed: int
-) -> None:
+def test_whatever_the_lab_a_sample_keeps_its_word_and_says_the_truth(lab, strategy, seed):
     whole, choice = small(*lab), Choice(strategy, seed)
     every, made = tuple(whole.cells()), sample(whole, choice)
     assert made == sample(whole, choice)
@@ -173,14 +171,14 @@ def _asking_pod(cell: Cell) -> object:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_sample_is_part_of_the_product_in_its_order(overlay: Product, strategy: Strategy) -> None:
+def test_a_sample_is_part_of_the_product_in_its_order(overlay, strategy):
     places = {cell.id: place for place, cell in enumerate(overlay.cells())}
     chosen = [places[cell] for cell in ids(sample(overlay, Choice(strategy)))]
     assert chosen == sorted(set(chosen))
     assert (len(chosen) == overlay.size) == (strategy == "full")
 
 
-def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay: Product) -> None:
+def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay):
     first = ids(sample(overlay, Choice("os-pairs")))
     assert first == ids(sample(overlay, Choice("os-pairs", 0)))
     assert first != ids(sample(overlay, Choice("os-pairs", 1)))
@@ -188,9 +186,7 @@ def test_a_sample_is_the_same_for_the_same_seed_and_on_every_machine(overlay: Pr
     assert sha256(between_pods.encode()).hexdigest()[:16] == "fd8e7be5b8ca3d2c"
 
 
-def test_what_there_is_room_for_is_filled(
-    overlay: Product, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_there_is_room_for_is_filled(overlay, monkeypatch):
     assert Choice().strategy_for(overlay) == "full"
     pairs = sum(len(grid.askers) * len(grid.asked) for grid in overlay.grids)
     monkeypatch.setattr(sampling, "LIMIT", 1_500)
@@ -203,14 +199,14 @@ def test_what_there_is_room_for_is_filled(
     assert Choice("full").strategy_for(overlay) == "full"
 
 
-def test_cells_that_are_named_are_asked_once_whatever_the_sample(overlay: Product) -> None:
+def test_cells_that_are_named_are_asked_once_whatever_the_sample(overlay):
     usual = ids(sample(overlay, Choice("os-pairs")))
     absent = next(cell.id for cell in overlay.cells() if cell.id not in usual)
     named = Choice("os-pairs", named=(absent, usual[0], "no/such/cell/at-all", absent))
     assert ids(sample(overlay, named)) == [*usual, absent]
 
 
-def test_of_a_part_the_figures_are_told(overlay: Product) -> None:
+def test_of_a_part_the_figures_are_told(overlay):
     part = tuple(overlay.cells())[:8]
     found = coverage(overlay, Choice(), part)
     assert found.share == "8 of 2,300 cells"
@@ -220,7 +216,7 @@ def test_of_a_part_the_figures_are_told(overlay: Product) -> None:
     )
 
 
-def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) -> None:
+def test_more_cells_than_memory_are_refused_with_both_figures(hundred):
     with pytest.raises(PreflightError, match=r"need about [0-9,.]+ GiB of memory") as raised:
         require(100 * hundred.size, "full", "big")
     assert "--sample node-pairs" in raised.value.hint
@@ -229,8 +225,8 @@ def test_more_cells_than_memory_are_refused_with_both_figures(hundred: Product) 
 
 
 def test_a_sample_that_memory_cannot_hold_is_refused_and_a_smaller_one_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(session, "available", lambda: 300 << 20)
     with pytest.raises(PreflightError, match=r"probing a sample .*: 50,000 cells need") as raised:
         require(36_134_400, "node-pairs", "big")

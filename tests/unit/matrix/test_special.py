@@ -31,7 +31,7 @@ def answered(*backends: str, answer: str | None = None, seen: str | None = None)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
-def test_cell(case: dict[str, Any]) -> None:
+def test_cell(case):
     cell = SERVICES[case["cell"]]
     found = expect(cell, LIMITS)
     assert found.rule == case["rule"]
@@ -92,17 +92,17 @@ REFUSED, TIMEOUT = (replace(answered(), status=status) for status in ("refused",
         (HEADLESS, answered(answer="10.244.4.4, 10.244.4.5"), "fail"),
     ],
 )
-def test_verdict(cell: str, outcome: Outcome, wanted: str) -> None:
+def test_verdict(cell, outcome, wanted):
     assert judge(SERVICES[cell], expect(SERVICES[cell], LIMITS), (outcome,)).verdict == wanted
 
 
-def test_cells_are_asked_as_what_they_are() -> None:
+def test_cells_are_asked_as_what_they_are():
     assert probe(1, SERVICES[STICKY.format("worker1-p2")]).tries == STICKY_TRIES
     assert probe(1, SERVICES[HEALTH]).dialect == "health"
     assert probe(1, SERVICES[HEADLESS]).name == NAME
 
 
-def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it() -> None:
+def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it():
     plan = plan_of("services")
     mixed = tuple(
         replace(one, backends=("worker1-p1", "win1-p1")) if one.name == "near-linux" else one
@@ -115,7 +115,7 @@ def test_pods_of_a_windows_node_with_some_of_the_backends_do_not_ask_it() -> Non
     assert "nodeport-local/win1-p2/win1:near-linux/tcp-small" not in made
 
 
-def test_limits_are_of_those_versions_that_they_are_said_of() -> None:
+def test_limits_are_of_those_versions_that_they_are_said_of():
     plan = plan_of("services")
     affinity = [one.when for one in registry.limits(plan) if one.id == "WIN-AFFINITY"]
     assert {one.source or one.entry_node for one in affinity} == {"win2"}
@@ -126,12 +126,12 @@ def test_limits_are_of_those_versions_that_they_are_said_of() -> None:
     assert not known & left
 
 
-def test_labs_without_special_services_have_no_limits_of_theirs() -> None:
+def test_labs_without_special_services_have_no_limits_of_theirs():
     known = {one.limit.id for one in OF_PROXY}
     assert not known & {one.id for one in registry.limits(plan_of("overlay"))}
 
 
-def test_ports_that_a_service_lacks_are_asked_of_nftables_alone() -> None:
+def test_ports_that_a_service_lacks_are_asked_of_nftables_alone():
     plan = plan_of("services")
     refused = {"nftables": set[str](), "iptables": set[str]()}
     for mode in ("nftables", "iptables"):

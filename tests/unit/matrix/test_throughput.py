@@ -34,7 +34,7 @@ def judged(cells: tuple[Cell, ...], *rates: float | None) -> tuple[CellResult, .
     return run(cells, (), network.send, network.clock, lambda cell: cell.id)
 
 
-def test_the_family_is_asked_only_where_somebody_names_it() -> None:
+def test_the_family_is_asked_only_where_somebody_names_it():
     plan, intent = plan_of("overlay"), bare_intent_of("overlay")
     assert "throughput" not in usual_families()
     assert "throughput" not in product(plan, intent).counts()
@@ -44,7 +44,7 @@ def test_the_family_is_asked_only_where_somebody_names_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["overlay", "hard-way", "services"])
-def test_every_node_with_a_pod_sends_to_another_and_is_sent_to(name: str) -> None:
+def test_every_node_with_a_pod_sends_to_another_and_is_sent_to(name):
     cells = streams(name)
     hosts = {cell.source.node for cell in cells}
     assert hosts == {cell.target.node for cell in cells}
@@ -52,14 +52,14 @@ def test_every_node_with_a_pod_sends_to_another_and_is_sent_to(name: str) -> Non
     assert len({cell.id for cell in cells}) == len(cells) <= 2 * len(hosts)
 
 
-def test_on_a_real_cluster_no_pod_of_a_windows_node_takes_part() -> None:
+def test_on_a_real_cluster_no_pod_of_a_windows_node_takes_part():
     plan, intent = plan_of("overlay"), intent_of("overlay")
     assert intent.kubernetes is not None
     cells = product(replace(plan, families=("throughput",)), intent).cells()
     assert {end.os for cell in cells for end in (cell.source, cell.target)} == {"linux"}
 
 
-def test_streams_go_one_at_a_time_after_everything_else() -> None:
+def test_streams_go_one_at_a_time_after_everything_else():
     plan, intent = plan_of("overlay"), bare_intent_of("overlay")
     asked = replace(plan, families=("pod-pod", "throughput"))
     cells = tuple(product(asked, intent).cells())
@@ -83,9 +83,7 @@ def test_streams_go_one_at_a_time_after_everything_else() -> None:
         (1, [None], "fail"),
     ],
 )
-def test_a_stream_passes_that_reaches_the_floor_or_has_none(
-    floor: int | None, rates: list[float | None], verdict: str
-) -> None:
+def test_a_stream_passes_that_reaches_the_floor_or_has_none(floor, rates, verdict):
     (result,) = judged(streams(floor=floor)[:1], *rates)
     assert result.verdict == verdict
     if rates == [18.4 * MBIT]:
@@ -104,5 +102,5 @@ def test_a_stream_passes_that_reaches_the_floor_or_has_none(
         (123e9, "123 Gbit/s"),
     ],
 )
-def test_rates_have_two_digits_where_they_matter(bits: float, words: str) -> None:
+def test_rates_have_two_digits_where_they_matter(bits, words):
     assert rate_words(bits) == words

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a fil
 
 
 @as_root
-def test_a_cache_of_roots_own_or_none_at_all_is_used(tmp_path: Path) -> None:
+def test_a_cache_of_roots_own_or_none_at_all_is_used(tmp_path):
     assert strangers_cache(tmp_path / "none") is None
     (tmp_path / "roots").mkdir(mode=0o755)
     assert strangers_cache(tmp_path) is None
@@ -25,7 +23,7 @@ def test_a_cache_of_roots_own_or_none_at_all_is_used(tmp_path: Path) -> None:
 # SECURITY.md: Root runs what is in its own cache alone.
 @as_root
 @pytest.mark.parametrize("place", ["", "roots", "containers", "bundles"])
-def test_a_cache_that_another_user_owns_or_may_write_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_cache_that_another_user_owns_or_may_write_is_refused(tmp_path, place):
     path = tmp_path / place
     path.mkdir(exist_ok=True)
     path.chmod(0o777)
@@ -39,7 +37,7 @@ def test_a_cache_that_another_user_owns_or_may_write_is_refused(tmp_path: Path, 
 
 # SECURITY.md: Root runs what is in its own cache alone.
 @as_root
-def test_a_cache_that_another_user_may_move_away_is_refused(tmp_path: Path) -> None:
+def test_a_cache_that_another_user_may_move_away_is_refused(tmp_path):
     cache = tmp_path / "theirs" / "cache"
     cache.mkdir(parents=True)
     os.chown(cache.parent, 65534, 65534)
@@ -50,7 +48,7 @@ FILES = {"bundle/bin/kubelet": b"program", "containerd/blobs/sha256/0123": b"lay
 
 
 @pytest.fixture
-def ready(tmp_path: Path) -> Path:
+def ready(tmp_path):
     for name, content in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True)
@@ -61,7 +59,7 @@ def ready(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_whole_one_is_taken(ready: Path) -> None:
+def test_a_whole_one_is_taken(ready):
     check(ready)
 
 
@@ -74,9 +72,7 @@ def test_a_whole_one_is_taken(ready: Path) -> None:
         (lambda path: path.write_bytes(path.read_bytes() * 2), "has "),
     ],
 )
-def test_a_file_that_is_not_as_it_was_made_is_named(
-    ready: Path, name: str, damage: Callable[[Path], object], words: str
-) -> None:
+def test_a_file_that_is_not_as_it_was_made_is_named(ready, name, damage, words):
     damage(ready / name)
     with pytest.raises(PreflightError) as refused:
         check(ready)
@@ -84,13 +80,13 @@ def test_a_file_that_is_not_as_it_was_made_is_named(
     assert f"rm -r '{ready}'" in refused.value.hint
 
 
-def test_one_without_its_list_is_refused(ready: Path) -> None:
+def test_one_without_its_list_is_refused(ready):
     (ready / "files").unlink()
     with pytest.raises(PreflightError, match="no list of its files"):
         check(ready)
 
 
-def test_of_many_the_first_are_named_and_the_others_counted(ready: Path) -> None:
+def test_of_many_the_first_are_named_and_the_others_counted(ready):
     lines = "".join(f"1 bundle/{number}\n" for number in range(9))
     (ready / "files").write_text(lines)
     with pytest.raises(PreflightError, match="'bundle/3' is gone; and 5 more"):

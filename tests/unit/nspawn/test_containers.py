@@ -33,9 +33,7 @@ from lab.topology.intent import Intent
 SMALL = Path(__file__).parents[2] / "small.yaml"
 
 
-def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_the_scenario_has_no_more_is_made_anew(tmp_path, monkeypatch):
     intent = compile_scenario(str(SMALL), None, None, "namespaces", real=True).intent
     lab = LabHandle("x", tmp_path, "abc")
     names = (*(one.name for one in intent.machines), "third")
@@ -48,14 +46,14 @@ def test_a_machine_that_the_scenario_has_no_more_is_made_anew(
     assert "'third'" in found.detail
 
 
-def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path: Path) -> None:
+def test_a_machine_that_the_record_has_no_address_of_is_named(tmp_path):
     lab = LabHandle("x", tmp_path, "abc")
     guests = ContainerGuests(lab, NspawnLayout({}, IPv4Network("10.219.0.0/24"), ("worker",)), None)
     with pytest.raises(BrokenError, match="address of machine 'master': the lab's record has none"):
         guests.address("master")
 
 
-def test_a_wait_ends_with_the_holder(tmp_path: Path) -> None:
+def test_a_wait_ends_with_the_holder(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as process:
         started = start_time(process.pid)
         assert started is not None
@@ -78,7 +76,7 @@ def test_a_wait_ends_with_the_holder(tmp_path: Path) -> None:
     assert len(looks) == 2
 
 
-def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) -> None:
+def test_a_record_without_an_address_for_each_machine_is_none(tmp_path):
     lab = LabHandle("x", tmp_path, "abc")
     for prefix, machines, there in ((32, 1, False), (28, 6, False), (28, 5, True), (24, 244, True)):
         names = tuple(f"m{number}" for number in range(machines))
@@ -88,7 +86,7 @@ def test_a_record_without_an_address_for_each_machine_is_none(tmp_path: Path) ->
         assert not there or made.address(names[-1])
 
 
-def test_a_question_that_is_never_answered_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_is_never_answered_is_asked_again(monkeypatch):
     asked = []
 
     def run(words: object, deadline: Deadline) -> Any:
@@ -106,7 +104,7 @@ def test_a_question_that_is_never_answered_is_asked_again(monkeypatch: pytest.Mo
     assert len(asked) == 2
 
 
-def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch):
     said = "switched on\nExecutable format error\nsystemd-nspawn ended with 1\n"
 
     def shell(_: str) -> Any:
@@ -120,11 +118,11 @@ def test_a_machine_that_is_off_for_good_is_not_waited_for(monkeypatch: pytest.Mo
     assert not isinstance(failed.value, DeadlineError)
 
 
-def test_a_machine_that_was_switched_on_again_is_waited_for() -> None:
+def test_a_machine_that_was_switched_on_again_is_waited_for():
     assert not containers.has_ended("systemd-nspawn ended with 1\nswitched on\n")
 
 
-def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path):
     lab = LabHandle("small", tmp_path, "0" * 16)
     require_own_disks(lab)
     (tmp_path / "machines").symlink_to(tmp_path)
@@ -141,8 +139,8 @@ def test_a_link_in_the_place_of_the_disks_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_cluster_s_probes_are_shared_among_this_machine_s_processors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cluster: bool, asked: int, at_once: int
-) -> None:
+    tmp_path, monkeypatch, *, cluster, asked, at_once
+):
     monkeypatch.setattr("lab.providers.nspawn.preflight.emulated", lambda: False)
     layout = NspawnLayout(
         {}, IPv4Network("10.219.0.0/24"), ("master",), "x" if cluster else "", None
@@ -166,22 +164,20 @@ def linux_intent(name: str) -> Intent:
         ("kubeinit", 3 * 27 + 13 + 3 * 3),
     ],
 )
-def test_every_node_counts_by_what_runs_on_it(scenario: str, instances: int) -> None:
+def test_every_node_counts_by_what_runs_on_it(scenario, instances):
     assert need(linux_intent(scenario)).inotify == instances
 
 
-def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two() -> None:
+def test_a_control_plane_without_a_kubelet_counts_as_one_program_of_the_two():
     assert need(linux_intent("hard-way")).inotify == 3 * 13 + 3 * 13 + 2 * 3
 
 
-def test_without_a_cluster_every_machine_is_a_plain_one() -> None:
+def test_without_a_cluster_every_machine_is_a_plain_one():
     intent = replace(linux_intent("overlay"), kubernetes=None)
     assert need(intent).inotify == 5 * 3
 
 
-def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_root_neither_a_bundle_nor_a_package_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where there is no bundle
     wanted = compile_scenario("overlay", "linux", None, "kubernetes", real=True)

@@ -155,9 +155,7 @@ def test_a_lab_weighs_as_much_as_a_process_for_each_of_its_processors(
 
 
 # SECURITY.md: A mark is a claim.
-def test_a_token_that_another_user_has_written_takes_no_control_group_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_another_user_has_written_takes_no_control_group_away(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     outside = tmp_path / "pids" / "hybridlab-abc" / "master" / "outside"
     outside.mkdir(parents=True)
@@ -172,9 +170,7 @@ def test_a_token_that_another_user_has_written_takes_no_control_group_away(
 
 # SECURITY.md: A mark is a claim.
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a group away")
-def test_a_group_of_another_user_is_no_labs_whatever_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_of_another_user_is_no_labs_whatever_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     (tmp_path / "cgroup.controllers").touch()
     theirs = tmp_path / "user.slice" / "hybridlab-abc"
@@ -187,9 +183,7 @@ def test_a_group_of_another_user_is_no_labs_whatever_its_name(
     assert (theirs.parent / "holder").is_dir()
 
 
-def test_on_version_1_no_group_beside_the_labs_is_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_version_1_no_group_beside_the_labs_is_taken_away(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     for group in ("hybridlab-abc", "holder"):
         (tmp_path / "pids" / group).mkdir(parents=True)
@@ -200,8 +194,8 @@ def test_on_version_1_no_group_beside_the_labs_is_taken_away(
 
 @pytest.mark.parametrize("scope", ["system.slice/hybridlab-small-abc.scope", "session", ""])
 def test_the_groups_of_a_lab_whose_holder_has_gone_are_found_on_version_2(
-    scope: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    scope, tmp_path, monkeypatch
+):
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
     (tmp_path / "cgroup.controllers").touch()
     place = tmp_path / scope
