@@ -1,4 +1,4 @@
-"""What the pages quote exists: files, headings, commands and their options."""
+"""Pages and SECURITY.md: what they quote exists, and each paragraph of the latter has its test."""
 
 from __future__ import annotations
 
@@ -124,3 +124,21 @@ def test_pictures_of_the_readme_are_those_that_the_script_draws():
     assert set(shown) == drawn
     terminal = (ROOT / "docs/pictures/terminal.svg").read_text(encoding="utf-8")
     assert "http" not in terminal.replace("http://www.w3.org/2000/svg", "")
+
+
+def paragraphs() -> set[str]:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^- \*\*(.+?)\*\*", text, re.MULTILINE))
+
+
+def named() -> set[str]:
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        found.update(re.findall(r"^# SECURITY\.md: (.+)$", text, re.MULTILINE))
+    return found
+
+
+def test_every_paragraph_has_a_test_and_every_test_its_paragraph():
+    assert paragraphs()
+    assert named() == paragraphs()

@@ -1,9 +1,12 @@
-"""What ``lab plan`` prints of the steps."""
+"""What ``lab plan`` prints of the steps, and ``lab validate`` at its end."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from lab.cli.main import main
 from lab.cli.plan import between_lines, step_lines
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.up import Decision
@@ -46,3 +49,22 @@ def test_a_reason_of_one_line_is_told_of_every_step():
 def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(real, told):
     drawn = compile_scenario("k8s-libvirt-1-2-2,compute.os=linux", real=real)
     assert list(between_lines(drawn.plan, drawn.intent)) == told
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (("wrong.yaml",), "the scenario has errors\n"),
+        (("wrong.yaml", "overlay"), "1 of 2 scenarios has errors\n"),
+        (("wrong.yaml", "worse.yaml", "overlay"), "2 of 3 scenarios have errors\n"),
+        (("overlay",), ""),
+    ],
+)
+def test_how_many_scenarios_have_errors(files, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("wrong.yaml", "worse.yaml"):
+        Path(name).write_text("name: x\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", *files])
+    assert ended.value.code == (2 if told else 0)
+    assert capsys.readouterr().err == told

@@ -1,20 +1,24 @@
-"""Bundles made from a directory."""
+"""Bundles made from a directory: whole, or refused by name where something is not as it seems."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import shutil
 import tarfile
 import threading
+from collections.abc import Mapping
+from pathlib import Path
 
 import bundle_parts as parts
 import pytest
 
 from lab._errors import LabError, PreflightError
+from lab.cluster.bundle import directory, images
 from lab.cluster.bundle import store as stores
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.bundle.store import BundleStore
+from lab.cluster.bundle.manifest import Manifest, decode
+from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
 
 
@@ -152,3 +156,325 @@ def test_a_killed_create_leaves_no_bundle_and_the_next_one_makes_it(store, sourc
     made = parts.create(store, source, say=told.append)
     assert "an earlier attempt was interrupted; starting over" in told
     assert left(store) == [made.short]
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+def refused(store: BundleStore, source: Path) -> str:
+    with pytest.raises(PreflightError) as error:
+        parts.create(store, source)
+    root = store._root
+    assert not root.exists() or not list(root.iterdir())
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("versions", "words"),
+    [
+        (None, "it has no 'versions.json'"),
+        (b"{", "the file: invalid JSON"),
+        (b"[]", "the file: input should be an object"),
+        (DEEP, "recursion limit exceeded"),
+        (b'{"containerd": "2.3.7"}', "'' in 'versions.json' is not a version of Kubernetes"),
+        (b'{"kubernetes": 1.36}', "kubernetes: input should be a valid string"),
+        (b'{"kubernetes": "v1.36.1"}', "kubernetes: 'v1.36.1' is not a valid version"),
+        (b'{"kubernetes": "1.36"}', "'1.36' in 'versions.json' is not a version of Kubernetes"),
+        (b'{"kubernetes": "1.20.2"}', "Kubernetes 1.20.2 is too old"),
+        (b'{"kubernetes": "1.36.1", "\\ud800": "1"}', "invalid JSON"),
+        (b'{"kubernetes": "1.36.1", "red\\u001b[31m": "1"}', "is not a valid component name"),
+        (b'{"kubernetes": "1.36.' + b"9" * 5000 + b'"}', "is not a valid version"),
+        ('{"kubernetes": "1.36.\u0661"}'.encode(), "is not a valid version"),
+        (b'{"kubernetes": "1.36.1\\n"}', "is not a valid version"),
+    ],
+    ids=lambda one: "" if isinstance(one, bytes) else str(one)[:40],
+)
+def test_wrong_versions_are_refused(store, source, versions, words):
+    (source / "versions.json").unlink()
+    if versions is not None:
+        (source / "versions.json").write_bytes(versions)
+    said = refused(store, source)
+    assert "versions.json" in said or "1.20.2" in said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("versions.json", "it has no 'versions.json'"),
+        ("images/pipe.tar", "'images/pipe.tar' is not a .tar file"),
+        ("linux-amd64/crictl", "'linux-amd64/crictl' is not a file"),
+        ("linux-amd64/cni/pipe", "'linux-amd64/cni/pipe' is not a file"),
+    ],
+)
+def test_a_pipe_is_never_waited_for(store, source, path, words):
+    (source / path).unlink(missing_ok=True)
+    os.mkfifo(source / path)
+    assert words in refused(store, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("cni/my plugin", "'linux-amd64/cni/my plugin' is not a program name"),
+        ("cni/a/b", "'linux-amd64/cni/a' is not a file"),
+        ("cni/" + os.fsdecode(b"\xff"), "is not a program name"),
+        ("other/kubelet", "unknown program 'linux-amd64/other'"),
+    ],
+)
+def test_odd_names_are_said_before_anything_is_copied(store, source, path, words):
+    parts.put(source / "linux-amd64" / path, parts.elf("x"))
+    (source / "linux-amd64" / "runc").unlink()
+    said = refused(store, source)
+    assert words in said
+    assert "'linux-amd64/runc' is missing" in said
+
+
+def test_plugins_behind_a_link_are_taken(store, source):
+    plain = parts.create(store, source)
+    plugins = source / "linux-amd64" / "cni"
+    plugins.rename(source.parent / "plugins")
+    plugins.symlink_to(source.parent / "plugins")
+    assert parts.create(store, source) == plain
+
+
+def test_a_file_in_place_of_a_directory_is_said(store, source):
+    shutil.rmtree(source / "images")
+    (source / "images").touch()
+    assert "'images' is not a directory" in refused(store, source)
+
+
+def test_a_directory_of_any_name_makes_the_same_bundle(store, source):
+    plain = parts.create(store, source)
+    assert parts.create(store, source.rename(source.with_name(os.fsdecode(b"\xff\xfe")))) == plain
+
+
+def test_a_directory_that_cannot_be_read_is_said(store, source, monkeypatch):
+    plugins = source / "linux-amd64" / "cni"
+    plugins.chmod(0)
+    if os.access(plugins, os.R_OK):  # root reads everything
+
+        def denied(path: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(directory, "_visible", denied)
+    assert "permission denied" in refused(store, source)
+    plugins.chmod(0o700)
+
+
+def test_a_file_that_changes_while_it_is_copied_is_said(store, source, monkeypatch):
+    kubelet = source / "linux-amd64" / "kubelet"
+    keep = Scratch.keep
+
+    def slow(self: Scratch, content: io.BufferedReader, doing: str) -> object:
+        blob = keep(self, content, doing)
+        if doing == f"copying '{kubelet}'":
+            with kubelet.open("ab") as file:
+                file.write(b"more")
+        return blob
+
+    monkeypatch.setattr(Scratch, "keep", slow)
+    assert f"copying '{kubelet}': another process is writing to it" in refused(store, source)
+
+
+DAMAGED = "the tar file is damaged or cut short"
+HUGE = "it has a header of 1,152,921,504,606,846,976 bytes"
+
+
+def linked(name: str, to: str) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = tarfile.SYMTYPE, to
+        archive.addfile(member)
+    return out.getvalue()
+
+
+def changed(archive: bytes, name: str, content: bytes) -> bytes:
+    """The archive with another content of one member."""
+    members = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            members[member.name] = tar.extractfile(member).read()
+    assert name in members
+    return parts.tar({**members, name: content})
+
+
+DOCKER = parts.docker_archive(NAME)
+IMAGE = parts.Image(NAME)
+ARCHIVE = parts.oci_archive(NAME, [IMAGE])
+LAYER = f"blobs/sha256/{parts.sha256(IMAGE.layer)}"
+
+
+def header(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Of a tar member; a size beyond eight octal digits as GNU writes it."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def extended(records: Mapping[str, str]) -> bytes:
+    """A member that has these pax records."""
+    lines = b""
+    for key, value in records.items():
+        rest = f" {key}={value}\n".encode()
+        length = next(n for n in range(len(rest), 9999) if n == len(rest) + len(str(n)))
+        lines += str(length).encode() + rest
+    body = lines + bytes(-len(lines) % 512)
+    return header("pax", len(lines), tarfile.XHDTYPE) + body + header("manifest.json") + bytes(1024)
+
+
+SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "manifest.json"}
+
+
+def test_an_archive_that_shrinks_while_it_is_read_is_refused(store, source, monkeypatch):
+    path = source / "images" / "one.tar"
+    image = parts.Image(NAME)
+    image.layer = os.urandom(1 << 20)
+    image.describe(parts.MANIFEST)
+    path.write_bytes(parts.oci_archive(NAME, [image]))
+    small = images._small
+
+    def shrink(one: images.Descriptor, where: str) -> images.Descriptor:
+        if str(path) in where:
+            os.truncate(path, path.stat().st_size - 500_000)
+        return small(one, where)
+
+    monkeypatch.setattr(images, "_small", shrink)
+    assert "one.tar': the tar file is damaged or cut short" in refused(store, source)
+
+
+def hole() -> bytes:
+    """A sparse member whose hole would fill the disk."""
+    member = bytearray(header("index.json", 0, tarfile.GNUTYPE_SPARSE))
+    member[386:410] = b"%011o\0%011o\0" % (1 << 30, 0)
+    member[483:495] = b"%011o\0" % (1 << 30)
+    member[148:156] = b" " * 8
+    member[148:156] = b"%06o\0 " % sum(member)
+    return bytes(member) + bytes(1024)
+
+
+def with_config(**more: object) -> bytes:
+    image = parts.Image(NAME)
+    image.config = json.dumps({**json.loads(image.config), **more}).encode()
+    found = json.loads(image.manifest)
+    found["config"] = parts.described(f"{parts.OCI}.config.v1+json", image.config)
+    image.manifest = json.dumps(found).encode()
+    return parts.oci_archive(NAME, [image])
+
+
+def with_layer(media_type: object) -> bytes:
+    image = parts.Image(NAME)
+    image.change_layer(mediaType=media_type)
+    return parts.oci_archive(NAME, [image])
+
+
+def large_document() -> bytes:
+    member = f"blobs/sha256/{parts.sha256(IMAGE.manifest)}"
+    notes = {"io.containerd.image.name": NAME}
+    entry = {**IMAGE.entry(), "size": 1 << 40, "annotations": notes}
+    return parts.tar({"index.json": parts.index([entry]), member: b"{}"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", DAMAGED),
+        (b"nothing" * 100, DAMAGED),
+        (b"\x1f\x8b\x08 and more", "it is compressed"),
+        (DOCKER[:2000], DAMAGED),
+        (parts.tar({"readme": b"x"}), "not an image"),
+        (parts.tar({"../manifest.json": b"[]"}), "not an image"),
+        (linked("manifest.json", "../../../etc/passwd"), "it holds no file 'manifest.json'"),
+        (linked("manifest.json", "manifest.json"), "it holds no file 'manifest.json'"),
+        (linked("index.json", "/etc/passwd"), "it holds no file 'index.json'"),
+        (parts.tar({"manifest.json": b"{}"}), "input should be a valid array"),
+        (parts.tar({"manifest.json": b"[]"}), "'manifest.json' lists no image"),
+        (parts.tar({"manifest.json": b"[{}]"}), "0.Config: field required"),
+        (changed(DOCKER, "b/layer.tar", b"other"), "layer 'b/layer.tar' has the wrong content"),
+        (parts.docker_archive(None), "no name: save it by its name"),
+        (parts.docker_archive("Pause:3"), "'Pause:3' is not an image name"),
+        (parts.docker_archive(NAME, machine="arm64"), "is for linux/arm64"),
+        (changed(ARCHIVE, LAYER, b"other"), "wrong content: expected sha256:"),
+        (changed(ARCHIVE, "index.json", b"{"), "invalid JSON"),
+        (changed(ARCHIVE, "index.json", parts.index([])), "it holds no image for amd64"),
+        (changed(ARCHIVE, "index.json", parts.index([IMAGE.entry()])), "has no full name"),
+        (
+            changed(ARCHIVE, "index.json", parts.index([{"size": 1, "digest": "md5:0"}])),
+            "not a valid SHA-256 digest",
+        ),
+        (header("manifest.json", -512) + bytes(1024), DAMAGED),
+        (header("manifest.json", 1 << 62) + bytes(1024), DAMAGED),
+        (header("manifest.json", (1 << 63) - 100) + bytes(1024), DAMAGED),
+        (header("manifest.json", 1 << 70) + bytes(1024), DAMAGED),
+        (extended({"size": "-512"}), DAMAGED),
+        (extended({"size": "9" * 30}), DAMAGED),
+        (extended({**SPARSE, "GNU.sparse.realsize": "1000000000000"}), DAMAGED),
+        (extended({"GNU.sparse.map": "0,x", "GNU.sparse.size": "1"}), DAMAGED),
+        (hole(), "'index.json' has 1,073,741,824 bytes"),
+        (parts.tar({"index.json": DEEP}), "recursion limit exceeded"),
+        (parts.tar({"manifest.json": DEEP}), "recursion limit exceeded"),
+        (with_config(**{"os.version": "\ud800"}), "invalid JSON"),
+        (with_config(**{"os.version": "10.0\x1b[2J"}), "os.version: "),
+        (with_config(**{"os.version": ["10.0"]}), "os.version: input should be a valid string"),
+        (with_config(architecture="word " * 3000), "word word"),
+        (with_config(os="word " * 3000), "word word"),
+        (parts.oci_archive("word " * 3000, [IMAGE]), "word word"),
+        (with_layer("\ud800"), "invalid JSON"),
+        (with_layer("x" * 500), "layers.0.mediaType: "),
+        (with_layer({"a": 1}), "layers.0.mediaType: input"),
+        (header("x", 1 << 60, tarfile.XHDTYPE) + bytes(1024), HUGE),
+        (header("x", 1 << 60, tarfile.XGLTYPE) + bytes(1024), HUGE),
+        (header("x", 1 << 60, tarfile.GNUTYPE_LONGNAME) + bytes(1024), HUGE),
+        (large_document(), "too large for a document"),
+    ],
+)
+def test_what_is_no_image_is_refused_by_name_and_shortly(store, source, content, words):
+    (source / "images" / "one.tar").write_bytes(content)
+    said = refused(store, source)
+    assert "one.tar" in said
+    assert words in said
+    assert len(said) < 700
+
+
+def test_indexes_that_name_one_another_again_and_again_are_read_once(tmp_path, monkeypatch):
+    image = parts.Image(NAME)
+    members = {f"blobs/sha256/{key}": one for key, one in image.blobs.items()}
+    below = parts.index([image.entry()] * 100)
+    for _ in range(2):
+        members[f"blobs/sha256/{parts.sha256(below)}"] = below
+        below = parts.index([parts.described(f"{parts.OCI}.index.v1+json", below)] * 100)
+    members[f"blobs/sha256/{parts.sha256(below)}"] = below
+    notes = {"io.containerd.image.name": NAME}
+    top = parts.index([parts.described(f"{parts.OCI}.index.v1+json", below, annotations=notes)])
+    path = tmp_path / "one.tar"
+    path.write_bytes(parts.tar({"index.json": top, **members}))
+    read: list[str] = []
+    plain = images._parsed
+
+    def parsed(kind: type, content: bytes, where: str) -> object:
+        read.append(where)
+        return plain(kind, content, where)
+
+    monkeypatch.setattr(images, "_parsed", parsed)
+    assert len(list(images.read_archive(path, "it", Scratch(tmp_path / "into")))) == 1
+    assert len(read) < 10
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '{"name": "a.b/c:1", "os": "windows", "os_version": "LONG", "layers": [], REST}',
+        '{"name": "LONG"}',
+    ],
+    ids=["twice", "wrong"],
+)
+def test_what_a_manifest_says_is_quoted_by_its_beginning(entry):
+    blob = json.dumps({"sha256": "0" * 64, "size": 1})
+    rest = f'"manifest": {blob}, "config": {blob}, "source": "it"'
+    image = entry.replace("REST", rest).replace("LONG", "word " * 3000)
+    versions = '"versions": [["kubernetes", "1.36.1"]], "programs": []'
+    content = f'{{{versions}, "images": [{image}, {image}]}}'
+    with pytest.raises(PreflightError) as error:
+        decode(content.encode(), "it")
+    assert len(str(error.value)) < 400

@@ -1,3 +1,5 @@
+"""The provider in memory: what it lets through, and what every provider does."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -5,8 +7,9 @@ from typing import Any
 
 import pytest
 import small_lab
+from provider_contract import ProviderContract
 
-from lab.providers.fake.provider import outcome
+from lab.providers.fake.provider import FakeProvider, outcome
 from lab.providers.provider import Outcome, Probe
 from lab.topology.intent import Drop, Intent, Resolver
 
@@ -128,3 +131,9 @@ def test_a_shared_service_shows_every_backend_in_as_many_tries():
 def test_a_name_is_answered_as_the_sources_own_resolver_asks(source, name, answer):
     found = tried(probe(source, "10.96.0.10", 53, name=name))
     assert (found.answer, found.status) == (answer, "ok" if answer else "no-such-name")
+
+
+class TestFakeProvider(ProviderContract):
+    @pytest.fixture
+    def provider(self):
+        return FakeProvider()

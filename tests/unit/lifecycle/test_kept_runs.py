@@ -1,4 +1,4 @@
-"""Runs that are kept, found by what a user calls them."""
+"""Runs that are kept: found by what a user calls them, and one of their cells made small again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from unit.reports.made_runs import intent_of, made_run
 
 from lab._errors import UsageError
-from lab.lifecycle.runs import find_run
+from lab.lifecycle.runs import cell_of, find_run, judge, make_small
 from lab.matrix.verdict import RunResult
 from lab.reports.result import to_json
+from lab.scenario.loader import find, load
 
 RUN = made_run("dead-node", families=("hairpin",))
 IDS = ("20261121-101500-7f3a", "20261121-101501-0001", "20261122-000000-aaaa")
@@ -109,3 +110,56 @@ def test_a_file_that_is_far_too_large_is_refused(tmp_path):
     os.truncate(path, 1 << 28)
     with pytest.raises(UsageError, match="too large"):
         find_run(str(path), tmp_path)
+
+
+CELL = "pod-pod/worker1-p1/win1-p1/tcp-small"
+DEAD_NODE = replace(made_run("dead-node"), scenario_text=find("overlay").read_text())
+
+
+def test_a_cell_that_the_run_has_not_is_answered_with_the_nearest():
+    assert cell_of(DEAD_NODE, CELL).cell.id == CELL
+    with pytest.raises(UsageError, match="it has no such cell") as raised:
+        cell_of(DEAD_NODE, CELL.removesuffix("l"))
+    assert raised.value.hint == f"did you mean '{CELL}'?"
+
+
+def test_the_small_lab_is_written_where_it_is_told_and_is_a_valid_scenario(tmp_path):
+    then = cell_of(DEAD_NODE, CELL)
+    small = make_small(DEAD_NODE, then, tmp_path, None, None)
+    assert (small.lab, small.file) == ("repro-overlay", tmp_path / "repro" / "repro-overlay.yaml")
+    assert [group.name for group in load(small.file).nodes] == ["master", "worker1", "win1"]
+    own = make_small(DEAD_NODE, then, tmp_path, "mine", tmp_path / "mine.yaml")
+    assert (own.lab, own.file) == ("mine", tmp_path / "mine.yaml")
+
+
+def test_nodes_that_the_run_had_not_are_not_in_the_small_lab(tmp_path):
+    run = replace(DEAD_NODE, only="linux")
+    cell = "pod-pod/worker1-p1/master-p1/tcp-small"
+    small = make_small(run, cell_of(run, cell), tmp_path, None, None)
+    assert [group.name for group in load(small.file).nodes] == ["master", "worker1"]
+    with pytest.raises(UsageError, match="its matrix has no such cell"):
+        make_small(run, cell_of(run, CELL), tmp_path, None, None)
+
+
+def test_a_run_kept_without_its_scenario_is_refused(tmp_path):
+    run = replace(DEAD_NODE, scenario_text="")
+    with pytest.raises(UsageError, match="written before results included their scenario"):
+        make_small(run, cell_of(run, CELL), tmp_path, None, None)
+    assert not (tmp_path / "repro").exists()
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "code", "words"),
+    [
+        ("fail", "fail", 1, "it reproduces: it is 'fail' here as it was then"),
+        ("fail", "flaky", 1, "it reproduces, though differently"),
+        ("fail", "pass", 0, "it does not reproduce: it was 'fail' then, and here it is 'pass'"),
+        ("pass", "fail", 1, "it was 'pass' then, and here it is 'fail'"),
+        ("pass", "pass", 0, "there was nothing to reproduce"),
+        ("unexpected-pass", "known-limit", 0, "it does not reproduce"),
+    ],
+)
+def test_what_came_of_it_is_said_and_is_the_exit_code(then, now, code, words):
+    found = judge(then, now)
+    assert found[0] == code
+    assert words in found[1]

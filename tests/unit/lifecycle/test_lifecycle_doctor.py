@@ -1,4 +1,4 @@
-"""What a doctor says of the place where labs are written down."""
+"""Which provider a lab comes up on, what providers can do, and what the doctor says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.lifecycle.providers import journal
+from lab.inventory.inventory import STOCK, Hypervisor, Inventory
+from lab.lifecycle.providers import Providers, chosen, journal, weighed
+from lab.providers.provider import FAILOVER, Diagnosis
+from lab.providers.setup import ProviderSetup
 from lab.state import capacity
 
 
@@ -44,3 +47,45 @@ def test_without_a_home_the_variable_to_set_is_said():
     found = journal({})
     assert (found.level, found.seen) == ("fail", "HOME is not set")
     assert "export HYBRIDLAB_STATE" in found.hint
+
+
+EMPTY = Inventory(owner="me")
+ONE = Inventory(hypervisors={"rack1": Hypervisor(name="rack1", uri="qemu:///system")})
+
+
+@pytest.mark.parametrize(
+    ("asked", "inventory", "name"),
+    [
+        (None, None, "netns"),
+        (None, EMPTY, "netns"),
+        (None, ONE, "libvirt"),
+        ("netns", ONE, "netns"),
+        ("libvirt", None, "libvirt"),
+        ("fake", ONE, "fake"),
+    ],
+)
+def test_hypervisors_are_used_where_there_are_any_unless_asked_otherwise(asked, inventory, name):
+    assert chosen(asked, inventory) == name
+
+
+def test_without_hypervisors_real_machines_are_on_this_one():
+    assert ProviderSetup().machines() == STOCK
+    assert ProviderSetup(lambda: EMPTY).machines().hypervisors == STOCK.hypervisors
+    assert ProviderSetup(lambda: EMPTY).machines().owner == "me"
+    assert ProviderSetup(lambda: ONE).machines() == ONE
+
+
+def test_what_the_default_does_without_is_a_warning():
+    found = (Diagnosis("a", "x", "fail", "no", "do"), Diagnosis("a", "y", "ok", "yes"))
+    assert [one.level for one in weighed(found, is_default=True)] == ["fail", "ok"]
+    assert [one.level for one in weighed(found, is_default=False)] == ["warn", "ok"]
+
+
+ASKED = ("gateway_holders", "cut_off", "join_again", "pulse")
+
+
+@pytest.mark.parametrize("name", ["netns", "nspawn", "fake"])
+def test_what_the_failover_test_asks_is_there_where_it_is_declared(name):
+    provider = Providers(inventory=lambda: STOCK)[name]
+    there = [one for one in ASKED if hasattr(provider, one)]
+    assert there == (list(ASKED) if FAILOVER in provider.abilities else [])

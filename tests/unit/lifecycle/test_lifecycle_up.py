@@ -1,6 +1,9 @@
+"""Bringing a lab up: what runs and why, what is refused, and how it goes on after a failure."""
+
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from dataclasses import replace
 
@@ -8,9 +11,12 @@ import pytest
 import small_lab
 
 from lab._errors import BrokenError, PreflightError, StateError, UsageError
+from lab.cli.up import command
+from lab.lifecycle.api import LabRequest
 from lab.lifecycle.interruption import Terminated, terminable
-from lab.lifecycle.up import preview, up
+from lab.lifecycle.up import decide, preview, up
 from lab.providers.fake.provider import Faults
+from lab.providers.provider import Liveness
 from lab.state import capacity
 
 STEPS = ["holder", "machines", "network", "services"]
@@ -130,8 +136,8 @@ def test_a_failed_step_leaves_the_lab_broken_and_up_goes_on_from_there(desk):
         desk.up()
     assert caught.value.exit_code == 3
     assert "the faults make it fail" in caught.value.happened
-    for command in ("lab status overlay", "lab up overlay", "lab down overlay"):
-        assert command in caught.value.hint
+    for line in ("lab status overlay", "lab up overlay", "lab down overlay"):
+        assert line in caught.value.hint
     row = desk.row()
     assert row.status == "broken"
     assert row.detail.startswith("step 'network': ")
@@ -238,3 +244,68 @@ def test_preview_says_what_would_run_and_touches_nothing(desk):
     desk.up()
     after = preview(small_lab.request(), desk.provider, desk.store)
     assert [d.action for d in after] == ["skip"] * 4
+
+
+RUNNING = Liveness("running", "here")
+ABSENT = Liveness("absent", "no process carries its token")
+BROKEN = Liveness("broken", "win1 is not there")
+WANTED = [("holder", "1"), ("network", "2"), ("services", "3")]
+ALL = {"holder": "1", "network": "2", "services": "3"}
+
+
+AFTER_NETWORK = {"network": "has changed", "services": "follows 'network'"}
+GONE = {"holder": "machines are gone: no process", "services": "machines are gone"}
+UNWANTED = {"holder": "step 'tunnels' was done and is no longer wanted"}
+CASES = {
+    "all done": (ALL, RUNNING, "skip skip skip", {"holder": "unchanged"}),
+    "new": ({}, ABSENT, "run run run", {"holder": "new"}),
+    "killed in the first": ({}, RUNNING, "run run run", {"holder": "new"}),
+    "killed in the second": (
+        {"holder": "1"},
+        RUNNING,
+        "skip run run",
+        {**AFTER_NETWORK, "network": "new"},
+    ),
+    "second changed": ({**ALL, "network": "old"}, RUNNING, "skip run run", AFTER_NETWORK),
+    "last changed": (
+        {**ALL, "services": "old"},
+        RUNNING,
+        "skip skip run",
+        {"services": "has changed"},
+    ),
+    "gone": (ALL, ABSENT, "run run run", GONE),
+    "broken": (ALL, BROKEN, "run run run", {"holder": "broken: win1 is not there"}),
+    "a step too many": ({**ALL, "tunnels": "9"}, RUNNING, "run run run", UNWANTED),
+}
+
+
+@pytest.mark.parametrize(("done", "liveness", "actions", "whys"), CASES.values(), ids=CASES)
+def test_what_runs_and_why(done, liveness, actions, whys):
+    decisions = decide(done, WANTED, liveness)
+    assert [d.step for d in decisions] == ["holder", "network", "services"]
+    assert " ".join(d.action for d in decisions) == actions
+    for decision in decisions:
+        assert whys.get(decision.step, "") in decision.why
+        assert decision.why
+
+
+@pytest.mark.parametrize(
+    ("request_", "line"),
+    [
+        (LabRequest("overlay"), "lab up overlay"),
+        (LabRequest("a b.yaml", name="mine"), "lab up 'a b.yaml' --name mine"),
+        (
+            LabRequest("overlay", provider="netns", only="linux", rules_off=("X", "A")),
+            (
+                "lab up overlay --provider netns --only linux"
+                " --windows-rule-off A --windows-rule-off X"
+            ),
+        ),
+    ],
+)
+def test_the_command_to_go_on_with_repeats_all_that_was_asked(request_, line):
+    assert request_.command() == line
+    words = shlex.split(line)[2:]
+    understood = command.make_context("up", words).params  # the command line takes it as it is
+    assert understood["scenario"] == request_.scenario
+    assert understood["only"] == request_.only

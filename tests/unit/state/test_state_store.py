@@ -1,5 +1,8 @@
+"""The journal: its rows, its changes, and what is said of damage."""
+
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -14,7 +17,7 @@ from processes import run_program
 
 from lab._errors import StateError, UsageError
 from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
-from lab.state.store import VERSION, Store
+from lab.state.store import FILE, VERSION, Store
 
 LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "t1", "starting", 1.0, 2.0, "d", {"x": [1]})
 RUN = RunRow("20261121-1", "a", "t1", "overlay", "fake", "2026-11-21", 1.5, False, {"pass": 1})
@@ -268,3 +271,75 @@ def test_a_name_that_is_no_utf8_is_refused_and_nothing_is_written(tmp_path):
             with pytest.raises(UsageError, match="is not UTF-8"):
                 act()
         assert store.labs() == ()
+
+
+LAB_ROW = LabRow("a", "overlay", "text", "a.yaml", "fake", "11", "up", 1.0, 2.0, "d")
+RUN_ROW = RunRow("r1", "a", "11", "overlay", "fake", "2026-11-21", 1.5, True, {"pass": 1})
+NUMBERS = ("abc", b"\xff", float("inf"), "1e999")
+COLUMNS = {
+    "labs": ("scenario_text", "scenario_path", "token", "status", "created", "updated", "detail"),
+    "steps": ("digest", "state", "at"),
+    "resources": ("state",),
+    "runs": ("started", "seconds", "green", "counts"),
+    "cells": ("family", "verdict", "latency"),
+    "faults": ("name", "node", "peer", "state", "at", "observed"),
+}
+OPTIONS = ([], 5, "nonsense", {"windows_rules_off": 5}, {"windows_rules_off": [1]}, {"only": {}})
+
+
+@pytest.fixture
+def filled_store(tmp_path):
+    with Store(tmp_path / "state") as opened:
+        opened.put_lab(LAB_ROW)
+        opened.intend_step("a", 0, "first", "d1")
+        opened.intend("a", [("node", "n1")])
+        opened.record_run(RUN_ROW, [CellRow("c", "pod-pod", "pass", 1.0, "")])
+        opened.intend_fault("a", "11", "wrong-vni", node="n1", peer="")
+        yield opened
+
+
+def put(filled_store: Store, table: str, column: str, value: object) -> None:
+    with closing(sqlite3.connect(filled_store.directory / FILE)) as connection, connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(f"UPDATE {table} SET {column} = ?", (value,))
+
+
+def read_all(filled_store: Store) -> None:
+    filled_store.lab("a")
+    filled_store.labs()
+    filled_store.steps("a")
+    filled_store.resources("a")
+    filled_store.runs("a")
+    filled_store.cells("r1")
+    filled_store.faults("a")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(table, column) for table in COLUMNS for column in COLUMNS[table]]
+)
+def test_a_value_of_another_type_is_named_with_its_column(filled_store, table, column):
+    put(filled_store, table, column, b"\xff")
+    with pytest.raises(StateError, match=rf"state\.db' is damaged .*'{column}'") as caught:
+        read_all(filled_store)
+    assert "lab down NAME" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", NUMBERS)
+def test_a_time_is_a_finite_number(filled_store, value):
+    put(filled_store, "labs", "updated", value)
+    with pytest.raises(StateError, match="'updated'"):
+        filled_store.labs()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_are_what_a_lab_can_be_asked_for(filled_store, options):
+    put(filled_store, "labs", "options", json.dumps(options))
+    with pytest.raises(StateError, match="'options'"):
+        filled_store.lab("a")
+
+
+def test_options_of_a_later_version_are_read(filled_store):
+    put(filled_store, "labs", "options", json.dumps({"new": [1], "windows_rules_off": ["a"]}))
+    found = filled_store.lab("a")
+    assert found
+    assert found.options["new"] == [1]

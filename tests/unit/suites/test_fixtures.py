@@ -1,19 +1,143 @@
+"""Fixtures of the plugin, and labs whose pods are Kubernetes own: bound, probed, and checked."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from paper_lab import PaperLabs
-from simulation import silent
-from test_plugin_cluster import PaperCluster, clustered
+from paper_lab import PaperLabs, blueprint
+from simulation import Network, silent
 
 from lab._deadline import Deadline
+from lab._errors import DeadlineError
+from lab.cluster.bind import foreseen
+from lab.cluster.observed import NodeVersion
+from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.matrix.cell import Cell
+from lab.matrix.cells import cells
 from lab.providers.provider import Outcome
 from lab.remote.shell import Completed
+from lab.suites.session import bound
+from lab.topology.intent import Intent
 
 Outer = Callable[..., pytest.RunResult]
+VERSION = NodeVersion("win1", "v1.36.3", "Windows Server 2022", "10.0.20348.2762", "containerd")
+
+
+def moved(intent: Intent) -> Intent:
+    """The intent with a pod elsewhere than planned."""
+    return replace(
+        intent,
+        machines=tuple(
+            replace(
+                machine,
+                pods=tuple(
+                    replace(pod, address="10.244.0.99/24") if pod.name == "master-p1" else pod
+                    for pod in machine.pods
+                ),
+            )
+            for machine in intent.machines
+        ),
+    )
+
+
+class PaperCluster:
+    def __init__(self, *, ready: bool = True, failing: str = "") -> None:
+        self.intent = foreseen(blueprint()[1])
+        self.ready = ready
+        self.failing = failing
+        self.there = False
+        self.told: list[str] = []
+
+    def foreseen(self) -> Intent:
+        return self.intent
+
+    @contextmanager
+    def probed(self, *, ready: bool) -> Iterator[Intent]:
+        if ready and not self.ready:
+            raise DeadlineError("waiting for the 6 probe pods", "pod 'win1-p1' is Pending")
+        self.there = True
+        yield moved(self.intent)
+        self.there = False
+
+    def workloads(self) -> tuple[WorkloadResult, ...]:
+        assert self.there, "the checks use the pods' namespace"
+        self.told.append("workloads")
+        return tuple(
+            WorkloadResult(node, check, "fail", "no value")
+            if f"{node}/{check}" == self.failing
+            else WorkloadResult(node, check, "pass", "")
+            for node, check in wanted(self.intent)
+        )
+
+    def versions(self) -> tuple[NodeVersion, ...]:
+        return (VERSION,)
+
+
+def clustered(path: Path, cluster: PaperCluster) -> PaperLabs:
+    labs = PaperLabs(path)
+    plan, _, limits, _ = blueprint()
+    labs.lab.provider.paper_cluster = cluster
+    labs.lab.provider.network = Network(cells(plan, moved(cluster.intent)), limits)
+    return labs
+
+
+@pytest.fixture
+def outer(pytester):
+    def run(labs, *arguments):
+        suite = ("-p", "lab.suites.plugin", "--lab", "paper", "--pyargs", "lab.suites")
+        return pytester.runpytest_inprocess(*suite, *arguments, plugins=[labs])
+
+    return run
+
+
+def test_cells_ask_the_addresses_that_the_pods_really_have(outer, tmp_path):
+    labs = clustered(tmp_path, PaperCluster())
+    assert outer(labs).ret == 0
+    run = labs.lab.recorded[0][0]
+    targets = {result.cell.target.address for result in run.results}
+    assert "10.244.0.99" in targets
+    drawn = {pod.address for one in labs.lab.tested.machines for pod in one.pods}
+    assert "10.244.0.99/24" in drawn  # the report's picture has them, too
+    assert run.nodes == (VERSION,)
+    assert len(run.workloads) == len(wanted(labs.lab.provider.paper_cluster.intent))
+
+
+def test_failed_check_fails_the_run_as_an_item_of_its_own(outer, tmp_path):
+    labs = clustered(tmp_path, PaperCluster(failing="win1/host-path"))
+    result = outer(labs)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*workloads/win1/host-path: no value"])
+    assert not labs.lab.recorded[0][0].green()
+
+
+def test_checks_can_be_chosen_alone_and_are_not_made_when_they_are_not(outer, tmp_path):
+    cluster = PaperCluster()
+    outer(clustered(tmp_path, cluster), "-k", "workloads").assert_outcomes(
+        passed=len(wanted(cluster.intent))
+    )
+    cluster = PaperCluster()
+    assert outer(clustered(tmp_path, cluster), "-k", "hairpin").ret == 0
+    assert not cluster.told
+
+
+def test_pods_that_cannot_be_had_are_a_broken_lab_and_no_failed_cells(outer, tmp_path):
+    labs = clustered(tmp_path, PaperCluster(ready=False))
+    result = outer(labs)
+    assert result.ret == 3
+    result.assert_outcomes()
+    assert not labs.lab.recorded
+
+
+def test_what_explains_a_lab_does_not_wait_for_pods_that_are_not_ready(tmp_path):
+    cluster = PaperCluster(ready=False)
+    with bound(clustered(tmp_path, cluster).lab, cluster) as intent:
+        assert intent == moved(cluster.intent)
+
+
 SILENT = "pod-pod/master-p1/win1-p1/tcp-small"
 VERDICTS = """
 def test_works(probe):
@@ -58,7 +182,7 @@ def machined(labs: PaperLabs) -> PaperLabs:
 
 
 @pytest.fixture
-def outer(pytester):
+def run_text(pytester):
     def run(text, labs, *arguments):
         pytester.makepyfile(text)
         plugin = ("-p", "lab.suites.plugin", *arguments)
@@ -67,14 +191,14 @@ def outer(pytester):
     return run
 
 
-def test_probe_is_judged_as_the_matrix_judges_it(outer, tmp_path):
-    result = outer(VERDICTS, PaperLabs(tmp_path, silent_once_more), "--lab", "paper")
+def test_probe_is_judged_as_the_matrix_judges_it(run_text, tmp_path):
+    result = run_text(VERDICTS, PaperLabs(tmp_path, silent_once_more), "--lab", "paper")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines([f"*no reply*lab test paper -k {SILENT}*"])
     assert result.ret == 1
 
 
-def test_nodes_and_pods_run_commands_and_know_their_addresses(outer, tmp_path):
+def test_nodes_and_pods_run_commands_and_know_their_addresses(run_text, tmp_path):
     text = """
     def test_places(lab, node, pod):
         assert (lab.name, lab.provider, lab.nodes) == ("paper", "netns", ("master", "win1"))
@@ -84,7 +208,7 @@ def test_nodes_and_pods_run_commands_and_know_their_addresses(outer, tmp_path):
         assert pod("master-p1").address == "10.244.0.4"
         assert "master-p1" in lab.pods
     """
-    outer(text, PaperLabs(tmp_path), "--lab", "paper").assert_outcomes(passed=1)
+    run_text(text, PaperLabs(tmp_path), "--lab", "paper").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(
@@ -95,39 +219,39 @@ def test_nodes_and_pods_run_commands_and_know_their_addresses(outer, tmp_path):
         ("probe('master-p1', 'nowhere')", "probing 'nowhere' from 'master-p1' in lab 'paper'"),
     ],
 )
-def test_unknown_name_is_answered_with_the_nearest(call, said, outer, tmp_path):
+def test_unknown_name_is_answered_with_the_nearest(call, said, run_text, tmp_path):
     text = f"def test_unknown(node, pod, probe):\n    {call}\n"
-    result = outer(text, PaperLabs(tmp_path), "--lab", "paper")
+    result = run_text(text, PaperLabs(tmp_path), "--lab", "paper")
     result.assert_outcomes(failed=1)
     assert said in result.stdout.str()
 
 
-def test_test_that_asks_for_a_lab_fails_where_none_is_named(outer, tmp_path):
-    result = outer("def test_it(node): pass", PaperLabs(tmp_path))
+def test_test_that_asks_for_a_lab_fails_where_none_is_named(run_text, tmp_path):
+    result = run_text("def test_it(node): pass", PaperLabs(tmp_path))
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*try: pytest --lab NAME*"])
 
 
-def test_lab_is_held_as_long_as_its_tests_run(outer, tmp_path):
+def test_lab_is_held_as_long_as_its_tests_run(run_text, tmp_path):
     labs = PaperLabs(tmp_path)
     text = "def test_it(lab): assert lab.suite.held == 1"
-    outer(text, labs, "--lab", "paper").assert_outcomes(passed=1)
+    run_text(text, labs, "--lab", "paper").assert_outcomes(passed=1)
     assert labs.lab.held == 0
 
 
-def test_lab_that_does_not_run_fails_every_test_that_asks_for_it(outer, tmp_path):
-    result = outer(VERDICTS, PaperLabs(tmp_path, running=False), "--lab", "paper")
+def test_lab_that_does_not_run_fails_every_test_that_asks_for_it(run_text, tmp_path):
+    result = run_text(VERDICTS, PaperLabs(tmp_path, running=False), "--lab", "paper")
     result.assert_outcomes(errors=3)
 
 
-def test_kube_is_a_client_of_the_cluster_and_skipped_where_there_is_none(outer, tmp_path):
+def test_kube_is_a_client_of_the_cluster_and_skipped_where_there_is_none(run_text, tmp_path):
     text = "def test_it(kube): assert not kube.closed"
-    outer(text, PaperLabs(tmp_path), "--lab", "paper").assert_outcomes(skipped=1)
+    run_text(text, PaperLabs(tmp_path), "--lab", "paper").assert_outcomes(skipped=1)
     labs = clustered(tmp_path, ClientCluster())
-    outer(text, labs, "--lab", "paper").assert_outcomes(passed=1)
+    run_text(text, labs, "--lab", "paper").assert_outcomes(passed=1)
     assert Client.closed
 
 
-def test_pods_of_a_cluster_have_the_addresses_that_they_really_have(outer, tmp_path):
+def test_pods_of_a_cluster_have_the_addresses_that_they_really_have(run_text, tmp_path):
     text = "def test_it(lab, pod): assert '10.244.0.99' in {pod(one).address for one in lab.pods}"
-    outer(text, clustered(tmp_path, PaperCluster()), "--lab", "paper").assert_outcomes(passed=1)
+    run_text(text, clustered(tmp_path, PaperCluster()), "--lab", "paper").assert_outcomes(passed=1)

@@ -1,10 +1,13 @@
-"""A lab under test is looked at now and then, and the dearer a look the less often."""
+"""A lab under test is looked at now and then; and the line that says how far probing is."""
 
 from __future__ import annotations
+
+from io import StringIO
 
 import pytest
 
 from lab.suites.session import LivenessWatch
+from lab.suites.session_plugin import ProgressLine
 
 
 class Lab:
@@ -37,3 +40,21 @@ def test_who_asks_outright_is_told_at_once():
     watch.require()
     watch.require()
     assert lab.looks == 2
+
+
+def test_line_is_drawn_over_itself_and_wiped_at_the_end():
+    terminal = StringIO()
+    line = ProgressLine(terminal)
+    line.pytest_lab_progress(3, 3)
+    assert terminal.getvalue() == "", "a pass that is over at once"
+    line.pytest_lab_progress(0, 1_234)
+    line.pytest_lab_progress(1_234, 1_234)
+    assert terminal.getvalue() == "\rprobing: 0 of 1,234 \r\x1b[K"
+
+
+def test_line_is_not_drawn_for_every_probe():
+    terminal = StringIO()
+    line = ProgressLine(terminal)
+    for done in range(1_000):
+        line.pytest_lab_progress(done, 1_001)
+    assert terminal.getvalue().count("probing") < 1_000

@@ -1,19 +1,29 @@
+"""What topologies make of scenarios, with the static routes that these give their nodes."""
+
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 from shipped import intent_of, plan_of
 
+from lab._errors import PreflightError
+from lab.cluster.cluster import underlay
 from lab.plan.plan import Plan
 from lab.plan.planner import make_plan
+from lab.providers.machines.base import require_fit
+from lab.providers.netns.compile import compile_intent
+from lab.providers.netns.operations import RouteSet
 from lab.scenario.loader import find, load, shipped
-from lab.scenario.scenario import Scenario
+from lab.scenario.scenario import Scenario, StaticRoute
 from lab.scenario.shape import schema
 from lab.topology import registry
 from lab.topology.cost import cost
-from lab.topology.intent import Intent
+from lab.topology.hypervisors import on_real_ones
+from lab.topology.intent import Intent, Route
+from lab.topology.registry import intent
 
 KINDS = shipped()
 
@@ -107,11 +117,11 @@ def test_prediction_grows_with_the_lab():
 def test_nodes_have_the_services_of_their_own_plan_in_common():
     few, more = (make_plan(scenario_of("overlay").replace(pods_per_node=pods)) for pods in (1, 2))
     made = [registry.intent(few), registry.intent(more), registry.intent(few)]
-    for intent, plan in zip(made, (few, more, few), strict=True):
+    for one, plan in zip(made, (few, more, few), strict=True):
         (services,) = {
-            id(one.translation.services): one.translation.services
-            for one in intent.machines
-            if one.translation
+            id(machine.translation.services): machine.translation.services
+            for machine in one.machines
+            if machine.translation
         }.values()
         assert [one.name for one in services] == [one.name for one in plan.services]
     assert made[0] == made[2]
@@ -130,3 +140,56 @@ def test_topology_that_a_nodes_system_cannot_do_is_named_with_the_node(monkeypat
         f'node "{name}" cannot take part: topology "overlay" does not exist on Windows'
         for name in ("win1", "win2")
     ]
+
+
+FAR = StaticRoute(to=IPv4Network("172.20.0.0/16"), via=IPv4Address("10.127.132.254"))
+
+
+def with_routes(name: str, node: str, *routes: StaticRoute) -> Intent:
+    read = load(find(name))
+    groups = (one.replace(routes=routes) if one.name == node else one for one in read.nodes)
+    return intent(make_plan(read.replace(nodes=tuple(groups))))
+
+
+def test_the_hard_ways_document_routes_its_windows_node_to_the_first_controller():
+    built = intent_of("hard-way")
+    wanted = Route("10.240.0.4/32", "eth0", "10.240.0.1", asked=True)
+    assert wanted in built.machine("win-server").routes
+    assert [m.name for m in built.machines if any(r.asked for r in m.routes)] == ["win-server"]
+
+
+def test_every_node_of_a_group_has_its_routes_beside_the_topologys():
+    bare, built = with_routes("host-gateway", "worker"), with_routes("host-gateway", "worker", FAR)
+    wanted = Route("172.20.0.0/16", "eth0", "10.127.132.254", asked=True)
+    for name in ("worker1", "worker2"):
+        assert built.machine(name).routes == (*bare.machine(name).routes, wanted)
+    assert built.machine("win1") == bare.machine("win1")
+
+
+def test_a_route_to_anothers_pods_stands_instead_of_the_topologys():
+    cidr = "10.10.187.64/26"
+    detour = StaticRoute(to=IPv4Network(cidr), via=IPv4Address("10.127.132.129"))
+    found = [
+        route
+        for route in with_routes("host-gateway", "master", detour).machine("master").routes
+        if route.destination == cidr
+    ]
+    assert found == [Route(cidr, "eth0", "10.127.132.129", asked=True)]
+
+
+def test_namespaces_and_machines_get_them():
+    built = with_routes("host-gateway", "worker", FAR)
+    made = {one.namespace: one.operations for one in compile_intent(built)}
+    wanted = RouteSet("172.20.0.0/16", "eth0", "10.127.132.254", onlink=False)
+    assert wanted in made["worker1"]
+    own = underlay(built).machine("worker1")
+    assert [route.destination for route in own.routes] == ["default", "172.20.0.0/16"]
+
+
+def test_flannel_would_undo_a_route_to_pods_and_so_the_cluster_is_refused():
+    require_fit(on_real_ones(with_routes("host-gateway", "worker", FAR)))
+    detour = StaticRoute(to=IPv4Network("10.10.187.64/26"), via=IPv4Address("10.127.132.129"))
+    built = with_routes("host-gateway", "worker", detour)
+    require_fit(on_real_ones(replace(built, kubernetes=None)))
+    with pytest.raises(PreflightError, match=r"'worker1' asks for a route to 10\.10\.187\.64/26"):
+        require_fit(on_real_ones(built))

@@ -1,4 +1,4 @@
-"""Calico's documents against the figures of its scenarios and of its documentation."""
+"""Documents of network add-ons: a scenario's figures, and only what their kinds know."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from linux_clusters import Case, addon_documents, bundle, case, linux_only
+from linux_clusters import Case, addon_documents, bundle, case, linux_only, of_every_topology
 
 from lab._errors import PreflightError
 from lab.cluster import rules
+from lab.cluster.addons import ovn_kubernetes
 from lab.cluster.addons.addon import addons
 from lab.cluster.addons.calico import (
     DAEMON_SET,
@@ -20,10 +21,12 @@ from lab.cluster.addons.calico import (
     operator_waves,
 )
 from lab.cluster.linux.bring_up import addon_waves
-from lab.cluster.linux.daemons import wanted_daemons
+from lab.cluster.linux.daemons import required_packages, unfit_daemons, wanted_daemons
 from lab.cluster.linux.joining import leave_cluster
 from lab.cluster.linux.node import node_images
 from lab.cluster.linux.operations import Remove, Run
+from lab.cluster.probe_manifests import ObjectOwner, manifests
+from lab.lifecycle.compilation import compile_scenario
 
 SCENARIOS = ("calico-vxlan", "calico-bgp", "calico-bgp-tor")
 WINDOWS_IMAGES = OPERATOR_IMAGES
@@ -189,3 +192,88 @@ def test_what_nobody_has_run_is_said_of_clusters_alone():
     linux = tuple(one for one in made.intent.machines if one.os == "linux")
     assert not unverified(replace(made.intent, machines=linux))
     assert not addons()["overlay"].unverified(case("overlay").intent)
+
+
+@pytest.fixture(scope="module")
+def made():
+    return case("ovn")
+
+
+def documents(made: Case) -> list[Any]:
+    return list(addon_documents(made.cluster, made.intent, made.manifest))
+
+
+def test_every_linux_node_keeps_its_part_of_the_plan_and_is_a_zone(made):
+    nodes = [
+        one["metadata"] for one in ovn_kubernetes.ADDON.node_documents(made.cluster, made.intent)
+    ]
+    given = {one["name"]: json.loads(one["annotations"][ovn_kubernetes.SUBNETS]) for one in nodes}
+    assert given == {
+        "master": {"default": ["10.0.1.0/24"]},
+        "worker1": {"default": ["10.0.2.0/24"]},
+        "worker2": {"default": ["10.0.3.0/24"]},
+    }
+    assert all(one["labels"] == {"k8s.ovn.org/zone-name": one["name"]} for one in nodes)
+
+
+def test_nodes_have_no_daemons_of_the_labs_but_the_package_of_the_switch(made):
+    assert not wanted_daemons(made.intent)
+    assert not unfit_daemons(made.intent)
+    wanted = required_packages(made.intent)
+    assert wanted == {one: {"openvswitch-switch"} for one in ("master", "worker1", "worker2")}
+
+
+def test_a_bundle_without_it_is_refused_naming_the_image(made):
+    nodes = tuple(node for node in made.cluster.nodes if node.os == "linux")
+    linux = replace(made.cluster, nodes=nodes)
+    rules.require(made.manifest, linux)
+    bare = replace(
+        made.manifest,
+        images=tuple(one for one in bundle().images if "ovn-kube" not in one.name),
+    )
+    with pytest.raises(PreflightError, match=f"image '{ovn_kubernetes.IMAGE}:") as raised:
+        rules.require(bare, linux)
+    assert "lab bundle create --with ovn" in raised.value.hint
+
+
+OF_THE_ADD_ONS = ("operator.tigera.io/v1", "projectcalico.org/v3", "crd.projectcalico.org/v1")
+
+
+def returned(document: Any) -> Any:
+    """What is left of a document that went through its kind's model."""
+    from kubernetes import client  # noqa: PLC0415  slow
+
+    api = client.ApiClient()
+    model = getattr(client, f"V1{document['kind']}")
+    read = api._ApiClient__deserialize(document, model)  # type: ignore[attr-defined]
+    return api.sanitize_for_serialization(read)
+
+
+@pytest.mark.parametrize("windows", [True, False])
+@pytest.mark.parametrize("scenario", [*of_every_topology(), "calico-bgp-tor"])
+def test_nothing_in_a_document_is_unknown_to_its_kind(scenario, windows):
+    one = case(scenario) if windows else linux_only(case(scenario))
+    plain = [
+        document
+        for document in addon_documents(one.cluster, one.intent, one.manifest)
+        if document["apiVersion"] not in OF_THE_ADD_ONS
+    ]
+    assert len(plain) > 4
+    for document in plain:
+        assert returned(document) == document, document["metadata"]["name"]
+
+
+@pytest.mark.parametrize("scenario", ["overlay", "services", "kubeinit"])
+def test_nothing_in_a_probe_pod_or_service_is_unknown_to_its_kind(scenario):
+    owner, images = ObjectOwner("mine", "abc"), {"linux": "agnhost:l", "windows": "agnhost:w"}
+    made = manifests(compile_scenario(scenario).intent, owner, images)
+    for kind, documents in (("Pod", made.pods), ("Service", made.services)):
+        assert documents
+        for document in documents:
+            assert document["kind"] == kind
+            assert returned(document) == document, document["metadata"]["name"]
+
+
+def test_a_misspelt_key_is_seen():
+    bad = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"nmae": "x"}}
+    assert returned(bad) != bad

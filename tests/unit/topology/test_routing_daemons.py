@@ -1,4 +1,4 @@
-"""Virtual gateways: who holds them, what keepalived is told, and what follows for the others."""
+"""BIRD and keepalived: their configuration, who holds a gateway, and what others learn."""
 
 from __future__ import annotations
 
@@ -7,19 +7,86 @@ from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
+from shipped import intent_of
 
 from lab.plan.planner import make_plan
 from lab.scenario.loader import find, load
-from lab.topology import gateways, registry
+from lab.topology import bird, gateways, registry
 from lab.topology.daemon import Daemon
-from lab.topology.intent import Intent, Route
+from lab.topology.intent import Intent, MachineIntent, Route, Speaker
 from lab.topology.path import Flow
 from lab.topology.walk import walk
 
 CASES = Path(__file__).parents[2] / "cases" / "daemons"
+GOLDEN = {
+    "bird-mesh": ("calico-bgp", "worker1"),
+    "bird-node-of-tor": ("calico-bgp-tor", "win1"),
+    "bird-tor": ("calico-bgp-tor", "router"),
+    "bird-overlay": ("upstream-vrrp", "node001"),
+}
 
 
-def intent_of(**parameters: object) -> Intent:
+def speaker_of(machine: MachineIntent) -> Speaker:
+    assert machine.speaker is not None
+    return machine.speaker
+
+
+@pytest.mark.parametrize("case", GOLDEN)
+def test_configuration_of_bird(case):
+    scenario, name = GOLDEN[case]
+    machine = intent_of(scenario).machine(name)
+    (daemon,) = (one for one in machine.daemons if one.name == "bird")
+    assert daemon.files[0].text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
+
+
+def test_it_is_ready_once_every_route_is_there_and_not_before():
+    routes = (
+        Route("10.244.0.0/26", "eth0", "10.30.0.10"),
+        Route("10.244.0.64/26", "eth0", "10.30.0.1"),
+    )
+    speaker = Speaker("10.30.0.11", 64512, (), (), 9)
+    pattern = bird.daemon(speaker, "10.244.0.0/16", routes).ready.pattern
+    there = (
+        "10.244.0.64/26 via 10.30.0.1 dev eth0 metric 32 \n"
+        "10.244.0.0/26 via 10.30.0.10 dev eth0 metric 32 \n"
+    )
+    assert re.search(pattern, there, re.MULTILINE)
+    one, other = there.splitlines()
+    wrong = "unreachable 10.244.0.0/26 metric 32"
+    for text in ("", one, other, f"{one}\n{wrong}", f"{one}1\n", there.replace(".10 ", ".11 ")):
+        assert not re.search(pattern, text, re.MULTILINE), text
+
+
+def test_without_a_route_to_learn_it_is_ready_when_it_is_up():
+    ready = bird.daemon(Speaker("10.30.0.11", 64512, (), (), 9), "10.244.0.0/16", ()).ready
+    assert re.search(ready.pattern, "BIRD 2\nDaemon is up and running\n", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp"])
+def test_every_session_has_its_other_end(name):
+    machines = intent_of(name).machines
+    ends = {
+        (machine.name, session.machine): (session.address, session.asn)
+        for machine in machines
+        if machine.speaker
+        for session in machine.speaker.sessions
+    }
+    for near, far in ends:
+        speaker = speaker_of(intent_of(name).machine(near))
+        assert ends[far, near] == (speaker.address, speaker.asn)
+    assert len(ends) == {"calico-bgp": 20, "calico-bgp-tor": 10, "upstream-vrrp": 12}[name]
+
+
+def test_what_a_tor_is_told_it_passes_on_and_a_node_does_not():
+    intent = intent_of("calico-bgp-tor")
+    nodes = [machine for machine in intent.machines if machine.kind == "node"]
+    assert speaker_of(intent.machine("router")).passes_on
+    assert not any(speaker_of(node).passes_on for node in nodes)
+    assert len({speaker_of(node).asn for node in nodes}) == len(nodes)
+    assert {route.via for node in nodes for route in node.routes if route.by} == {"10.30.0.1"}
+
+
+def vrrp(**parameters: object) -> Intent:
     scenario = load(find("upstream-vrrp"))
     chosen = {**scenario.topology.parameters, **parameters}
     topology = scenario.topology.replace(**chosen)
@@ -39,13 +106,13 @@ def learned(intent: Intent, machine: str) -> dict[str, Route]:
     ("case", "machine", "advert"),
     [("keepalived-holder", "master1", 1), ("keepalived-backup-at-100-ms", "master3", 0.1)],
 )
-def test_configuration(case, machine, advert):
-    text = daemon(intent_of(advert_seconds=advert), machine).files[0].text
+def test_configuration_of_keepalived(case, machine, advert):
+    text = daemon(vrrp(advert_seconds=advert), machine).files[0].text
     assert text == (CASES / f"{case}.conf").read_text(encoding="utf-8")
 
 
 def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
-    intent = intent_of()
+    intent = vrrp()
     assert [(one.node, one.address, one.router_id) for one in intent.gateways] == [
         ("node009", "10.160.11.1/24", 188),
         ("node010", "10.160.4.1/24", 189),
@@ -60,7 +127,7 @@ def test_each_windows_node_has_a_gateway_of_its_own_off_the_node():
 
 
 def test_virtual_addresses_have_no_permanent_neighbour_anywhere():
-    intent = intent_of()
+    intent = vrrp()
     virtual = {one.address.partition("/")[0] for one in intent.gateways}
     for machine in intent.machines:
         known = {one.address for one in machine.neighbours}
@@ -69,7 +136,7 @@ def test_virtual_addresses_have_no_permanent_neighbour_anywhere():
 
 
 def test_the_holder_starts_first_and_the_others_wait_as_backups():
-    intent = intent_of()
+    intent = vrrp()
     holder, other = daemon(intent, "master1"), daemon(intent, "master2")
     assert (holder.stage, other.stage, daemon(intent, "master1", "bird").stage) == (0, 1, 2)
     log = "(node009) Entering MASTER STATE\n(node010) Entering MASTER STATE\n"
@@ -80,7 +147,7 @@ def test_the_holder_starts_first_and_the_others_wait_as_backups():
 
 
 def test_where_another_holds_them_the_address_moves_and_the_routes_follow():
-    before = intent_of()
+    before = vrrp()
     after = gateways.held(before, {"node009": "master3"})
     assert learned(before, "node001")["10.160.11.0/24"].via == "100.100.126.202"
     assert learned(after, "node001")["10.160.11.0/24"].via == "100.100.126.204"
@@ -93,14 +160,14 @@ def test_where_another_holds_them_the_address_moves_and_the_routes_follow():
 
 
 def test_where_nobody_holds_one_it_is_nowhere():
-    lost = gateways.held(intent_of(), {"node009": None, "node010": None})
+    lost = gateways.held(vrrp(), {"node009": None, "node010": None})
     for machine in lost.machines:
         assert not any(card.virtual for card in machine.interfaces)
         assert "10.160.11.0/24" not in learned(lost, machine.name)
 
 
 def test_the_intended_path_of_a_windows_pod_leads_through_the_holder():
-    intent = intent_of()
+    intent = vrrp()
     target = intent.machine("node001").pods[0].address.partition("/")[0]
     flow = Flow("node009-p1", target, 8080, "tcp")
     (path,) = walk(intent, flow)

@@ -1,4 +1,4 @@
-"""After a lab is mended, what its daemons learn is waited for, and told where it does not come."""
+"""After a machine was off its networks or a lab was mended, what was there before is waited for."""
 
 from __future__ import annotations
 
@@ -9,18 +9,129 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import small_lab
+from lab_desk import Desk
 
 from lab._errors import DeadlineError
 from lab.explain.explainer import learning_machines as asked
 from lab.explain.explainer import unlearned
 from lab.facts.node import LinkFacts, NodeFacts
 from lab.lifecycle import reconnect
+from lab.lifecycle.faults import heal, words
 from lab.lifecycle.reconnect import wait_until_learned
+from lab.lifecycle.status import status
 from lab.plan.planner import make_plan
+from lab.providers.fake.provider import FakeProvider
 from lab.providers.provider import LabHandle, Provider
 from lab.scenario.loader import find, load
+from lab.state.lock import HeldError
 from lab.topology import registry
 from lab.topology.intent import Intent, MachineIntent
+
+
+class Cutting(FakeProvider):
+    """A provider of machines in memory that can be off their networks."""
+
+    off: set[str]
+
+    def cut_off(self, _lab: LabHandle, _intent: Intent, machine: str) -> None:
+        self.off.add(machine)
+
+    def join_again(self, _lab: LabHandle, _intent: Intent, machine: str) -> None:
+        self.off.discard(machine)
+
+
+@pytest.fixture
+def cutting(desk):
+    desk.provider = Cutting(now=lambda: desk.now)
+    desk.provider.off = set()
+    desk.providers = {"fake": desk.provider}
+    desk.up()
+    return desk
+
+
+def off(desk: Desk) -> set[str]:
+    assert isinstance(desk.provider, Cutting)
+    return desk.provider.off
+
+
+def written(desk: Desk) -> list[tuple[str, str, str]]:
+    return [(one.name, one.node, one.state) for one in desk.store.faults("overlay")]
+
+
+def killed(desk: Desk) -> None:
+    """What a test leaves that is killed while a machine is away."""
+    desk.opened().cut_off("worker1")
+    assert off(desk) == {"worker1"}
+
+
+def test_it_is_written_down_while_a_machine_is_away_and_no_longer(cutting):
+    killed(cutting)
+    assert written(cutting) == [(reconnect.CUT_OFF, "worker1", "done")]
+    cutting.opened().join_again("worker1")
+    assert (written(cutting), off(cutting)) == ([], set())
+
+
+def test_it_is_written_down_before_the_machine_goes(cutting, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cutting.provider, "cut_off", lambda *_: seen.extend(written(cutting)))
+    cutting.opened().cut_off("worker1")
+    assert seen == [(reconnect.CUT_OFF, "worker1", "intended")]
+
+
+def test_the_next_command_that_uses_the_lab_puts_it_back_and_says_so(cutting):
+    killed(cutting)
+    said: list[str] = []
+    with cutting.opened().used("lab test overlay", said.append):
+        assert off(cutting) == set()
+    assert said == ["worker1 was left off its networks by a killed failover test: reconnected"]
+    assert written(cutting) == []
+
+
+def test_up_of_a_lab_that_is_up_puts_it_back_too(cutting):
+    killed(cutting)
+    cutting.up()
+    assert (written(cutting), off(cutting)) == ([], set())
+    assert any(line.startswith("worker1 was left off its networks") for line in cutting.said)
+
+
+def test_status_shows_it_and_heal_puts_it_back(cutting):
+    killed(cutting)
+    found = status("overlay", cutting.providers, cutting.store, lambda _: small_lab.intent())
+    assert [(one.name, one.node) for one in found.faults] == [(reconnect.CUT_OFF, "worker1")]
+    lab = cutting.opened()
+    (removed,) = heal(lab, cutting.said.append).removed
+    assert words(removed) == "'cut-off' on 'worker1'"
+    assert (written(cutting), off(cutting)) == ([], set())
+
+
+def test_of_a_lab_that_was_made_anew_nothing_is_put_back(cutting):
+    killed(cutting)
+    cutting.now += 1
+    cutting.down()
+    cutting.up()
+    said: list[str] = []
+    with cutting.opened().used("lab test overlay", said.append):
+        pass
+    assert said == []
+    assert off(cutting) == {"worker1"}, "asked for of a machine that is no more"
+
+
+def test_who_takes_machines_away_waits_for_other_tests_and_they_for_it(cutting):
+    lab = cutting.opened()
+    failing, other = "lab test overlay --failover", "lab test overlay"
+    with lab.used(other, str), lab.used(other, str, wait=0), pytest.raises(HeldError):
+        lab.used(failing, str, wait=0, alone=True).__enter__()
+    with lab.used(failing, str, alone=True), pytest.raises(HeldError, match="--failover"):
+        lab.used(other, str, wait=0).__enter__()
+
+
+def test_a_process_that_holds_the_lab_alone_does_not_wait_for_itself(cutting):
+    lab = cutting.opened()
+    within = replace(lab, held_alone=True)
+    with lab.used("lab test --failover", str, alone=True), within.used("test", str, wait=0):
+        assert within.held_alone
+
 
 LAB = LabHandle("calico", Path("/nowhere"), "token")
 
@@ -62,7 +173,7 @@ def wait(provider: Looked, intent: Intent, said: list[str]) -> None:
     wait_until_learned(cast(Provider, provider), LAB, intent, "healing", said.append)
 
 
-def healthy(intent: Intent) -> dict[str, NodeFacts]:
+def all_healthy(intent: Intent) -> dict[str, NodeFacts]:
     return {one.name: whole(one) for one in intent.machines}
 
 
@@ -86,7 +197,7 @@ def test_nothing_is_looked_at_where_nothing_is_learned():
 
 @pytest.mark.parametrize("name", ["calico-bgp", "calico-bgp-tor", "upstream-vrrp"])
 def test_a_lab_that_has_learned_all_is_waited_for_once(name):
-    provider, said = Looked(healthy(intent_of(name))), list[str]()
+    provider, said = Looked(all_healthy(intent_of(name))), list[str]()
     wait(provider, intent_of(name), said)
     assert (provider.seen, said) == (1, [])
 
@@ -94,7 +205,7 @@ def test_a_lab_that_has_learned_all_is_waited_for_once(name):
 def test_routes_that_come_back_are_waited_for_and_told_once(monkeypatch):
     monkeypatch.setattr(reconnect, "_EVERY_SECONDS", 0.001)
     intent = intent_of("calico-bgp")
-    there = healthy(intent)
+    there = all_healthy(intent)
     broken = there | {"worker1": without_learned(there["worker1"])}
     provider, said = Looked(broken, broken, there), list[str]()
     wait(provider, intent, said)
@@ -106,7 +217,7 @@ def test_routes_that_come_back_are_waited_for_and_told_once(monkeypatch):
 
 def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missing_too():
     intent = intent_of("upstream-vrrp")
-    there = healthy(intent)
+    there = all_healthy(intent)
     node = there["node001"]
     moved = tuple(replace(one, via="9.9.9.9") if one.by else one for one in node.routes)
     kinds = {one.kind for one in unlearned(intent, {"node001": replace(node, routes=moved)})}
@@ -123,7 +234,7 @@ def test_a_route_that_leads_elsewhere_and_a_gateway_that_nobody_holds_are_missin
 def test_what_does_not_come_back_is_told_with_its_machine(monkeypatch):
     monkeypatch.setattr(reconnect, "_SECONDS", -9.0)  # so that nothing is left of the hold time
     intent = intent_of("calico-bgp")
-    there = healthy(intent)
+    there = all_healthy(intent)
     broken = there | {"win2": without_learned(there["win2"])}
     with pytest.raises(DeadlineError, match=r"last seen: .*win2: route to 10\.244") as raised:
         wait(Looked(broken), intent, [])
