@@ -408,8 +408,16 @@ def _resolver(site: Site) -> RandomFault | None:
 
 
 def _socket(site: Site) -> RandomFault | None:
+    """A listener that its program has lost; on a cluster one of CoreDNS, which goes on without."""
     if site.kubernetes:
-        return None  # the kubelet starts the container again
+        if site.pod is None or site.pod.role != "dns":
+            return None
+        port, options = "53", site.rng.choice(("-t", "-u"))
+        kill = f"ss -K {options} {'state listening' * (options == '-t')} sport = :53"
+        return site.fault(
+            ":53|socket", f"{kill} && ! ss -H -l -n {options} | grep -q ':53 '",
+            f"kill {_PROCESSES}", hook="input",
+        )  # fmt: skip
     port = site.rng.choice(re.findall(r":(\d+) ", site.read("ss -H -l -n -t")) or [""])
     if not port:
         return None
@@ -417,6 +425,82 @@ def _socket(site: Site) -> RandomFault | None:
     return site.fault(
         f":{port}|socket", f"{kill} && ! ss -H -l -n -t | grep -q ':{port} '", RESTART, hook="input"
     )
+
+
+_PROCESSES = "$(ss -H -l -n -t -u -p | grep -o 'pid=[0-9]*' | sort -u | cut -d= -f2)"
+"""The processes that listen in a pod."""
+_TOOLS = "nsenter --mount --target $(pgrep -o -x kube-proxy) -- "
+"""Nodes have no iptables; kube-proxy's container does."""
+
+
+def _iptables(site: Site) -> RandomFault | None:
+    """A rule of iptables, also one by an ipset, or a policy; or a rule of kube-proxy's removed."""
+    if not site.kubernetes:
+        return None
+    rng, name = site.rng, f"list{site.rng.randrange(100)}"
+    hooks = ("INPUT", "OUTPUT") if site.pod else ("INPUT", "FORWARD", "OUTPUT")
+    hook = rng.choice(hooks)
+    of_proxy = re.findall(
+        r"^-A (KUBE-\S+) (.*-j \S+.*)$", site.read(f"{_TOOLS}iptables-save"), re.MULTILINE
+    )
+    if of_proxy and not site.pod and rng.random() < 0.5:
+        chain, rule = rng.choice(of_proxy)
+        table = "filter" if re.search(r"FIREWALL|FORWARD|PROXY", chain) else "nat"
+        at = f"{_TOOLS}iptables --wait --table {table}"
+        return site.fault(
+            chain, f"{at} --delete {chain} {rule}", f"{at} --append {chain} {rule}", later=True
+        )
+    at = f"{_TOOLS}iptables --wait"
+    end, target = rng.choice(("src", "dst")), bare(site.other_pod().address)
+    do, undo = rng.choice(
+        (
+            (f"{at} --insert {hook} --protocol {rng.choice(('tcp', 'udp'))} --jump DROP", ""),
+            (f"{at} --insert {hook} --destination {target} --jump REJECT", ""),
+            (f"{at} --policy {hook} DROP", f"{at} --policy {hook} ACCEPT"),
+            (f"{at} --table mangle --insert {hook} --source 10.0.0.0/8 --jump DROP", ""),
+            (f"{at} --insert {hook} --match set --match-set {name} {end} --jump DROP", ""),
+        )
+    )  # fmt: skip
+    if not undo:
+        undo = do.replace("--insert", "--delete")
+    if name in do:
+        do = f"{_TOOLS}ipset create {name} hash:net && {_TOOLS}ipset add {name} 10.0.0.0/8 && {do}"
+        undo += f"; {_TOOLS}ipset destroy {name}"
+    return site.fault(f"{hook}|{name}", do, undo, hook=hook.lower())
+
+
+def _stopped(site: Site) -> RandomFault | None:
+    """A program that a signal has stopped: what answers in a pod, or a daemon of the machine."""
+    if not site.kubernetes:
+        return None
+    if site.pod:
+        return site.fault(
+            "process|socket|listen", f"kill -STOP {_PROCESSES}", f"kill -CONT {_PROCESSES}",
+            hook="input",
+        )  # fmt: skip
+    daemons = {*re.findall(r'"([^"]+)",pid=', site.read("ss -H -l -n -t -u -p"))}
+    daemons |= {*site.read("ps -A -o comm=").split()} & {"flanneld", "bird", "calico-node"}
+    daemon = site.rng.choice(sorted(daemons - {"systemd", "sshd"}))
+    return site.fault(
+        f"{daemon}|{daemon.removeprefix('kube-')}", f"pkill -STOP -x {daemon}",
+        f"pkill -CONT -x {daemon}", hook="input",
+    )  # fmt: skip
+
+
+def _file(site: Site) -> RandomFault | None:
+    """A file in a machine's /etc."""
+    if not site.kubernetes or site.pod:
+        return None
+    path, change = site.rng.choice(
+        (("resolv.conf", "s/nameserver .*/nameserver 192.0.2.9/"), ("hosts", "/127/d"),
+         ("nsswitch.conf", "s/dns//"), ("cni/net.d/*list", "s/bridge/bridged/"))
+    )  # fmt: skip
+    path = site.read(f"readlink -f /etc/{path}").strip()
+    saved = _saved(site, "etc")
+    return site.fault(
+        path.rpartition("/")[2], f"cat {path} > {saved}; sed '{change}' {saved} > {path}",
+        f"cat {saved} > {path}",
+    )  # fmt: skip
 
 
 PRIMITIVES: Sequence[Make] = (
@@ -433,24 +517,16 @@ PRIMITIVES: Sequence[Make] = (
         _port,
     ),
     *(_queue, _link, _link, _tunnel, _neighbour, _netmask, _resolver, _socket),
+    *(_iptables, _iptables, _stopped, _stopped, _file),
 )
 
 
 def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
-    """One fault at a random place of the lab.
-
-    On a cluster, none on a control plane itself: without its API there is no matrix.
-    """
+    """One fault at a random place of the lab."""
     there = [one for one in opened.intent.machines if one.pods]
-    planes = {
-        one.name
-        for one in there
-        if opened.intent.kubernetes and one.kubelet and one.kubelet.role == "control-plane"
-    }
     while True:
         machine = rng.choice(there)
-        in_pod = rng.random() < 0.5 or machine.name in planes
-        pod = rng.choice(machine.pods) if in_pod else None
+        pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
         found = rng.choice(PRIMITIVES)(Site(opened, rng, machine, pod))
         if found is not None:
             return found
