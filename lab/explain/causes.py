@@ -95,22 +95,19 @@ def _failed(results: Sequence[CellResult]) -> list[int]:
     ]
 
 
-FOLLOW_SECONDS = 4.0
-"""Seconds for all failures of a run together; the last one that is followed may exceed it."""
-
-
-def with_places(
+def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, and how long
     results: Sequence[CellResult],
     intent: Intent,
     compare: Compare,
     follow: Follow,
     clock: Callable[[], float],
+    seconds: float,
 ) -> tuple[CellResult, ...]:
     """The results; failures without a cause get the differences at the place of their loss.
 
-    Cells are followed one after another while there is time. The cause of one is the cause of all
-    cells with its protocol whose paths pass it; if nothing differs, the cells between the same
-    nodes get the two points between which the probe is lost.
+    Cells are followed one after another, the last one begun within ``seconds``. The cause of one is
+    the cause of all cells with its protocol whose paths pass it; if nothing differs, the cells
+    between the same nodes get the two points between which the probe is lost.
     """
     found = list(results)
     failed = _failed(found)
@@ -119,7 +116,7 @@ def with_places(
     first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: Mapping[str, Sequence[StateDifference]] | None = None
-    ends = clock() + FOLLOW_SECONDS
+    ends = clock() + seconds
     for first in first_ones:
         if clock() > ends:
             break

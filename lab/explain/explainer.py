@@ -13,7 +13,7 @@ from lab._errors import LabError
 from lab.cluster.footprint import LAB, By, Footprint, footprint
 from lab.explain.check import Difference, LabLook, Look, checks, first_hop, kinds
 from lab.facts.node import NodeFacts, PodFacts
-from lab.matrix.verdict import Finding
+from lab.matrix.verdict import Finding, in_cluster
 from lab.scenario.reserved import DNS_SERVICE
 from lab.topology import gateways
 from lab.topology.intent import Intent, MachineIntent
@@ -229,12 +229,12 @@ class Explainer:
     def elsewhere(self) -> tuple[Finding, ...]:
         """Everything that is wrong on the observed machines, on any path."""
         every = [one for name in self._seen for one in self._own(name)]
-        return tuple(one.at(-1) for one in _causes([*every, *self._between]))
+        return tuple(self._at(one, -1) for one in _causes([*every, *self._between]))
 
     def _findings(self, path: Path, *, works: bool) -> tuple[Finding, ...]:
         met = sorted(self._met(path), key=lambda one: (_follows(one[1]), one[0]))
         causes = _causes([difference for _, difference in met])
-        said = [one.at(hop) for hop, one in met if one in causes]
+        said = [self._at(one, hop) for hop, one in met if one in causes]
         for name in path.machines:
             if name in self._silent:
                 hop = next(at for at, one in enumerate(path.hops) if one.machine == name)
@@ -242,6 +242,11 @@ class Explainer:
         if path.end and works:
             said.append(_end(path))
         return tuple(said)
+
+    def _at(self, difference: Difference, hop: int) -> Finding:
+        found = difference.at(hop)
+        of_cluster = self._by == "kubernetes" and self._intent.machine(found.node).os == "linux"
+        return in_cluster(found) if of_cluster else found
 
     def _met(self, path: Path) -> Iterator[tuple[int, Difference]]:
         every = [one for name in path.machines for one in self._own(name)]

@@ -6,6 +6,7 @@ code and error message.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,19 @@ _EACH_SECONDS = 10
 """Limit in seconds for tools that query a program, which may hang; the kernel does not."""
 ADMIN, SUBNET = "/etc/kubernetes/admin.conf", "/run/flannel/subnet.env"
 _UNITS = "containerd kubelet kube-proxy flanneld haproxy kube-apiserver etcd"
+
+ENTER_POD = "/run/hybridlab/enter"
+"""Begins a command for a Kubernetes pod's node that runs another one in the pod's network."""
+
+
+WITH_PROXY = "chroot /proc/$(pgrep -o -x kube-proxy)/root"
+"""Begins a command with a program that a Kubernetes node need not have, but kube-proxy's image."""
+
+
+def from_node(pod: str, command: str) -> str:
+    """The command on a pod's node, as the pod's containers have no such programs."""
+    return f"{ENTER_POD} {pod} sh -c {shlex.quote(command)}"
+
 
 HEAD = f"""
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/sbin:/usr/local/bin LC_ALL=C within=; export PATH LC_ALL

@@ -59,6 +59,13 @@ class NftObject:
         return f"{self.kind} {self.name} {{ {'; '.join(one.rstrip('; ') for one in lines)}; }}"
 
     @property
+    def idle(self) -> bool:
+        """Whether it does nothing to packets by itself."""
+        if self.kind == "chain":
+            return not self.rules and "policy drop" not in " ".join(self.head)
+        return self.kind != "flowtable"
+
+    @property
     def living(self) -> bool:
         """Whether packets themselves change its elements."""
         return any("dynamic" in line or "timeout" in line for line in self.head)
@@ -168,6 +175,8 @@ def compare_rulesets(
     ``varies``: the part of a rule that is not compared; a rule that is nothing else is left out.
     """
     for name in now.keys() - made.keys():
+        if all(one.idle for one in now[name].objects.values()):
+            continue  # programs make the tables that they only list
         yield _differs(
             f"table {name}", "no such table", now[name].summary(), f"nft delete table {name}", "new"
         )
@@ -191,6 +200,8 @@ def _tables(made: NftTable, now: NftTable, varies: re.Pattern[str]) -> Iterator[
         yield _differs(f"table {name}", _said(made.head), _said(now.head), remade)
     for key in now.objects.keys() - made.objects.keys():
         one = now.objects[key]
+        if one.kind == "chain" and one.idle:
+            continue
         flush = f"nft flush chain {name} {one.name}; " if one.kind == "chain" else ""
         mends = f"{flush}nft delete {one.kind} {name} {one.name}"
         yield _differs(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from lab.facts.questions import HEAD, TAIL, answers
+from lab.facts.questions import HEAD, TAIL, WITH_PROXY, answers
 from lab.facts.ruleset import (
     NOTHING,
     Ruleset,
@@ -27,7 +27,8 @@ from lab.facts.ruleset import (
 )
 
 _SCRIPT = r"""
-ask space sh -c 'cat /proc/sys/kernel/random/boot_id; readlink /proc/self/ns/net'
+ask space sh -c 'cut -d " " -f 22 /proc/1/stat; cat /proc/sys/kernel/random/boot_id
+    readlink /proc/self/ns/net'
 ask links ip -json -details address
 ask routes ip route show table all
 ask rules ip rule
@@ -46,11 +47,16 @@ for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' 
     done
 done
 ask sockets ss -H -l -n -t -u
+ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
+    find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$own" 2> /dev/null | sed "s,ns/net$,stat," |
+        xargs -r cat 2> /dev/null; true'
 ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
 ask resolver cat /etc/resolv.conf
-ask ipsets sh -c 'ipset save 2> /dev/null; true'
+ask ipsets sh -c 'in=
+    command -v ipset > /dev/null || in="WITH_PROXY"
+    echo "in $in"; $in ipset save 2> /dev/null; true'
 if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save; fi
-"""
+""".replace("WITH_PROXY", WITH_PROXY)
 
 STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
 """The command that queries everything in the namespace it runs in."""
@@ -107,7 +113,7 @@ def read_state(stdout: str) -> State:
     found: dict[str, Item] = {}
     for reader in (
         _links, _routes, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans, _xfrm,
-        _queues, _sockets, _settings, _files, _ipsets,
+        _queues, _sockets, _processes, _settings, _files, _ipsets,
     ):  # fmt: skip
         for item in reader(said):
             found[f"{item.section} {item.object}"] = item
@@ -395,6 +401,17 @@ def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
             yield Item("socket", name, "open", "", "", "ss -l -n -t -u -p")
 
 
+def _processes(said: Mapping[str, str]) -> Iterator[Item]:
+    """Whether one of a name is stopped; those that come and go are not compared."""
+    found = re.findall(r"^\d+ \((.+)\) (\S)", said.get("processes", ""), re.MULTILINE)
+    stopped = {name for name, state in found if state in {"T", "t"}}
+    for name in {name for name, _ in found}:
+        state = "stopped by a signal" if name in stopped else "runs"
+        yield Item("process", f"process {name}", state,
+                   f"pkill -CONT -x {shlex.quote(re.escape(name))}", "",
+                   f"ps -o pid,stat,args -C {shlex.quote(name)}")  # fmt: skip
+
+
 def _settings(said: Mapping[str, str]) -> Iterator[Item]:
     for line in said.get("settings", "").splitlines():
         path, mark, value = line.partition(":")
@@ -418,21 +435,23 @@ def _files(said: Mapping[str, str]) -> Iterator[Item]:
 
 
 def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
-    for line in said.get("ipsets", "").splitlines():
+    lines = said.get("ipsets", "").splitlines()
+    tool = f"{WITH_PROXY} ipset" if lines[:1] > ["in "] else "ipset"
+    for line in lines:
         words = line.split()
         if words[:1] == ["create"]:
-            yield Item("ipset", f"ipset {words[1]}", line, f"ipset {line}",
-                       f"ipset destroy {words[1]}", "ipset list")  # fmt: skip
+            yield Item("ipset", f"ipset {words[1]}", line, f"{tool} {line}",
+                       f"{tool} destroy {words[1]}", f"{tool} list")  # fmt: skip
         elif words[:1] == ["add"]:
-            yield Item("ipset", f"ipset {words[1]} entry {words[2]}", "there", f"ipset {line}",
-                       f"ipset del {words[1]} {words[2]}", "ipset list")  # fmt: skip
+            yield Item("ipset", f"ipset {words[1]} entry {words[2]}", "there", f"{tool} {line}",
+                       f"{tool} del {words[1]} {words[2]}", f"{tool} list")  # fmt: skip
     for line in said.get("iptables-legacy", "").splitlines():
         if line.startswith("-A "):
             yield Item("iptables", f"iptables {line[3:]}", "there", f"iptables-legacy {line}",
                        f"iptables-legacy -D {line[3:]}", "iptables-legacy-save")  # fmt: skip
 
 
-_ONE_SIDED = frozenset({"setting", "learned"})
+_ONE_SIDED = frozenset({"setting", "learned", "process"})
 """Sections that are only compared if both sides have the object: a device's settings go with it."""
 
 
@@ -446,7 +465,9 @@ class Churn:
     """What others create, change and remove in a namespace: regular expressions."""
 
     objects: re.Pattern[str] = NOTHING
-    """Matches ``new``, ``gone`` or ``changed``, a section and an object: ``"new link dummy0"``."""
+    """Matches ``new``, ``gone`` or ``changed``, a section and an object, and the device of a route:
+    ``"new link dummy0"``, ``"gone route route to 10.1.0.0/24 dev eth0"``.
+    """
     devices: re.Pattern[str] = NOTHING
     """Devices that come and go with everything that is theirs; one that stays is compared."""
     rules: re.Pattern[str] = NOTHING
@@ -465,8 +486,12 @@ _OF_KUBERNETES = (
     r"|(?:new|gone) nftables chain ip6? kube-proxy (?:service|endpoint|external|firewall)-.*"
     r"|(?:new|gone) nftables chain ip6? \S+ (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-\w+-).*"
     r"|\w+ ipset ipset (?:cali|KUBE-).*"
+    # Calico's chains and sets of pods, Profiles and nodes
+    r"|\w+ nftables (?:map ip6? calico \S+-wl-dispatch|set ip6? calico cali40\S+)"
+    r"|(?:new|gone) nftables chain ip6? calico \w+-cali-(?:pri|pro|tw|fw)-.*"
     # a node that joins anew has another tunnel device; checks compare its entries
     r"|\w+ (?:neighbour|forwarding) .* dev (?:flannel\.|vxlan\.calico).*"
+    r"|\w+ (?:route|address) .* dev vxlan\.calico"
     # programs listen on ports that the kernel chooses
     rf"|gone socket socket \S+ \S+:{_EPHEMERAL}"
 )
@@ -498,8 +523,13 @@ def compare_states(made: State, now: State, churn: Churn = _STILL) -> tuple[Stat
     return tuple(
         one
         for one in sorted(found, key=lambda one: _ORDER.index(one.section))
-        if not churn.objects.fullmatch(f"{one.change} {one.section} {one.object}")
+        if not churn.objects.fullmatch(_described(one))
     )
+
+
+def _described(found: StateDifference) -> str:
+    device = f" dev {found.device}" if found.section == "route" else ""
+    return f"{found.change} {found.section} {found.object}{device}"
 
 
 def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifference]:
@@ -532,7 +562,7 @@ def _bare(difference: StateDifference) -> tuple[str, str]:
 _ORDER = (
     *("link", "address", "rule", "nexthop", "route", "neighbour", "forwarding", "vlan"),
     *("nftables", "iptables", "ipset", "xfrm", "queue", "filter", "setting", "file"),
-    "socket",
+    *("process", "socket"),
 )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lab.cluster.observed import NodeVersion
 from lab.cluster.workload_checks import WorkloadResult
+from lab.facts.questions import ENTER_POD, WITH_PROXY, from_node
 from lab.matrix.cell import Cell, Expectation
 from lab.matrix.failover import Failover
 from lab.matrix.sampling import Coverage
@@ -17,16 +18,16 @@ from lab.providers.provider import Outcome
 IN_POD = "in the pod: "
 DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
-ENTER_POD = "/run/hybridlab/enter"
-"""Begins a command for the node of a Kubernetes pod that runs another one in the pod's network."""
 _TOOLS = (
     ENTER_POD,
-    *("birdc", "bridge", "cat", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
+    *("birdc", "bridge", "cat", "chroot", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
     *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf"),
     *("ss", "sysctl", "systemctl", "tc"),
 )
+_LACKING = re.compile(r"(^|[;|] *)(ip6?tables(?:-save)? |ipset )")
+"""Programs that a Kubernetes node need not have."""
 _CHAIN = re.compile(r"[;|&'\"<>$]")
 
 
@@ -75,11 +76,26 @@ class Finding:
         return by_hand(lab, self.node if text.startswith(ENTER_POD) else self.place, text)
 
 
+def in_cluster(found: Finding) -> Finding:
+    """The finding of a cluster, with commands that its nodes have, and none for a pod."""
+
+    def words(text: str) -> str:
+        line = _LACKING.sub(rf"\1{WITH_PROXY} \2", text.removeprefix(IN_POD))
+        in_pod = text.startswith(IN_POD) and is_command(line)
+        return from_node(found.place, line) if in_pod else line
+
+    return replace(found, shows=words(found.shows), mends=words(found.mends))
+
+
+def is_command(text: str) -> bool:
+    """Whether it is a command line, not a sentence."""
+    return text.partition(" ")[0] in _TOOLS
+
+
 def by_hand(lab: str, place: str, text: str) -> str:
     """The ``lab exec`` command line for a command; a sentence is returned unchanged."""
     line = text.removeprefix(IN_POD)
-    words = line.split()
-    if not words or words[0] not in _TOOLS:
+    if not is_command(line):
         return line
     command = f"sh -c {shlex.quote(line)}" if _CHAIN.search(line) else line
     return f"lab exec {lab} {place} -- {command}"

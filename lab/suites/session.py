@@ -45,6 +45,7 @@ from lab.providers.provider import (
     find_cluster,
     resolve_gateways,
 )
+from lab.remote.parallel import run_jobs
 from lab.scenario.scenario import Limit
 from lab.state.capacity import available, check_room
 from lab.state.stamps import FORMAT
@@ -153,14 +154,18 @@ class LabView:
         lab = self.lab
         return lab.provider.probe(lab.handle, self.intent, probes, settings, progress)
 
-    def look(self, asked: Mapping[str, Sequence[str]]) -> Mapping[str, NodeFacts | LabError]:
+    def look(
+        self, asked: Mapping[str, Sequence[str]], seconds: float = LOOK_SECONDS
+    ) -> Mapping[str, NodeFacts | LabError]:
         """Observe machines, and the named pods on them."""
-        deadline = Deadline(LOOK_SECONDS)
+        deadline = Deadline(seconds)
         return self.lab.provider.observe(self.lab.handle, self.intent, asked, deadline)
 
-    def compare(self, places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+    def compare(
+        self, places: Sequence[str], seconds: float = LOOK_SECONDS
+    ) -> Mapping[str, Sequence[StateDifference]]:
         """Compare the state of machines and pods with how the lab makes them."""
-        deadline = Deadline(LOOK_SECONDS)
+        deadline = Deadline(seconds)
         return self.lab.provider.deviations(self.lab.handle, self.intent, places, deadline)
 
     def follow(self, cell: Cell, seconds: float) -> Bracket | None:
@@ -249,6 +254,11 @@ Progress = Callable[[int, int], None]
 
 _FOLLOWED = 0.6
 """Seconds for one exchange that is followed: a retransmission would show nothing new."""
+_BEGIN_SECONDS, _BEGIN_ON_CLUSTER, _PLACES_SECONDS = 4.0, 10.0, 15.0
+"""The last failure is followed no later than this after the first; then all that is waited for."""
+_COMPARE_SECONDS = 5.0
+_RUN_LOOK_SECONDS = 30.0
+"""A machine that hangs costs a run no more than this; over SSH to emulated ones it takes ten."""
 _FIRST_BATCH = 64
 """Cells in the first batch if a red cell ends the run; each batch doubles the number of cells."""
 _ON_CLUSTER = replace(PACE, settle=60.0)
@@ -321,13 +331,15 @@ class LabSession:
                 results = self._judge(chosen, self._send(progress, view, watch), enough)
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # failures mean nothing if the lab has died meanwhile
-                results = with_causes(results, intent, view.look)
+                results = with_causes(
+                    results, intent, lambda asked: view.look(asked, _RUN_LOOK_SECONDS)
+                )
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}
                 nodes = self.cluster.versions() if self.cluster else ()
             watch.require()
-        if self.cluster is None:
-            results = _placed(results, view)
+        begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
+        results = _placed(results, view, begin, self.lab.name)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))
@@ -421,16 +433,37 @@ class LabSession:
         )
 
 
-def _placed(results: tuple[CellResult, ...], view: LabView) -> tuple[CellResult, ...]:
-    """The results; for failures without a cause, with the place where packets are lost."""
+def _placed(
+    results: tuple[CellResult, ...], view: LabView, seconds: float, lab: str
+) -> tuple[CellResult, ...]:
+    """The results; for failures without a cause, with the place where packets are lost.
+
+    The last one is followed no later than ``seconds`` after the first.
+    """
+    ends, followed = Deadline(_PLACES_SECONDS), set[str]()
 
     def follow(cell: Cell) -> Bracket | None:
+        followed.add(cell.id)
         try:
-            return view.follow(cell, _FOLLOWED)
+            return run_jobs({"": {cell.id: lambda: view.follow(cell, _FOLLOWED)}}, {}, ends)[
+                cell.id
+            ]
         except LabError:
             return None
 
-    return with_places(results, view.intent, view.compare, follow, time.monotonic)
+    def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
+        return view.compare(places, min(_COMPARE_SECONDS, ends.left()))
+
+    found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
+    left = sum(
+        one.verdict not in {*GREEN, "probe-error"}
+        and one.finding is None
+        and one.cell.id not in followed
+        for one in found
+    )
+    if left:
+        say(f"no time to follow {left} failures; 'lab explain {lab}' follows one of them")
+    return found
 
 
 _SETTLE_SECONDS = 30.0

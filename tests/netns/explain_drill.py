@@ -80,10 +80,11 @@ class Score:
 
 @contextmanager
 def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLab]:
-    """A lab of a shipped scenario, with its own journal.
+    """A lab of a scenario, by name or path, with its own journal.
 
     On system containers it is a cluster of the Linux nodes.
     """
+    lab = Path(name).stem
     provider = NetnsProvider() if of == "netns" else Providers()[of]
     real = MACHINES in provider.abilities
     only = "linux" if real else None
@@ -92,23 +93,23 @@ def brought_up(name: str, directory: Path, of: str = "netns") -> Iterator[OpenLa
     options = {"only": only, "pods": provider.pods} if real else {}
     with Store(directory) as store:
         wanted = UpRequest(
-            name=name,
+            name=lab,
             scenario_text=path.read_text(encoding="utf-8"),
             scenario_path=str(path),
             plan=drawn.plan,
             intent=drawn.intent,
-            command=f"lab up {name}",
+            command=f"lab up {lab}",
             options=options,
         )
         there = {of: provider}
         try:
             up(wanted, provider, store, lambda _: None)
-            opened = open_lab(name, there, store)
+            opened = open_lab(lab, there, store)
             with bound(opened) as intent:
                 yield replace(opened, intent=intent)
         finally:
-            if store.lab(name) is not None:
-                down(name, there, store, lambda _: None)
+            if store.lab(lab) is not None:
+                down(lab, there, store, lambda _: None)
 
 
 def every_cell(opened: OpenLab) -> tuple[Cell, ...]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lab._deadline import Deadline
+from lab.facts.questions import ENTER_POD
 from lab.lifecycle.session import OpenLab
-from lab.matrix.verdict import ENTER_POD
 from lab.remote.shell import Completed
 from lab.topology.intent import MachineIntent, Pod
 from lab.topology.routing import bare

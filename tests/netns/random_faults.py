@@ -29,10 +29,11 @@ from fault_primitives import RESTART, RandomFault, compose, run_at
 from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.question import Explanation
+from lab.facts.questions import ENTER_POD
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import ENTER_POD, IN_POD, Finding, by_hand
+from lab.matrix.verdict import IN_POD, Finding, by_hand
 from lab.providers.netns import daemons, holders
 from lab.providers.netns.compile import configuration
 from lab.providers.netns.provider import NetnsProvider

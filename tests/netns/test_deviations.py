@@ -76,7 +76,10 @@ def test_what_was_done_by_hand_is_found_and_undone(running, place, thing, comman
 def test_what_differs_is_the_cause_where_packets_are_lost_and_nowhere_else(tmp_path, monkeypatch):
     ttl = "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"
     with brought_up("overlay", tmp_path) as opened:
-        for place, command in (("worker1-p1", ttl), ("worker2-p1", "nft add table ip idle")):
+        for place, command in (
+            ("worker1-p1", ttl),
+            ("worker2-p1", "nft 'table ip idle { chain c { drop; }; }'"),
+        ):
             machine = opened.provider.machine(opened.handle, opened.intent, place)
             assert machine.run(("sh", "-c", command), Deadline(30)).code == 0
         question = ExplainQuestion("worker1-p1", "worker2-p1", "udp", "small")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from lab.cluster.linux.daemons import (
 )
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
+from lab.facts.questions import from_node
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import STATE_COMMAND, churn, compare_states, is_same_space, read_state
 from lab.imaging.golden import cache_directory
@@ -33,7 +33,7 @@ from lab.plan.canonical import digest
 from lab.plan.step import Step
 from lab.providers.capture import Taken, Tap
 from lab.providers.machines.guests import Guests, Opened
-from lab.providers.node.files import ENTER, OTHER
+from lab.providers.node.files import OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
     Evidence,
@@ -115,26 +115,54 @@ def on_machines(
 
 
 _STATES = "states.json"
-"""In the lab's directory: the state of every machine and pod as it was once the lab was up."""
+"""In the lab's directory: the state of every machine and pod as it was once the lab was up, and the
+digest of what made it.
+"""
 _STATE_SECONDS = 60.0
 
 
 def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
+    """Record every state; what is recorded stays for what ``up`` has neither created nor changed.
+
+    So a fault that is in while ``up`` runs again is not recorded as made.
+    """
     with opened() as guests:
         names = [one.name for one in intent.machines if one.os == "linux"]
         deadline = guests.deadline(_STATE_SECONDS)
         found = guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline)
+    made = {
+        place: digest(one, STATE_COMMAND)
+        for one in intent.machines
+        for place in (one.name, *(pod.name for pod in one.pods))
+    }
+    known = {
+        place: one
+        for place, one in _recorded_states(lab).items()
+        if one["made_by"] == made.get(place, "")
+        and (place not in found or _is_same(one["state"], found[place]))
+    }
+    new = {place: {"made_by": made.get(place, ""), "state": text} for place, text in found.items()}
     if missing := [name for name in names if name not in found]:
         say(f"no state recorded of {', '.join(missing)}; 'lab explain' cannot compare it")
-    write_private(lab.directory / _STATES, json.dumps(found))
+    write_private(lab.directory / _STATES, json.dumps(new | known))
+
+
+def _is_same(made: str, now: str) -> bool:
+    return is_same_space(read_state(made), read_state(now))
+
+
+def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
+    """By place, ``made_by`` and ``state``; nothing if an older version made the lab."""
+    try:
+        found = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {place: one for place, one in found.items() if isinstance(one, dict)}
 
 
 def _in_cluster_pod(found: StateDifference, pod: str) -> StateDifference:
-    """The difference with commands for the pod's node: its containers have no such programs."""
-    shows, mends = (
-        f"{ENTER} {pod} sh -c {shlex.quote(text)}" if text else ""
-        for text in (found.shows, found.mends)
-    )
+    """The difference with commands for the pod's node."""
+    shows, mends = (from_node(pod, text) if text else "" for text in (found.shows, found.mends))
     if found.section == "file":
         mends = "delete the pod, so that it is created again"
     return replace(found, shows=shows, mends=mends)
@@ -350,10 +378,7 @@ class MachinesProvider(Provider):
 
         A machine that was rebooted or a pod that was created anew since then is not compared.
         """
-        try:
-            made = json.loads((lab.directory / _STATES).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}  # an older version made the lab
+        made = _recorded_states(lab)
         pods = {pod.name: one for one in intent.machines for pod in one.pods}
         there = {one.name: one for one in intent.machines} | pods
         asked = {name: there[name] for name in places if name in there and name in made}
@@ -363,7 +388,7 @@ class MachinesProvider(Provider):
         found: dict[str, Sequence[StateDifference]] = {}
         kubernetes = intent.kubernetes is not None
         for name, machine in asked.items():
-            before, after = read_state(made[name]), read_state(now.get(name, ""))
+            before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))
             if is_same_space(before, after):
                 others = churn(kubernetes=kubernetes, daemons=bool(machine.daemons))
                 differs = compare_states(before, after, others)

@@ -6,19 +6,19 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import starmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
 from typing import TYPE_CHECKING, Never
 
 from lab._deadline import Deadline
-from lab._errors import LabError, PreflightError
+from lab._errors import DeadlineError, LabError, PreflightError
 from lab._log import say
 from lab.cluster import rules
 from lab.cluster.addons.addon import addons
 from lab.cluster.api import Api
-from lab.cluster.bind import foreseen
+from lab.cluster.bind import bind, bound_as, foreseen
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -35,7 +35,13 @@ from lab.cluster.linux.bring_up import linux_steps
 from lab.cluster.linux.hard_way import PKI
 from lab.cluster.linux.joining import JoinCredentials
 from lab.cluster.linux.operations import ClusterSite
-from lab.cluster.observed import NAMESPACE, NodeVersion
+from lab.cluster.observed import (
+    NAMESPACE,
+    ClusterObserved,
+    NodeVersion,
+    from_text,
+    to_text,
+)
 from lab.cluster.probe_manifests import ObjectOwner
 from lab.cluster.probe_pods import ProbePods, Workloads, node_versions
 from lab.cluster.workload_checks import WorkloadResult, nodes, unmade
@@ -157,6 +163,8 @@ class ClusterPod:
         return (*head, *flags, self.name, "--", *command)
 
 
+_LAST_PODS = "pods.json"
+"""In the lab's directory: what the cluster said of its pods the last time."""
 KUBECONFIG = "secrets/cluster.conf"
 """The administrator's kubeconfig in the lab's directory, for the lab's own requests."""
 AGNHOST = "registry.k8s.io/e2e-test-images/agnhost"
@@ -202,18 +210,32 @@ class MachinesCluster:
     def probed(self, *, ready: bool = True) -> Iterator[Intent]:
         """Deploy the probe pods and yield the Intent bound to them.
 
-        Without ``ready``, pods that already have addresses are not waited for. The pods remain
-        after the block, for the next run and for inspection.
+        Without ``ready``, pods that already have addresses are not waited for, and if the API
+        server does not answer, the pods are those of the last time. The pods remain after the
+        block, for the next run and for inspection.
 
         Raises LabError when they cannot run, or the cluster differs from the Intent.
         """
         with self.opened() as guests:
-            deadline = guests.deadline(PODS_SECONDS)
-            with self._pods_of(guests, deadline) as pods:
-                if ready or not pods.have_addresses(deadline):
-                    pods.deploy(deadline, say)
-                bound = pods.bound(deadline, guests.fleet.links(deadline))
+            last = self.lab.directory / _LAST_PODS
+            try:
+                observed = self._observe_pods(guests, ready=ready)
+                bound = bind(self.intent, observed)
+                write_private(last, to_text(replace(observed, services=())))
+            except DeadlineError as error:
+                if ready or not last.exists():
+                    raise
+                say(f"{error.doing}: {error.happened}; its pods are taken to be as they were last")
+                bound = bound_as(self.intent, from_text(last.read_text(encoding="utf-8")))
         yield bound
+
+    def _observe_pods(self, guests: Guests, *, ready: bool) -> ClusterObserved:
+        deadline = guests.deadline(PODS_SECONDS)
+        with self._pods_of(guests, deadline) as pods:
+            answers = deadline if ready else guests.deadline(_LOOK_SECONDS)
+            if ready or not pods.have_addresses(answers):
+                pods.deploy(deadline, say)
+            return pods.observe(deadline, guests.fleet.links(deadline))
 
     def workloads(self) -> tuple[WorkloadResult, ...]:
         """Run the workload checks, while the probe pods exist. Never raises."""

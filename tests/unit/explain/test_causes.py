@@ -98,7 +98,7 @@ def placed(
         return bracket
 
     clock = lambda: len(followed) * seconds  # noqa: E731
-    return with_places(there, INTENT, lambda _: compare, follow, clock), followed
+    return with_places(there, INTENT, lambda _: compare, follow, clock, 4.0), followed
 
 
 def test_what_is_not_as_made_where_packets_are_lost_is_the_cause_of_all_that_pass_it() -> None:
@@ -156,5 +156,5 @@ def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
         raise BrokenError("comparing", "the holder is gone")
 
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
-    found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0)
+    found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0, 4.0)
     assert {one.finding.kind for one in found if one.finding} == {"lost-here"}

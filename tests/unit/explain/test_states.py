@@ -24,6 +24,12 @@ RULESET = """table ip filter { # handle 1
 \t}
 }
 """
+OTHER = """table inet other {{ # handle 8
+\tchain c {{ # handle 9
+\t\ttype filter hook input priority filter; policy {};
+\t}}
+}}
+"""
 LINK = {
     "ifname": "veth1",
     "flags": ["UP", "LOWER_UP"],
@@ -86,8 +92,9 @@ FIXED = {
         {"nftables": RULESET.replace("10.0.0.2 }", "10.0.0.2, 10.0.0.3 }")},
         ["nft delete element ip filter blocked '{ 10.0.0.3 }'"]),
     "a stray table": (
-        {"nftables": f"{RULESET}table inet other {{ # handle 8\n}}\n"},
-        ["nft delete table inet other"]),
+        {"nftables": RULESET + OTHER.format("drop")}, ["nft delete table inet other"]),
+    "one with chains that do nothing, as iptables makes them to list them, is no difference": (
+        {"nftables": RULESET + OTHER.format("accept")}, []),
     "a setting": (
         {"settings": "ipv4/ip_default_ttl:1\nipv4/conf/veth1/rp_filter:0\n"},
         ["sysctl -w net/ipv4/ip_default_ttl=64"]),
