@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lab.facts.questions import MARK
+from lab.facts.questions import MARK, WITH_PROXY
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import State, churn, compare_states, is_same_space, read_state
 
@@ -142,6 +142,23 @@ def test_a_missing_socket_and_another_resolver_are_found() -> None:
     assert "nameserver 10.96.0.10" in found.mends
 
 
+def test_a_process_that_a_signal_stops_is_found_and_one_that_comes_or_goes_is_not() -> None:
+    made = state(processes="7 (agnhost) S 1 7\n8 (sh) R 1 8\n")
+    (found,) = compare_states(made, state(processes="9 (agnhost) T 1 9\n10 (cat) T 1 10\n"))
+    assert (found.object, found.observed) == ("process agnhost", "stopped by a signal")
+    assert found.mends == "pkill -CONT -x agnhost"
+
+
+@pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_PROXY, f"{WITH_PROXY} ipset")])
+def test_an_ipset_is_changed_with_the_program_that_there_is(within: str, tool: str) -> None:
+    sets = f"in {within}\ncreate blocked hash:net family inet\nadd blocked 10.0.0.0/8\n"
+    found = compare_states(state(ipsets=f"in {within}\n"), state(ipsets=sets))
+    assert [one.mends for one in found] == [
+        f"{tool} destroy blocked",
+        f"{tool} del blocked 10.0.0.0/8",
+    ]
+
+
 KUBE_PROXY = """table ip kube-proxy {{ # handle 1
 \tmap service-ips {{ # handle 9
 \t\ttype ipv4_addr : verdict
@@ -162,9 +179,29 @@ KUBE_PROXY = """table ip kube-proxy {{ # handle 1
 \t}}
 }}
 """
+CALICO = """table ip calico {{ # handle 20
+\tset cali40this-host {{ # handle 21
+\t\ttype ipv4_addr
+\t\telements = {{ 10.244.0.{end} }}
+\t}}
+
+\tmap filter-cali-to-wl-dispatch {{ # handle 22
+\t\ttype ifname : verdict
+\t\telements = {{ "cali{end}" : goto filter-cali-tw-cali{end} }}
+\t}}
+
+\tchain filter-cali-tw-cali{end} {{ # handle 23
+\t\tct state established,related counter packets 0 bytes 0 accept # handle 24
+\t}}
+
+\tchain filter-cali-pri-kns.{end} {{ # handle 25
+\t\tcounter packets 0 bytes 0 meta mark set meta mark | 0x00010000 # handle 26
+\t}}
+}}
+"""
 VETH = LINK | {"ifname": "veth0a1b2c3d"}
 CLUSTER = {
-    "nftables": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B"),
+    "nftables": KUBE_PROXY.format(service="10.96.0.9", count=1, end="B") + CALICO.format(end=64),
     "links": json.dumps([LINK, VETH]),
     "routes": "10.244.1.9 dev veth0a1b2c3d scope link \n",
     "neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:07 PERMANENT \n",
@@ -183,11 +220,13 @@ def on_a_cluster(**answers: str) -> list[str]:
 @pytest.mark.parametrize(
     "answers",
     [
-        {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")},
+        {"nftables": KUBE_PROXY.format(service="10.96.0.8", count=2, end="C")
+         + CALICO.format(end=72)},
         {"nftables": re.sub(r"\t\tmeta l4proto.*\n", "", CLUSTER["nftables"])},
         {"links": json.dumps([LINK]), "routes": ""},
         {"links": json.dumps([LINK, VETH, LINK | {"ifname": "veth99999999"}]),
          "queues": "qdisc tbf 1: dev veth99999999 root refcnt 2 rate 1Kbit\n"},
+        {"routes": f"{CLUSTER['routes']}10.244.3.64/26 via 10.244.3.70 dev vxlan.calico onlink \n"},
         {"neighbours": "10.244.2.0 dev flannel.1 lladdr 02:00:00:00:00:08 PERMANENT \n"},
         {"sockets": "tcp LISTEN 0 9 127.0.0.1:10248 0.0.0.0:*\n"},
     ],
