@@ -498,6 +498,8 @@ _OF_KUBERNETES = (
 _POD_DEVICES = r"veth[0-9a-f]{8}|cali[0-9a-f]{11}"
 _OF_ENDPOINTS = (
     r"(?<=numgen random mod )\d+ v?map \{.*?\}|ip saddr @affinity-.*"
+    # of a Service without endpoints; nft does not print the target of iptables
+    r"|meta l4proto \w+ (?:ip6? daddr \S+)? *\w+ dport \d+ counter"
     r"|.*(?:jump|goto) (?:KUBE-(?:SVC|SEP|EXT|FW|SVL)-|cali-[tf]w-).*"
 )
 
