@@ -31,7 +31,7 @@ from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.plan.step import Step
-from lab.providers.capture import Taken, Tap
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.machines.guests import Guests, Opened
 from lab.providers.node.files import OTHER
 from lab.providers.provider import (
@@ -408,6 +408,19 @@ class MachinesProvider(Provider):
         """Capture all packets at the taps while ``during`` runs, by the machines' agents."""
         with self._guests(lab) as guests:
             return guests.fleet.capture(intent, taps, limit, during, deadline)
+
+    def trace_kernel(  # noqa: PLR0913, PLR0917  the interface's signature
+        self,
+        lab: LabHandle,
+        intent: Intent,
+        places: Mapping[str, Sequence[RouteQuestion]],
+        table: str,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[KernelSaid, ...]:
+        """Trace packets in each of ``places`` while ``during`` runs, by the machines' agents."""
+        with self._guests(lab) as guests:
+            return guests.fleet.trace(intent, places, table, during, deadline)
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline

@@ -2,9 +2,8 @@
 
 Runs in one child inside a lab's holder. A packet socket stays bound to its device after the process
 changes namespace, sees incoming packets before any rule and outgoing packets after all rules, and
-closes with its process. A trace runs in a child that is process 1 of its own pid namespace, so
-every ``nft`` ends with it. Each ``nft`` owns the table that it loads: the kernel removes the table
-when its socket closes.
+closes with its process. Every ``nft`` of a trace ends with the process that starts it, and owns the
+table that it loads: the kernel removes the table when its socket closes.
 """
 
 from __future__ import annotations
@@ -232,7 +231,8 @@ _NETFILTER, _TRACE_GROUP = "12", 1 << 8
 _READY_SECONDS = 5.0
 _MARKED = re.compile(r"meta mark set (0x[0-9a-f]+)")
 """The mark in a traced rule; routes are then looked up with it."""
-_TRACER, _QUEUES = ("nft", "-a", "-i"), ("tc", "-statistics", "qdisc", "show")
+_TRACER = ("setpriv", "--pdeathsig", "KILL", "--", "nft", "-a", "-i")
+_QUEUES = ("tc", "-statistics", "qdisc", "show")
 
 
 @dataclass(slots=True)
@@ -242,6 +242,19 @@ class _Tracer:
     process: subprocess.Popen[str] | None = None
     before: str = ""
     trouble: str = ""
+
+
+def trace_apart(
+    enter: Callable[[str], None],
+    places: Mapping[str, Sequence[RouteQuestion]],
+    table: str,
+    tell: Callable[[str], None],
+    stop: int,
+) -> list[KernelSaid]:
+    """:func:`trace_kernel` as process 1 of a pid namespace."""
+    isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
+    os.environ["PATH"] = isolation.search_path()
+    return trace_kernel(enter, places, table, tell, stop)
 
 
 def trace_kernel(
@@ -267,8 +280,6 @@ def trace_kernel(
         File descriptor of a pipe's read end.
 
     """
-    isolation.mount("proc", "/proc", "proc", isolation.MS_NOSUID | isolation.MS_NODEV)
-    os.environ["PATH"] = isolation.search_path()
     with ExitStack() as files:
         tracers = [_Tracer(one, files.enter_context(TemporaryFile("w+"))) for one in places]
         for one in tracers:

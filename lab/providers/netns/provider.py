@@ -338,7 +338,7 @@ class NetnsProvider(Provider):
         with capture.Stop() as stop:
             found = holders.enter_holder(lab).call(
                 f"tracing packets in lab '{lab.name}'",
-                lambda tell: capture.trace_kernel(
+                lambda tell: capture.trace_apart(
                     namespaces.enter, places, table, tell, stop.reader
                 ),
                 deadline,

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import LabError, UsageError
-from lab.providers.capture import Taken
+from lab.providers.capture import KernelSaid, Taken
 from lab.providers.netns import isolation, namespaces
 from lab.providers.netns.holders import HolderEntry, Tell
 from lab.providers.netns.machine import LOOKS, NetnsMachine, transcript
@@ -33,6 +33,8 @@ _SECONDS = 20.0
 """For one command; each takes milliseconds on a healthy machine."""
 _NOT_RUN = 127
 
+T = TypeVar("T")
+Enter = Callable[[str], None]
 Piece = Callable[[tuple[str, str]], None]
 
 
@@ -199,28 +201,54 @@ def _link(order: Order, _: Deadline) -> None:
 def _listen(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
 
+    def take(enter: Enter, tell: Tell, stop: int) -> list[Taken]:
+        return capture.take_packets(enter, order.taps, order.limit, tell, stop)
+
+    for one in _until_stopped(order, deadline, take, take):
+        for said in protocol.taken_lines(one):
+            _write(said)
+
+
+def _trace(order: Order, deadline: Deadline) -> None:
+    from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
+
+    def trace(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
+        return capture.trace_kernel(enter, order.places, order.table, tell, stop)
+
+    def apart(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
+        return capture.trace_apart(enter, order.places, order.table, tell, stop)
+
+    for one in _until_stopped(order, deadline, trace, apart):
+        _say("said", astuple(one))
+
+
+def _until_stopped(
+    order: Order,
+    deadline: Deadline,
+    here: Callable[[Enter, Tell, int], list[T]],
+    apart: Callable[[Enter, Tell, int], list[T]],
+) -> list[T]:
+    """Watch packets in the namespaces of pods until :data:`STOP`.
+
+    ``here`` does it for Kubernetes pods, ``apart`` in a process of the lab's holder.
+    """
+    from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
+
     def ready(_: object) -> None:
         _say("ready", os.getpid())
 
     with capture.Stop() as stop:
         signal.signal(protocol.STOP, lambda *_: stop.now())
-
-        def take(enter: Callable[[str], None], tell: Tell) -> list[Taken]:
-            return capture.take_packets(enter, order.taps, order.limit, tell, stop.reader)
-
         if order.cluster:
             with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-                found = take(there.enter, ready)
-        else:
-            found = network.enter_holder().call(
-                "capturing packets",
-                lambda tell: take(namespaces.enter, tell),
-                deadline,
-                heard=ready,
-            )
-    for one in found:
-        for said in protocol.taken_lines(one):
-            _write(said)
+                return here(there.enter, ready, stop.reader)
+        return network.enter_holder().call(
+            "watching packets",
+            lambda tell: apart(namespaces.enter, tell, stop.reader),
+            deadline,
+            heard=ready,
+            apart=True,
+        )
 
 
 def _receive(order: Order, deadline: Deadline) -> None:
@@ -254,5 +282,6 @@ _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {
     "link": _link,
     "gather": _gather,
     "listen": _listen,
+    "trace": _trace,
     "receive": _receive,
 }

@@ -20,7 +20,14 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Validat
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
-from lab.providers.capture import Direction, Frame, Taken, Tap
+from lab.providers.capture import (
+    Direction,
+    Frame,
+    KernelSaid,
+    RouteQuestion,
+    Taken,
+    Tap,
+)
 from lab.providers.node.files import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
 from lab.providers.node.protocol import STOP, ClusterPods, Order, machine_work
 from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
@@ -94,6 +101,7 @@ OutcomeRow = tuple[
     tuple[str, ...],
     float | None,
 ]
+RouteRow = tuple[tuple[str, str, str, int, bool, str, str], str]
 FrameRow = tuple[int, Direction, int, Base64Bytes]
 
 
@@ -114,6 +122,7 @@ class AgentLine(BaseModel):
     outcomes: tuple[OutcomeRow, ...] = ()
     piece: tuple[Annotated[str, AfterValidator(_stay_below)], str] | None = None
     taken: tuple[str, str, int, str, tuple[FrameRow, ...]] | None = None
+    said: tuple[str, str, str, str, tuple[RouteRow, ...], str] | None = None
     completed: tuple[str, int, str, str] | None = None
     links: tuple[tuple[str, str, str, int, str | None], ...] = ()
     failed: tuple[str, str, str, str] | None = None
@@ -127,6 +136,7 @@ class _Answer:
     progress: Callable[[int], None]
     ready: Callable[[int], None]
     taken: list[Taken] = field(default_factory=list)
+    said: list[KernelSaid] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
     links: tuple[PodLink, ...] = ()
@@ -153,6 +163,10 @@ class _Answer:
             place, device, missed, trouble, rows = line.taken
             frames = tuple(Frame(at, way, data, length) for at, way, length, data in rows)
             self.taken.append(Taken(Tap(place, device), frames, missed, trouble))
+        if line.said is not None:
+            place, traced, before, after, routes, trouble = line.said
+            found = tuple((RouteQuestion(*row), text) for row, text in routes)
+            self.said.append(KernelSaid(place, traced, before, after, found, trouble))
         if line.completed is not None:
             pod, code, out, err = line.completed
             self.completed[pod] = Completed(code, out, err)
@@ -268,6 +282,20 @@ class NodeControl:
         order = Order(_share(deadline), self._cluster, taps=tuple(taps), limit=limit)
         return join_taken(taps, self._send_order("listen", order, deadline, ready=ready).taken)
 
+    def trace(
+        self,
+        places: Mapping[str, Sequence[RouteQuestion]],
+        table: str,
+        ready: Callable[[int], None],
+        deadline: Deadline,
+    ) -> tuple[KernelSaid, ...]:
+        """Trace packets in the machine and its pods until :meth:`stop`; see :class:`KernelTracing`.
+
+        ``ready`` gets the agent's process id once all are traced. Raises as :meth:`probe`.
+        """
+        order = Order(_share(deadline), self._cluster, places=places, table=table)
+        return tuple(self._send_order("trace", order, deadline, ready=ready).said)
+
     def receive(
         self, pods: Sequence[str], ready: Callable[[int], None], deadline: Deadline
     ) -> None:
@@ -279,7 +307,7 @@ class NodeControl:
         self._send_order("receive", order, deadline, ready=ready)
 
     def stop(self, process: int, deadline: Deadline) -> None:
-        """Tell the capturing or receiving agent with that process id to finish."""
+        """Tell the capturing, tracing or receiving agent with that process id to finish."""
         self.shell.run(["kill", f"-{STOP.value}", str(process)], deadline)
 
     def evidence(self, deadline: Deadline) -> Iterator[Evidence]:

@@ -15,7 +15,7 @@ from lab._deadline import Deadline
 from lab._errors import DeadlineError, LabError, UsageError
 from lab.cluster.observed import PodLink
 from lab.facts.node import NodeFacts
-from lab.providers.capture import Taken, Tap
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.node.control import NodeControl, NodeMachine
 from lab.providers.observe import observe_machine
 from lab.providers.provider import (
@@ -290,6 +290,19 @@ def _listen(
         return tuple(Taken(tap, (), trouble=trouble) for tap in taps)
 
 
+def _trace(
+    control: NodeControl,
+    places: Mapping[str, Sequence[RouteQuestion]],
+    table: str,
+    deadline: Deadline,
+    ready: Callable[[int], None],
+) -> tuple[KernelSaid, ...]:
+    try:
+        return control.trace(places, table, ready, deadline)
+    except LabError:
+        return ()
+
+
 def _next_news(
     news: queue.SimpleQueue[News], what: str, left: Sequence[str], deadline: Deadline
 ) -> News:
@@ -469,6 +482,30 @@ class Fleet:
         """
         place = {name: machine.name for name, (machine, _) in intent.places().items()}
         return capture(self._controls, place, taps, limit, during, deadline)
+
+    def trace(
+        self,
+        intent: Intent,
+        places: Mapping[str, Sequence[RouteQuestion]],
+        table: str,
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> tuple[KernelSaid, ...]:
+        """Trace packets in places while ``during`` runs; a machine that cannot is left out.
+
+        See :meth:`~lab.providers.capture.KernelTracing.trace_kernel`.
+        """
+        shares: dict[str, dict[str, Sequence[RouteQuestion]]] = {}
+        for name, questions in places.items():
+            machine, _ = intent.places().get(name, (None, None))
+            if machine is not None and machine.name in self._controls:
+                shares.setdefault(machine.name, {})[name] = questions
+        works = {
+            name: partial(_trace, self._controls[name], own, table, deadline)
+            for name, own in shares.items()
+        }
+        found = _meanwhile(self._controls, works, during, deadline)
+        return tuple(one for own in found.values() for one in own)
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of the Kubernetes pods, on every machine that answers in time."""

@@ -9,6 +9,7 @@ agent prints one JSON object per line, with one key::
     {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
     {"ready": 4711}                        the agent's process, once every tap or port is open
     {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
+    {"said": [place, trace, before, after, [[[question], route], ...], trouble]}  a KernelSaid
     {"completed": ["worker1-p1", 0, stdout, stderr]}  a command's result in a pod
     {"links": [[...], ...]}                fields of PodLink, in order
     {"failed": ["BrokenError", doing, happened, hint]}
@@ -23,13 +24,13 @@ import hashlib
 import json
 import signal
 from base64 import b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 from lab._errors import LabError
-from lab.providers.capture import Taken, Tap
+from lab.providers.capture import RouteQuestion, Taken, Tap
 from lab.providers.netns.compile import configuration
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import SMALL, Intent, MachineIntent
@@ -108,10 +109,15 @@ class Order:
     taps: tuple[Tap, ...] = ()
     limit: int = 0
     """For ``listen``, which runs until :data:`STOP`: bytes kept per tap."""
+    places: Mapping[str, Sequence[RouteQuestion]] = field(default_factory=dict)
+    table: str = ""
+    """For ``trace``, which runs until :data:`STOP`; see
+    :meth:`~lab.providers.capture.KernelTracing.trace_kernel`.
+    """
 
 
 STOP = signal.SIGUSR1
-"""The signal that makes a capturing agent report its packets, and a receiving one stop."""
+"""The signal that makes a capturing or tracing agent report, and a receiving one stop."""
 _LETTERS_A_LINE = 1 << 17
 
 

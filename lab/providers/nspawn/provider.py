@@ -49,6 +49,7 @@ from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
     FAILOVER,
+    KERNEL_TRACE,
     MACHINES,
     Beat,
     BeatPace,
@@ -146,7 +147,7 @@ class NspawnProvider(MachinesProvider):
     """System containers on this machine."""
 
     name = "nspawn"
-    abilities = frozenset({MACHINES, CLUSTER, CAPTURE, FAILOVER})
+    abilities = frozenset({MACHINES, CLUSTER, CAPTURE, KERNEL_TRACE, FAILOVER})
 
     @cached_property
     def _image_store(self) -> ImageStore:
