@@ -402,12 +402,16 @@ def _with_deviations(
     return explained, others
 
 
-def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, bool, bool, int]:
-    """Consequences last; then by distance; then what the kernel drops by; then known kinds."""
+def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, bool, int, bool, int]:
+    """Consequences last; then by distance; then what the kernel drops by; then known kinds.
+
+    Of what was passed before the loss, the last comes first.
+    """
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
     rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
-    return follows, rank, heard > 0, finding.kind == DEVIATION, heard
+    passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
+    return follows, rank, heard > 0, passed, finding.kind == DEVIATION, heard
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:

@@ -188,3 +188,12 @@ def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> N
     refused = replace(differs("worker1", "Service kube-dns"), kind="service-missing", hop=2)
     assert [_rank(one, PATH, bracket) for one in (scaled, refused)] == [AT, AT]
     assert _rank(replace(scaled, hop=-1), PATH, bracket) == BEYOND
+
+
+def test_of_what_was_passed_the_last_place_comes_first() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker2"}), before=("worker2-p1", "worker1"))
+    far, near = (
+        Finding(DEVIATION, "", place, "route to default", "a", "b", "", "", place)
+        for place in ("worker1", "worker2-p1")
+    )
+    assert sorted([far, near], key=lambda one: order(one, PATH, bracket)) == [near, far]
