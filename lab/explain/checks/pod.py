@@ -9,7 +9,7 @@ from lab.facts.node import PodFacts
 from lab.matrix.verdict import IN_POD
 from lab.topology.intent import Pod
 from lab.topology.path import Hop, Path
-from lab.topology.routing import bare, covers
+from lab.topology.routing import bare, covers, network_of
 
 
 def _at_way_out(difference: Difference, hop: Hop, path: Path) -> bool:
@@ -115,7 +115,7 @@ def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
 
 def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Difference]:
     default = next((one for one in seen.routes if one.destination == "default"), None)
-    onlink = "" if pod.gateway and covers(pod.address, pod.gateway) else " onlink"
+    onlink = "" if pod.gateway and covers(network_of(pod.address), pod.gateway) else " onlink"
     if default is None or default.via != pod.gateway:
         yield look.differs(
             "pod-gateway",
