@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.faults import registry
 from lab.explain.faults.registry import Fault
 from lab.explain.question import Explanation
+from lab.facts.questions import ENTER_POD
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.down import down
 from lab.lifecycle.explain import ExplainQuestion, explain_cell
@@ -31,7 +33,7 @@ from lab.lifecycle.up import UpRequest, up
 from lab.matrix.cell import Cell
 from lab.matrix.cells import cells
 from lab.matrix.run import RunPace, run
-from lab.matrix.verdict import GREEN
+from lab.matrix.verdict import GREEN, IN_POD, Finding, by_hand
 from lab.providers.netns.provider import NetnsProvider
 from lab.providers.provider import MACHINES, Outcome, Probe, ProbeSettings, resolve_gateways
 from lab.scenario.loader import find, shipped
@@ -72,10 +74,12 @@ class Score:
     """Whether the same cell passes after the faults are taken out."""
     seconds: float = 0.0
     """Seconds that the explanation took."""
+    unfixed: str = ""
+    """The advised command, if the cell is still red after it; empty if there is none."""
 
     @property
     def good(self) -> bool:
-        return self.named and self.healed
+        return self.named and self.healed and not self.unfixed
 
 
 @contextmanager
@@ -202,12 +206,25 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     begun = time.monotonic()
     told = explain_again(opened, cell).finding
     seconds = time.monotonic() - begun
+    unfixed = ""
+    if told and broken and len(puts) == 1 and not mends(opened, told, cell):
+        unfixed = told.mends
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
     wanted = {(one.fault.name, one.node) for one in puts}
     named = told is not None and (told.fault, told.node) in wanted
-    return Score(tuple(puts), cell.id, said, named, healed, seconds)
+    return Score(tuple(puts), cell.id, said, named, healed, seconds, unfixed)
+
+
+def mends(opened: OpenLab, told: Finding, cell: Cell) -> bool:
+    """Whether the advised command, run where it says, turns the cell green; true for a sentence."""
+    if not by_hand(opened.name, told.place, told.mends).startswith("lab exec"):
+        return True
+    at = told.node if told.mends.startswith(ENTER_POD) else told.place
+    machine = opened.provider.machine(opened.handle, opened.intent, at)
+    machine.run(("sh", "-c", told.mends.removeprefix(IN_POD)), Deadline(30))
+    return any(not failures(opened, [cell]) for _ in range(_LOOKS))
 
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:
@@ -308,6 +325,7 @@ def print_score(score: Score) -> None:
     mark = "ok  " if score.good else "MISS"
     what = "; ".join(str(one) for one in score.put)
     more = "" if score.healed else "; NOT WELL after heal"
+    more += f"; ADVICE does not help: {score.unfixed}" if score.unfixed else ""
     print(
         f"  {mark} {what:<58} {score.cell:<52} said: {score.said}{more}; {score.seconds:.1f} s",
         flush=True,

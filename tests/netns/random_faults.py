@@ -96,8 +96,10 @@ def bracketed(fault: RandomFault, found: Explanation) -> bool:
         return fault.place in points | changed or (not change and fault.place in bracket.before)
     if not fault.hook:  # of a device, a cable has two ends
         return fault.place in points | bracket.next
+    # a pod that is not ready: its Service has no endpoint, and refuses
+    unready = fault.place in found.cell.backends and "'port unreachable'" in bracket.sentence
     if fault.place not in points or (fault.way == "question" and bracket.answer):
-        return False
+        return unready
     arrived = last is not None and (last.tap.place, last.passing) == (fault.place, "in")
     unsent = missing is not None and (missing.tap.place, missing.passing) == (fault.place, "out")
     if arrived and unsent:
