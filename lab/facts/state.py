@@ -476,7 +476,7 @@ class Churn:
 
 _STILL = Churn()
 _OF_DAEMONS = (
-    r"new (?:link|route|forwarding|queue|vlan) .*|(?:new|gone) address .*"
+    r"new (?:link|forwarding|queue|vlan) .*|new route .* dev \S+|(?:new|gone) address .*"
     r"|changed link \S+ promisc"
 )
 _EPHEMERAL = r"(?:3[2-9]|[4-6]\d)\d{3}"

@@ -390,7 +390,8 @@ class MachinesProvider(Provider):
         for name, machine in asked.items():
             before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))
             if is_same_space(before, after):
-                others = churn(kubernetes=kubernetes, daemons=bool(machine.daemons))
+                daemons = name == machine.name and bool(machine.daemons)
+                others = churn(kubernetes=kubernetes, daemons=daemons)
                 differs = compare_states(before, after, others)
                 of_cluster = kubernetes and name in pods
                 found[name] = [_in_cluster_pod(one, name) if of_cluster else one for one in differs]

@@ -287,3 +287,10 @@ def test_a_pod_whose_card_is_gone_is_still_the_same_one() -> None:
 def test_a_query_that_only_one_side_answers_is_no_difference() -> None:
     cut_off = read_state(f"\n{MARK} nftables\n{MARK}= 1\n")
     assert compare_states(state(), cut_off) == ()
+
+
+def test_of_new_routes_on_a_machine_with_daemons_only_those_to_nowhere_differ() -> None:
+    made, more = state(), "10.9.0.0/24 via 10.1.0.9 dev veth1 \nunreachable 10.8.0.0/24 \n"
+    now = state(routes=f"default via 10.1.0.1 dev veth1 \n{more}")
+    (found,) = compare_states(made, now, churn(kubernetes=False, daemons=True))
+    assert found.object == "route to 10.8.0.0/24"
