@@ -13,6 +13,7 @@ from lab._errors import BrokenError
 from lab.explain.capture.packets import match
 from lab.explain.capture.probe import listening
 from lab.explain.capture.trace import Conclusion, conclude, trace
+from lab.explain.kernel import TABLE, kernel_words, trace_table
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.node.control import NodeControl
@@ -53,6 +54,34 @@ def test_agents_take_a_probe_down_wherever_it_passes(new_lab):
     troubles = {one.tap.place for one in taken if one.trouble}
     assert troubles == {"worker1", "worker1-p1"}
     assert [one for one in taken if one.frames]
+
+
+def test_agents_trace_a_probe_in_the_kernel_and_leave_no_table_even_if_they_are_killed(new_lab):
+    lab = new_lab("overlay")
+    lab.up()
+    guest = lab.guest("worker1")
+    guest.shell("nft 'table inet mine { chain c { type filter hook forward priority 5; drop; }; }'")
+    cell = next(one for one in lab.cells() if one.id == "pod-pod/master-p1/worker1-p1/tcp-small")
+    table, places = trace_table("tcp", [cell.target.address]), {"worker1": (), "worker1-p1": ()}
+
+    def ask() -> None:
+        settings = ProbeSettings(0.5, 1)
+        lab.fleet.probe_all(lab.intent, [probe(0, cell)], settings, lambda _: None)
+
+    def tables() -> str:
+        return str(guest.shell("nft list tables"))
+
+    said = lab.fleet.trace(lab.intent, places, table, ask, Deadline(SECONDS))
+    assert [(one.place, one.trouble) for one in said] == [(place, "") for place in places]
+    assert [one for one in kernel_words(said) if "table inet mine chain c dropped" in one.sentence]
+    assert TABLE not in tables()
+
+    def kill() -> None:
+        assert TABLE in tables()
+        guest.shell("pkill -KILL -f 'node-.* trace$'")
+
+    assert lab.fleet.trace(lab.intent, places, table, kill, Deadline(SECONDS)) == ()
+    Deadline(5).wait("for the table to go", tables, until=lambda there: TABLE not in there)
 
 
 class Told:

@@ -6,6 +6,7 @@ on the caller's terminal. :mod:`lab.providers.node.protocol` describes its outpu
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import signal
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _check_root()
         order = pickle.load(sys.stdin.buffer)  # noqa: S301  the sender may run commands here anyway
+        signal.alarm(math.ceil(order.seconds + _SECONDS))  # whoever gave the order may be gone
         _VERBS[verb](order, Deadline(order.seconds))
         _say("done", True)
     except LabError as error:
