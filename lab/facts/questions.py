@@ -27,6 +27,8 @@ ENTER_POD = "/run/hybridlab/enter"
 
 WITH_PROXY = "chroot /proc/$(pgrep -o -x kube-proxy)/root"
 """Begins a command with a program that a Kubernetes node need not have, but kube-proxy's image."""
+WITH_CALICO = "chroot /proc/$(pgrep -o -x calico-node)/root"
+"""The same for the image of Calico, which has ``ipset``."""
 
 
 def from_node(pod: str, command: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from lab.facts.questions import HEAD, TAIL, WITH_PROXY, answers
+from lab.facts.questions import HEAD, TAIL, WITH_CALICO, answers
 from lab.facts.ruleset import (
     NOTHING,
     Ruleset,
@@ -53,10 +53,10 @@ ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
 ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
 ask resolver cat /etc/resolv.conf
 ask ipsets sh -c 'in=
-    command -v ipset > /dev/null || in="WITH_PROXY"
+    command -v ipset > /dev/null || in="WITH_CALICO"
     echo "in $in"; $in ipset save 2> /dev/null; true'
 if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save; fi
-""".replace("WITH_PROXY", WITH_PROXY)
+""".replace("WITH_CALICO", WITH_CALICO)
 
 STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
 """The command that queries everything in the namespace it runs in."""
@@ -436,7 +436,7 @@ def _files(said: Mapping[str, str]) -> Iterator[Item]:
 
 def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
     lines = said.get("ipsets", "").splitlines()
-    tool = f"{WITH_PROXY} ipset" if lines[:1] > ["in "] else "ipset"
+    tool = f"{WITH_CALICO} ipset" if lines[:1] > ["in "] else "ipset"
     for line in lines:
         words = line.split()
         if words[:1] == ["create"]:

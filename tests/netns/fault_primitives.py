@@ -463,9 +463,15 @@ def _iptables(site: Site) -> RandomFault | None:
     )  # fmt: skip
     if not undo:
         undo = do.replace("--insert", "--delete")
-    if name in do:
-        do = f"{_TOOLS}ipset create {name} hash:net && {_TOOLS}ipset add {name} 10.0.0.0/8 && {do}"
-        undo += f"; {_TOOLS}ipset destroy {name}"
+    if name in do:  # kube-proxy's image has no ipset, but Calico's
+        do = f"ipset create {name} hash:net && ipset add {name} 10.0.0.0/8 && {do}"
+        undo += f"; ipset destroy {name}"
+        do, undo = (
+            re.sub(r"ipset (?=create|add|destroy)", f"{_TOOLS}ipset ", text).replace(
+                "kube-proxy", "calico-node"
+            )
+            for text in (do, undo)
+        )
     return site.fault(f"{hook}|{name}", do, undo, hook=hook.lower())
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lab.facts.questions import MARK, WITH_PROXY
+from lab.facts.questions import MARK, WITH_CALICO
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import State, churn, compare_states, is_same_space, read_state
 
@@ -149,7 +149,7 @@ def test_a_process_that_a_signal_stops_is_found_and_one_that_comes_or_goes_is_no
     assert found.mends == "pkill -CONT -x agnhost"
 
 
-@pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_PROXY, f"{WITH_PROXY} ipset")])
+@pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_CALICO, f"{WITH_CALICO} ipset")])
 def test_an_ipset_is_changed_with_the_program_that_there_is(within: str, tool: str) -> None:
     sets = f"in {within}\ncreate blocked hash:net family inet\nadd blocked 10.0.0.0/8\n"
     found = compare_states(state(ipsets=f"in {within}\n"), state(ipsets=sets))
