@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from threading import Event
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from seen_machines import lab, whole
@@ -19,6 +23,7 @@ from lab.matrix.judge import expect
 from lab.matrix.run import group
 from lab.matrix.verdict import CellResult, Verdict
 from lab.providers.provider import Outcome
+from lab.suites import session
 from lab.topology.walk import walk
 
 OUTCOME = Outcome(0, "timeout", "no reply", None, (), None, 0.0)
@@ -158,3 +163,17 @@ def test_a_lab_that_cannot_be_compared_says_where_it_is_lost() -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
     found = with_places(results(), INTENT, compare, lambda _: at, lambda: 0.0, 4.0)
     assert {one.finding.kind for one in found if one.finding} == {"lost-here"}
+
+
+def test_a_machine_that_hangs_does_not_hold_a_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hangs = Event()
+    view = SimpleNamespace(intent=INTENT, follow=lambda *_: hangs.wait(30))
+    monkeypatch.setattr(session, "_PLACES_SECONDS", 0.2)
+    there, begun = tuple(results()), time.monotonic()
+    assert session._placed(there, cast("session.LabView", view), 0.1, "overlay") == there
+    assert time.monotonic() - begun < 10
+    hangs.set()
+    left = sum(one.verdict == "fail" for one in there) - 1
+    assert f"no time to follow {left} failures" in capsys.readouterr().err
