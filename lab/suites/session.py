@@ -443,6 +443,8 @@ def _placed(
     ends, followed = Deadline(_PLACES_SECONDS), set[str]()
 
     def follow(cell: Cell) -> Bracket | None:
+        if not ends.left():
+            return None
         followed.add(cell.id)
         try:
             return run_jobs({"": {cell.id: lambda: view.follow(cell, _FOLLOWED)}}, {}, ends)[
