@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -440,21 +440,24 @@ def _placed(
 
     The last one is followed no later than ``seconds`` after the first.
     """
-    ends, followed = Deadline(_PLACES_SECONDS), set[str]()
+    followed: set[str] = set()
+
+    @cache
+    def ends() -> Deadline:
+        return Deadline(_PLACES_SECONDS)  # from the first one on
 
     def follow(cell: Cell) -> Bracket | None:
-        if not ends.left():
+        if not ends().left():
             return None
         followed.add(cell.id)
+        job = {cell.id: lambda: view.follow(cell, _FOLLOWED)}
         try:
-            return run_jobs({"": {cell.id: lambda: view.follow(cell, _FOLLOWED)}}, {}, ends)[
-                cell.id
-            ]
+            return run_jobs({"": job}, {}, ends())[cell.id]
         except LabError:
             return None
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-        return view.compare(places, min(_COMPARE_SECONDS, ends.left()))
+        return view.compare(places, min(_COMPARE_SECONDS, ends().left()))
 
     found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
     left = sum(
