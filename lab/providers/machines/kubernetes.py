@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from ssl import PEM_cert_to_DER_cert
@@ -18,7 +18,7 @@ from lab._log import say
 from lab.cluster import rules
 from lab.cluster.addons.addon import addons
 from lab.cluster.api import Api
-from lab.cluster.bind import bind, bound_as, foreseen
+from lab.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.bundle.store import BundleStore
@@ -219,9 +219,8 @@ class MachinesCluster:
         with self.opened() as guests:
             last = self.lab.directory / _LAST_PODS
             try:
-                observed = self._observe_pods(guests, ready=ready)
-                bound = bind(self.intent, observed)
-                write_private(last, to_text(replace(observed, services=())))
+                bound = bind(self.intent, self._observe_pods(guests, ready=ready))
+                write_private(last, to_text(observed_in(self.intent, bound)))
             except DeadlineError as error:
                 if ready or not last.exists():
                     raise

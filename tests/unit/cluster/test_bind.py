@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
 
-from lab._errors import BrokenError
+from lab._errors import BrokenError, DeadlineError
 from lab.cluster.bind import bind, bound_as, foreseen, observed_in
 from lab.cluster.observed import (
     ClusterObserved,
@@ -22,6 +23,8 @@ from lab.cluster.observed import (
 from lab.cluster.probe_manifests import services
 from lab.lifecycle.compilation import compile_scenario
 from lab.matrix.cells import cells
+from lab.providers.machines.kubernetes import MachinesCluster
+from lab.providers.provider import LabHandle
 from lab.topology.intent import Intent
 
 DRAWN = compile_scenario("overlay")
@@ -135,6 +138,27 @@ def test_what_an_intent_was_bound_to_is_found_in_it_and_survives_the_journal(cha
     bound = bind(INTENT, change(observed()))
     written = to_text(observed_in(INTENT, bound))
     assert bound_as(INTENT, from_text(written)) == bound
+
+
+def test_without_an_answer_of_the_api_pods_are_as_they_were_last_unless_they_must_be_ready(
+    tmp_path, monkeypatch
+):
+    answers: list[ClusterObserved] = [observed()]
+
+    def observe(*_: object, ready: bool) -> ClusterObserved:
+        del ready
+        if not answers:
+            raise DeadlineError("listing pods", "not done within 10 s")
+        return answers.pop()
+
+    monkeypatch.setattr(MachinesCluster, "_observe_pods", observe)
+    cluster = MachinesCluster(LabHandle("lab", tmp_path, ""), INTENT, None, nullcontext)
+    with cluster.probed() as bound:
+        assert bound == bind(INTENT, observed())
+    with cluster.probed(ready=False) as again:
+        assert again == bound
+    with pytest.raises(DeadlineError), cluster.probed():
+        pass
 
 
 def test_cells_have_the_same_ids_before_and_after_and_ask_real_addresses():
