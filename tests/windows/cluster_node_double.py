@@ -1,74 +1,42 @@
-"""The responder of a double for a Windows node that joins; it keeps state and runs no PowerShell.
+"""A Windows node that joins, as a shell: it keeps state and runs no PowerShell.
 
-Every step answers as its script should: from its settings on the guest, and from
-what earlier steps have done. Tests script the failures.
+Every step answers as its script should: from its settings on the node, and from what earlier steps
+have done. Tests script the failures.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from double.guest import Guest
-from double.script import Answer, Asked
 from stand_in.guest import habits
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
-from lab.remote.shell import Completed
+from lab.remote.shell import Completed, UnreachableError
 
 Settings = dict[str, Any]
 
 
-class MemoryShell:
-    """A shell that calls the responder directly, without WinRM and SSH: twenty times as
-    quick."""
-
-    name = "win1"
-
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
-
-    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
-        asked = Asked(" ".join(command), stdin=stdin)
-        answer = self._guest.script(asked)
-        assert answer is not None, asked.line
-        in_time(deadline)
-        return Completed(answer.code, answer.stdout.decode(), answer.stderr.decode())
-
-    def powershell(self, script: str, deadline: Deadline) -> Completed:
-        return self.run((script,), deadline)
-
-    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
-        assert mode == 0o600
-        in_time(deadline)
-        self._path(path).write_bytes(content)
-
-    def remove(self, path: str) -> None:
-        self._path(path).unlink()
-
-    def wait(self, deadline: Deadline) -> None:
-        in_time(deadline)
-
-    def _path(self, path: str) -> Path:
-        return self._guest.root / "C" / "hybridlab" / path.rpartition("\\")[2]
-
-
-def in_time(deadline: Deadline) -> None:
-    if deadline.left() == 0.0:
-        raise DeadlineError("a double", "no time was left")
+_STEP = re.compile(r"-File C:\\hybridlab\\(?P<name>[a-z-]+)\.ps1 ")
 
 
 @dataclass
 class Node:
-    """The state of the machine."""
+    """The state of the machine, and the shell on it."""
 
-    guest: Guest
+    name: str = "win1"
+    away: bool = False
+    """Whether nothing reaches it."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """What was sent and not removed, by path."""
+    lines: list[str] = field(default_factory=list)
+    """Command lines and scripts that were run."""
     build: int = 20348
     revision: int = 587
     medium: str = "D:\\"
@@ -95,31 +63,48 @@ class Node:
     steps: list[str] = field(default_factory=list)
     """Names of the steps that were run, in order."""
     changed: list[str] = field(default_factory=list)
-    before: dict[str, Callable[[], Answer | None]] = field(default_factory=dict)
+    before: dict[str, Callable[[], Completed | None]] = field(default_factory=dict)
     """Step to a function that is called first; its answer replaces that of the step."""
 
-    def __post_init__(self) -> None:
-        script = self.guest.script
-        script.on(r"-File C:\\hybridlab\\", self._step)
-        script.on("LastBootUpTime", lambda _: Answer(0, self._booted()))
-        script.on("shutdown.exe", lambda _: self._restart())
-        script.on("Get-Content", lambda _: Answer(0, self.kubelet_log.encode()))
+    def run(self, command: Sequence[str], deadline: Deadline, stdin: bytes = b"") -> Completed:
+        assert not stdin
+        self.wait(deadline)
+        line = " ".join(command)
+        self.lines.append(line)
+        if step := _STEP.search(line):
+            return self._step(step["name"])
+        if "shutdown.exe" in line:
+            self.boots += 1
+            return Completed(0, "", "")
+        if "LastBootUpTime" in line:
+            booted = f"2026-11-21T{self.boots:02}:00:00Z {0 if self.boots else 5000}"
+            return Completed(0, booted, "")
+        assert "Get-Content" in line, line
+        return Completed(0, self.kubelet_log, "")
 
-    def _booted(self) -> bytes:
-        return f"2026-11-21T{self.boots:02}:00:00Z {0 if self.boots else 5000}".encode()
+    def powershell(self, script: str, deadline: Deadline) -> Completed:
+        return self.run((script,), deadline)
 
-    def _restart(self) -> Answer:
-        self.boots += 1
-        return Answer(0)
+    def put(self, content: bytes, path: str, mode: int, deadline: Deadline) -> None:
+        assert mode == 0o600
+        self.wait(deadline)
+        self.files[path] = content
+
+    def remove(self, path: str) -> None:
+        del self.files[path]
+
+    def wait(self, deadline: Deadline) -> None:
+        if self.away:
+            raise UnreachableError("a double", "connection refused")
+        if deadline.left() == 0.0:
+            raise DeadlineError("a double", "no time was left")
 
     def _sent(self, name: str) -> str:
-        return (self.guest.root / "C" / "hybridlab" / name).read_text()
+        return self.files[f"C:\\hybridlab\\{name}"].decode()
 
-    def _step(self, asked: Asked) -> Answer:
-        name = asked.path.rpartition("\\")[2].removesuffix(".ps1")
-        folder = self.guest.root / "C" / "hybridlab"
-        given = json.loads((folder / f"{name}.json").read_text())
-        assert (folder / "hybridlab.psm1").exists()
+    def _step(self, name: str) -> Completed:
+        given = json.loads(self._sent(f"{name}.json"))
+        assert self._sent("hybridlab.psm1")
         self.steps.append(name)
         first = self.before.get(name, lambda: None)()
         if first is not None:
@@ -129,12 +114,12 @@ class Node:
             changed, facts = own(given)
         except ValueError as error:
             said = {"step": name, "error": str(error)}
-            return Answer(1, json.dumps(said).encode() + b"\r\n")
+            return Completed(1, json.dumps(said), "")
         reboot = bool(self.once.get(name)) and self.once[name].pop(0)
         if changed:
             self.changed.append(name)
         said = {"step": name, "changed": changed, "reboot": reboot, "facts": facts}
-        return Answer(3010 if reboot else 0, json.dumps(said).encode() + b"\r\n")
+        return Completed(3010 if reboot else 0, json.dumps(said), "")
 
     # ---- the steps
 
@@ -214,7 +199,7 @@ class Node:
         wanted = [json.loads(one) for one in given["networks"]]
         if {one["Name"] for one in wanted} <= {one["name"] for one in self.networks}:
             return False, {"made": True, "task": ""}
-        assert (self.guest.root / "C" / "hybridlab" / "hns-make.ps1").exists()
+        assert self._sent("hns-make.ps1")
         self.tasks["hns-make"] = "Running"
         self._making = wanted
         return True, {"made": False, "task": "Running"}
@@ -251,7 +236,7 @@ class Node:
                 self.networks.append({"name": one["Name"], "type": one["Type"], "prefix": prefix})
 
     def _node_task(self, given: Settings) -> tuple[bool, Settings]:
-        assert (self.guest.root / "C" / "hybridlab" / "node-keep.ps1").exists()
+        assert self._sent("node-keep.ps1")
         assert json.loads(self.texts[given["settings"]])["program"].endswith("kube-log-runner.exe")
         changed = self.tasks.get(given["task"]) != "Running"
         self.tasks[given["task"]] = "Running"

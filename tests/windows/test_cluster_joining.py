@@ -1,4 +1,4 @@
-"""A Windows node on its way into a cluster, over a double's WinRM and SFTP: no Windows is there."""
+"""A Windows node on its way into a cluster, as a double answers: no Windows is there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import json
 from datetime import timedelta
 
 import pytest
-from cluster_node_double import MemoryShell, Node
+from cluster_node_double import Node
 from cluster_nodes import JOIN, decided, join_of
-from double.script import Answer
-from windows_guests import trouble
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
@@ -18,9 +16,8 @@ from lab.cluster.cluster import ClusterNode
 from lab.cluster.windows import bring_up, paths
 from lab.plan.step import Step
 from lab.remote import windows_steps as reboots
+from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.windows_steps import StepError
-
-pytestmark = pytest.mark.slow
 
 NAMES = [
     *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
@@ -54,8 +51,8 @@ def api():
 
 
 @pytest.fixture
-def node(guest):
-    return Node(guest)
+def node():
+    return Node()
 
 
 @pytest.fixture(autouse=True)
@@ -65,19 +62,13 @@ def _quick(monkeypatch):
 
 
 @pytest.fixture
-def way(windows_shell, api):
+def way(node, api):
     def made(topology: str = "overlay", **changes: object) -> tuple[Step, ...]:
         plan = decided(topology)
-        given = {"shell": windows_shell, "join": lambda: join_of(plan), "api": api, **changes}
+        given = {"shell": node, "join": lambda: join_of(plan), "api": api, **changes}
         return bring_up.bring_up_steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
 
     return made
-
-
-@pytest.fixture
-def short_way(way, guest):
-    """The same, over no line at all."""
-    return lambda *topology: way(*topology, shell=MemoryShell(guest))
 
 
 def through(steps: tuple[Step, ...]) -> None:
@@ -110,60 +101,56 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
     node.changed.clear()
     through(way(topology))
     assert node.changed == []
-    assert not node.guest.script.unknown
 
 
 def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_meaning(
-    node, short_way, monkeypatch
+    node, way, monkeypatch
 ):
     """W5, of the habit itself: a node whose card is in a virtual switch already."""
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
-    step = up_to(short_way(), "network")
+    step = up_to(way(), "network")
     node.networks.append({"name": "nat", "type": "nat", "prefix": "172.24.144.0/20"})
     with pytest.raises(StepError, match=r"HostComputeNetwork flannel\.4096(.|\n)*that means: "):
         step.run()
 
 
 @pytest.mark.parametrize("step", ["node-task", "hns-clean"])
-def test_step_that_cuts_its_own_shell_off_is_run_again(step, node, guest, way):
+def test_step_that_cuts_its_own_shell_off_is_run_again(step, node, way):
     if step == "hns-clean":
         node.networks.append({"name": "External", "type": "Overlay", "prefix": "192.168.255.0/30"})
 
-    def cut() -> Answer | None:
+    def cut() -> Completed:
         del node.before[step]
-        trouble(guest, "Receive", "reset")
-        return None
+        raise ConnectionLostError("a double", "connection reset")
 
     node.before[step] = cut
     through(way())
     assert node.steps.count(step) == 2
 
 
-def test_digests_hold_no_secret_change_with_their_inputs_and_ask_nobody(guest, way):
+def test_digests_hold_no_secret_change_with_their_inputs_and_ask_nobody(node, way):
     first = {step.name: step.digest for step in way()}
     other = dataclasses.replace(JOIN, token="zzzzzz.0123456789abcdef")
     assert {step.name: step.digest for step in way(join=lambda: other)} == first
     bridge = {step.name: step.digest for step in way("host-gateway")}
     assert bridge["network"] != first["network"]
     assert bridge["images"] == first["images"]
-    assert not guest.script.asked
-    assert not guest.ssh_service.logins
+    assert not node.lines
+    assert not node.files
 
 
 def test_token_leaves_nothing_on_the_guest(node, way):
     through(way())
-    left = b"".join(
-        path.read_bytes() for path in (node.guest.root / "C").rglob("*") if path.is_file()
-    )
+    left = b"".join(node.files.values())
     assert JOIN.token.encode() not in left
     assert JOIN.proxy_kubeconfig not in left
-    assert not [asked for asked in node.guest.script.asked if JOIN.token in asked.line]
+    assert not [line for line in node.lines if JOIN.token in line]
 
 
-def test_plugin_comes_only_when_the_network_is_there(node, short_way):
+def test_plugin_comes_only_when_the_network_is_there(node, way):
     node.looks_until_made = 3
     node.vip = decided("host-gateway").network.endpoint_address or ""
-    through(short_way("host-gateway"))
+    through(way("host-gateway"))
     order = [name for name in node.steps if name in {"hns-state", "node-task", "node-files"}]
     assert order[-1] == "node-files"
     assert order.count("hns-state") >= 5
@@ -191,11 +178,11 @@ def test_reboot_that_a_step_asks_for_is_made_and_proved(node, way):
     ],
     ids=["too old", "no images", "no medium", "no address", "a clock in the west", "in the east"],
 )
-def test_node_that_cannot_be_one_is_refused_before_anything_changes(fault, said, node, short_way):
+def test_node_that_cannot_be_one_is_refused_before_anything_changes(fault, said, node, way):
     for name, value in fault.items():
         setattr(node, name, value)
     with pytest.raises(BrokenError, match=said):
-        through(short_way())
+        through(way())
     assert set(node.steps) == {"node-survey"}
     assert node.changed == []
 
@@ -209,9 +196,9 @@ def test_node_that_cannot_be_one_is_refused_before_anything_changes(fault, said,
         (None, ""),
     ],
 )
-def test_an_evaluation_that_ends_soon_is_warned_of(minutes, said, node, short_way, capsys):
+def test_an_evaluation_that_ends_soon_is_warned_of(minutes, said, node, way, capsys):
     node.evaluation = minutes
-    through(short_way())
+    through(way())
     heard = capsys.readouterr().err
     assert said in heard
     assert ("evaluation" in heard) == bool(said)
@@ -246,24 +233,22 @@ def test_an_evaluation_that_ends_soon_is_warned_of(minutes, said, node, short_wa
     ids=["kubeadm", "a silent kubelet", "no Node", "HNS"],
 )
 def test_join_that_fails_is_told_with_the_words_of_the_node_and_their_meaning(
-    fault, said, node, short_way, api
+    fault, said, node, way, api
 ):
     topology = "upstream-tor" if "hns_error" in fault else "overlay"
     for name, value in fault.items():
         setattr(api if name == "never" else node, name, value)
     with pytest.raises(StepError, match=said):
-        through(short_way(topology))
+        through(way(topology))
 
 
 def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(node, way, monkeypatch):
-    monkeypatch.setattr(bring_up, "BACK_SECONDS", 4.0)
-    monkeypatch.setattr(bring_up, "ONE_LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     step = up_to(way("upstream-tor"), "network")
 
     def away(_: str) -> None:
         """The link drops, and nothing brings it back."""
-        node.guest.winrm.stop()
-        node.guest.ssh.stop()
+        node.away = True
 
     monkeypatch.setattr(bring_up, "say", away)
     with pytest.raises(DeadlineError) as caught:
@@ -274,23 +259,21 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(node
     assert "C:\\hybridlab\\log" in caught.value.hint
 
 
-def test_networks_that_never_come_are_given_up_with_what_there_is(node, short_way, monkeypatch):
+def test_networks_that_never_come_are_given_up_with_what_there_is(node, way, monkeypatch):
     monkeypatch.setattr(bring_up, "BACK_SECONDS", 0.5)
     node.looks_until_made = 10_000
-    step = up_to(short_way("upstream-tor"), "network")
+    step = up_to(way("upstream-tor"), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
         step.run()
 
 
-def test_link_that_drops_while_networks_are_made_is_waited_out(node, guest, way):
+def test_link_that_drops_while_networks_are_made_is_waited_out(node, way):
     node.looks_until_made = 2
-    drops = iter(("Receive", "Command"))
+    drops = iter((ConnectionLostError, UnreachableError))
 
-    def drop() -> Answer | None:
-        action = next(drops, None)
-        if action:
-            trouble(guest, action, "reset")
-        return None
+    def drop() -> None:
+        for kind in drops:
+            raise kind("a double", "connection reset")
 
     node.before["hns-state"] = drop
     through(way("upstream-tor"))
@@ -298,12 +281,12 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(node, guest, way)
 
 
 @pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
-def test_way_that_was_cut_off_after_a_step_goes_on(last, node, short_way):
+def test_way_that_was_cut_off_after_a_step_goes_on(last, node, way):
     """As after a kill: what was done is done again, and finds itself done."""
-    up_to(short_way(), last).run()
-    through(short_way())
+    up_to(way(), last).run()
+    through(way())
     node.changed.clear()
-    through(short_way())
+    through(way())
     assert node.changed == []
     assert node.boots == 0
 
@@ -311,16 +294,16 @@ def test_way_that_was_cut_off_after_a_step_goes_on(last, node, short_way):
 @pytest.mark.parametrize(
     "at", ["node-join", "hns-network", "node-task", "source-vip", "node-service"]
 )
-def test_step_that_breaks_midway_is_fixed_by_the_next_run(at, node, short_way, api):
-    def broken() -> Answer | None:
+def test_step_that_breaks_midway_is_fixed_by_the_next_run(at, node, way, api):
+    def broken() -> Completed:
         del node.before[at]
-        return Answer(1, b"", b"killed\r\n")
+        return Completed(1, "", "killed")
 
     node.before[at] = broken
     node.vip = decided("host-gateway").network.endpoint_address or ""
     with pytest.raises(BrokenError):
-        through(short_way("host-gateway"))
-    through(short_way("host-gateway"))
+        through(way("host-gateway"))
+    through(way("host-gateway"))
     assert api.known == {"win1"}
     assert node.services["kube-proxy"]["state"] == "Running"
 
@@ -336,11 +319,11 @@ def test_node_that_was_deleted_is_cleaned_rebooted_and_joins_again(node, way, ap
     assert api.known == {"win1"}
 
 
-def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(node, short_way, api):
+def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(node, way, api):
     """Cut off between the two: nothing of a network is there, so nothing needs a restart."""
-    up_to(short_way(), "network")
+    up_to(way(), "network")
     api.known.clear()
-    through(short_way())
+    through(way())
     assert node.steps.count("node-leave") == 1
     assert node.steps.count("node-join") == 2
     assert "hns-clean" not in node.steps
@@ -348,22 +331,20 @@ def test_node_that_got_a_certificate_and_no_node_joins_again_without_a_reboot(no
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(
-    known, node, short_way, api
-):
+def test_networks_of_an_earlier_life_go_before_a_node_that_never_joined(known, node, way, api):
     """Also those of a machine that was made anew: the Node of its name is of the one before."""
     api.known |= {"win1"} if known else set()
     node.networks.append({"name": "cbr0", "type": "L2Bridge", "prefix": "10.1.0.0/24"})
-    through(short_way())
+    through(way())
     assert "hns-clean" in node.steps
     assert "cbr0" not in {one["name"] for one in node.networks}
     assert node.boots == 1
 
 
-def test_address_of_an_earlier_life_is_not_used(node, short_way):
+def test_address_of_an_earlier_life_is_not_used(node, way):
     node.vip = "10.99.0.2"
     with pytest.raises(BrokenError, match=r"says 10.99.0.2, which is not in its pod CIDR 10.244"):
-        through(short_way())
+        through(way())
 
 
 @pytest.mark.parametrize(
@@ -377,10 +358,10 @@ def test_address_of_an_earlier_life_is_not_used(node, short_way):
     ],
 )
 def test_service_that_would_not_come_back_after_a_restart_is_named(
-    services, said, node, short_way, monkeypatch
+    services, said, node, way, monkeypatch
 ):
     monkeypatch.setattr(bring_up, "HEALTH_SECONDS", 0.5)
-    step = up_to(short_way(), "settled")
+    step = up_to(way(), "settled")
     for name, change in services.items():
         node.services[name] |= change
     if "kubelet" in services:
@@ -389,8 +370,8 @@ def test_service_that_would_not_come_back_after_a_restart_is_named(
         step.run()
 
 
-def test_by_hand_nobody_asks_for_kubeadm(node, short_way):
-    through(short_way("hard-way"))
+def test_by_hand_nobody_asks_for_kubeadm(node, way):
+    through(way("hard-way"))
     assert "node-join" not in node.steps
     config = json.loads(node.texts[paths.KUBELET_CONFIG])
     assert config["clusterDNS"] == ["10.32.0.10"]
