@@ -186,6 +186,7 @@ def test_an_installation_becomes_a_golden_image_and_nothing_secret_is_left(bench
     assert (asked.overlay, asked.firmware, asked.storage) == (None, "bios", "virtio")
     assert asked.disk_gib == 64
     assert b"HYBRIDLAB" in asked.answers
+    assert b"stand-in of viostor for 2k22" in asked.answers
 
 
 def test_a_command_that_is_killed_while_windows_installs_itself_is_gone_on_with(bench):

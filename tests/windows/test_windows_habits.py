@@ -42,6 +42,7 @@ def test_commands_of_a_pass_stop_nothing_and_speak_where_there_is_a_serial_port(
     found = commands(DOCUMENTS[name])
     assert [why for one in found if (why := habits.why_it_stops(*one))] == []
     assert not [line for place, line, _ in found if place == "windowsPE" and "COM1" in line]
+    assert {reboot for place, _, reboot in found if place != "windowsPE"} == {"Never"}
     for line in re.findall(r"cmd(?:\.exe)? /c [^<]*COM1[^<]*", DOCUMENTS[name].decode()):
         assert "exit /b 0" in line, line
 

@@ -278,6 +278,7 @@ def test_a_clone_is_told_language_time_and_time_server_of_its_images_recipe(lab,
     assert b"<TimeZone>W. Europe Standard Time</TimeZone>" in medium
     assert b"<UserLocale>de-DE</UserLocale>" in medium
     assert b'"time_zone": "W. Europe Standard Time"' in medium
+    assert b'"time_server": "192.0.2.123"' in medium
     assert b">UTC<" not in medium
 
 
