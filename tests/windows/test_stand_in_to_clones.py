@@ -17,6 +17,7 @@ pytest.importorskip("libvirt", reason="libvirt-python is not installed")
 pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 import beside_maker
+from real_lab import story_until
 from stand_in import linux, setup_iso
 from stand_in.product import LAB, NAME, Product, product
 
@@ -26,6 +27,8 @@ from lab.imaging.windows.steps import golden_steps
 pytestmark = pytest.mark.machines
 TWO = Path(__file__).parent / "stand_in" / "two.yaml"
 NODES = ("win1", "win2")
+IMAGE = f"image '{NAME}': "
+"""The beginning of each line of a build's story."""
 
 
 @pytest.fixture
@@ -59,13 +62,27 @@ def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [one for one in events if one["event"] == kind]
 
 
-@pytest.mark.parametrize("kind", ["bios", "uefi"])
-def test_the_iso_becomes_a_golden_image_and_two_machines(kind, media, tmp_path, connected):
+@pytest.mark.parametrize(
+    ("kind", "killed_at"),
+    [("bios", "specialize: Windows starts from the disk"), ("uefi", "creating the machine")],
+)
+def test_the_iso_becomes_a_golden_image_and_two_machines(
+    kind, killed_at, media, tmp_path, connected
+):
     with product(tmp_path / "own", connected) as lab:
         lab.borrow("debian-12")
 
-        built = lab.run("image", "build", NAME, "--firmware", kind, *media)
-        _check_story(built.stderr)
+        words = ("image", "build", NAME, "--firmware", kind, *media)
+        story = lab.killed_after(words, f"{IMAGE}{killed_at}")
+        if kind == "bios":
+            assert set() < lab.objects() <= set(lab.collected(yes=False))
+        with lab.started("image", "build", NAME) as second:  # firmware and media are remembered
+            story += story_until(second, f"{IMAGE}specialize")
+            assert not lab.objects() & set(lab.collected(yes=True)), "what is being built"
+            story += story_until(second, "its end")
+        assert second.returncode == 0, story
+        assert ("continuing the installation" in " ".join(story)) == (kind == "bios")
+        _check_story(" ".join(story))
         assert lab.objects() == set()
 
         lab.run("up", str(TWO), "--provider", "libvirt", "--pods", "namespaces")
@@ -73,6 +90,13 @@ def test_the_iso_becomes_a_golden_image_and_two_machines(kind, media, tmp_path, 
             _check_machines(lab, kind)
         finally:
             lab.run("down", LAB)
+
+        if kind == "bios":  # one that nobody goes on with is collected
+            lab.killed_after(("image", "build", NAME, "--firmware", "uefi"), f"{IMAGE}started")
+            there = lab.objects()
+            assert set() < there <= set(lab.collected(yes=True))
+            assert lab.objects() == set()
+            assert list(lab.images.glob(".*")) == []
 
 
 def _check_story(said: str) -> None:

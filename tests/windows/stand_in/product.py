@@ -53,6 +53,13 @@ class Product(RealLab):
         found = {one.partition(" ")[2] for one in objects(self.connected, "")}
         return {one for one in found if one.startswith(LAB) or one.endswith(built)}
 
+    def collected(self, *, yes: bool) -> tuple[str, ...]:
+        """Sites that 'lab image gc' finds, without its look at copies that others may need."""
+        store = ImageStore(self.folder / "cache", STOCK)
+        store.gc((), yes)
+        host = Host(STOCK.hypervisors["local"])
+        return installer.collect_sites(host, store.is_building, yes=yes).names
+
 
 LAB = "standin"
 """Prefix of the names of labs."""
