@@ -99,17 +99,18 @@ def _asked(check: WindowsCheck, lab: OpenLab, node: str) -> Answer:
         done = machine.run(encoded_command(check.command), Deadline(_SECONDS))
     except LabError as error:
         return Answer(check, node, str(error), "not run")
-    said = done.stdout + (f"\n{done.stderr}" if done.stderr.strip() else "")
-    return _judged(check, node, said, why="no output")
+    return _judged(check, node, done.stdout, why="no output", errors=done.stderr)
 
 
-def _judged(check: WindowsCheck, of: str, said: str, why: str) -> Answer:
+def _judged(check: WindowsCheck, of: str, said: str, why: str, errors: str = "") -> Answer:
+    """``errors``: standard error, which may quote the command and is no answer."""
+    right = re.search(check.pattern, said) is not None
+    said += f"\n{errors}" if errors.strip() else ""
     text = mask("\n".join(said.splitlines()[-_LINES:]).strip())
     if not text:
         return Answer(check, of, why, "not run")
     if not check.pattern:
         return Answer(check, of, text, "to be read")
-    right = re.search(check.pattern, text) is not None
     if right and (clock := re.search(r"^now (\S{19})", text, re.MULTILINE)):
         moment = datetime.fromisoformat(clock[1]).replace(tzinfo=UTC)
         right = abs(moment.timestamp() - time.time()) < _CLOCK_SECONDS
