@@ -14,7 +14,7 @@ import pytest
 from unit.reports.made_runs import intent_of, made_run
 
 from lab.matrix.cell import Cell
-from lab.matrix.verdict import CellResult, Finding, RunResult, by_hand
+from lab.matrix.verdict import CellResult, Finding, RunResult, by_hand, in_cluster
 from lab.providers.node import files
 from lab.reports.explanation import red_causes
 from lab.reports.html import to_html
@@ -283,6 +283,24 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     assert by_hand("mine", "p1", "in the pod: ip route") == "lab exec mine p1 -- ip route"
     assert by_hand("mine", "p1", "lab down, then lab up") == "lab down, then lab up"
     assert by_hand("mine", "p1", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("advised", "on_a_node"),
+    [
+        ("in the pod: ip route", f"{files.ENTER} p1 sh -c 'ip route'"),
+        ("in the pod: give eth0 of p1 its own MAC", "give eth0 of p1 its own MAC"),
+        ("iptables -t filter -P INPUT ACCEPT",
+         "chroot /proc/$(pgrep -o -x kube-proxy)/root iptables -t filter -P INPUT ACCEPT"),
+        ("nft list table ip kube-proxy; iptables-save -t nat",
+         "nft list table ip kube-proxy; "
+         "chroot /proc/$(pgrep -o -x kube-proxy)/root iptables-save -t nat"),
+        ("ip link set dev cni0 up", "ip link set dev cni0 up"),
+    ],
+)  # fmt: skip
+def test_what_is_advised_on_a_cluster_are_programs_that_its_nodes_have(advised, on_a_node):
+    found = Finding("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
+    assert (in_cluster(found).shows, in_cluster(found).mends) == (on_a_node, on_a_node)
 
 
 def test_a_command_in_a_pod_of_a_cluster_is_typed_for_its_node():
