@@ -26,7 +26,7 @@ _TOOLS = (
     *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf"),
     *("ss", "sysctl", "systemctl", "tc"),
 )
-_LACKING = re.compile(r"(^|[;|] *)(ip6?tables(?:-save)? )")
+_LACKING = re.compile(r"(^|[;|] *)(ip6?tables(?:-save)?(?: |$))")
 """Programs that a Kubernetes node need not have."""
 _CHAIN = re.compile(r"[;|&'\"<>$]")
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from unit.reports.made_runs import intent_of, made_run
 
+from lab.facts.questions import WITH_PROXY
 from lab.matrix.cell import Cell
 from lab.matrix.verdict import CellResult, Finding, RunResult, by_hand, in_cluster
 from lab.providers.node import files
@@ -290,14 +291,11 @@ def test_a_command_is_told_as_it_is_typed_and_words_stay_words():
     [
         ("in the pod: ip route", f"{files.ENTER} p1 sh -c 'ip route'"),
         ("in the pod: give eth0 of p1 its own MAC", "give eth0 of p1 its own MAC"),
-        ("iptables -t filter -P INPUT ACCEPT",
-         "chroot /proc/$(pgrep -o -x kube-proxy)/root iptables -t filter -P INPUT ACCEPT"),
-        ("nft list table ip kube-proxy; iptables-save -t nat",
-         "nft list table ip kube-proxy; "
-         "chroot /proc/$(pgrep -o -x kube-proxy)/root iptables-save -t nat"),
+        ("iptables -t nat -F", f"{WITH_PROXY} iptables -t nat -F"),
+        ("nft list tables; iptables-save", f"nft list tables; {WITH_PROXY} iptables-save"),
         ("ip link set dev cni0 up", "ip link set dev cni0 up"),
     ],
-)  # fmt: skip
+)
 def test_what_is_advised_on_a_cluster_are_programs_that_its_nodes_have(advised, on_a_node):
     found = Finding("kind", "", "worker1", "it", "a", "b", advised, advised, "p1")
     assert (in_cluster(found).shows, in_cluster(found).mends) == (on_a_node, on_a_node)
