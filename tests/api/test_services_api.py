@@ -6,7 +6,6 @@ Nodes, scheduler and kubelets are the tests' own; each kube-proxy is alone in a 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,6 @@ from lab.topology.intent import Intent
 pytestmark = pytest.mark.slow
 
 BUNDLE = Manifest((("kubernetes", "1.36.3"),), (), ())
-Start = Callable[..., ProxiedNode]
-"""By the node's name; with the files of kube-proxy's image, if it is to see those alone."""
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
 
 

@@ -113,10 +113,6 @@ class Guest:
             every=0.2,
         )
 
-    @property
-    def cpu_seconds(self) -> float:
-        return float(self.domain.info()[4]) / 1e9
-
 
 def key_pair(path: Path) -> tuple[str, str]:
     """Private and public text of a new key."""

@@ -77,7 +77,6 @@ def images(one: Hypervisor) -> list[str]:
     return [name for name in listed if name.endswith(".qcow2")]
 
 
-Two = tuple[Hypervisor, Hypervisor]
 KUBEINIT = "k8s-libvirt-1-2-2"
 SMALL = ("controller", "compute", "services")
 

@@ -23,11 +23,10 @@ import media_maker
 import pycdlib
 import sparse
 import wim_maker
-from command_in_process import lab
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from killed import left_after_kill
 from media_maker import PLAIN
+from processes import lab, left_after_kill
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError

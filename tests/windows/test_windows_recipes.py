@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from command_in_process import lab
+from processes import lab
 
 from lab._errors import UsageError
 from lab.imaging import recipes

@@ -9,8 +9,7 @@ from ipaddress import IPv4Network
 
 import bundle_parts as parts
 import pytest
-from command_in_process import lab
-from processes import run_program
+from processes import lab, run_program
 
 from lab.lifecycle import images
 from lab.providers.libvirt import placement

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import bundle_parts as parts
 import pytest
-from killed import left_after_kill
+from processes import left_after_kill
 from registry import DOCKER_INDEX, Registry
 from upstream_site import push
 

@@ -15,11 +15,9 @@ import pytest
 
 from lab._errors import BrokenError, PreflightError, UsageError
 from lab.cluster.bundle import directory
-from lab.cluster.bundle.manifest import FILE, Blob, Manifest, decode
+from lab.cluster.bundle.manifest import FILE, Manifest, decode
 from lab.cluster.bundle.store import BundleStore, Scratch
 from lab.state.lock import lab_lock
-
-BLOB = Blob("0" * 64, 3)
 
 
 # SECURITY.md: What root writes is not given away.

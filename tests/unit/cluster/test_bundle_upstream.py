@@ -26,7 +26,6 @@ from lab.imaging import download
 ETCD = "/github.com/etcd-io/etcd/releases/download/v3.6.8/etcd-v3.6.8-linux-amd64.tar.gz"
 SDN = "-v0.3.1.zip"
 KUBELET = "/dl.k8s.io/release/v1.36.1/bin/linux/amd64/kubelet"
-PAUSE = "registry.k8s.io/pause:3.10.2"
 
 
 def create(  # noqa: PLR0913  a bundle is made of all these

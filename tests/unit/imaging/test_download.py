@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from killed import left_after_kill
+from processes import left_after_kill
 
 from lab._errors import BrokenError, LabError, PreflightError
 from lab.imaging import download

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_in_process import lab
-from processes import run_program
+from processes import lab, run_program
 
 needs_qemu = pytest.mark.skipif(not shutil.which("qemu-img"), reason="qemu-img is not installed")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,9 +68,6 @@ class Shelf(Host):
     def left(self) -> set[tuple[str, str]]:
         """Token and owner of what is still there."""
         return {(one.owner.token, one.owner.owner) for one in self.things}
-
-
-Remove = Callable[[Shelf], Shelf]
 
 
 @pytest.fixture(autouse=True)

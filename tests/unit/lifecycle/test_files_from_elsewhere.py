@@ -9,7 +9,7 @@ import copy
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -102,9 +102,6 @@ def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.json").write_text(to_text(a_run(), intent_of()))
     return tmp_path
-
-
-Ended = Callable[..., int]
 
 
 @pytest.fixture

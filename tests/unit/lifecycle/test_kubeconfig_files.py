@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 from lab._errors import UsageError
 from lab.cluster.credentials import Access, KubeconfigError, Pair, kubeconfig_text, read_kubeconfig
@@ -35,10 +34,6 @@ users:
     token: hidden  # by hand
 """
 ACCESS = Access("hybridlab-x", "https://192.168.251.10:6443", "CA\n", Pair("C\n", "K\n"))
-
-
-def loaded(text: str) -> dict:
-    return YAML(typ="safe").load(text)
 
 
 def test_a_kubeconfig_reads_as_it_was_written():

@@ -65,7 +65,6 @@ def test_a_limit_that_may_not_be_raised_is_raised_as_far_as_it_goes(monkeypatch)
 
 
 GET = protocol.get_request("127.0.0.1", 80)
-Connect = Callable[[], socket.socket]
 
 
 @pytest.fixture

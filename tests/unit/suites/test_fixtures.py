@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from lab.remote.shell import Completed
 from lab.suites.session import bound
 from lab.topology.intent import Intent
 
-Outer = Callable[..., pytest.RunResult]
 VERSION = NodeVersion("win1", "v1.36.3", "Windows Server 2022", "10.0.20348.2762", "containerd")
 
 

@@ -21,8 +21,6 @@ from lab.providers.provider import Outcome
 from lab.state.failure import FullError
 from lab.suites import plugin, session
 
-Outer = Callable[..., pytest.RunResult]
-
 SUITE = ("--lab", "paper", "--pyargs", "lab.suites")
 DIRECTORY = str(Path(plugin.__file__).parent)
 LAB_TEST = str(Path(plugin.__file__).with_name("pytest.ini"))
