@@ -18,6 +18,7 @@ from lab.explain.question import (
     central_machines,
     compare_places,
     deviations,
+    drops_some,
     flow_of,
     order,
     places_of,
@@ -105,9 +106,10 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
 ) -> tuple[CellResult, ...]:
     """The results; failures without a cause get the differences at the place of their loss.
 
-    Cells are followed one after another, the last one begun within ``seconds``. The cause of one is
-    the cause of all cells with its protocol whose paths pass it; if nothing differs, the cells
-    between the same nodes get the two points between which the probe is lost.
+    Cells are followed one after another, the last one begun within ``seconds``, but at least one of
+    each protocol. The cause of one is the cause of all cells with its protocol whose paths pass it;
+    if nothing differs, the cells between the same nodes get the two points between which the probe
+    is lost.
     """
     found = list(results)
     failed = _failed(found)
@@ -116,12 +118,13 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: Mapping[str, Sequence[StateDifference]] | None = None
-    ends = clock() + seconds
+    ends, followed = clock() + seconds, set[str]()
     for first in first_ones:
-        if clock() > ends:
-            break
         cell = found[first].cell
-        bracket = follow(cell) if found[first].finding is None else None
+        if found[first].finding or (clock() > ends and cell.protocol in followed):
+            continue
+        followed.add(cell.protocol)
+        bracket = follow(cell)
         if bracket is None:
             continue
         if compared is None:
@@ -141,6 +144,29 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             alike = alike and other.protocol == cell.protocol
             if found[at].finding is None and (alike or at == first):
                 found[at] = replace(found[at], finding=replace(cause, hop=number))
+    return tuple(found)
+
+
+MOST_MARGINAL = 1_000
+"""Number of passed cells that are walked; that many take about a second."""
+
+
+def with_marginal(results: Sequence[CellResult], intent: Intent) -> tuple[CellResult, ...]:
+    """The results; what drops only some packets is the finding of passed cells on its path, too."""
+    causes = dict.fromkeys(
+        one.finding for one in results if one.finding and drops_some(one.finding)
+    )
+    protocols = {(one.finding, one.cell.protocol) for one in results}
+    found = list(results)
+    walked = 0
+    for at, one in enumerate(found):
+        if not causes or one.verdict != "pass" or walked == MOST_MARGINAL:
+            continue
+        walked += 1
+        places = {hop.place for path in walk(intent, flow_of(one.cell)) for hop in path.hops}
+        met = (each for each in causes if each and each.place in places)
+        cause = next((each for each in met if (each, one.cell.protocol) in protocols), None)
+        found[at] = replace(one, finding=cause and replace(cause, hop=-1))
     return tuple(found)
 
 

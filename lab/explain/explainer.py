@@ -169,7 +169,9 @@ def _chosen(intent: Intent, observed: Mapping[str, NodeFacts]) -> Iterator[tuple
                 yield machine.tunnel.mac, one.mac
 
 
-LEARNED = frozenset({"learned-route-missing", "wrong-learned-route", "session-waiting"})
+LEARNED = frozenset(
+    {"learned-route-missing", "wrong-learned-route", "session-waiting", "gateway-twice"}
+)
 """Kinds that are symptoms of something else, perhaps on a machine that is not on the path."""
 _NOT_READY = frozenset({"runtime-down", "cni-config-missing", "certificate-expired"})
 """Kinds for which the cluster reports a node NotReady and removes its pods from every Service."""

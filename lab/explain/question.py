@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +78,14 @@ def _risen(
         then = before.get(name)
         if isinstance(then, NodeFacts) and isinstance(now, NodeFacts):
             yield name, {one.name: one.value for one in rises(then, now)}
+
+
+_BY_LOAD = re.compile(r"\b(?:limit|quota|ct count|numgen|rate|packets-lost|slowed)\b")
+
+
+def drops_some(finding: Finding) -> bool:
+    """Whether it drops only some packets, or those beyond a rate."""
+    return _BY_LOAD.search(f"{finding.kind} {finding.observed}") is not None
 
 
 def _dropped(path: Path, risen: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
@@ -169,7 +178,8 @@ class Explanation:
     bracket: Bracket | None = None
     """The two points of the loss; None if the packets could not be followed."""
     marginal: tuple[Finding, ...] = ()
-    """Devices on the path that dropped packets although every probe was as expected."""
+    """What dropped packets on the path, or drops those beyond a rate, although every probe was as
+    expected."""
 
     @property
     def finding(self) -> Finding | None:
@@ -329,7 +339,11 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, send)
-        marginal = tuple(_dropped(explained.path, dict(_risen(seen, look(scope)))))
+        differs = deviations(explained.path, compare_places(compare, places_of(paths)))
+        marginal = (
+            *_dropped(explained.path, dict(_risen(seen, look(scope)))),
+            *(one for one in differs if drops_some(one)),
+        )
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -45,8 +45,9 @@ for device in $(tc qdisc show 2> /dev/null | awk '!/^qdisc noqueue/ {print $5}' 
     for hook in root ingress egress; do
         ask "filter $device $hook" tc filter show dev "$device" $hook
     done
+    ask "class $device" tc class show dev "$device"
 done
-ask sockets ss -H -l -n -t -u
+ask sockets ss -H -l -n -t -u -p
 ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
     find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$own" 2> /dev/null | sed "s,ns/net$,stat," |
         xargs -r cat 2> /dev/null; true'
@@ -55,7 +56,7 @@ ask resolver cat /etc/resolv.conf
 ask ipsets sh -c 'in=
     command -v ipset > /dev/null || in="WITH_CALICO"
     echo "in $in"; $in ipset save 2> /dev/null; true'
-if [ -s /proc/net/ip_tables_names ]; then ask iptables-legacy iptables-legacy-save; fi
+if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save; fi
 """.replace("WITH_CALICO", WITH_CALICO)
 
 STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
@@ -391,6 +392,12 @@ def _queues(said: Mapping[str, str]) -> Iterator[Item]:
             yield Item("filter", f"filter {hook} of {device}", " ".join(text.split()), "",
                        f"tc filter delete dev {device} {hook}",
                        f"tc -statistics filter show dev {device} {hook}", device)  # fmt: skip
+        elif name.startswith("class "):
+            device = name.split()[1]
+            for kind, number, rest in re.findall(r"(?m)^class (\S+) (\S+) (.*)", text):
+                yield Item("queue", f"class {number} of {device}", f"{kind} {rest}".strip(), "",
+                           f"tc class delete dev {device} classid {number}",
+                           f"tc -statistics class show dev {device}", device)  # fmt: skip
 
 
 def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
@@ -398,7 +405,9 @@ def _sockets(said: Mapping[str, str]) -> Iterator[Item]:
         words = line.split()
         if len(words) > 4:  # noqa: PLR2004  protocol, state, queues, own address
             name = f"socket {words[0]} {words[4]}"
-            yield Item("socket", name, "open", "", "", "ss -l -n -t -u -p")
+            by = re.search(r'users:\(\("([^"]+)"', line)
+            value = f"open by {by[1]}" if by else "open"
+            yield Item("socket", name, value, "", "", "ss -l -n -t -u -p")
 
 
 def _processes(said: Mapping[str, str]) -> Iterator[Item]:
@@ -445,10 +454,19 @@ def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
         elif words[:1] == ["add"]:
             yield Item("ipset", f"ipset {words[1]} entry {words[2]}", "there", f"{tool} {line}",
                        f"{tool} del {words[1]} {words[2]}", f"{tool} list")  # fmt: skip
+    table = ""
     for line in said.get("iptables-legacy", "").splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        put, shows = f"iptables-legacy -t {table}", f"iptables-legacy -t {table} -S"
         if line.startswith("-A "):
-            yield Item("iptables", f"iptables {line[3:]}", "there", f"iptables-legacy {line}",
-                       f"iptables-legacy -D {line[3:]}", "iptables-legacy-save")  # fmt: skip
+            yield Item("iptables", f"iptables {table} {line[3:]}", "there", f"{put} {line}",
+                       f"{put} -D {line[3:]}", shows)  # fmt: skip
+        elif policy := re.match(r":(\S+) (?!ACCEPT|-)(\S+)", line):
+            chain, verdict = policy.groups()
+            yield Item("iptables", f"iptables {table} {chain} policy", verdict,
+                       f"{put} -P {chain} {verdict}", f"{put} -P {chain} ACCEPT",
+                       shows)  # fmt: skip
 
 
 _ONE_SIDED = frozenset({"setting", "learned", "process"})
@@ -521,6 +539,7 @@ def compare_states(made: State, now: State, churn: Churn = _STILL) -> tuple[Stat
     if made.silent != now.silent:
         return ()
     found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
+    found = [*_with_neighbours(found)]
     found += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
     return tuple(
         one
@@ -554,6 +573,19 @@ def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifferenc
     yield from there
 
 
+def _with_neighbours(found: Sequence[StateDifference]) -> Iterator[StateDifference]:
+    """A device forgets its neighbours with its MAC or ARP: what mends that adds them again."""
+    for one in found:
+        forgets = one.section == "link" and one.object.endswith((" address", " noarp"))
+        lost = [
+            other.mends
+            for other in found
+            if forgets and (other.section, other.change) == ("neighbour", "gone")
+            if other.device == one.device
+        ]
+        yield replace(one, mends="; ".join((one.mends, *lost)))
+
+
 _NO_ADDRESS = "no such address"
 
 
@@ -585,6 +617,8 @@ def _compare_items(
             continue
         if item.section in _ONE_SIDED and seen is None:
             continue
+        if seen is not None and item.section == "socket" and "open" in {item.value, seen.value}:
+            continue  # whose it is is not known on one side
         if item.section != "route" and item.device in gone and item.value != "there":
             continue  # went with its device
         if item.section != "learned" and item.device not in passing:
@@ -602,6 +636,8 @@ def _compare_items(
 
 
 def _nothing(item: Item) -> str:
+    if item.section == "process":
+        return "running"
     return (
         f"no such {'attribute' if ' ' in item.object and item.section == 'link' else item.section}"
     )
@@ -609,7 +645,7 @@ def _nothing(item: Item) -> str:
 
 def _differs(item: Item, seen: Item | None) -> StateDifference:
     observed = seen.value if seen else f"there is no such {item.section}"
-    mends = item.make
+    mends = seen.remove if seen and item.section == "socket" else item.make
     if seen is None and item.section == "link" and item.object.endswith(" master"):
         observed = "it is in no bridge"
     return StateDifference(

@@ -130,8 +130,8 @@ class CellResult:
     repeat: str
     """The command that repeats this cell."""
     finding: Finding | None = None
-    """The first difference from the Intent on the path of a failed cell; None if none was found,
-    or the path was not inspected."""
+    """The first difference from the Intent on the path of a failed cell, or what drops some packets
+    on the path of a passed one; None if none was found, or the path was not inspected."""
 
     @property
     def cause(self) -> str:

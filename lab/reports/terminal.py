@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TextIO
@@ -126,6 +127,11 @@ def _sections(run: RunResult, report: str | None) -> Iterator[list[str]]:
         every = in_common(run.results, hosts) if len(causes) > 1 else ""
         common = [f"  all of them: {every}"] if every else []
         yield [_red_heading(causes), *common, *_red_lines(run.lab, causes)]
+    if marginal := Counter(
+        one.finding.line for one in run.results if one.finding and one.verdict == "pass"
+    ):
+        lines = (f"  * {line}: {quantity(n, 'cell')}" for line, n in marginal.most_common())
+        yield ["Marginal: passed where some packets are dropped", *lines]
     if workloads := [one for one in run.workloads if one.verdict != "pass"]:
         yield [
             f"Not as expected: {quantity(len(workloads), 'workload check')}",

@@ -19,7 +19,7 @@ from lab._log import say
 from lab.cluster.workload_checks import WorkloadResult, wanted
 from lab.explain.bracket import Bracket, find_bracket
 from lab.explain.capture.probe import follow_loss
-from lab.explain.causes import with_causes, with_places
+from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.explainer import compare_lab, unlearned
 from lab.explain.question import LOOK_SECONDS
 from lab.facts.node import NodeFacts
@@ -340,6 +340,7 @@ class LabSession:
             watch.require()
         begin = _BEGIN_ON_CLUSTER if self.cluster else _BEGIN_SECONDS
         results = _placed(results, view, begin, self.lab.name)
+        results = with_marginal(results, intent)
         self.found = {result.cell.id: result for result in results}
         made = self._as_run(results, started, time.monotonic() - begun)
         self.run = replace(made, nodes=nodes, workloads=tuple(self.workloads.values()))

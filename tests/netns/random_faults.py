@@ -16,15 +16,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from explain_drill import brought_up, every_cell, explain_again, failures
-from fault_primitives import RESTART, RandomFault, compose, run_at
+from fault_primitives import RESTART, RandomFault, Site, run_at
+from faults_of_clusters import CLUSTERS
+from faults_of_filters import FILTERS
+from faults_of_networks import NETWORKS
 
 from lab._deadline import Deadline
 from lab._errors import LabError
@@ -44,8 +47,23 @@ SAMPLE = 16
 Judged = Literal["named", "right machine", "wrongly accused", "nothing"]
 
 
+def compose(opened: OpenLab, rng: random.Random) -> RandomFault:
+    """One fault at a random place of the lab."""
+    there = [one for one in opened.intent.machines if one.pods]
+    kinds = (*FILTERS, *NETWORKS, *(CLUSTERS if opened.intent.kubernetes else ()))
+    while True:
+        machine = rng.choice(there)
+        pod = rng.choice(machine.pods) if rng.random() < 0.5 else None
+        found = rng.choice(kinds)(Site(opened, rng, machine, pod))
+        if found is not None:
+            return found
+
+
 def run_in(opened: OpenLab, place: str, command: str) -> bool:
-    if command == RESTART:
+    first, restarts, _ = command.partition(RESTART)
+    if restarts:
+        if first:
+            run_at(opened, place, first.rstrip("; "))
         provider = cast(NetnsProvider, opened.provider)
         configured = configuration(provider.realised(opened.intent))
         deadline = Deadline(30)
@@ -81,20 +99,32 @@ def judged(fault: RandomFault, found: Explanation) -> Judged:
     return "right machine" if finding.node == fault.machine else "wrongly accused"
 
 
-def bracketed(fault: RandomFault, found: Explanation) -> bool:
+def bracketed(fault: RandomFault, found: Explanation, *, routed: bool = True) -> bool:
     """Whether the two points enclose the place, hook and way of the injector's record.
 
     A fault that acts later must be at the bracket, or be passed before the loss.
+
+    Parameters
+    ----------
+    fault
+        The record.
+    found
+        What explain says.
+    routed
+        Whether the machine where the probe was last seen has the routes as before: not if the fault
+        keeps routing daemons from each other, and then the probe is lost elsewhere.
+
     """
     bracket = found.bracket
-    if bracket is None:
-        return False
+    if bracket is None or not routed:
+        return bracket is not None
     last, missing, change = bracket.last, bracket.missing, bracket.change
-    points = {one.tap.place for one in (last, missing) if one}
+    points = {one.tap.place for one in (last, missing) if one} or bracket.at
     if fault.later:
         changed = {one.tap.place for one in (change.last, change.first) if one} if change else set()
-        return fault.place in points | changed or (not change and fault.place in bracket.before)
-    if not fault.hook:  # of a device, a cable has two ends
+        passed = {*bracket.before} if missing else bracket.next
+        return fault.place in points | changed or (not change and fault.place in passed)
+    if not fault.hook or not (last or missing):  # of a device, a cable has two ends
         return fault.place in points | bracket.next
     # a pod that is not ready: its Service has no endpoint, and refuses
     unready = fault.place in found.cell.backends and "'port unreachable'" in bracket.sentence
@@ -102,7 +132,7 @@ def bracketed(fault: RandomFault, found: Explanation) -> bool:
         return unready
     arrived = last is not None and (last.tap.place, last.passing) == (fault.place, "in")
     unsent = missing is not None and (missing.tap.place, missing.passing) == (fault.place, "out")
-    if arrived and unsent:
+    if arrived and (unsent or missing is None):
         return True  # the question came, and its answer did not leave
     ends = {"source": fault.place == found.cell.source.name}
     ends["target"] = fault.place in {found.cell.target.name, *found.cell.backends}
@@ -149,7 +179,13 @@ def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
         run_in(opened, fault.place, fault.undo)
 
 
-def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
+def learned(opened: OpenLab) -> Mapping[str, str]:
+    """The routes that daemons have learned, of each machine with one."""
+    there = [one.name for one in opened.intent.everything() if one.daemons]
+    return {one: run_at(opened, one, "ip route show proto bird | sort").stdout for one in there}
+
+
+def score(opened: OpenLab, fault: RandomFault, cell: Cell, routes: Mapping[str, str]) -> Scored:
     """Score the explanation of a cell that the fault has turned red."""
     begun = time.monotonic()
     found = explain_again(opened, cell)
@@ -158,7 +194,10 @@ def score(opened: OpenLab, fault: RandomFault, cell: Cell) -> Scored:
     where = found.bracket.sentence if found.bracket else "no bracket"
     if found.verdict in {"pass", "known-limit"}:
         return Scored(fault, "comes and goes", cell.id, seconds=seconds)
-    verdict, right = judged(fault, found), bracketed(fault, found)
+    verdict = judged(fault, found)
+    last = found.bracket.last.tap.place if found.bracket and found.bracket.last else ""
+    routed = last not in routes or learned(opened)[last] == routes[last]
+    right = bracketed(fault, found, routed=routed)
     advice = finding if verdict == "named" else None
     said = f"{cell.id}: {said}\n      where: {where}"
     return Scored(fault, verdict, said, right, seconds, advice, "kernel" in found.witnesses)
@@ -178,28 +217,34 @@ def tried(opened: OpenLab, scored: Scored, cell: Cell) -> Scored:
 
 def single(opened: OpenLab, fault: RandomFault, rng: random.Random) -> Iterator[Scored]:
     """Put a fault in, explain a cell that it turns red, and take it out."""
-    cells = near(opened, [fault], rng)
+    cells, routes = near(opened, [fault], rng), learned(opened)
+    if routes and not is_well(opened, cells):  # daemons take their time
+        yield Scored(fault, "not well before")
+        return
     with put_in(opened, fault) as done:
         if not done:
             yield Scored(fault, "refused")
             return
-        red = failures(opened, cells)
+        red = failures(opened, cells) if cells else []
         if not red:
             yield Scored(fault, "no red cell")
             return
         cell = rng.choice(red)
-        scored = tried(opened, score(opened, fault, cell), cell)
+        scored = tried(opened, score(opened, fault, cell, routes), cell)
     concerned = cells if opened.intent.kubernetes else [cell]
     yield scored if is_well(opened, concerned) else Scored(fault, "not well after", scored.said)
 
 
 def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> Iterator[Scored]:
     """Put in two faults at once, and explain for each a cell that only it turns red."""
-    cells = near(opened, faults, rng)
+    cells, routes = near(opened, faults, rng), learned(opened)
     reds = []
     for fault in faults:
+        if routes and not is_well(opened, cells):
+            yield Scored(fault, "not well before")
+            return
         with put_in(opened, fault) as done:
-            reds.append(failures(opened, cells) if done else [])
+            reds.append(failures(opened, cells) if done and cells else [])
         if not is_well(opened, reds[-1]):
             yield Scored(fault, "not well after")
             return
@@ -207,9 +252,21 @@ def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> 
         for fault, own, other in zip(faults, reds, reversed(reds), strict=True):
             alone = [cell for cell in own if cell not in other]
             if alone:
-                yield score(opened, fault, rng.choice(alone))
+                yield score(opened, fault, rng.choice(alone), routes)
             else:
                 yield Scored(fault, "no cell of its own")
+
+
+_KEPT = (
+    "ip -4 route show table all | grep -v 'proto bird\\|proto kernel' | sort; ip rule; "
+    "bridge link; bridge fdb show | grep static; ip -4 neighbour show nud permanent | sort; "
+    "nft list tables; ip -o link | grep -o ' mtu [0-9]*'"
+)
+
+
+def is_as_before(opened: OpenLab, faults: Sequence[RandomFault], before: Sequence[str]) -> bool:
+    """Whether undoing the faults has left nothing else behind in their places."""
+    return before == [run_at(opened, one.place, _KEPT).stdout for one in faults]
 
 
 _LOOKS = 3
@@ -222,21 +279,58 @@ def is_well(opened: OpenLab, cells: Sequence[Cell]) -> bool:
     ends = time.monotonic() + _RESTART_SECONDS * (opened.intent.kubernetes is not None)
     looks = 0
     while looks < _LOOKS or time.monotonic() < ends:
-        if not failures(opened, cells):
+        if not cells or not failures(opened, cells):
             return True
         looks += 1
     return False
 
 
-def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Counter[str]:
+@dataclass
+class Tally:
+    """The results of many faults."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    """How long each explanation took."""
+
+    @property
+    def counted(self) -> int:
+        return sum(self.counts[one] for one in get_args(Judged))
+
+    def add(self, one: Scored) -> None:
+        self.counts[one.verdict] += 1
+        self.counts["advice worked"] += one.mended is True
+        self.counts["advice failed"] += one.mended is False
+        if one.counts:
+            self.counts["bracketed"] += one.bracketed
+            self.counts["kernel agrees"] += one.heard
+            self.seconds.append(one.seconds)
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.counts + other.counts, self.seconds + other.seconds)
+
+    def __str__(self) -> str:
+        first = (*get_args(Judged), "bracketed", "kernel agrees", "advice worked", "advice failed")
+        of_all = ", ".join(f"{self.counts[one]} {one}" for one in first)
+        rest = [(verdict, n) for verdict, n in self.counts.most_common() if verdict not in first]
+        took = sorted(self.seconds) or [0.0]
+        left_out = ", ".join(f"{number} {verdict}" for verdict, number in rest if number)
+        return (
+            f"{self.counted} counted: {of_all}; an explanation in {took[len(took) // 2]:.1f} s, "
+            f"at most {took[-1]:.1f} s; not counted: {left_out or 'none'}"
+        )
+
+
+def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Tally:
     """Put in ``count`` faults that turn a cell red, one after another, and print each result."""
-    counts: Counter[str] = Counter()
+    tally = Tally()
     ends = time.monotonic() + seconds
-    while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
+    while tally.counted < count and time.monotonic() < ends:
         faults = [compose(opened, rng)]
         if rng.random() < 0.2:
             faults.append(compose(opened, rng))
         begun = time.monotonic()
+        before = [run_at(opened, one.place, _KEPT).stdout for one in faults]
         how = pair(opened, faults, rng) if len(faults) > 1 else single(opened, faults[0], rng)
         try:
             found = list(how)
@@ -244,11 +338,7 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
             found = [Scored(faults[0], "not judged", str(error))]
         together = " (of two)" if len(faults) > 1 else ""
         for one in found:
-            counts[one.verdict] += 1
-            counts["bracketed"] += one.counts and one.bracketed
-            counts["kernel agrees"] += one.counts and one.heard
-            counts["advice worked"] += one.mended is True
-            counts["advice failed"] += one.mended is False
+            tally.add(one)
             whole = time.monotonic() - begun
             print(f"  {one.verdict:<16} {one.fault}{together}; {whole:.0f} s", flush=True)
             if one.said:
@@ -257,30 +347,28 @@ def drill(opened: OpenLab, count: int, seconds: float, rng: random.Random) -> Co
                 print(f"      said of {one.said}; {one.seconds:.1f} s{right}", flush=True)
                 if one.mended is False and one.advice is not None:
                     print(f"      advised: {one.advice.mends}", flush=True)
-        if any(one.verdict in {"not well after", "not judged"} for one in found):
+        if any(one.verdict in {"not well before", "not well after", "not judged"} for one in found):
             break  # further faults would be judged in a broken lab
-    return counts
+        if not opened.intent.kubernetes and not is_as_before(opened, faults, before):
+            print("  the lab is made anew: not as before", flush=True)
+            break
+    return tally
 
 
-def drilled(name: str, count: int, seconds: float, seed: str, provider: str) -> Counter[str]:
+def drilled(name: str, count: int, seconds: float, seed: str, provider: str) -> Tally:
     """Drill one scenario; bring it up again if a fault could not be taken out."""
-    counts: Counter[str] = Counter()
+    tally = Tally()
     rng, ends = random.Random(seed), time.monotonic() + seconds
-    while sum(counts[one] for one in get_args(Judged)) < count and time.monotonic() < ends:
+    while tally.counted < count and time.monotonic() < ends:
         with (
             tempfile.TemporaryDirectory() as place,
             brought_up(name, Path(place), provider) as opened,
         ):
-            left = count - sum(counts[one] for one in get_args(Judged))
-            counts += drill(opened, left, ends - time.monotonic(), rng)
-    return counts
+            tally += drill(opened, count - tally.counted, ends - time.monotonic(), rng)
+    return tally
 
 
-def in_words(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
-
-
-def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> Counter[str]:
+def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> Tally:
     """Drill one scenario in its own process."""
     command = [sys.executable, __file__, "--count", str(count), "--seed", str(seed)]
     command += ["--seconds", str(seconds), "--provider", provider, "--jobs", "0", name]
@@ -292,11 +380,12 @@ def _apart(name: str, count: int, seconds: float, seed: int, provider: str) -> C
             if not line.startswith("{"):
                 print(f"{name}: {line}", end="", flush=True)
     try:
-        counts = Counter[str](json.loads(last))
+        said = json.loads(last)
     except ValueError:
-        return Counter({"broken": 1})
-    print(f"{name}: {in_words(counts)}", flush=True)
-    return counts
+        return Tally(Counter({"broken": 1}))
+    tally = Tally(Counter(said["counts"]), said["seconds"])
+    print(f"{name}: {tally}", flush=True)
+    return tally
 
 
 def main() -> int:
@@ -312,10 +401,10 @@ def main() -> int:
     names = asked.scenarios or shipped()
     if not asked.jobs:
         with terminable():
-            counts = drilled(
+            tally = drilled(
                 names[0], asked.count, asked.seconds, f"{seed} {names[0]}", asked.provider
             )
-        print(json.dumps(counts))
+        print(json.dumps({"counts": dict(tally.counts), "seconds": tally.seconds}))
         return 0
     print(f"seed {seed}; the same again: --seed {seed}")
     each = -(-asked.count // len(names))
@@ -324,9 +413,9 @@ def main() -> int:
         every = pool.map(
             lambda name: _apart(name, each, asked.seconds, seed, asked.provider), names
         )
-        counts = sum(every, Counter[str]())
-    print(in_words(counts))
-    return 0 if counts["named"] == sum(counts[one] for one in get_args(Judged)) else 1
+        tally = sum(every, Tally())
+    print(tally)
+    return 0 if tally.counts["named"] == tally.counted else 1
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_an_address_on_two_machines_is_told_and_the_plan_stays(running):
         running.shell(other, f"ip address del {first.address} dev {first.device}")
     assert len(seen) == 2
     assert planned == running.intent.gateways[0].holder
-    assert "duplicate-address" in kinds
+    assert "gateway-twice" in kinds
     Deadline(20).wait("being whole", lambda: differences(running), until=lambda left: not left)
 
 

@@ -221,21 +221,24 @@ def _along(there: Sequence[Station], back: Sequence[Station], matched: Matched) 
             exact=station.kind in _EXACT,
         )  # fmt: skip
         answered.append(key)
+    bridges = {Tap(one.place, one.device) for one in (*there, *back) if one.kind == "bridge"}
     return _whole(
         list(rows.values()),
-        _shown([(rows[key], rows[key].question) for key in asked]),
-        _shown([(rows[key], rows[key].answer) for key in answered]),
+        _shown([(rows[key], rows[key].question) for key in asked], bridges),
+        _shown([(rows[key], rows[key].answer) for key in answered], bridges),
         matched,
     )
 
 
-def _shown(rows: Sequence[tuple[Row, Sight]]) -> tuple[Row, ...]:
+def _shown(rows: Sequence[tuple[Row, Sight]], bridges: Collection[Tap]) -> tuple[Row, ...]:
     """Without a bridge whose device a packet does not pass from port to port of it.
 
     What a Service's translation leads back to the same bridge is forwarded there and then.
     """
     unseen = [
-        not row.exact and not sight.packets and any(row.tap == other.tap for other, _ in beside)
+        row.tap in bridges
+        and not sight.packets
+        and any(row.tap == other.tap for other, _ in beside)
         for at, (row, sight) in enumerate(rows)
         for beside in [[*rows[max(at - 1, 0) : at], *rows[at + 1 : at + 2]]]
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_interface
 
 from lab.explain.check import (
@@ -60,7 +61,13 @@ def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Di
     yield from look.addresses(
         "bridge-address", what, device, bridge.addresses, seen.addresses, shows
     )
-    yield from look.mtu("bridge-mtu", what, device, bridge.mtu, mtu, shows)
+    # a bridge has the smallest MTU of its ports
+    ports = [one for one in look.observed.links if (one.master, one.mtu) == (device, mtu)]
+    put = [
+        f"ip link set dev {name} mtu {bridge.mtu}" for name in (*(p.name for p in ports), device)
+    ]
+    for found in look.mtu("bridge-mtu", what, device, bridge.mtu, mtu, shows):
+        yield replace(found, mends=" && ".join(put))
 
 
 def _filter(look: Look) -> Iterator[Difference]:

@@ -156,12 +156,14 @@ class DuplicatesCheck(Check):
     """Addresses, MACs and pod CIDRs that two machines or two pods have.
 
     Reported for the one that should not have it, if the Intent names an owner. MACs come first:
-    holders of a virtual gateway with the same MAC do not hear each other, and both hold it.
+    holders of a virtual gateway that do not hear each other both hold it, which is a consequence
+    of the same MAC or of something else.
     """
 
     order = 110
     kinds = (
         Kind("duplicate-address", fault="duplicate-pod-address", meets=_at_owner),
+        Kind("gateway-twice", meets=_at_owner, follows=True),
         Kind("duplicate-mac", fault="two-nodes-one-mac", meets=_at_owner),
         Kind("duplicate-pod-cidr", fault="duplicate-node-pod-cidr", meets=_at_cidr),
     )
@@ -169,6 +171,9 @@ class DuplicatesCheck(Check):
     def in_lab(self, look: LabLook) -> Iterator[Difference]:
         intent, observed = look.intent, look.observed
         owners = dict(_owners(intent))
+        gateways = {
+            (name, one.device, one.address) for one in intent.gateways for name in one.candidates
+        }
         claims: dict[_Claim, list[_Held]] = {}
         for node, facts in observed.items():
             for claim, held in _claims(node, facts, _ranges(intent)):
@@ -182,5 +187,7 @@ class DuplicatesCheck(Check):
             for one in there:
                 if one.who != owner:
                     found = _twice(intent, claim, one, [owner])
+                    if (one.node, one.device, one.text) in gateways:
+                        found = replace(found, kind="gateway-twice", fault="")
                     drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
                     yield replace(found, concerns=tuple(drawn))

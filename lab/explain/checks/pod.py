@@ -66,7 +66,8 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
             f"plugged into {bridge.name}",
             f"plugged into {link.master or 'nothing'}",
             shows,
-            f"ip link set dev {pod.port} master {bridge.name}",
+            f"ip link set dev {pod.port} master {bridge.name} && "
+            f"bridge link set dev {pod.port} hairpin on",
         )
     elif link.hairpin is False:
         yield look.differs(
@@ -80,7 +81,8 @@ def _port(look: Look, pod: Pod) -> Iterator[Difference]:
 
 
 def _inside(look: Look, pod: Pod, seen: PodFacts) -> Iterator[Difference]:
-    what, card = f"pod {pod.name}", seen.links[0] if seen.links else None
+    what, cards = f"pod {pod.name}", sorted(seen.links, key=lambda one: one.name != "eth0")
+    card = cards[0] if cards else None
     if card is None:
         yield look.differs(
             "pod-link-down", what, "a card", "it has none", "ip link", "delete the pod"

@@ -198,9 +198,11 @@ def list_holders(
     return tuple(sorted(wanted, key=lambda holder: (holder.started, holder.pid)))
 
 
-def _holders(kind: HolderKind, *, starting: bool, all_users: bool) -> Iterator[HolderProcess]:
+def _holders(
+    kind: HolderKind, *, starting: bool, all_users: bool, among: Iterable[str] | None = None
+) -> Iterator[HolderProcess]:
     caller = os.geteuid()
-    for name in os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
+    for name in among or os.listdir("/proc"):  # noqa: PTH208  names are wanted, not paths
         if not name.isdigit():
             continue
         process = f"/proc/{name}"
@@ -478,7 +480,19 @@ def find_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess 
         claim = (one.lab, one.directory) == (lab.name, lab.directory)
         return one.token == lab.token if one.token else claim
 
-    return next(filter(is_it, list_holders(kind, hidden=True)), None)
+    known = _KNOWN.get(lab.token)
+    there = _holders(kind, starting=False, all_users=False, among=(known,)) if known else ()
+    found = next(filter(is_it, there), None) or next(
+        filter(is_it, list_holders(kind, hidden=True)), None
+    )
+    if found:
+        _KNOWN[lab.token] = str(found.pid)
+    return found
+
+
+_KNOWN: dict[str, str] = {}
+"""Where a lab's holder, by its token, was last: a look at every process takes long on a busy host.
+"""
 
 
 def enter_holder(lab: LabHandle, kind: HolderKind = LAB_HOLDER) -> HolderProcess:

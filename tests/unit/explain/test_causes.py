@@ -14,7 +14,7 @@ from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
-from lab.explain.causes import with_causes, with_places
+from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.question import flow_of
 from lab.facts.node import NodeFacts
 from lab.facts.ruleset import StateDifference
@@ -135,7 +135,7 @@ def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points()
 def test_no_more_are_followed_than_there_is_time_for() -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
     _, followed = placed(results(), {}, at, seconds=2.5)
-    assert len(followed) == 2
+    assert [one.protocol for one in followed] == ["tcp", "tcp", "udp"]  # one of each at least
 
 
 def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
@@ -177,3 +177,16 @@ def test_a_machine_that_hangs_does_not_hold_a_run(
     hangs.set()
     left = sum(one.verdict == "fail" for one in there) - 1
     assert f"no time to follow {left} failures" in capsys.readouterr().err
+
+
+def test_cells_that_passed_where_some_packets_are_dropped_are_marginal() -> None:
+    at = Bracket("lost", 0, frozenset({"worker1"}))
+    there = results()
+    for observed, marginal in (("rule 'limit rate over 50/second drop'", True), ("drop", False)):
+        stray = replace(STRAY, observed=observed)
+        found = with_marginal(placed(there, {"worker1": [stray]}, at)[0], INTENT)
+        passed = [one for one in found if one.verdict == "pass"]
+        for one in passed:
+            places = {hop.place for path in walk(INTENT, flow_of(one.cell)) for hop in path.hops}
+            assert (one.finding is not None) == (marginal and "worker1" in places), one.cell.id
+        assert any(one.finding for one in passed) == marginal

@@ -72,6 +72,7 @@ def test_every_kind_of_difference_of_a_single_node_has_a_way() -> None:
         *("pod-missing", "pod-address", "pod-gateway", "pod-mtu", "pod-neighbour"),
         *("pod-resolver", "pod-not-listening", "program-down", "proxy-missing"),
         *("duplicate-address", "duplicate-mac", "duplicate-pod-cidr", "backend-missing"),
+        "gateway-twice",
         *("tunnel-address", "tunnel-mac", "tunnel-mtu", "bridge-mtu", "gateway-missing"),
         *("unplugged", "learned-route-missing", "wrong-learned-route"),
         *("session-down", "session-waiting", "gateway-barred"),
