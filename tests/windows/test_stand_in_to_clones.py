@@ -85,8 +85,8 @@ def test_the_iso_becomes_a_golden_image_and_two_machines(
         _check_story(" ".join(story))
         assert lab.objects() == set()
 
-        lab.run("up", str(TWO), "--provider", "libvirt", "--pods", "namespaces")
         try:
+            lab.up(TWO)
             _check_machines(lab, kind)
         finally:
             lab.run("down", LAB)
