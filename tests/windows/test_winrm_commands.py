@@ -266,14 +266,12 @@ def test_a_guest_that_wants_to_be_told_the_password_anew_is(guest, windows_shell
     assert guest.service.logins == ["NTLM", "NTLM"]
 
 
-def test_nobody_listening_and_a_port_without_tls_are_said_at_once(new_guest, new_windows_shell):
-    plain = new_guest(encrypted=False)
-    shell = new_windows_shell(plain, certificate="ab" * 32)
+def test_nobody_listening_and_a_port_without_tls_are_said_at_once(guest, new_windows_shell):
     with pytest.raises(UnreachableError, match="connected, but the TLS handshake failed"):
-        shell.run([PROGRAM], Deadline(20))
-    plain.winrm.stop()
+        new_windows_shell(guest, port=guest.ssh.port).run([PROGRAM], Deadline(20))
+    guest.winrm.stop()
     with pytest.raises(UnreachableError, match="connection refused"):
-        shell.run([PROGRAM], Deadline(20))
+        new_windows_shell(guest).run([PROGRAM], Deadline(20))
 
 
 def test_threads_have_their_commands_at_the_same_time(guest, new_windows_shell):

@@ -20,8 +20,6 @@ class Guest:
     """Both services on free ports, with their own keys, in a test's directory."""
 
     directory: Path
-    encrypted: bool = True
-    """HTTPS; else HTTP."""
     script: Script = field(default_factory=Script)
 
     def __post_init__(self) -> None:
@@ -29,15 +27,14 @@ class Guest:
         self.root = self.directory / "drives"
         (self.root / "C" / "hybridlab").mkdir(parents=True)
         certificate, key = self.directory / "certificate.pem", self.directory / "key.pem"
-        self.certificate = make_certificate(certificate, key) if self.encrypted else ""
+        self.certificate = make_certificate(certificate, key)
         self.host_key = make_host_key(self.directory / "host_key")
         self.keyfile = self.directory / "client_key"
         authorized = self.directory / "authorized_keys"
         authorized.write_text(f"{make_host_key(self.keyfile)} client\n")
         self.shells = Shells(self.script, self.root)
         self.service = Service(USER, PASSWORD, self.shells)
-        pair = (certificate, key) if self.encrypted else (None, None)
-        self.winrm = WsMan(self.service, "127.0.0.1", 0, *pair)
+        self.winrm = WsMan(self.service, "127.0.0.1", 0, certificate, key)
         self.ssh_service = SshService(
             USER, self.directory / "host_key", authorized, self.root, self.script
         )

@@ -74,16 +74,16 @@ class WsMan:
     """One listener of the service, that can be stopped and started again on its port.
 
     ``service``: what it serves. ``address``, ``port``: 0 for any free port, kept over restarts.
-    ``certificate``, ``key``: PEM files for HTTPS; None for HTTP.
+    ``certificate``, ``key``: PEM files.
     """
 
     def __init__(
         self,
         service: Service,
-        address: str = "127.0.0.1",
-        port: int = 0,
-        certificate: Path | None = None,
-        key: Path | None = None,
+        address: str,
+        port: int,
+        certificate: Path,
+        key: Path,
     ) -> None:
         self.service, self.address, self.port = service, address, port
         self._certificate, self._key = certificate, key
@@ -91,11 +91,9 @@ class WsMan:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        self._server = _Server((self.address, self.port), self.service)
+        pair = self._certificate, self._key
+        self._server = _Server((self.address, self.port), self.service, *pair)
         self.port = self._server.server_address[1]
-        if self._certificate is not None:
-            self._server.tls = _tls(self._certificate, self._key)
-            self._server.certificate = self._certificate
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.02,), name="double-wsman", daemon=True
         )
@@ -119,21 +117,17 @@ class WsMan:
         return len(self._server.live) if self._server else 0
 
 
-def _tls(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context
-
-
 class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
     block_on_close = True
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], service: Service) -> None:
-        self.service = service
-        self.tls: ssl.SSLContext | None = None
-        self.certificate: Path | None = None
+    def __init__(
+        self, address: tuple[str, int], service: Service, certificate: Path, key: Path
+    ) -> None:
+        self.service, self.certificate = service, certificate
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate, key)
         self.live: set[socket.socket] = set()
         self._lock = threading.Lock()
         handle, path = tempfile.mkstemp(prefix="double-ntlm-")
@@ -150,10 +144,9 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         with self._lock:
             self.live.add(own)
         try:
-            if self.tls is not None:
-                request.settimeout(_HANDSHAKE_SECONDS)
-                own = self._shaken(request)
-                own.settimeout(None)
+            request.settimeout(_HANDSHAKE_SECONDS)
+            own = self._shaken(request)
+            own.settimeout(None)
             super().finish_request(own, client_address)
         except OSError:
             pass  # the client broke off
@@ -164,7 +157,6 @@ class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             _closed(own)
 
     def _shaken(self, request: socket.socket) -> socket.socket:
-        assert self.tls is not None
         own = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
         with self._lock:
             self.live.discard(request)
@@ -230,9 +222,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _serve(self, body: bytes) -> None:
         if not body:  # the client only opens its security context
             self._reply(200, b"")
-            return
-        if not self.server.tls:
-            self._reply(401, b"", ("Negotiate",))
             return
         asking = None
         try:
@@ -328,8 +317,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return True
 
     def _bindings(self) -> Any:
-        if self.server.certificate is None:
-            return None
         from spnego.channel_bindings import GssChannelBindings  # noqa: PLC0415  as above
 
         from .certificates import endpoint_hash  # noqa: PLC0415  as above

@@ -20,9 +20,9 @@ class RestartError(Exception):
 
 
 def say(line: str) -> None:
-    """Write a line to COM1, like ``echo`` of cmd.exe."""
+    """Write a line to COM1, like ``echo`` of cmd.exe; the terminal adds the carriage return."""
     with COM1.open("wb", buffering=0) as port:
-        port.write(f"{line}\r\n".encode("ascii", errors="replace"))
+        port.write(f"{line}\n".encode("ascii", errors="replace"))
 
 
 def show(line: str) -> None:
