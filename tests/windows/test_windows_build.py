@@ -239,6 +239,8 @@ def test_a_step_that_fails_in_the_guest_ends_it_at_once_with_all_that_was_seen(b
     said = bench.broken(failing, "step openssh: the archive is damaged")
     picture = bench.cache / "logs" / f"{NAME}-first-logon.png"
     for words in (
+        "its disk has no logs of Setup",
+        "'Known traps'",
         "at 'first-logon'",
         f"its screen is in '{picture}'",
         "| hybridlab: failed openssh",

@@ -330,6 +330,8 @@ class InstallationSteps:
         except (LabError, OSError) as error:
             happened = error.happened if isinstance(error, LabError) else error
             return f"its logs cannot be read ({happened})"
+        if not logs:
+            return "its disk has no logs of Setup or of the lab's scripts"
         known = []
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in logs.items():

@@ -418,8 +418,10 @@ class InstallMonitor:
 
     def _error_parts(self, what: str) -> tuple[str, str, str]:
         """Doing, happened and hint of the error that ends the installation."""
-        look = f"look at {LOOK_AT[self.progress.phase]}; then build it again"
-        return self._doing, f"{what}; {self.evidence()}", look
+        at = LOOK_AT[self.progress.phase]
+        if self.progress.ending == "failed":
+            at = "what the step says, and at 'Known traps' in docs/how-to/windows.md"
+        return self._doing, f"{what}; {self.evidence()}", f"look at {at}; then build it again"
 
 
 def _describe_ending(progress: Progress) -> str:
