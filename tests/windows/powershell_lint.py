@@ -9,24 +9,19 @@ from powershell_syntax import Call, Function, Script, enclosing, line, within
 from powershell_tables import AUTOMATIC, CMDLETS, COMMON, FORBIDDEN, PREFERENCES
 from tree_sitter import Node
 
-from lab.imaging.windows import monitor
-
 HEADER = (
     "Set-StrictMode -Version 3.0",
     "$ErrorActionPreference = 'Stop'",
     "$ProgressPreference = 'SilentlyContinue'",
 )
-SPEAKERS = {"write-line": "Word", "write-phase": "Name"}
-PHASES = frozenset(re.findall(r"[a-z-]+", re.findall(r"phase (\S+)", monitor.__doc__ or "")[0]))
 _SECRET = re.compile(r"password|passwd|secret|credential|/passw", re.IGNORECASE)
-_STEP = re.compile(r"[a-z0-9-]+")
 
 
 def lint(script: Script, module: Script | None = None) -> list[str]:
     """All findings in a script; ``module``: the module that it imports."""
     shared = module.functions if module else ()
     found = [*_bytes(script), *_header(script), *_ending(script), *_functions(script)]
-    found += [*_variables(script), *_parameters(script), *_speech(script)]
+    found += [*_variables(script), *_parameters(script)]
     for call in script.calls:
         found += [*_call(call, (*script.functions, *shared)), *_native(script, call)]
     return [f"{script.name}:{text}" for text in found]
@@ -201,30 +196,3 @@ def _parameters(script: Script) -> Iterator[str]:
         function = next(enclosing(node, "function_statement"), None)
         if function is None or "Invoke-Native" not in script.text(function)[:40]:
             yield f"{line(node)}: a redirection outside Invoke-Native"
-
-
-def _speech(script: Script) -> Iterator[str]:
-    """Lines on COM1 must follow the host's protocol."""
-    for call in script.calls:
-        name = (call.name or "").lower()
-        if name not in SPEAKERS and name not in {"write-step", "write-failure"}:
-            continue
-        for parameter, value in call.after:
-            said = script.text(value)
-            if not said.startswith("'") or parameter not in {"Word", "Name"}:
-                continue
-            if not _understood(name, said.strip("'")):
-                yield f"{line(call.node)}: the host does not know the {name[6:]} {said}"
-    for node in script.of("string_literal"):
-        owner = next(enclosing(node, "function_statement"), None)
-        inside = owner is not None and "Write-Line" in script.text(owner)[:24]
-        if monitor.PREFIX in script.text(node) and not inside:
-            yield f"{line(node)}: a line for the host that Write-Line does not say"
-
-
-def _understood(speaker: str, said: str) -> bool:
-    if speaker == "write-line":
-        return monitor.parse_message(f"{monitor.PREFIX}{said} x") is not None
-    if speaker == "write-phase":
-        return said in PHASES
-    return _STEP.fullmatch(said) is not None

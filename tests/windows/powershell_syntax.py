@@ -43,8 +43,6 @@ class Call:
     operator: str | None
     target: Node | None
     parameters: tuple[str, ...]
-    after: tuple[tuple[str, Node], ...]
-    """Each parameter that is followed by a value, with the value."""
     splats: bool
 
 
@@ -114,27 +112,19 @@ class Script:
         named = {child.type: child for child in node.named_children}
         operator = named.get("command_invokation_operator")
         computed = named.get("command_name_expr")
-        parameters, after, splats = [], [], False
-        pending: str | None = None
+        parameters, splats = [], False
         elements = named.get("command_elements")
         for child in elements.named_children if elements else ():
-            if child.type in {"command_argument_sep", "redirection", "comment"}:
-                continue
             if child.type == "command_parameter":
-                pending = self.text(child)[1:]
-                parameters.append(pending)
+                parameters.append(self.text(child)[1:])
             elif self.text(child).startswith("@") and self.text(child)[1:2].isalpha():
                 splats = True
-            elif pending is not None:
-                after.append((pending, child))
-                pending = None
         return Call(
             name=self.text(named["command_name"]) if "command_name" in named else None,
             node=node,
             operator=self.text(operator) if operator else None,
             target=computed.named_children[0] if computed else None,
             parameters=tuple(parameters),
-            after=tuple(after),
             splats=splats,
         )
 

@@ -35,7 +35,6 @@ ADDED = (
     (b"Get-Service -Nme 'x'", "no parameter -nme"),
     (b"Get-Thingy -Name 'x'", "no function of ours"),
     (b"Write-Log -Message $thign", "$thign is read"),
-    (b"Write-Phase -Name 'done'", "the phase 'done'"),
     (b"$x = '\xe2\x80\xa6'", "not ASCII"),
     (b"function Get-It {\n    return 1\n}", "no [CmdletBinding"),
 )

@@ -33,6 +33,15 @@ def test_message_has_nothing_that_cmd_would_act_on_and_keys_stay_as_they_are():
         assert forbidden().sub(" ", text) == text
 
 
+def test_words_for_the_host_are_those_that_it_knows_and_one_function_says_them():
+    texts = {name: load(name).source.decode() for name in (*names(), *names("cluster"))}
+    said = "".join(texts.values())
+    for word in re.findall(r"Write-Line -Word '([^']+)'", said):
+        assert monitor.parse_message(f"{monitor.PREFIX}{word} x")
+    assert set(re.findall(r"Write-Phase -Name '([^']+)'", said)) <= set(monitor.ORDER)
+    assert len(re.findall(f"['\"]{monitor.PREFIX}", said)) == 1
+
+
 def test_target_stands_before_what_is_said():
     """``echo 3> COM1`` would write to stream 3, and a fingerprint may end in a digit."""
     source = load("hybridlab.psm1").source.decode()
