@@ -11,18 +11,17 @@ import pycdlib
 _ORIGIN = 0x7C00
 _HALT = b"\xfa\xf4\xeb\xfd"  # cli; hlt; jump back to hlt
 _RESET = b"\xb0\xfe\xe6\x64\xeb\xfe"  # the keyboard controller pulls the processor's reset line
-_OFF = b"\xba\x04\x06\xb8\x00\x20\xef\xeb\xfe"  # q35's ACPI port: sleep type 0, enabled
 _SAY = bytearray(
     b"\x31\xc0\x8e\xd8"  # ds = 0
     b"\xbe\x00\x00"  # si = text
     b"\xba\xf8\x03"  # dx = port
     b"\xac\x84\xc0\x74\x03\xee\xeb\xf8"  # al = [si++]; until it is 0: out dx, al
 )
-THEN = {"halt": _HALT, "reset": _RESET, "off": _OFF}
+THEN = {"halt": _HALT, "reset": _RESET}
 
 
 def program(text: str, then: str = "halt") -> bytes:
-    """Write the text, and then halt, reset the machine, or switch it off."""
+    """Write the text, and then halt, or reset the machine."""
     code = bytearray(_SAY) + THEN[then]
     code[5:7] = (_ORIGIN + len(code)).to_bytes(2, "little")
     return (bytes(code) + text.encode("ascii") + b"\0").ljust(2048, b"\0")

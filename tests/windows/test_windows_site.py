@@ -158,16 +158,6 @@ def test_a_reboot_is_heard_and_a_medium_that_boots_again_is_named(asked, folder,
     machine.remove()
 
 
-def test_a_machine_that_goes_down_is_seen_with_its_last_words(asked, folder):
-    machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(
-        asked("hybridlab: phase specialize", then="off")
-    )
-    seen = watch(folder, machine)
-    with pytest.raises(BrokenError, match="shut down at 'specialize'"):
-        seen.until(lambda now: now.phase == "ready")
-    machine.remove()
-
-
 def test_a_stuck_phase_is_named_with_its_picture(asked, folder):
     machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(asked("hybridlab: phase specialize"))
     seen = watch(folder, machine, minutes=0.1)
