@@ -7,6 +7,7 @@ python tools/reference.py --check   exits 1 and names each file that would chang
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +36,18 @@ EXIT_CODES = {
     4: "this machine cannot do what is asked; nothing was made",
     70: "a bug in `lab` itself; the last line names the log with the traceback",
 }
+NOT_RUN = {
+    "ansible ": "needs another program",
+    "git bisect ": "needs files of the reader's",
+    "kubectl ": "needs a cluster",
+    "lab ansible-inventory ": "needs real machines",
+    "lab diff overlay nightly-overlay": "needs files of the reader's",
+    "lab graph overlay --format dot |": "needs another program",
+    "lab kubeconfig ": "needs a cluster",
+    "lab ssh": "needs real machines",
+    "ssh ": "needs real machines",
+}
+"""Why tests/e2e/test_quoted_commands.py does not run an example that begins like this."""
 Schema = Mapping[str, Any]
 
 
@@ -73,10 +86,10 @@ def command_section(words: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=words)
     yield f"### {words}\n"
     if not isinstance(command, click.Group):
-        yield f"    {' '.join((words, *command.collect_usage_pieces(context)))}\n"
+        yield f"`{' '.join((words, *command.collect_usage_pieces(context)))}`\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b"):  # click keeps the line breaks of such a paragraph
-            yield "\n".join(f"    {line}" for line in paragraph.splitlines()[1:]) + "\n"
+            yield from examples(inspect.cleandoc(paragraph[1:]).splitlines())
         else:
             yield f"{literal(paragraph)}\n"
     options = (one for one in command.params if isinstance(one, click.Option))
@@ -88,6 +101,18 @@ def command_section(words: str, command: click.Command) -> Iterator[str]:
             below = command.get_command(context, name)
             assert below is not None
             yield from command_section(f"{words} {name}", below)
+
+
+def examples(lines: list[str]) -> Iterator[str]:
+    """Blocks of commands, each with the reason why its commands are not run, if they are not."""
+    reasons = {
+        line: next((why for start, why in NOT_RUN.items() if line.startswith(start)), "")
+        for line in lines
+    }
+    for reason, group in itertools.groupby(lines, reasons.__getitem__):
+        if reason:
+            yield f"<!-- not run: {reason} -->"
+        yield "\n".join(("```sh", *group, "```\n"))
 
 
 def exit_codes() -> Iterator[str]:

@@ -22,8 +22,8 @@ def command(name: str, as_json: bool, **named: Any) -> int:
     (NODE:to-POD), a DNS name as queried; a single argument is the id of a cell:
 
     \b
-      lab explain overlay worker1-p1 win1-p1            pod to pod
-      lab explain overlay client win1:to-worker1-p1     a NodePort, from outside
+      lab explain overlay worker1-p1 win1-p1          # pod to pod
+      lab explain overlay client win1:to-worker1-p1   # a NodePort, from outside
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 

@@ -145,9 +145,13 @@ def _sites_text(fault: Fault, where: tuple[FaultSite, ...]) -> str:
 def heal_command(name: str, fault: str | None, node: str, peer: str, as_json: bool) -> None:
     """Remove every fault that 'lab fault' has put into LAB, or FAULT alone.
 
+    \b
+      lab heal overlay packet-loss   # others stay in
+      lab heal overlay
+
     The command waits until daemons (BIRD, keepalived) have converged again, unless other faults
     remain.
-    """
+    """  # noqa: D301  \b tells click not to rewrap
     from lab.lifecycle import api
     from lab.lifecycle.faults import FaultRequest, heal, words
 

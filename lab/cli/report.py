@@ -67,8 +67,8 @@ def diff_command(before: str, after: str, as_json: bool) -> int:
     one before that, LAB~2 and so on. The two may be of different labs and providers.
 
     \b
-      lab diff overlay~1 overlay            what the last run changed
-      lab diff overlay nightly-overlay      namespaces, and real machines
+      lab diff overlay~1 overlay         # what the last run changed
+      lab diff overlay nightly-overlay   # namespaces, and real machines
 
     Exit codes: 1 some cells that were as expected no longer are; 0 there are none.
     """  # noqa: D301  \b tells click not to rewrap

@@ -129,7 +129,7 @@ def command(
     The same without this command:
 
     \b
-      pytest --lab LAB --pyargs lab.suites --lab-sample STRATEGY
+      pytest --lab overlay --pyargs lab.suites --lab-sample os-pairs
     """  # noqa: D301  \b tells click not to rewrap
     import pytest
 

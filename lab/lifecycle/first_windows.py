@@ -119,8 +119,9 @@ def _judged(check: WindowsCheck, of: str, said: str, why: str, errors: str = "")
 
 def describe(check: WindowsCheck) -> str:
     """The check as in the how-to."""
+    fence = "```powershell" if check.where == "node" else "<!-- not run: needs Windows -->\n```sh"
     return (
-        f"### {check.number}. {check.title}\n\n```\n{check.command}\n```\n\n"
+        f"### {check.number}. {check.title}\n\n{fence}\n{check.command}\n```\n\n"
         f"Expected: {check.expected}.\n\nIf not: {check.change}.\n"
     )
 

@@ -1,37 +1,43 @@
 """Commands of the pages are run, and their output compared with what the pages quote.
 
-All of a tutorial, and on other pages the blocks called ``console``. In a quoted output a line
-``...`` stands for any lines, and ``…`` for any text in a line. Times, sizes, rates, numbers of
-packets, ports of probes and the width of columns may differ, and the first line, which names the
-provider, may be left out. ``# exits 1`` after a command is its exit code; the default is 0.
+Each page is read from the beginning, in a copy of the repository, with a home and a state of its
+own. In a quoted output a line ``...`` stands for any lines, and ``…`` for any text in a line.
+Times, sizes, rates, numbers of packets, ports of probes and the width of columns may differ, and
+the first line, which names the provider, may be left out.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pages
 import pytest
 
 QUICK = "first-lab"
-ROOT = Path(__file__).parents[2]
 PAGES = [
-    pytest.param(page, marks=() if page.stem == QUICK else pytest.mark.slow, id=page.stem)
-    for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
-    if "```console\n" in page.read_text(encoding="utf-8")
+    pytest.param(
+        page,
+        marks=() if page.stem == QUICK else pytest.mark.slow,
+        id=str(page.relative_to(pages.ROOT).with_suffix("")),
+    )
+    for page in filter(pages.runnable, pages.PAGES)
 ]
-BLOCK = re.compile(
-    r'^```(console|yaml title="(?P<file>[^"]+)")\n(?P<text>.*?)^```$', re.MULTILINE | re.DOTALL
-)
-COMMAND = re.compile(
-    r"^\$ (?P<line>.*?)(  # exits (?P<code>\d+))?\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE
-)
 PROVIDER = "netns: network namespaces on this machine"
 FIGURE = re.compile(r"\d+(\\\.\d+)?(\\)? (s|ms|MiB|Mbit|packets|out|in)\b")
 PORT = re.compile(r"(?<=:)\d{5}(?=\\ >)")
+PYTHON = f"""#!/bin/sh
+# The tests' own Python; it makes no environment anew and fetches nothing
+case "$*" in
+*"-m venv"*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
+*"-m pip"*) ln -sf {Path(sys.executable).parent}/lab .venv/bin/lab ;;
+*) exec {sys.executable} "$@" ;;
+esac
+"""
 
 
 def narrow(text: str) -> str:
@@ -51,21 +57,36 @@ def pattern(output: str) -> re.Pattern[str]:
 
 
 class Shell:
-    """A reader's terminal: a directory, and a state of its own."""
+    """A reader's terminal in a checkout."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self.checkout = directory / "hybridlab"
+        self.state = directory / "state"
+        listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+        files = subprocess.run(listed, cwd=pages.ROOT, capture_output=True, check=True).stdout
+        for name in filter(None, files.decode().split("\0")):
+            if (pages.ROOT / name).is_file():
+                (self.checkout / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(pages.ROOT / name, self.checkout / name)
+        python = directory / "python"
+        python.write_text(PYTHON, encoding="utf-8")
+        python.chmod(0o755)
         self.environment = {
             **os.environ,
-            "HYBRIDLAB_STATE": str(directory / "state"),
+            "HOME": str(directory / "home"),
+            "HYBRIDLAB_STATE": str(self.state),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHON": str(python),
+            "SETUP": "0",
+            "XDG_CACHE_HOME": str(directory / "home/.cache"),
         }
 
     def run(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-c", line],
-            cwd=self.directory,
+            cwd=self.checkout,
             env=self.environment,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -77,23 +98,26 @@ class Shell:
 def shell(tmp_path):
     found = Shell(tmp_path)
     yield found
-    for lab in (tmp_path / "state/labs").glob("*"):
+    for lab in (found.state / "labs").glob("*"):
         found.run(f"lab down {lab.name}")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_a_page_prints_what_the_page_quotes(page, shell):
-    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
-        if block["file"]:
-            (shell.directory / block["file"]).write_text(block["text"], encoding="utf-8")
+def test_every_command_of_a_page_does_what_the_page_says(page, shell):
+    for block in pages.blocks(page):
+        if block.file:
+            (shell.checkout / block.file).write_text(block.text, encoding="utf-8")
+        if block.reason:
             continue
-        for command in COMMAND.finditer(block["text"]):
-            done = shell.run(command["line"])
-            seen = f"$ {command['line']}\n{done.stdout}"
-            assert done.returncode == int(command["code"] or 0), seen
+        for command in block.commands():
+            done = shell.run(command.line)
+            seen = f"$ {command.line}\n{done.stdout}"
+            assert done.returncode == command.code, seen
+            if command.output is None:
+                continue
             printed = done.stdout
-            if not command["output"].startswith(PROVIDER):
+            if not command.output.startswith(PROVIDER):
                 printed = re.sub(f"^{PROVIDER}.*\n", "", printed)
-            assert pattern(command["output"]).fullmatch(narrow(printed)), (
-                f"{seen}\nThe page has:\n{command['output']}"
+            assert pattern(command.output).fullmatch(narrow(printed)), (
+                f"{seen}\nThe page has:\n{command.output}"
             )

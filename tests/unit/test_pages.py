@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from pages import BLOCK, OTHER, PAGES, REASONS, ROOT, SHELL, blocks
 from processes import run_program
 
 from lab.cli.main import command as main_command
 
-ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("images/**/*.md")])
 OF_PYTEST = frozenset({"-k", "-m", "-x", "--lf"})
 REST_IS_A_COMMAND = frozenset({"exec", "ssh"})
 
@@ -42,16 +41,25 @@ def test_every_link_leads_to_a_file_and_a_heading():
         assert not anchor or anchor in anchors(target), (page, link)
 
 
+def test_every_block_names_its_language_and_every_command_is_run_or_says_why_not():
+    for page in PAGES:
+        beside = BLOCK.sub("", page.read_text(encoding="utf-8"))
+        assert not re.findall(r"^(?: {4}| *```|<!-- (?:not|first)).*", beside, re.MULTILINE), page
+        for block in blocks(page):
+            assert block.language in SHELL | OTHER, (page, block.text)
+            assert block.reason in {None, *REASONS}, (page, block.reason)
+            assert not block.reason or next(block.commands(), None), (page, block.text)
+            if block.language not in SHELL:
+                assert not re.search(r"^(?:\$ )?(?:lab|make) [a-z]", block.text, re.MULTILINE), page
+
+
 def quoted_commands(page: Path) -> Iterator[list[str]]:
-    """The words after ``lab`` of every command in a code block or a code span."""
-    text = page.read_text(encoding="utf-8")
-    fenced = "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
-    blocks = (*re.findall(r"^ {4,}.*$", text, re.MULTILINE), *fenced.splitlines())
-    lines = (re.match(r" *(?:\$ )?(?:\.venv/bin/)?lab ([a-z-].*)", line) for line in blocks)
-    spans = re.findall(r"`(?:\.venv/bin/)?lab ([^`]+)`", " ".join(text.split()))
-    for command in (*(line[1] for line in lines if line), *spans):
-        words = re.split(r" {2,}(?![-<[])| #| &&|;| \|", command)[0]
-        yield shlex.split(words.replace("'", ""))
+    """The words after ``lab`` of every command in a block or a code span."""
+    lines = [command.line for block in blocks(page) for command in block.commands()]
+    text = " ".join(BLOCK.sub("", page.read_text(encoding="utf-8")).split())
+    for line in (*lines, *re.findall(r"`([^`]+)`", text)):
+        if found := re.match(r"(?:\.venv/bin/)?lab ([a-z-].*)", line):
+            yield shlex.split(re.split(r" #| &&|;| \||>", found[1])[0].replace("'", ""))
 
 
 def test_every_quoted_command_exists_and_has_its_options():
