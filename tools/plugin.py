@@ -19,7 +19,7 @@ MODELS = {
     "cni": "lab/cluster/addons/bridges.py",
     "family": "lab/matrix/families/hairpin.py",
     "fault": "lab/explain/faults/ip_forward_off.py",
-    "check": "lab/explain/checks/bgp.py",
+    "check": "lab/explain/checks/shaping.py",
     "image": "images/debian-12-cloud",
     "provider": "lab/providers/fake",
     "command": "lab/cli/events.py",
@@ -30,11 +30,15 @@ WORDS = {
         ('also=("tor", "upstream", "router")', "also=()"),
         ("WITH_WINCNI", "EVERYWHERE"),
     ),
-    "check": (('"session-', '"{name}-'),),
+    "fault": (("    needs=", '    kind="forwarding-off",\n    needs='),),
+    "check": (('"slowed"', '"{name}"'),),
     "cni": (('"upstream-tor", "upstream-vrrp", "hard-way"', '"{name}"'),),
     "image": (("name: debian-12-cloud", "name: {name}"),),
 }
 """What a copy has instead of words of its model, besides the model's name."""
+TABLE = "lab/cli/main.py"
+ROW = re.compile(r'^ {8}"events": .*?\n {8}\),\n', re.MULTILINE | re.DOTALL)
+"""Of the model of a command, in the table of commands."""
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
@@ -60,6 +64,12 @@ def begin(kind: str, name: str, root: Path) -> Path:
         copy = made / source.relative_to(model)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(text, encoding="utf-8")
+    if kind == "command":
+        table = root / TABLE
+        text = table.read_text(encoding="utf-8")
+        row = ROW.search(text)[0]
+        new = row.replace('"events"', f'"{name}"').replace('"events:', f'"{own}:')
+        table.write_text(text.replace(row, row + new), encoding="utf-8")
     return made
 
 

@@ -69,7 +69,7 @@ class Providers(Mapping[str, Provider]):
         return str(found) if found else choose(self, name).banner(None)
 
     def _quick(self, name: str) -> Any:
-        module = f"lab.providers.{name}.marks"
+        module = f"{_package(name)}.marks"
         there = self._shipped and name in self and name not in self._made and find_spec(module)
         return import_module(module) if there else None
 
@@ -85,11 +85,15 @@ class Providers(Mapping[str, Provider]):
 
 def _makers(setup: ProviderSetup) -> Mapping[str, Callable[[], Provider]]:
     def maker(name: str) -> Callable[[], Provider]:
-        return lambda: _made(import_module(f"lab.providers.{name}.provider").make(setup))
+        return lambda: _made(import_module(f"{_package(name)}.provider").make(setup))
 
     (root,) = lab.providers.__path__
     found = sorted(path.parent.name for path in Path(root).glob("*/provider.py"))
-    return {name: maker(name) for name in found}
+    return {name: maker(name) for name in (one.replace("_", "-") for one in found)}
+
+
+def _package(name: str) -> str:
+    return f"lab.providers.{name.replace('-', '_')}"
 
 
 def _made(found: object) -> Provider:

@@ -212,8 +212,7 @@ def judge(opened: OpenLab, puts: Sequence[Put], rng: random.Random) -> Score:
     heal(opened, lambda _: None)
     healed = any(not failures(opened, [cell]) for _ in range(_LOOKS))
     said = f"{told.fault or told.kind} on {told.node}" if told else "nothing"
-    wanted = {(one.fault.name, one.node) for one in puts}
-    named = told is not None and (told.fault, told.node) in wanted
+    named = told is not None and any(names(told, one) for one in puts)
     return Score(tuple(puts), cell.id, said, named, healed, seconds, unfixed)
 
 
@@ -225,6 +224,13 @@ def mends(opened: OpenLab, told: Finding, cell: Cell) -> bool:
     machine = opened.provider.machine(opened.handle, opened.intent, at)
     machine.run(("sh", "-c", told.mends.removeprefix(IN_POD)), Deadline(30))
     return any(not failures(opened, [cell]) for _ in range(_LOOKS))
+
+
+def names(told: Finding, put: Put) -> bool:
+    """Whether the finding is the fault, by its name or by its kind of difference."""
+    fault = put.fault
+    named = told.kind == fault.kind if fault.kind else told.fault == fault.name
+    return named and told.node == put.node
 
 
 def through(opened: OpenLab, put: Put) -> list[Cell]:

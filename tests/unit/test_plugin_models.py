@@ -1,72 +1,96 @@
-"""What `tools/plugin.py` begins is a plug-in of its own name."""
+"""What `tools/plugin.py` begins is a plug-in of its own name, found at once."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import os
+import shutil
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-from lab.topology import windows_limits
 
 sys.path.append(str(Path(__file__).parents[2] / "tools"))
 import plugin
 from processes import run_program
 
 ROOT = Path(__file__).parents[2]
+FOUND = """
+import json
+from types import SimpleNamespace
+
+from lab.cli.main import COMMANDS, command
+from lab.cluster.addons.addon import addons
+from lab.explain.check import checks, kinds, Look
+from lab.explain.faults.registry import faults
+from lab.matrix.cells import families
+from lab.topology import windows_limits
+from lab.topology.registry import topologies
+
+new = "cable-cut"
+shaper = SimpleNamespace(where="eth0", rule="tbf", shows="tc qdisc", mends="tc qdisc del")
+seen = SimpleNamespace(shapers=[shaper], os="linux")
+(check,) = (one for one in checks() if type(one).__module__.endswith(".cable_cut"))
+(difference,) = check.on_machine(Look(SimpleNamespace(name="worker1"), seen, "lab", None))
+made = topologies()[new]
+print(json.dumps({
+    "topology": [made.kind, made.limits == windows_limits.EVERYWHERE, list(made.also)],
+    "cni": sorted(addons()[new].topologies),
+    "family": new in families(),
+    "fault": [faults()[new].name, faults()[new].kind in kinds()],
+    "check": [difference.kind, difference.node, kinds()[new].fault],
+    "command": [COMMANDS[new][0], command.get_command(None, new).name],
+}))
+"""
 
 
-def loaded(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """The product with a plug-in of every kind."""
+    root = tmp_path_factory.mktemp("copy")
+    for part in ("lab", "images", "scenarios"):
+        shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for kind in plugin.MODELS:
+        plugin.begin(kind, "cable-cut", root)
+    return root
 
 
-@pytest.mark.parametrize(
-    ("kind", "constant", "key"),
-    [("fault", "FAULT", "name"), ("family", "FAMILY", "name"), ("topology", "TOPOLOGY", "kind")],
-)
-def test_copy_is_a_plug_in_of_the_new_name(kind, constant, key, tmp_path):
-    made = plugin.begin(kind, "cable-cut", tmp_path)
-    assert made == tmp_path / Path(plugin.MODELS[kind]).with_name("cable_cut.py")
-    assert getattr(getattr(loaded(made), constant), key) == "cable-cut"
-    with pytest.raises(FileExistsError):
-        plugin.begin(kind, "cable-cut", tmp_path)
+def run(copy: Path, *words: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(copy), "HYBRIDLAB_STATE": str(copy / "state")}
+    return run_program([sys.executable, *words], cwd=copy, env=environment).stdout
 
 
-def test_topology_has_the_limits_that_its_emulated_windows_nodes_have(tmp_path):
-    made = loaded(plugin.begin("topology", "cable-cut", tmp_path)).TOPOLOGY
-    assert made.limits == windows_limits.EVERYWHERE
-    assert made.also == ()
+def test_plug_in_of_every_kind_is_found_by_its_name(copy):
+    assert json.loads(run(copy, "-c", FOUND)) == {
+        "topology": ["cable-cut", True, []],
+        "cni": ["cable-cut"],
+        "family": True,
+        "fault": ["cable-cut", True],
+        "check": ["cable-cut", "worker1", "slow-link"],
+        "command": ["cable_cut:command", "cable-cut"],
+    }
+    assert "cable-cut" in run(copy, "-m", "lab", "image", "list")
+    assert "cable-cut" in run(copy, "-m", "lab", "--help")
+    scenario = copy / "mine.yaml"
+    text = (ROOT / "scenarios/upstream-tor.yaml").read_text(encoding="utf-8")
+    scenario.write_text(text.replace("kind: upstream-tor", "kind: cable-cut"), encoding="utf-8")
+    assert "valid" in run(copy, "-m", "lab", "validate", str(scenario))
+    assert "is up" in run(copy, "-m", "lab", "up", str(scenario), "--provider", "cable-cut")
 
 
-def test_check_has_kinds_of_the_new_name(tmp_path):
-    assert 'Kind("cable-cut-down"' in plugin.begin("check", "cable-cut", tmp_path).read_text()
+def test_command_is_a_file_and_its_row_below_that_of_its_model(copy):
+    table, before = (
+        (root / plugin.TABLE).read_text(encoding="utf-8").splitlines() for root in (copy, ROOT)
+    )
+    added = [line for line in table if "cable" in line]
+    assert added == ['        "cable-cut": (', '            "cable_cut:command",']
+    assert len(table) == len(before) + 4
 
 
-def test_cni_is_that_of_the_topology_of_the_new_name(tmp_path):
-    made = loaded(plugin.begin("cni", "cable-cut", tmp_path))
-    assert made.ADDON.topologies == {"cable-cut"}
-
-
-def test_provider_is_a_package_that_makes_one_of_the_new_name(tmp_path):
-    made = plugin.begin("provider", "cable-cut", tmp_path)
-    assert made.name == "cable_cut"
-    assert {one.name for one in made.iterdir()} == {"__init__.py", "marks.py", "provider.py"}
-    assert 'name: str = "cable-cut"' in (made / "provider.py").read_text()
-
-
-def test_image_is_a_folder_and_a_command_a_file(tmp_path):
-    recipe = (plugin.begin("image", "debian-14", tmp_path) / "image.yaml").read_text()
-    assert recipe.startswith("name: debian-14\n")
-    made = plugin.begin("command", "cable-cut", tmp_path)
-    assert made.name == "cable_cut.py"
-    assert loaded(made).command.name == "cable-cut"
+def test_name_that_is_taken_is_refused(copy):
+    for kind in plugin.MODELS:
+        with pytest.raises(FileExistsError):
+            plugin.begin(kind, "cable-cut", copy)
 
 
 @pytest.mark.parametrize("name", ["Cable", "../cut", "cable_cut", "cut-", ""])

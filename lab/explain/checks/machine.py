@@ -1,4 +1,4 @@
-"""The node's own interfaces, rules that block or delay packets, and required programs."""
+"""The node's own interfaces, rules that block packets, and required programs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ def _at_gateway(difference: Difference, hop: Hop, _: Path) -> bool:
     """The machines behind it send ARP requests for the address on the segment."""
     address = difference.object.removeprefix("gateway ").partition("/")[0]
     return asks_for(hop, address, difference.node)
-
-
-def _at_device(difference: Difference, hop: Hop, _: Path) -> bool:
-    device = difference.object.rpartition(" ")[2]
-    return (hop.place, hop.device) == (difference.node, device)
 
 
 def _at_tunnel(difference: Difference, hop: Hop, _: Path) -> bool:
@@ -301,18 +296,6 @@ class FirewallCheck(Check):
         for barrier in look.observed.barriers:
             yield from _barrier(look, barrier)
         yield from _not_let_in(look)
-
-
-class ShapingCheck(Check):
-    """What delays or drops packets on a device."""
-
-    order = 82
-    kinds = (Kind("slowed", fault="slow-link", meets=_at_device),)
-
-    def on_machine(self, look: Look) -> Iterator[Difference]:
-        for one in look.observed.shapers:
-            device = f"device {one.where}"
-            yield look.differs("slowed", device, "no shaping", one.rule, one.shows, one.mends)
 
 
 class UnitsCheck(Check):

@@ -68,6 +68,8 @@ class Fault:
     """Kind of the peer; None for a fault of a single machine."""
     also: tuple[str, ...] = ()
     """Other names for it, for the hint of an error."""
+    kind: str = ""
+    """Kind of difference by which explain finds it, if none names this fault: ``"not-as-made"``."""
     asks: str = ""
     """A shell line that fails on a machine whose kernel or tools do not support the fault."""
     figures: str = ""
