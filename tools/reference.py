@@ -85,6 +85,8 @@ def command_pages() -> Iterator[str]:
 def command_section(words: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=words)
     yield f"### {words}\n"
+    if words == "lab test":  # from here on examples have a lab
+        yield "<!-- first: lab up overlay -->\n"
     if not isinstance(command, click.Group):
         yield f"`{' '.join((words, *command.collect_usage_pieces(context)))}`\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):

@@ -37,7 +37,8 @@ def command(
     """Bring SCENARIO up, run its connectivity matrix, and take the lab down again.
 
     pytest's own options choose cells, as in "lab test". The report is kept: "lab report LAB".
-    The lab is taken down however the run ends, including on Ctrl-C, unless --keep is given.
+    The lab is taken down however the run ends, including on Ctrl-C; with --keep it stays if the
+    run is not green.
 
     \b
       lab run overlay

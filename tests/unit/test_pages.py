@@ -102,10 +102,20 @@ def test_readme_is_short_and_its_first_screen_fits_80_by_24():
     assert max(map(len, lines[:24])) <= 80
 
 
-def test_index_of_decisions_has_every_page():
-    pages = {path.name for path in (ROOT / "docs/decisions").glob("0*.md")}
-    index = (ROOT / "docs/decisions/README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\((0\d+-[\w-]+\.md)\)", index)) == pages
+def test_index_of_decisions_has_every_page_with_its_number_title_and_state():
+    folder = ROOT / "docs/decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    row = re.compile(
+        r"^\| (\d+) \| \[(.+)\]\((0\d+-[-\w]+\.md)\) \| [\d.]+ \| (.+) \|$", re.MULTILINE
+    )
+    rows = {
+        name: (f"# {number}. {title}", state) for number, title, name, state in row.findall(index)
+    }
+    for path in folder.glob("0*.md"):
+        title, state = rows.pop(path.name)
+        assert path.read_text(encoding="utf-8").splitlines()[0] == title
+        assert re.match(r"holds\b|(as the default )?superseded by \[|no longer holds", state), path
+    assert not rows
 
 
 def test_index_of_pages_has_every_page_but_scenarios_and_decisions():
@@ -117,10 +127,11 @@ def test_index_of_pages_has_every_page_but_scenarios_and_decisions():
             assert f"]({name})" in index, name
 
 
-def test_every_path_in_contributing_exists():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for path in re.findall(r"`((?:lab|tests|docs|tools|scenarios|images)/[\w./-]*)`", text):
-        assert (ROOT / path).exists(), path
+def test_every_path_of_the_repository_that_a_page_names_exists():
+    part = r"`((?:benchmarks|docs|examples|images|lab|scenarios|tests|tools)/[-\w./*]*)`"
+    for page in PAGES:
+        for path in re.findall(part, page.read_text(encoding="utf-8")):
+            assert any(ROOT.glob(path.rstrip("/"))), (page, path)
 
 
 def test_pictures_of_the_readme_are_those_that_the_script_draws():
