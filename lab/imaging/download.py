@@ -78,10 +78,12 @@ class Web:
             options = {"max-time": _CONNECT_SECONDS, "max-filesize": _SMALL}
 
             def watch(_: Mapping[str, str]) -> None:
-                if (size := _size(body)) > _SMALL:  # curl only checks a length in the header
+                if (size := _size(body)) > _SMALL:  # older versions of curl read on
                     raise _too_large(self, doing, size, _SMALL)
 
             answer = _run_curl(self, url, body, doing, options, watch)
+            if answer.code == _TOO_LARGE:  # newer versions also count what arrives
+                raise _too_large(self, doing, _size(body), _SMALL)
             if answer.code:
                 raise self.refused(url, doing, answer.message)
             content = body.read_bytes()

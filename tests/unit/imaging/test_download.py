@@ -74,7 +74,7 @@ def test_file_arrives_whole_and_goes_on_from_what_is_there(web, tmp_path, case):
 def test_connection_that_always_breaks_is_given_up_and_its_part_stays(web, tmp_path):
     web.files["/disk"] = CONTENT
     web.cuts["/disk"] = [1000, *([0] * 9)]
-    with pytest.raises(BrokenError, match=r"bytes remaining to read; 1,000 bytes were received"):
+    with pytest.raises(BrokenError, match=r"; 1,000 bytes were received"):
         fetch(PLAIN, f"{web.url}/disk", tmp_path / "disk", digest(CONTENT), print)
     assert (tmp_path / "disk.part").stat().st_size == 1000
 
