@@ -1,7 +1,5 @@
 """Helpers of the API tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fake_kubelets import CALL

@@ -1,7 +1,5 @@
 """A real control plane on loopback, without machines: etcd, kube-apiserver, controllers."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

@@ -1,7 +1,5 @@
 """The real CoreDNS, and queries to it."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import closing
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Node objects, and a fake of the scheduler and of the kubelets for their pods."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A node's network as programmed by the real kube-proxy, in an otherwise empty namespace."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -4,8 +4,6 @@ Nothing is kept: they are asked for as a dry run, in which a field that the serv
 is an error.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

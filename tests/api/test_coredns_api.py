@@ -1,7 +1,5 @@
 """The real CoreDNS with the lab's configuration, on a real API server."""
 
-from __future__ import annotations
-
 import pytest
 from api_names import SECONDS
 from dns_server import Asked

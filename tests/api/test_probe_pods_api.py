@@ -3,8 +3,6 @@
 Those that take a namespace away stand last: each costs 5 s, which its controller waits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager

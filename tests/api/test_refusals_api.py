@@ -1,7 +1,5 @@
 """What a real API server says to objects that nobody should make, and when it is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 Nodes, scheduler and kubelets are the tests' own; each kube-proxy is alone in a namespace.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

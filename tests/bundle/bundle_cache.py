@@ -1,7 +1,5 @@
 """The cache of the tool: finished folders, each created atomically."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """The container images of a test bundle, and their contents."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bundle_pins import read_pins

@@ -1,7 +1,5 @@
 """The pins: the programs of a bundle and their versions."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

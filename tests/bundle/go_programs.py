@@ -1,7 +1,5 @@
 """Programs from Go modules: one ``go build`` for each build of the pins, cached."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Programs of this host's Debian packages for an image, with every library they load."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ An archive has an OCI layout (``index.json``) and also the ``manifest.json`` of
 Layers are plain tars: unpacking gzip is slow on an emulated guest.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

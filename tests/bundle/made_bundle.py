@@ -1,7 +1,5 @@
 """The bundle of Kubernetes for tests: made once from Go modules, then kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 ``python tests/bundle/make.py --output DIRECTORY [--only PART ...]``; see README.md.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

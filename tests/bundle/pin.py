@@ -4,8 +4,6 @@ go finds what the programs need, and checks each sum with the checksum database 
 is configured. Only this program changes the sums: a build refuses others.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """One guest of a golden image on the machine's own libvirtd, and a shell on it by plain ssh."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Hosts of namespaces, each with a bridge and a guest on it, joined by a network: no libvirt."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Hypervisors for the tests of real machines."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import hypervisors

@@ -1,7 +1,5 @@
 """Drills with a small lab that boots no guest: kill or stop it, and check what it leaves."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -4,8 +4,6 @@ Each has its own network, mount, UTS, IPC and process namespaces, an sshd, and a
 others and to this machine.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Commands that are told to stop, and several at once: on one lab, and on two of one scenario."""
 
-from __future__ import annotations
-
 import signal
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Hypervisors that cannot be reached, or no more: bounded, clear, and nothing left in the end."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import replace
 

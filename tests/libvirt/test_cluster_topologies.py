@@ -1,7 +1,5 @@
 """The other topologies as real clusters on real machines: up, green, and nothing left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

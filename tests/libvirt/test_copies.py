@@ -1,7 +1,5 @@
 """Golden images on a hypervisor: once, whole, and copied anew where they are not."""
 
-from __future__ import annotations
-
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """lab doctor on a real libvirtd: what it finds, and that it leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

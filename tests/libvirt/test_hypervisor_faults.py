@@ -3,8 +3,6 @@
 No guest boots further than a boot sector.
 """
 
-from __future__ import annotations
-
 import os
 import tarfile
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """tools/hypervisor: libvirt's daemons where there is no init system."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

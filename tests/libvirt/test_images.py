@@ -1,7 +1,5 @@
 """Golden images for real: built, booted, installed, and what their first boot makes of a seed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

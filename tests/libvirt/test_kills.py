@@ -4,8 +4,6 @@ Real pools, volumes, networks and domains; no guest boots (see ``programs/bootle
 ``up`` makes about forty such calls; every few of them are tried, others in every run.
 """
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")

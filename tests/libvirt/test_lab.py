@@ -1,7 +1,5 @@
 """A whole lab on this machine's own libvirtd, as a user has it: one lab, lived through in order."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 import time

@@ -1,7 +1,5 @@
 """Networks, pools, volumes and domains on a real libvirtd, with strangers of like names beside."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from ipaddress import IPv4Network

@@ -1,7 +1,5 @@
 """Networks of a lab carried between hosts by real VXLAN devices, in namespaces."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

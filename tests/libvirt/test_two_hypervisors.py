@@ -1,7 +1,5 @@
 """One lab on two hypervisors, each a real libvirtd: joined, mended, taken down, never left over."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

@@ -1,7 +1,5 @@
 """A real cluster on real machines, from nothing to a green matrix, and what may happen to it."""
 
-from __future__ import annotations
-
 import pytest
 from bundle.made_bundle import made_bundle
 from real_lab import RealLab, objects

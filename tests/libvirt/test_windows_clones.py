@@ -4,8 +4,6 @@ What boots is one sector that speaks on COM1 as a clone does: a stand-in, not Wi
 answer at once (see ``programs/bootless.py``).
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pods of guests like those of Kubernetes: agnhost's netexec, found by its environment."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Labs on guests of namespaces, and a check that each leaves nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from pathlib import Path
 

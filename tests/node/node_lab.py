@@ -1,7 +1,5 @@
 """A lab on guests, for the tests."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A probe captured on several computers, each by its own agent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """The whole matrix from an agent on each node, pods answered by agnhost's netexec."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Mapping, Sequence

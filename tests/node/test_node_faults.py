@@ -1,7 +1,5 @@
 """``lab fault``, ``lab explain`` and ``lab heal`` on machines, whose pods are namespaces."""
 
-from __future__ import annotations
-
 import pytest
 from guest_provider import GuestProvider, opened
 

@@ -1,7 +1,5 @@
 """What an agent leaves alone, what it replaces, and what SIGKILL does to it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The whole matrix of every scenario, from agents on guests."""
 
-from __future__ import annotations
-
 import pytest
 from node_lab import failed, verdicts
 

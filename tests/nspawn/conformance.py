@@ -4,8 +4,6 @@
 them and writes JUnit, and they are taken down. Exit code 1 if a test fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

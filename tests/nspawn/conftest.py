@@ -1,7 +1,5 @@
 """Labs of system containers for tests."""
 
-from __future__ import annotations
-
 import pytest
 from container_labs import ContainerLabs, why_not
 

@@ -1,7 +1,5 @@
 """Labs of system containers, and checks that they leave nothing behind."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A scenario's lab on system containers: up, judged with a fault, and down."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Calico's scenarios with their Linux nodes, as real clusters."""
 
-from __future__ import annotations
-
 import pytest
 from bundle.made_bundle import missing_bundle
 from container_labs import ContainerLabs

@@ -1,7 +1,5 @@
 """A real cluster on system containers, from nothing to a green matrix, and what happens to it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ That a cluster comes up however often that is killed is in test_container_cluste
 that failed shows the same again, as far as the machine is as quick as it was.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import re

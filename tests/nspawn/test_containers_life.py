@@ -1,7 +1,5 @@
 """A lab of system containers, lived through in order: no cluster, pods are namespaces."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

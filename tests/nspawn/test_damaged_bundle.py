@@ -1,7 +1,5 @@
 """A bundle, or what was made of it, with a file cut short: refused by name, and nothing is made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

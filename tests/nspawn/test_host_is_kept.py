@@ -3,8 +3,6 @@
 Root that mounts a /proc of its own is not held by any of this: docs/how-to/system-containers.md.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 The host is an emulated machine: minutes, where it takes seconds on a computer.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

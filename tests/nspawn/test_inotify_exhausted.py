@@ -3,8 +3,6 @@
 The limit is the user's, for the whole machine: a child takes them, and never beyond its bound.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

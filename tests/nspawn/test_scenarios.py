@@ -1,7 +1,5 @@
 """Every shipped scenario with its Linux nodes, as a real cluster and as namespaces on machines."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

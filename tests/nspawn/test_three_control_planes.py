@@ -1,7 +1,5 @@
 """Scenarios with three control planes behind HAProxy, as real clusters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A process that attaches its terminal to a command: HOST_KEY KEYFILE PORT COMMAND..."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

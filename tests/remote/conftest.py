@@ -1,7 +1,5 @@
 """Servers for the tests, and a check that no shell leaves a thread or a descriptor behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

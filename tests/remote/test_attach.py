@@ -1,7 +1,5 @@
 """A terminal lent to a command on another machine, and taken back."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

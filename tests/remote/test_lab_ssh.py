@@ -1,7 +1,5 @@
 """``lab ssh`` reaches a machine that its provider tells of."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """OpenSSH itself takes the configuration that is written for it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Ports of this machine that lead to what a guest can reach."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

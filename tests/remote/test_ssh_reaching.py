@@ -1,7 +1,5 @@
 """Who is let in, who is not, and what is said of a machine that does not answer."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Commands and files on a machine over a real SSH server."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """What the audit of the locked packages says of pip-audit's answer."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

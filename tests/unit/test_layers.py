@@ -1,7 +1,5 @@
 """A module knows only what stands left of it in the flow."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterable, Iterator

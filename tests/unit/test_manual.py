@@ -1,7 +1,5 @@
 """Every command has a manual page, which troff reads without a warning."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files that run a night by themselves say what systemd, the CIs and `lab` understand."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Pages and SECURITY.md: what they quote exists, and each paragraph of the latter has its test."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

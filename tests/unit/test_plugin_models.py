@@ -1,7 +1,5 @@
 """What `tools/plugin.py` begins is a plug-in of its own name, found at once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

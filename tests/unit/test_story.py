@@ -1,7 +1,5 @@
 """What is printed: the story on standard error, and results on standard output."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the tests run under: neither how they were started nor what else goes on may show."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

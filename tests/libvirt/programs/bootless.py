@@ -18,8 +18,6 @@ booted guest is answered here. Environment variables:
     The identity toward hypervisors: another user, or a user of another machine.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Exit 0 with a reply, 1 without one in a second, 2 when the packet is too large to be sent.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """Run as root of a node: try operations that would affect the host, and print their results."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """Where a probe passes, and what is read of packets that were captured on its way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The bytes of a pcapng file, and that tshark reads them as they were meant."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

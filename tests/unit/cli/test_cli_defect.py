@@ -1,7 +1,5 @@
 """An exception that nobody foresaw: exit code 70, one sentence, and a log with the traceback."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """``lab diff`` and ``lab report`` as they are typed: exit codes, and where their words go."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

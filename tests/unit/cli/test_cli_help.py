@@ -1,7 +1,5 @@
 """What every command says of itself: whole sentences, in 80 columns."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """lab inventory and lab doctor, as far as no hypervisor is asked."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

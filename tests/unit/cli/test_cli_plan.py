@@ -1,7 +1,5 @@
 """What ``lab plan`` prints of the steps, and ``lab validate`` at its end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

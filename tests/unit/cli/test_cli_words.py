@@ -1,7 +1,5 @@
 """Words on the command line that are none, or more than anyone reads."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Small programs, images and directories that bundles are made from."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Fixtures for tests of bundles and clusters."""
 
-from __future__ import annotations
-
 import bundle_parts as parts
 import pytest
 import registry as registries

@@ -1,7 +1,5 @@
 """Inputs of cluster plans: shipped scenarios, and a bundle with everything they need."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass, replace
 from hashlib import sha256

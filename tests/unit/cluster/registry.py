@@ -1,7 +1,5 @@
 """A container registry on loopback: Debian's docker-registry, with TLS and an account."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import re

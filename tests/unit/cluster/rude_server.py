@@ -1,7 +1,5 @@
 """A server whose behaviour on each connection is scripted by a test, and access to it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """API servers that have answered by their certificates get their machines' names."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field

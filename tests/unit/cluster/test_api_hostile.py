@@ -1,7 +1,5 @@
 """An API server, or what stands before it, that drips, lies or breaks off: lost, and in time."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable

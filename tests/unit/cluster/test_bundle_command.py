@@ -1,7 +1,5 @@
 """``lab bundle``, from outside."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

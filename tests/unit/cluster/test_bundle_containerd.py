@@ -1,7 +1,5 @@
 """A real containerd takes what the lab gives it on the medium."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Bundles made from a directory: whole, or refused by name where something is not as it seems."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

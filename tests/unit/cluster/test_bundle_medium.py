@@ -1,7 +1,5 @@
 """The medium that guests are given."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Images pulled from a real registry, by skopeo."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import stat

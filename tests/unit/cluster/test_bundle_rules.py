@@ -1,7 +1,5 @@
 """Which versions go together, what a bundle lacks for a cluster, and its bill of materials."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The store: what is in it is whole, and what is not is said."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

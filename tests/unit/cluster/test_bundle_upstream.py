@@ -1,7 +1,5 @@
 """Bundles made from where upstream has released their parts."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -1,7 +1,5 @@
 """Which bundle a lab on real machines is made from, and what is said of it beforehand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

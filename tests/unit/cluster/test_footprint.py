@@ -1,7 +1,5 @@
 """What an add-on makes on a node is as intended there, and nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bringing clusters up on machines that are none: order, kills, second runs, and re-joining."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Iterable

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID

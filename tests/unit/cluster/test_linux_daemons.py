@@ -1,7 +1,5 @@
 """Daemons of an Intent as units of real machines: what they become, and how they are started."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

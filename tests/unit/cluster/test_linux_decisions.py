@@ -1,7 +1,5 @@
 """Rules for every scenario, and what differs on nodes that share the kernel of their host."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib

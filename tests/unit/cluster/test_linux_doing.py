@@ -1,7 +1,5 @@
 """Operations done for real on this machine, in a directory, with a systemctl that is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 After a wanted change, see :mod:`golden_files`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents of network add-ons: a scenario's figures, and only what their kinds know."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

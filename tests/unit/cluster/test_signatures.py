@@ -1,7 +1,5 @@
 """Every entry of the table has a line that has it, and a near miss that has not."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A small upstream: release addresses on one web server, and a registry."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

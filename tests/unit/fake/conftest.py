@@ -1,7 +1,5 @@
 """Fixtures from the lifecycle tests: the small lab."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The provider in memory: what it lets through, and what every provider does."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A web server, and an environment without proxies."""
 
-from __future__ import annotations
-
 import pytest
 import web_server
 

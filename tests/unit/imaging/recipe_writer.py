@@ -1,7 +1,5 @@
 """Recipes of the tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -1,7 +1,5 @@
 """What of the bootstrap is decided without running it, and its refusals."""
 
-from __future__ import annotations
-
 import io
 import platform
 import shutil

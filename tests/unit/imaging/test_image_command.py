@@ -1,7 +1,5 @@
 """``lab image``, from outside."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One cache, several processes, and whatever can go wrong between them. Needs qemu-img alone."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

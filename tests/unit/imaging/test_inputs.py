@@ -1,7 +1,5 @@
 """Where the input of an image comes from, and what it must be."""
 
-from __future__ import annotations
-
 from hashlib import sha256, sha512
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What becomes of a medium and its answers, with an installer of the tests."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Callable

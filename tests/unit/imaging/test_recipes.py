@@ -1,7 +1,5 @@
 """Recipes: those that are shipped, and what is said of broken ones."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where the user's media are: given once, remembered, the inventory counting more."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

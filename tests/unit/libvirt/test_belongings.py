@@ -1,7 +1,5 @@
 """What of several controllers stands on one hypervisor: each sees and ends its own alone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Which tunnel ends a lab needs, whose a device is, and a hypervisor's refusals in words."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Sequence
 from dataclasses import replace

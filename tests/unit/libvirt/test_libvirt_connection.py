@@ -1,7 +1,5 @@
 """What libvirt is given to connect with, its refusals, and a lab's record of hypervisors."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

@@ -1,7 +1,5 @@
 """Consoles, screens and states of domains, read for people and joined; installers' consoles."""
 
-from __future__ import annotations
-
 import os
 import struct
 import threading

@@ -1,7 +1,5 @@
 """What "lab doctor" reads from a hypervisor, and what it thinks of its figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path

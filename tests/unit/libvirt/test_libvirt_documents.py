@@ -1,7 +1,5 @@
 """The XML that libvirt is given: what a reader of it needs to find, and what must never slip in."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from ipaddress import IPv4Network

@@ -1,7 +1,5 @@
 """What labs virtual machines can have, what they cost, and their logs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where machines go: one file a case, its answer in it; and the MTU between hypervisors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Windows nodes of a lab: what cannot be probed, what is pinned, how the document looks."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

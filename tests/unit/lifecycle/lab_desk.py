@@ -1,7 +1,5 @@
 """One state directory, one fake world and the messages: the setup of most tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A store and a provider that can be killed at every point where they have side effects."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager

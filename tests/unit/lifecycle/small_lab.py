@@ -1,7 +1,5 @@
 """A small lab for tests of lifecycle and fake: two nodes, a router, a client."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from pathlib import Path

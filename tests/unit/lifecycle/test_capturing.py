@@ -1,7 +1,5 @@
 """Which cells a capture is of, and who cannot capture at all."""
 
-from __future__ import annotations
-
 import errno
 import os
 from contextlib import nullcontext

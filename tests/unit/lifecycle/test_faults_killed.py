@@ -1,7 +1,5 @@
 """``lab fault`` and ``lab heal``, killed wherever they touch the journal or a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

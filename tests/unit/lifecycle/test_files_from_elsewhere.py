@@ -3,8 +3,6 @@
 ``HYBRIDLAB_MUTATIONS`` says how many broken files are tried, and ``HYBRIDLAB_SEED`` which.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """``lab image build`` that is told to stop by SIGTERM."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

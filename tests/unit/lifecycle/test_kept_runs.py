@@ -1,7 +1,5 @@
 """Runs that are kept: found by what a user calls them, and one of their cells made small again."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

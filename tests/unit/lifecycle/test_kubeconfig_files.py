@@ -1,7 +1,5 @@
 """A lab's kubeconfig: read, and written to a file of its own."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Consoles, pictures, and ways into machines for other programs; refused where there are none."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which provider a lab comes up on, what providers can do, and what the doctor says."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

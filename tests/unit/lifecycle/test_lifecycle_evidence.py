@@ -1,7 +1,5 @@
 """The evidence archive: whole, bounded, without secrets, and no trouble to anybody."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

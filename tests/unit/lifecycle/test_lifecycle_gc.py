@@ -1,7 +1,5 @@
 """``lab gc``: labs that are old or orphaned, and runs and nights that are kept no longer."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

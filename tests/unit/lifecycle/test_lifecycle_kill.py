@@ -1,7 +1,5 @@
 """Kills at every point with side effects, several commands at once, and every order of commands."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The state of labs, and what changes in it between two looks."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Bringing a lab up: what runs and why, what is refused, and how it goes on after a failure."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """A night over labs on paper: every end that a scenario can come to, and none ends the night."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

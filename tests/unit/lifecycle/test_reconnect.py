@@ -1,7 +1,5 @@
 """After a machine was off its networks or a lab was mended, what was there before is waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

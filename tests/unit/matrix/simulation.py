@@ -1,7 +1,5 @@
 """A simulated network: answers probes like a faultless lab, except for scripted faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The cells of scenarios, and the product that the matrix promises, spelt out beside its code."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is expected of cells, and the verdicts that follow, case by case."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who is watched while the holder of a gateway is lost, and what is made of what was seen."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

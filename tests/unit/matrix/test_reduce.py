@@ -1,7 +1,5 @@
 """The smallest lab that has a cell, and the file that says so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

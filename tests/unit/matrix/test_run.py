@@ -1,7 +1,5 @@
 """Runs of the matrix on a simulated network: passes, retries, doubts, and streams."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Which cells are asked where all of them would be too many, and what is said of it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from hashlib import sha256

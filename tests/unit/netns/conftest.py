@@ -1,7 +1,5 @@
 """Fixtures from the tests with real namespaces: the handwritten Intents."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether a lab fits, what mends a refused namespace, and how many probes go at once."""
 
-from __future__ import annotations
-
 import errno
 from dataclasses import replace
 from itertools import count

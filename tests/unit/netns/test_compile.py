@@ -1,7 +1,5 @@
 """Operations that an Intent becomes, by rules and by golden files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Questions that the responder passes on: by real sockets on loopback, without a network."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

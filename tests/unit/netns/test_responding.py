@@ -1,7 +1,5 @@
 """What the responder is told to answer, and the pods' resolver files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The documented Windows rules, each on its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

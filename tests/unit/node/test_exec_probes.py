@@ -1,7 +1,5 @@
 """One curl that asks everything a Windows pod has to ask, and what its output means."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit

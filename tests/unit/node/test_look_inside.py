@@ -1,7 +1,5 @@
 """What is wrong inside machines that run, and whether they can be asked all the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import cast
 

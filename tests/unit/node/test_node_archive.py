@@ -1,7 +1,5 @@
 """The agent's archive: whole, the same every time, and in need of nothing."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

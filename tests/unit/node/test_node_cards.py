@@ -1,7 +1,5 @@
 """Network cards found by their MAC, the management kept apart, and one machine compiled."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

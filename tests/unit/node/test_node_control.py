@@ -1,7 +1,5 @@
 """The controller's side of an agent: shipping it, and making sense of what comes back."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable, Sequence

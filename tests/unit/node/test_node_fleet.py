@@ -1,7 +1,5 @@
 """Many machines at once: shares, progress, machines that do not answer, and evidence."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Root runs what is in the cache: it must be root's own, and a prepared bundle must be whole."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

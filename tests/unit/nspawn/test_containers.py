@@ -1,7 +1,5 @@
 """Machines of a lab of system containers: their record, their boot, and their share of the host."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Control groups, rights and devices of a system container, and which groups go with a lab."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A socket with scripted results, and a probe driven over it."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests and answers of netexec, health checks and TLS."""
 
-from __future__ import annotations
-
 import ssl
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The steps of a probe against a socket that does as it is told."""
 
-from __future__ import annotations
-
 import errno
 from select import EPOLLIN, EPOLLOUT
 

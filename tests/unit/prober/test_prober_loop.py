@@ -1,7 +1,5 @@
 """The prober's loop: the order of probes, shortages, and source ports."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections import Counter

@@ -1,7 +1,5 @@
 """The responder: its configuration, its sockets and its connections."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

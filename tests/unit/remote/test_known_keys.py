@@ -1,7 +1,5 @@
 """Key pairs as OpenSSH's own tools take them, and which keys of a known_hosts file are a host's."""
 
-from __future__ import annotations
-
 import pytest
 from processes import run_program
 

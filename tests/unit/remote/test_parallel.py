@@ -1,7 +1,5 @@
 """Jobs of many machines: how many at once, what a failure does, and that Ctrl-C ends it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Shells on this machine and on hypervisors, and sessions on a connection that breaks."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

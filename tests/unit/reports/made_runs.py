@@ -1,7 +1,5 @@
 """Runs of scenario overlay as the product judges them: healthy, a dead node, an MTU hole, mixed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

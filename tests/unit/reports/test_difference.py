@@ -1,7 +1,5 @@
 """What changed between two runs or nights, cell by cell: text, JSON and exit code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

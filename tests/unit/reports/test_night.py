@@ -1,7 +1,5 @@
 """A night's outcomes, its exit code, its JUnit file and its index."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 

@@ -1,7 +1,5 @@
 """Red cells in the fewest sentences, and the one line that explains a group of them."""
 
-from __future__ import annotations
-
 import shlex
 import tomllib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Pictures of labs: in the page of a run, and by ``lab graph``."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from itertools import pairwise

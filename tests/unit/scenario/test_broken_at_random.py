@@ -1,7 +1,5 @@
 """Whatever stands in a scenario file, loading it says what is wrong and never breaks."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

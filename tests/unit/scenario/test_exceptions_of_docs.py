@@ -1,7 +1,5 @@
 """The exceptions that the docs show are read, and speak of the cells that the docs say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Scenario files: read, refused with places, and the shipped ones' plans to the digest."""
 
-from __future__ import annotations
-
 import json
 import os
 from ipaddress import IPv4Address, IPv4Network

@@ -1,7 +1,5 @@
 """Kubeinit's spec strings: what they stand for, and what is said of broken ones."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Address
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names that begin with a time keep the order in which they were given."""
 
-from __future__ import annotations
-
 import pytest
 
 from lab.state.stamps import in_order, is_stamp, stamp

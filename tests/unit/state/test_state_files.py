@@ -1,7 +1,5 @@
 """Small files of ours and files that a user names: whole, private, and led nowhere by links."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

@@ -1,7 +1,5 @@
 """What room is left: on the disk, in memory, and in the control groups of this process."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

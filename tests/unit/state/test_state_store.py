@@ -1,7 +1,5 @@
 """The journal: its rows, its changes, and what is said of damage."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """A simulated lab for the suite: two nodes, four pods, a scripted network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Fixtures of the plugin, and labs whose pods are Kubernetes own: bound, probed, and checked."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A lab under test is looked at now and then; and the line that says how far probing is."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import pytest

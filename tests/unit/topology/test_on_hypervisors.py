@@ -1,7 +1,5 @@
 """The node segment on a scenario's own hypervisors, and the services node in front of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_interface
 

@@ -1,7 +1,5 @@
 """OVN's intent: what the switches, the databases and the daemons are told, and what it implies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from ipaddress import ip_interface, ip_network
 from pathlib import Path

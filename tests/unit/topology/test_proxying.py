@@ -1,7 +1,5 @@
 """Where a node sends a Service's packets: policies, ports, and who asks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """BIRD and keepalived: their configuration, who holds a gateway, and what others learn."""
 
-from __future__ import annotations
-
 import re
 from ipaddress import ip_interface
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What topologies make of scenarios, with the static routes that these give their nodes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network

@@ -1,7 +1,5 @@
 """The intended path: it ends where the matrix says it must, and passes what the tables say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache, partial
 
