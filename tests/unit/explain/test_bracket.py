@@ -197,3 +197,12 @@ def test_of_what_was_passed_the_last_place_comes_first() -> None:
         for place in ("worker1", "worker2-p1")
     )
     assert sorted([far, near], key=lambda one: order(one, PATH, bracket)) == [near, far]
+
+
+def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker1", "worker1-p1"}))
+    for place, first in (("worker1-p1", "queue"), ("worker1", "table")):  # TCP in VXLAN, on UDP
+        one = Finding(DEVIATION, "", "worker1", "table ip x", "", "udp drop", "", "", place)
+        other = replace(one, object="queue root of eth0", observed="tbf")
+        found = min([one, other], key=lambda one: order(one, PATH, bracket))
+        assert found.object.startswith(first)
