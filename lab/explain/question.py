@@ -416,16 +416,23 @@ def _with_deviations(
     return explained, others
 
 
-def order(finding: Finding, path: Path, bracket: Bracket) -> tuple[bool, int, bool, int, bool, int]:
+def order(
+    finding: Finding, path: Path, bracket: Bracket
+) -> tuple[bool, int, bool, bool, int, bool, int]:
     """Consequences last; then by distance; then what the kernel drops by; then known kinds.
 
-    Of what was passed before the loss, the last comes first.
+    Of what was passed before the loss, the last comes first; what names only a protocol that the
+    probe does not have there comes after the rest.
     """
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
     rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
-    return follows, rank, heard > 0, passed, finding.kind == DEVIATION, heard
+    named = {*re.findall(r"\b(tcp|udp)\b", f"{finding.object} {finding.observed}")}
+    there = (hop for hop in path.hops if hop.place == finding.place)
+    packets = [packet for hop in there for packet in (hop.packet, hop.carried) if packet]
+    foreign = bool(named and packets) and named.isdisjoint(one.protocol for one in packets)
+    return follows, rank, heard > 0, foreign, passed, finding.kind == DEVIATION, heard
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:
