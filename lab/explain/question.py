@@ -23,6 +23,7 @@ from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
 from lab.topology.path import Flow, Hop, Path
+from lab.topology.routing import covers
 from lab.topology.walk import walk
 
 
@@ -418,11 +419,11 @@ def _with_deviations(
 
 def order(
     finding: Finding, path: Path, bracket: Bracket
-) -> tuple[bool, int, bool, bool, int, bool, int]:
+) -> tuple[bool, int, bool, bool, int, int, bool, int]:
     """Consequences last; then by distance; then what the kernel drops by; then known kinds.
 
     Of what was passed before the loss, the last comes first; what names only a protocol that the
-    probe does not have there comes after the rest.
+    probe does not have there, or a route for other targets, comes after the rest.
     """
     dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
@@ -432,7 +433,11 @@ def order(
     there = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in there for packet in (hop.packet, hop.carried) if packet]
     foreign = bool(named and packets) and named.isdisjoint(one.protocol for one in packets)
-    return follows, rank, heard > 0, foreign, passed, finding.kind == DEVIATION, heard
+    routed = re.search(r"\broute to (default|[\d./]+)", finding.object)
+    prefix = "0.0.0.0/0" if not routed or routed[1] == "default" else routed[1]
+    foreign |= bool(packets) and not any(covers(prefix, one.target) for one in packets)
+    wide = -int(prefix.partition("/")[2] or 32)  # of several routes the longest one is used
+    return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:

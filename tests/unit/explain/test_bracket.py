@@ -206,3 +206,18 @@ def test_what_names_only_another_protocol_comes_last_but_where_a_tunnel_has_it()
         other = replace(one, object="queue root of eth0", observed="tbf")
         found = min([one, other], key=lambda one: order(one, PATH, bracket))
         assert found.object.startswith(first)
+
+
+def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
+    target = next(hop.packet.target for hop in PATH.there)
+    wide = f"{target.rpartition('.')[0]}.0/24"
+    ordered = sorted(
+        (
+            Finding(DEVIATION, "", "", f"route to {one}", "", "", "", "", "worker1-p1")
+            for one in ("default", "10.9.9.9", wide, target)
+        ),
+        key=lambda one: order(one, PATH, bracket),
+    )
+    routes = ["route to " + one for one in (target, wide, "default", "10.9.9.9")]
+    assert [one.object for one in ordered] == routes
