@@ -18,6 +18,7 @@ _ALTERS = re.compile(
     r"|(?:route|rule|address|link|neighbour|nexthop|vlan|forwarding entry|xfrm state) "
 )
 """Differences that let a packet continue changed or on another path, so that it is lost later."""
+_UNUSED = re.compile(r"\bipset \S+$")
 AT, NEXT, BEFORE, BEYOND = range(4)
 UNHEARD = 2
 
@@ -92,6 +93,8 @@ class Bracket:
         rank = self.rank(finding)
         if finding.kind == DEVIATION and "/arp_" in finding.object and not self.silent:
             return False  # it decides which machine answers such a request
+        if _UNUSED.search(finding.object) and finding.intended.startswith("no such"):
+            return False  # the rule that uses it is a difference of its own
         if finding.kind != DEVIATION or rank in {AT, NEXT}:
             return True
         said = f"{finding.object} {finding.intended} {finding.observed}"

@@ -123,6 +123,7 @@ def bracketed(fault: RandomFault, found: Explanation, *, routed: bool = True) ->
     if fault.later:
         changed = {one.tap.place for one in (change.last, change.first) if one} if change else set()
         passed = {*bracket.before} if missing else bracket.next
+        passed |= set() if bracket.answer else {found.cell.source.name}
         return fault.place in points | changed or (not change and fault.place in passed)
     if not fault.hook or not (last or missing):  # of a device, a cable has two ends
         return fault.place in points | bracket.next
@@ -260,7 +261,7 @@ def pair(opened: OpenLab, faults: Sequence[RandomFault], rng: random.Random) -> 
 _KEPT = (
     "ip -4 route show table all | grep -v 'proto bird\\|proto kernel' | sort; ip rule; "
     "bridge link; bridge fdb show | grep static; ip -4 neighbour show nud permanent | sort; "
-    "nft list tables; ip -o link | grep -o ' mtu [0-9]*'"
+    "nft list tables; ipset list -n; ip -o link | grep -o ' mtu [0-9]*'"
 )
 
 

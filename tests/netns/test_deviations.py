@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from explain_drill import brought_up
 from netns_intents import cluster
@@ -56,10 +58,23 @@ BY_HAND = [
     (POD, "setting net/ipv4/ip_default_ttl", "echo 1 > /proc/sys/net/ipv4/ip_default_ttl"),
     (NODE, "isolated", f"ip link set dev {PORT} type bridge_slave isolated on"),
     (POD, "queue root of eth0", "tc qdisc add dev eth0 root tbf rate 1kbit burst 100 limit 100"),
+    (
+        NODE,
+        "class 1:1 of cni0",
+        (
+            "tc qdisc add dev cni0 root handle 1: htb && "
+            "tc class add dev cni0 parent 1: classid 1:1 htb rate 8bit"
+        ),
+    ),
     (POD, "file /etc/resolv.conf", "echo nameserver 192.0.2.1 > /etc/resolv.conf"),
     (POD, "neighbour 10.9.9.9", "ip neigh add 10.9.9.9 lladdr 02:00:00:00:00:01 dev eth0"),
 ]
 """Where, what is found, and the command that does it."""
+if shutil.which("iptables-legacy"):
+    BY_HAND += [
+        (POD, "iptables filter INPUT policy", "iptables-legacy -P INPUT DROP"),
+        (NODE, "iptables nat OUTPUT", "iptables-legacy -t nat -A OUTPUT -p udp -j REDIRECT"),
+    ]
 
 
 @pytest.mark.parametrize(("place", "thing", "command"), BY_HAND)

@@ -221,3 +221,11 @@ def test_of_several_routes_the_one_that_the_probe_takes_comes_first() -> None:
     )
     routes = ["route to " + one for one in (target, wide, "default", "10.9.9.9")]
     assert [one.object for one in ordered] == routes
+
+
+def test_a_set_that_no_rule_uses_is_no_cause() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker1-p1"}))
+    alone = Finding(DEVIATION, "", "", "ipset friends", "no such ipset", "", "", "", "worker1-p1")
+    assert not bracket.allows(alone)
+    assert bracket.allows(replace(alone, object="ipset friends entry 10.0.0.0/8"))
+    assert bracket.allows(replace(alone, intended="create friends hash:net"))

@@ -116,6 +116,16 @@ FIXED = {
     "an xfrm policy is deleted by its whole selector": (
         {"xfrm-policies": f"{ENDS}\n\tdir fwd action block priority 0 ptype main \n"},
         [f"ip xfrm policy delete {ENDS}dir fwd"]),
+    "another program at a port": (
+        {"sockets": 'tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:* users:(("nc",pid=9,fd=3))\n'}, [""]),
+    "a policy of iptables-legacy, and a rule": (
+        {"iptables-legacy": "*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+                            "-A OUTPUT -p udp -j DROP\nCOMMIT\n"},
+        ["iptables-legacy -t filter -D OUTPUT -p udp -j DROP",
+         "iptables-legacy -t filter -P INPUT ACCEPT"]),
+    "a class of a queue": (
+        {"class veth1": "class htb 1:1 root prio 0 rate 8bit ceil 8bit burst 1600b\n"},
+        ["tc class delete dev veth1 classid 1:1"]),
     "another socket is no difference": (
         {"sockets": "tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:*\n"
                     "tcp LISTEN 0 9 10.1.0.2:9 0.0.0.0:*\n"}, []),
@@ -125,6 +135,19 @@ FIXED = {
 @pytest.mark.parametrize(("answers", "fixes"), FIXED.values(), ids=FIXED)
 def test_what_differs_is_undone(answers: dict[str, str], fixes: list[str]) -> None:
     assert sorted(one.mends for one in differences(**answers)) == sorted(fixes)
+
+
+def test_what_mends_a_mac_adds_the_neighbours_that_went_with_it() -> None:
+    there = {"neighbours": "10.1.0.1 dev veth1 lladdr 02:00:00:00:00:07 PERMANENT \n"}
+    made, now = (
+        state(links=json.dumps([LINK | {"address": mac}]), **neighbours)
+        for mac, neighbours in (("02:00:00:00:00:01", there), ("02:00:00:00:00:02", {}))
+    )
+    first, *_ = compare_states(made, now)
+    assert first.mends == (
+        "ip link set dev veth1 address 02:00:00:00:00:01; ip neighbour replace 10.1.0.1 "
+        "lladdr 02:00:00:00:00:07 dev veth1 nud permanent"
+    )
 
 
 def test_an_isolated_port_is_found_with_its_device() -> None:
