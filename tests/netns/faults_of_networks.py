@@ -72,8 +72,8 @@ def route(site: Site) -> RandomFault | None:
     )  # fmt: skip
     hop = f"ip nexthop add id {number} blackhole && " if "nhid" in what else ""
     undo = f"ip route delete {what}" + (f"; ip nexthop delete id {number}" if hop else "")
-    later = "onlink" in what or "src" in what
-    named = f"{wide}|nexthop {number}" if hop else wide
+    later = any(one in what for one in ("onlink", "src", "broadcast"))
+    named = f"{wide}|{target}" + (f"|nexthop {number}" if hop else "")
     return site.fault(named, f"{hop}ip route add {what}", undo, hook="route", later=later)
 
 
