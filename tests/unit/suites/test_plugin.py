@@ -364,6 +364,22 @@ def test_wrong_usage_is_refused_before_anything_is_asked(case, pytester, capfd):
     assert said.out == ""
 
 
+def test_python_does_not_warn_of_threads_that_fork(pytester):
+    pytester.makepyfile(
+        """
+        import threading, warnings
+        def test_threads():
+            text = "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks"
+            warn = lambda: warnings.warn(text, DeprecationWarning)
+            thread = threading.Thread(target=warn)
+            thread.start()
+            thread.join()
+        """
+    )
+    done = pytester.runpytest_inprocess("-c", LAB_TEST, "--rootdir", pytester.path, pytester.path)
+    done.assert_outcomes(passed=1, warnings=0)
+
+
 NO_NFT = PreflightError("probing", "no nft", "apt install nftables")
 NEWER = StateError("opening the journal", "it is from a newer version")
 LATE: dict[str, tuple[tuple[str, ...], dict[str, Any], int, str]] = {
