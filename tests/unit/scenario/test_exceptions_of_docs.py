@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs/scenarios/README.md").read_text(encoding="utf-8")
 @pytest.fixture
 def mine(tmp_path):
     """A copy of the shipped scenario with the page's example at its end."""
-    (example,) = re.findall(r"```yaml\n(exceptions:.*?)```", PAGE, re.DOTALL)
+    (example,) = re.findall(r"```yaml[^\n]*\n(exceptions:.*?)```", PAGE, re.DOTALL)
     shipped = (ROOT / "scenarios/overlay.yaml").read_text(encoding="utf-8")
     path = tmp_path / "mine.yaml"
     path.write_text(f"{shipped}\n{example}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Small files of ours and files that a user names: whole, private, and led nowhere by links."""
+"""Small files of ours and files that a user names: whole, private, led nowhere by links."""
 
 import errno
 import os
@@ -18,6 +18,7 @@ from lab.providers.nspawn import layout as of_containers
 from lab.providers.provider import LabHandle
 from lab.state.files import open_output, read_private, remove_tree, replacing
 from lab.state.lock import holder
+from lab.state.stamps import in_order, is_stamp, stamp
 
 STRANGER = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link away")
@@ -258,3 +259,27 @@ def test_directories_are_removed_however_deep_they_are_nested(tmp_path, monkeypa
         os.close(parent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "link"]
     assert [path.name for path in kept.iterdir()] == ["file"]
+
+
+def test_a_time_is_a_moment_of_the_calendar_in_utc():
+    assert stamp(1_764_065_700.9) == "20251125-101500"
+    assert is_stamp("20251125-101500")
+    assert not any(map(is_stamp, ("20251325-101500", "20251125-101500-x", "2025", "")))
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        ([], "20251125-101500-x"),
+        (["20251125-101459-z"], "20251125-101500-x"),
+        (["20251125-101500-a"], "20251125-101501-x"),
+        (["20261231-235959", "20251125-101500"], "20270101-000000-x"),
+        (["99999999-999999", "99991231-235959", "notes", "202611250-1"], "20251125-101500-x"),
+    ],
+)
+def test_a_name_is_behind_those_before_it(others, named):
+    assert in_order("20251125-101500-x", others) == named
+
+
+def test_a_name_without_a_time_stays_as_it_is():
+    assert in_order("mine", ["20251125-101500"]) == "mine"
