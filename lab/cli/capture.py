@@ -54,7 +54,7 @@ def command(name: str, output: Path | None, as_json: bool, **asked: Any) -> int:
 
     \b
       lab capture overlay worker1-p1 win1-p1
-      lab capture overlay client win1:to-worker1-p1 --protocol udp
+      lab capture overlay client worker1:to-win1-p1 --protocol udp
       lab capture overlay pod-pod/worker1-p1/win1-p1/tcp-large
 
     If several cells match, the first that is not as expected is shown. The probe's packets are

@@ -23,7 +23,7 @@ def command(name: str, as_json: bool, **named: Any) -> int:
 
     \b
       lab explain overlay worker1-p1 win1-p1          # pod to pod
-      lab explain overlay client win1:to-worker1-p1   # a NodePort, from outside
+      lab explain overlay client worker1:to-win1-p1   # a NodePort, from outside
       lab explain overlay worker1-p1 to-win1-p1 --protocol udp
       lab explain overlay pod-pod/worker1-p1/win1-p1/tcp-large
 

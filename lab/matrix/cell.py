@@ -23,7 +23,7 @@ class Endpoint:
     """Something that sends or answers probes."""
 
     name: str
-    """``worker1-p1``, ``to-win1-p1`` (Service), ``win1:to-worker1-p1`` (NodePort on win1),
+    """``worker1-p1``, ``to-win1-p1`` (Service), ``win1:to-win2-p1`` (NodePort on win1),
     ``client``, ``api`` (the address in front of the API servers), or a DNS name as queried."""
     kind: EndpointKind
     os: Os
