@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -101,14 +103,12 @@ class RealLab:
     def killed_after(self, words: tuple[str, ...], line: str) -> list[str]:
         """Run a command and kill -9 it as soon as its story has that line; the story so far."""
         with self.started(*words) as process:
-            story = story_until(process, line)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        return story
+            return story_until(process, line)
 
-    def started(self, *words: str) -> subprocess.Popen[str]:
-        """A command that runs, with its story to be read."""
-        return subprocess.Popen(
+    @contextmanager
+    def started(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """A command that runs, with its story to be read; killed if it still runs at the end."""
+        with subprocess.Popen(
             self.command(*words),
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -116,7 +116,12 @@ class RealLab:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-        )
+        ) as process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def story_until(process: subprocess.Popen[str], line: str) -> list[str]:
