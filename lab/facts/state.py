@@ -494,9 +494,11 @@ class Churn:
 
 _STILL = Churn()
 _OF_DAEMONS = (
-    r"new (?:link|forwarding|queue|vlan) .*|new route .* dev \S+|(?:new|gone) address .*"
-    r"|changed link \S+ promisc"
+    # virtual switches; routes of addresses that daemons hold: what they learn has their protocol
+    r"new link (?:ovs-|br-|genev_sys_).*|(?:new|gone) route .* proto kernel"
+    r"|(?:new|gone) address .*|changed link \S+ promisc"
 )
+_OF_ADDONS = r"new (?:link|forwarding|queue|vlan) .*|new route .* dev \S+"
 _EPHEMERAL = r"(?:3[2-9]|[4-6]\d)\d{3}"
 _OF_KUBERNETES = (
     # endpoints and Services: the elements of kube-proxy's maps and sets, and chains of each
@@ -525,7 +527,9 @@ _OF_ENDPOINTS = (
 @cache
 def churn(*, kubernetes: bool, daemons: bool) -> Churn:
     """What kubelet, kube-proxy and network add-ons do, or routing daemons and virtual switches."""
-    objects = [text for text, on in ((_OF_KUBERNETES, kubernetes), (_OF_DAEMONS, daemons)) if on]
+    of_addons = kubernetes and daemons
+    every = ((_OF_KUBERNETES, kubernetes), (_OF_DAEMONS, daemons), (_OF_ADDONS, of_addons))
+    objects = [text for text, on in every if on]
     if not kubernetes:
         return Churn(re.compile("|".join(objects))) if objects else _STILL
     return Churn(*map(re.compile, ("|".join(objects), _POD_DEVICES, _OF_ENDPOINTS)))
@@ -550,6 +554,8 @@ def compare_states(made: State, now: State, churn: Churn = _STILL) -> tuple[Stat
 
 def _described(found: StateDifference) -> str:
     device = f" dev {found.device}" if found.section == "route" else ""
+    if device and "proto kernel" in (found.observed if found.change == "new" else found.intended):
+        device = " proto kernel"
     return f"{found.change} {found.section} {found.object}{device}"
 
 

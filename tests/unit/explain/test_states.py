@@ -312,8 +312,12 @@ def test_a_query_that_only_one_side_answers_is_no_difference() -> None:
     assert compare_states(state(), cut_off) == ()
 
 
-def test_of_new_routes_on_a_machine_with_daemons_only_those_to_nowhere_differ() -> None:
-    made, more = state(), "10.9.0.0/24 via 10.1.0.9 dev veth1 \nunreachable 10.8.0.0/24 \n"
-    now = state(routes=f"default via 10.1.0.1 dev veth1 \n{more}")
-    (found,) = compare_states(made, now, churn(kubernetes=False, daemons=True))
-    assert found.object == "route to 10.8.0.0/24"
+def test_on_a_machine_with_daemons_only_what_is_theirs_does_not_differ() -> None:
+    theirs = "10.9.0.0/24 via 10.1.0.9 dev veth1 proto bird\n"
+    held = "10.7.0.0/24 dev veth1 proto kernel scope link src 10.7.0.1 \n"
+    made, more = state(), "10.6.0.0/24 via 10.1.0.9 dev veth1 \nunreachable 10.8.0.0/24 \n"
+    now = state(routes=f"default via 10.1.0.1 dev veth1 \n{theirs}{held}{more}")
+    nowhere, stray = compare_states(made, now, churn(kubernetes=False, daemons=True))[::-1]
+    assert [nowhere.object, stray.object] == ["route to 10.8.0.0/24", "route to 10.6.0.0/24"]
+    (found,) = compare_states(made, now, churn(kubernetes=True, daemons=True))
+    assert found.object == nowhere.object  # an add-on's own have no protocol
