@@ -108,8 +108,8 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
 
     Cells are followed one after another, the last one begun within ``seconds``, but at least one of
     each protocol. The cause of one is the cause of all cells with its protocol whose paths pass it;
-    if nothing differs, the cells between the same nodes get the two points between which the probe
-    is lost.
+    if nothing differs, the cells between the same nodes, and those whose paths pass the two points
+    between which the probe is lost, get these points.
     """
     found = list(results)
     failed = _failed(found)
@@ -140,7 +140,8 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             other = found[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
             number = next((number for number, hop in hops if hop.place == cause.place), -1)
-            alike = number >= 0 if causes else group(other) == group(cell)
+            near = group(other) == group(cell) or _passes(ways, bracket)
+            alike = number >= 0 if causes else near
             alike = alike and other.protocol == cell.protocol
             if found[at].finding is None and (alike or at == first):
                 found[at] = replace(found[at], finding=replace(cause, hop=number))
@@ -168,6 +169,18 @@ def with_marginal(results: Sequence[CellResult], intent: Intent) -> tuple[CellRe
         cause = next((each for each in met if (each, one.cell.protocol) in protocols), None)
         found[at] = replace(one, finding=cause and replace(cause, hop=-1))
     return tuple(found)
+
+
+def _passes(ways: Sequence[Path], bracket: Bracket) -> bool:
+    """Whether one of the paths leads from the one point of the loss to the other."""
+    if bracket.last is None or bracket.missing is None:
+        return False
+    last, missing = ((one.tap.place, one.tap.device) for one in (bracket.last, bracket.missing))
+    for way in ways:
+        passed = [(hop.place, hop.device) for hop in way.hops]
+        if last in passed and missing in passed[passed.index(last) + 1 :]:
+            return True
+    return False
 
 
 def _lost_at(path: Path, bracket: Bracket) -> Finding:

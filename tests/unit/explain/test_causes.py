@@ -14,6 +14,7 @@ from seen_machines import lab, whole
 
 from lab._errors import BrokenError, LabError
 from lab.explain.bracket import Bracket
+from lab.explain.capture.trace import Point
 from lab.explain.causes import with_causes, with_marginal, with_places
 from lab.explain.question import flow_of
 from lab.facts.node import NodeFacts
@@ -22,6 +23,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.judge import expect
 from lab.matrix.run import group
 from lab.matrix.verdict import CellResult, Verdict
+from lab.providers.capture import Tap
 from lab.providers.provider import Outcome
 from lab.suites import session
 from lab.topology.walk import walk
@@ -130,6 +132,15 @@ def test_where_nothing_differs_cells_between_the_same_nodes_get_the_two_points()
     assert {one.finding and one.finding.observed for one in failed} == {"last seen at cni0"}
     ends = {(*group(one.cell), one.cell.protocol) for one in failed}
     assert len(followed) == len(ends)
+
+
+def test_cells_that_pass_the_two_points_get_them_too() -> None:
+    leaves, arrives = Point(Tap("worker1", "eth0"), "out"), Point(Tap("master", "eth0"), "in")
+    at = Bracket("lost", 0, frozenset({"worker1", "master"}), last=leaves, missing=arrives)
+    found, followed = placed(results(), {}, at)
+    pairs = [{one.source.node, one.target.node} for one in followed]
+    assert pairs.count({"worker1", "master"}) == 2  # one of each protocol, for both directions
+    assert all(one.finding for one in found if one.verdict == "fail")
 
 
 def test_no_more_are_followed_than_there_is_time_for() -> None:
