@@ -61,13 +61,16 @@ def _values(look: Look, bridge: Bridge, seen: Bridge, shows: str) -> Iterator[Di
     yield from look.addresses(
         "bridge-address", what, device, bridge.addresses, seen.addresses, shows
     )
-    # a bridge has the smallest MTU of its ports
-    ports = [one for one in look.observed.links if (one.master, one.mtu) == (device, mtu)]
-    put = [
-        f"ip link set dev {name} mtu {bridge.mtu}" for name in (*(p.name for p in ports), device)
-    ]
-    for found in look.mtu("bridge-mtu", what, device, bridge.mtu, mtu, shows):
-        yield replace(found, mends=" && ".join(put))
+    yield from _mtu(look, what, device, bridge.mtu, mtu)
+
+
+def _mtu(look: Look, what: str, device: str, wanted: int, seen: int) -> Iterator[Difference]:
+    """A bridge has the smallest MTU of its ports, and gets it again with theirs."""
+    ports = [one.name for one in look.observed.links if (one.master, one.mtu) == (device, seen)]
+    mends = " && ".join(f"ip link set dev {name} mtu {wanted}" for name in (*ports, device))
+    shows = f"ip link show dev {device}"
+    for found in look.mtu("bridge-mtu", what, device, wanted, seen, shows):
+        yield replace(found, mends=mends)
 
 
 def _filter(look: Look) -> Iterator[Difference]:
@@ -210,7 +213,7 @@ class SwitchCheck(Check):
         if not link.up:
             mends = f"ip link set dev {switch.name} up"
             yield look.differs("bridge-down", what, "up", "set down", shows, mends)
-        yield from look.mtu("bridge-mtu", what, switch.name, switch.mtu, link.mtu, shows)
+        yield from _mtu(look, what, switch.name, switch.mtu, link.mtu)
         tunnel = look.intended.tunnel
         seen = look.observed.link(tunnel.name) if tunnel else None
         if seen is not None:  # TunnelCheck reports its other differences
