@@ -425,7 +425,7 @@ def order(
     Of what was passed before the loss, the last comes first; what names only a protocol that the
     probe does not have there, or a route for other targets, comes after the rest.
     """
-    dark = finding.kind == DEVIATION and finding.observed.startswith("no carrier")
+    dark = finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
     rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0

@@ -179,7 +179,8 @@ def test_a_card_without_its_other_end_comes_after_that_end() -> None:
     bracket = Bracket("lost", 0, frozenset({"worker1-p1"}), frozenset({"worker1"}))
     dark = differs("worker1-p1", "eth0 carrier", "no carrier: its other end is down or missing")
     down = replace(differs("worker1", "veth1 up", "not up"), kind="link-down")
-    assert sorted([dark, down], key=lambda one: order(one, PATH, bracket)) == [down, dark]
+    for one in (dark, replace(dark, kind="link-down")):
+        assert min([one, down], key=lambda one: order(one, PATH, bracket)) == down
 
 
 def test_what_serves_all_machines_is_as_near_as_where_the_packet_meets_it() -> None:
