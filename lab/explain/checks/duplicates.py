@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_interface
 
@@ -182,12 +182,20 @@ class DuplicatesCheck(Check):
             owner = owners.get(claim)
             if owner is None:
                 if len(there) > 1:
-                    yield _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
+                    found = _twice(intent, claim, there[-1], [one.who for one in there[:-1]])
+                    yield _of_gateway(found, there[-1], gateways)
                 continue
             for one in there:
                 if one.who != owner:
-                    found = _twice(intent, claim, one, [owner])
-                    if (one.node, one.device, one.text) in gateways:
-                        found = replace(found, kind="gateway-twice", fault="")
+                    found = _of_gateway(_twice(intent, claim, one, [owner]), one, gateways)
                     drawn = _drawn(intent, observed, one.text) if claim[0] == "cidr" else ()
                     yield replace(found, concerns=tuple(drawn))
+
+
+def _of_gateway(
+    found: Difference, held: _Held, gateways: Collection[tuple[str, str, str]]
+) -> Difference:
+    """The difference, as a consequence if it is of a virtual gateway's address."""
+    if (held.node, held.device, held.text) not in gateways:
+        return found
+    return replace(found, kind="gateway-twice", fault="")
