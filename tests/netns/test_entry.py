@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -68,16 +70,23 @@ def test_what_it_tells_is_heard_in_order(entry):
     assert heard == [0, 1, 2, 3, 4]
 
 
-def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry):
-    children = []
+def test_at_the_deadline_it_is_killed_and_the_last_word_reported(entry, monkeypatch):
+    children, late = [], 0
 
     def slow(tell: Tell) -> None:
         tell("half way")
         tell(os.getpid())
         signal.pause()
 
-    with pytest.raises(DeadlineError, match=r"sleeping: not done within 0.2 s; last heard: \d"):
-        entry.call("sleeping", slow, Deadline(0.2), heard=children.append)
+    def heard(word: object) -> None:
+        nonlocal late
+        children.append(word)
+        late = 100 if len(children) > 1 else 0
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late, sleep=time.sleep)
+    monkeypatch.setattr("lab._deadline.time", clock)
+    with pytest.raises(DeadlineError, match=r"sleeping: not done within 90 s; last heard: \d"):
+        entry.call("sleeping", slow, Deadline(90), heard=heard)
     inside = children[1]
     assert start_time(inside, f"/proc/{entry.pid}/root/proc") is None
 
