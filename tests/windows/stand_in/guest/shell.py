@@ -32,6 +32,11 @@ STEP = re.compile(
 NOTHING = re.compile(rf"(?i){_SYSTEM}cmd\.exe /d /c exit 0")
 RESTART = re.compile(rf"(?i){_SYSTEM}shutdown\.exe /r /f /t 0")
 BOOT = re.compile(r"(?s).*\$system\.LastBootUpTime\..*'\{0:o\} \{1:0\}' -f \$boot, \$up\n.*")
+ATTACHED = re.compile(
+    r"(?s).*\$start\.FileName = '(?P<program>[^'\n]+)'\n"
+    r"\$start\.Arguments = '(?P<arguments>[^'\n]*)'\n.*\$process\.WaitForExit\(\)\n.*"
+)
+"""A program on the user's terminal, of ``lab exec``."""
 REBOOT_NEEDED = 3010
 REBOOTS = ("features", "settings")
 """Steps that ask for a restart at their first run."""
@@ -61,6 +66,8 @@ class Shell:
             return self._plain(asked.line.strip(), asked.script)
 
     def _plain(self, line: str, script: str) -> Answer | None:
+        if attached := ATTACHED.fullmatch(script):
+            return self._plain(f"{attached['program']} {attached['arguments']}", "")
         if NOTHING.fullmatch(line):
             return Answer()
         if BOOT.fullmatch(script):
