@@ -18,11 +18,10 @@ from pathlib import Path
 import pages
 import pytest
 
-QUICK = "first-lab"
 PAGES = [
     pytest.param(
         page,
-        marks=() if page.stem == QUICK else pytest.mark.slow,
+        marks=pytest.mark.slow,
         id=str(page.relative_to(pages.ROOT).with_suffix("")),
     )
     for page in filter(pages.runnable, pages.PAGES)
@@ -93,6 +92,14 @@ class Shell:
             check=False,
         )
 
+    def settled(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a line, up to three times while a busy machine makes cells flaky."""
+        done = self.run(line)
+        for _ in range(2):
+            if re.search(r"\d flaky", done.stdout):
+                done = self.run(line)
+        return done
+
 
 @pytest.fixture
 def shell(tmp_path):
@@ -110,7 +117,7 @@ def test_every_command_of_a_page_does_what_the_page_says(page, shell):
         if block.reason:
             continue
         for command in block.commands():
-            done = shell.run(command.line)
+            done = shell.settled(command.line)
             seen = f"$ {command.line}\n{done.stdout}"
             assert done.returncode == command.code, seen
             if command.output is None:
