@@ -22,11 +22,12 @@ from lab.cluster.linux.daemons import (
     unfit_daemons,
     wanted_daemons,
 )
+from lab.facts.churn import churn
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
 from lab.facts.questions import from_node
 from lab.facts.ruleset import StateDifference
-from lab.facts.state import STATE_COMMAND, churn, compare_states, is_same_space, read_state
+from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
 from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest

@@ -182,9 +182,9 @@ class NetnsBringUp:
         Raises LabError when the lab is not up, or the copy cannot be created in time. Raises
         OSError when the kernel refuses the copy's namespaces.
         """
+        from lab.facts.churn import churn  # noqa: PLC0415  not for bring-up
         from lab.facts.state import (  # noqa: PLC0415  not for bring-up
             STATE_COMMAND,
-            churn,
             compare_states,
             read_state,
         )

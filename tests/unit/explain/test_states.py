@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from lab.facts.churn import churn
 from lab.facts.questions import MARK, WITH_CALICO
 from lab.facts.ruleset import StateDifference
-from lab.facts.state import State, churn, compare_states, is_same_space, read_state
+from lab.facts.state import State, compare_states, is_same_space, read_state
 
 RULESET = """table ip filter { # handle 1
 \tset blocked { # handle 3
