@@ -31,7 +31,7 @@ class Bracket:
     way: int
     """Index of the intended path."""
     at: frozenset[str]
-    """The pods and machines of the two points; all that were passed if nothing was lost."""
+    """The pods and machines of the two points; all on the path if nothing was seen to be lost."""
     next: frozenset[str] = frozenset()
     """Where the packet would have come next: a silent machine there does not answer ARP first."""
     before: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         sentence += f"; of what its DNS server asked in turn: {captured.onward.sentence}"
         points += [captured.onward.last, captured.onward.missing]
     lost = frozenset(point.tap.place for point in points if point)
-    if conclusion.kind == "answered":
+    if conclusion.kind in {"answered", "unknown"}:
         lost = everywhere
     elif conclusion.kind == "unsent":
         lost |= {captured.cell.source.name}

@@ -2,6 +2,7 @@
 
 ``nft monitor trace`` prints for each packet of the probe every rule that takes it, with handles;
 the kernel's own counters of the network namespace say what other parts of it threw away meanwhile.
+Windows' Packet Monitor counts the probe's packets that each component dropped, with a reason.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from lab._log import quantity
 from lab.matrix.verdict import Finding
 from lab.providers.capture import KernelSaid, RouteQuestion
 from lab.topology.path import Station
@@ -70,12 +72,39 @@ class KernelWord:
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
     traced: bool = False
-    """Whether a rule was seen to do it to the probe's own packets."""
+    """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets."""
 
     def names(self, finding: Finding) -> bool:
         """Whether it speaks of the finding."""
         said = f"{finding.object} {finding.observed}"
         return finding.place == self.place and re.search(self.about, said) is not None
+
+
+_REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"end ?point (was )?not found|port unreachable",
+        "nobody listens at that port",
+        r"^pod \S+ ports ",
+    ),
+    (r"inspection|administratively", "the Windows firewall or another filter", "firewall"),
+    (r"mtu|fragment", "larger than the next link takes", "mtu|MTU"),
+    (r"no route|address unreachable|routing", "no route to send by", _ROUTES),
+    (r"address resolution", "the next hop does not answer ARP", "neighbour|address"),
+    (r"checksum", "its checksum is wrong", "offload"),
+    (r"spoofing|(unauthorized|source) mac", "the switch does not accept its MAC", "MAC|address"),
+    (r"virtual ?subnet", "of another virtual network", "VNI"),
+    (r"guard|port blocked|security policy", "a policy of the virtual switch", "policy"),
+    (r"no destination|destination mac", "the virtual switch has no port for it", "route|address"),
+    (r"disconnected|disabled|not ready|suspended|paused?$", "card or port is off", "adapter|link"),
+)
+"""Drop reasons of Windows: what each means, and what it speaks of. From public copies of the enum
+PKTMON_DROP_REASON, the page "Diagnose packet loss" of learn.microsoft.com, and public logs."""
+_NO_CAUSE = re.compile(
+    r"^inet\b(?!.*(end ?point|inspection|checksum|header))"  # late segments: lost elsewhere
+    r"|packet filter|locally destined|^not accepted|no destinations",  # a flooded frame of others
+    re.IGNORECASE,
+)
+_NOTHING = r"(?!)"
 
 
 def trace_table(protocol: str, addresses: Iterable[str]) -> str:
@@ -93,7 +122,11 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
 
 def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
     """What was said in each place, each once; what drops packets first."""
-    every = [word for one in said for word in (*_traced(one), *_routed(one), *_counted(one))]
+    every = [
+        word
+        for one in said
+        for word in (*_traced(one), *_routed(one), *_counted(one), *_dropped(one))
+    ]
     return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))
 
 
@@ -178,6 +211,19 @@ def _counted(said: KernelSaid) -> Iterator[KernelWord]:
         elif name in _COUNTED:
             why, about = _COUNTED[name]
             yield KernelWord(said.place, f"{said.place}: {why} ({name} rose by {rise})", about)
+
+
+def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
+    for drop in said.drops:
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", drop.reason).strip()
+        if _NO_CAUSE.search(words):
+            continue
+        known = (one for one in _REASONS if re.search(one[0], words, re.IGNORECASE))
+        _, meaning, about = next(known, ("", "", _NOTHING))
+        lost = quantity(drop.count, f"{drop.direction} packet")
+        sentence = f"{said.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
+        sentence += f" ({meaning})" if meaning else ""
+        yield KernelWord(said.place, sentence, about, traced=True)
 
 
 def _counters(text: str) -> Mapping[str, int]:

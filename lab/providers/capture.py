@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -50,6 +50,8 @@ class Taken:
     """Packets not kept because the tap's limit was reached."""
     trouble: str = ""
     """Why nothing could be captured there; empty if it could."""
+    blind: bool = False
+    """Whether nothing of its whole machine can be captured, so that it says nothing of packets."""
 
 
 class Capturing(Protocol):
@@ -100,8 +102,35 @@ class RouteQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedFlow:
+    """The packets of a probe, in terms of each kernel."""
+
+    protocol: str
+    ends: Mapping[str, Collection[tuple[str, str, int]]]
+    """By pod or machine: the pairs of addresses that they have there, with the server's port."""
+    table: str
+    """Linux: an nftables table with flag ``owner`` that marks them. The kernel removes it when the
+    process that loaded it exits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketDrop:
+    """Packets of a probe that a component of Windows' network stack dropped."""
+
+    component: str
+    direction: Literal["inbound", "outbound"]
+    """As Windows names it."""
+    count: int
+    reason: str
+    """In Windows' words."""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSaid:
-    """The kernel's trace and counters in one network namespace during an operation."""
+    """The kernel's trace and counters in one network namespace during an operation.
+
+    Of Windows only ``drops``, of a whole machine.
+    """
 
     place: str
     """The pod or machine."""
@@ -114,6 +143,7 @@ class KernelSaid:
     """Output of ``ip route get`` for each question, or its error if there is no route."""
     trouble: str = ""
     """Why there is no trace; empty if there is one."""
+    drops: tuple[PacketDrop, ...] = ()
 
 
 class KernelTracing(Protocol):
@@ -124,14 +154,11 @@ class KernelTracing(Protocol):
         lab: LabHandle,
         intent: Intent,
         places: Mapping[str, Sequence[RouteQuestion]],
-        table: str,
+        flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        """Trace in each of ``places`` while ``during`` runs, then query routes.
-
-        ``table`` is an nftables table with flag ``owner`` that marks the packets to trace. The
-        kernel removes it when the process that loaded it exits.
+        """Trace a flow in each of ``places`` while ``during`` runs, then query routes.
 
         Raises BrokenError when the lab's machines do not exist. Raises DeadlineError when the trace
         does not finish in time.

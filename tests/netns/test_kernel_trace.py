@@ -17,6 +17,7 @@ from lab.explain.kernel import kernel_words, trace_table
 from lab.matrix.cells import product
 from lab.matrix.run import probe
 from lab.plan.planner import make_plan
+from lab.providers.capture import TracedFlow
 from lab.providers.provider import ProbeSettings
 from lab.scenario.loader import find, load
 from lab.topology import registry as topologies
@@ -52,9 +53,9 @@ def traced(running: Running, during: Callable[[], None] | None = None) -> tuple[
             running.lab, running.intent, [probe(0, cell)], settings, lambda _: None
         )
 
-    table = trace_table("tcp", [cell.target.address])
+    flow = TracedFlow("tcp", {}, trace_table("tcp", [cell.target.address]))
     said = running.provider.trace_kernel(
-        running.lab, running.intent, dict.fromkeys(PLACES, ()), table, during or ask, Deadline(30)
+        running.lab, running.intent, dict.fromkeys(PLACES, ()), flow, during or ask, Deadline(30)
     )
     assert [(one.place, one.trouble) for one in said] == [(place, "") for place in PLACES]
     return tuple(word.sentence for word in kernel_words(said))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,7 +16,7 @@ from lab.matrix.cell import Cell
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import probe
 from lab.matrix.verdict import GREEN
-from lab.providers.capture import Capturing, KernelSaid, KernelTracing, Taken, Tap
+from lab.providers.capture import Capturing, KernelSaid, KernelTracing, Taken, Tap, TracedFlow
 from lab.providers.provider import (
     CAPTURE,
     KERNEL_TRACE,
@@ -212,12 +212,13 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     def ask_traced() -> None:
         routes = route_questions(where.ways)
         places = {tap.place: routes.get(tap.place, ()) for tap, _ in where.taps}
+        table = trace_table(cell.protocol, where.addresses)
+        flow = TracedFlow(cell.protocol, _ends(where.ways), table)
         said.extend(
             cast(KernelTracing, provider).trace_kernel(
-                lab, intent, places, trace_table(cell.protocol, where.addresses), ask,
-                Deadline(_SECONDS),
+                lab, intent, places, flow, ask, Deadline(_SECONDS)
             )
-        )  # fmt: skip
+        )
 
     during = ask_traced if traced and KERNEL_TRACE in provider.abilities else ask
     taken = cast(Capturing, provider).capture(
@@ -246,12 +247,23 @@ def capture_probe(  # noqa: PLR0913  a lab, a cell of it, and how to ask
     )
 
 
+def _ends(ways: Iterable[Ways]) -> Mapping[str, set[tuple[str, str, int]]]:
+    """The pairs of addresses that the probe has in each place, with the server's port."""
+    found: dict[str, set[tuple[str, str, int]]] = {}
+    for station in (one for both in ways for way in both for one in way):
+        packet = station.packet
+        one, other = sorted((packet.source, packet.target))
+        found.setdefault(station.place, set()).add((one, other, packet.port))
+    return found
+
+
 def _seen(
     where: CapturePoint, taken: Sequence[Taken], *, answered: bool, heard: bool
 ) -> tuple[Matched, Trace, Conclusion]:
     matched = match(taken, where.asked)
+    blind = frozenset(one.tap for one in taken if one.blind)
     seen = (
-        trace(where.ways, matched, well=answered)
+        trace(where.ways, matched, well=answered, blind=blind)
         if where.ways
         else by_time(where.taps, where.ends, matched)
     )

@@ -87,6 +87,8 @@ class Row:
     """Whether the capture shows the packet as the Intent has it at this device. A bridge may
     translate before its device shows a packet, and shows packets that are not translated yet.
     """
+    blind: bool = False
+    """Whether nothing can be captured there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,9 @@ Ways = tuple[Sequence[Station], Sequence[Station]]
 """The captured packets of the request and of the answer."""
 
 
-def trace(ways: Sequence[Ways], matched: Matched, *, well: bool) -> Trace:
+def trace(
+    ways: Sequence[Ways], matched: Matched, *, well: bool, blind: Collection[Tap] = ()
+) -> Trace:
     """Among several intended paths, the one on which the probe came furthest.
 
     Parameters
@@ -135,7 +139,7 @@ def trace(ways: Sequence[Ways], matched: Matched, *, well: bool) -> Trace:
     # a path that ends at a card that is down has no stations
     ends = [there[-1].packet.target if there else "" for there, _ in ways]
     traces = [
-        replace(_along(there, back, _of_end(matched, end, ends)), way=number)
+        replace(_along(there, back, _of_end(matched, end, ends), blind), way=number)
         for number, ((there, back), end) in enumerate(zip(ways, ends, strict=True))
     ]
     return max(traces, key=lambda one: (not well and _is_lost(one), _distance(one)))
@@ -199,7 +203,9 @@ def by_time(taps: Sequence[tuple[Tap, str]], ends: frozenset[str], matched: Matc
 _Sights = Mapping[tuple[Tap, Passing, Way], Sight]
 
 
-def _along(there: Sequence[Station], back: Sequence[Station], matched: Matched) -> Trace:
+def _along(
+    there: Sequence[Station], back: Sequence[Station], matched: Matched, blind: Collection[Tap]
+) -> Trace:
     sights = _sights(matched.passed)
     rows: dict[tuple[Tap, Passing], Row] = {}
     for station in there:
@@ -221,6 +227,7 @@ def _along(there: Sequence[Station], back: Sequence[Station], matched: Matched) 
             exact=station.kind in _EXACT,
         )  # fmt: skip
         answered.append(key)
+    rows = {key: replace(row, blind=row.tap in blind) for key, row in rows.items()}
     bridges = {Tap(one.place, one.device) for one in (*there, *back) if one.kind == "bridge"}
     return _whole(
         list(rows.values()),
@@ -315,6 +322,7 @@ def _reset(rows: Sequence[Row], passed: Sequence[Passed]) -> Row | None:
 
 
 Kind = Literal[
+    "unknown",
     "unsent",
     "question-lost",
     "question-cut",
@@ -325,8 +333,9 @@ Kind = Literal[
     "untaken",
     "answered",
 ]
-"""``cut``: only a part went on; ``unanswered``: the request arrived without an answer, or without
-more of it; ``untaken``: the answer was not accepted.
+"""``unknown``: nothing can be captured where it begins; ``cut``: only a part went on;
+``unanswered``: the request arrived without an answer, or without more of it; ``untaken``: the
+answer was not accepted.
 """
 
 _ICMP = {
@@ -410,10 +419,13 @@ def _conclude(trace: Trace, *, well: bool, owners: Mapping[str, str], heard: boo
     errors = _errors(trace)
     if not any(row.question.seen for row in trace.there):
         return _unsent(trace, errors)
+    answered = any(row.answer.seen for row in trace.back)
     lost = None if well else _lost([row.question for row in trace.there])
+    if lost is not None and answered and all(row.blind for row in trace.there[lost:]):
+        lost = None  # it arrived, or there would be no answer
     if lost is not None:
         return _broken(trace, "question", lost, errors, owners)
-    if not any(row.answer.seen for row in trace.back):
+    if not answered:
         return _unanswered(trace, errors)
     if trace.reset is not None:
         last, missing = _point(trace.there[-1], "question"), _point(trace.back[0], "answer")
@@ -428,6 +440,9 @@ def _unsent(trace: Trace, errors: str) -> Conclusion:
     if not trace.there:
         return Conclusion("unsent", f"no packet of it was seen{errors}")
     first = _point(trace.there[0], "question")
+    if trace.there[0].blind:
+        sentence = f"nothing can be captured at {first.tap}, where it begins{errors}"
+        return Conclusion("unknown", sentence)
     sentence = f"no packet of it was seen at {first.tap}, where it begins{errors}"
     return Conclusion("unsent", sentence, None, first)
 
@@ -566,6 +581,8 @@ def _words(
             f"to {whose}"
         )
     if not _some(sights, lost):
+        if missing.blind:
+            return f"{seen}; nothing can be captured at {missing.tap}, where it goes next"
         return f"{seen}; it never {does} {missing.tap}"
     whole = max(one.covered for one in sights)
     part = max(one.covered for one in sights[lost:])

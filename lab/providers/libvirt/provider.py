@@ -47,6 +47,7 @@ from lab.providers.machines.base import (
 from lab.providers.provider import (
     CAPTURE,
     CLUSTER,
+    KERNEL_TRACE,
     MACHINES,
     SLOW_EVIDENCE_SECONDS,
     Diagnosis,
@@ -79,7 +80,7 @@ class LibvirtProvider(MachinesProvider):
     """
 
     name = "libvirt"
-    abilities = frozenset({MACHINES, CLUSTER, CAPTURE})
+    abilities = frozenset({MACHINES, CLUSTER, CAPTURE, KERNEL_TRACE})
 
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory)

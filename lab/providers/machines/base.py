@@ -32,8 +32,9 @@ from lab.imaging.golden import cache_directory
 from lab.inventory.inventory import Inventory
 from lab.plan.canonical import digest
 from lab.plan.step import Step
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.machines.guests import Guests, Opened
+from lab.providers.machines.pktmon import PacketMonitor
 from lab.providers.node.files import OTHER
 from lab.providers.provider import (
     SLOW_EVIDENCE_SECONDS,
@@ -120,6 +121,8 @@ _STATES = "states.json"
 digest of what made it.
 """
 _STATE_SECONDS = 60.0
+_MONITOR_SECONDS = 5.0
+"""To begin, to read and to clean up on a Windows machine: two commands over WinRM at most."""
 
 
 def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
@@ -416,13 +419,36 @@ class MachinesProvider(Provider):
         lab: LabHandle,
         intent: Intent,
         places: Mapping[str, Sequence[RouteQuestion]],
-        table: str,
+        flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
-        """Trace packets in each of ``places`` while ``during`` runs, by the machines' agents."""
+        """Trace a flow in each of ``places`` while ``during`` runs.
+
+        By the machines' agents; on Windows by its Packet Monitor, which is given up after seconds.
+        """
+        ends: dict[str, set[tuple[str, str, int]]] = {}
+        for place, pairs in flow.ends.items():
+            machine, _ = intent.places().get(place, (None, None))
+            if machine is not None and machine.os == "windows":
+                ends.setdefault(machine.name, set()).update(pairs)
         with self._guests(lab) as guests:
-            return guests.fleet.trace(intent, places, table, during, deadline)
+            monitors = {
+                name: PacketMonitor(
+                    *(name, partial(guests.windows_shell, name), lab.directory),
+                    lambda: guests.deadline(_MONITOR_SECONDS),
+                )
+                for name in ends
+            }
+            try:
+                on_each(monitors, lambda name: monitors[name].begin(flow.protocol, ends[name]))
+                said = guests.fleet.trace(intent, places, flow.table, during, deadline)
+            finally:
+                counted = on_each(monitors, lambda name: monitors[name].end())
+        for one in counted.values():
+            if one.trouble:
+                say(f"{one.place}: {one.trouble}")
+        return (*said, *counted.values())
 
     def logs(
         self, lab: LabHandle, intent: Intent, asked: Collection[str], deadline: Deadline

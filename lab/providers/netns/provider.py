@@ -22,7 +22,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
 from lab._log import quantity
 from lab.plan.step import Step
-from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import daemons, holders, isolation, namespaces
 from lab.providers.netns.holders import Tell
 from lab.providers.netns.machine import NetnsMachine, gather_evidence
@@ -323,7 +323,7 @@ class NetnsProvider(Provider):
         lab: LabHandle,
         intent: Intent,
         places: Mapping[str, Sequence[RouteQuestion]],
-        table: str,
+        flow: TracedFlow,
         during: Callable[[], None],
         deadline: Deadline,
     ) -> tuple[KernelSaid, ...]:
@@ -339,7 +339,7 @@ class NetnsProvider(Provider):
             found = holders.enter_holder(lab).call(
                 f"tracing packets in lab '{lab.name}'",
                 lambda tell: capture.trace_apart(
-                    namespaces.enter, places, table, tell, stop.reader
+                    namespaces.enter, places, flow.table, tell, stop.reader
                 ),
                 deadline,
                 heard=lambda _: stop.after(during),

@@ -221,7 +221,7 @@ def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
     found: Mapping[str, tuple[Taken, ...]] = _meanwhile(controls, works, during, deadline)
     heard = {one.tap: one for own in found.values() for one in own}
     nobody = "no agent of the lab runs there"
-    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody) for tap in taps)
+    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
 
 
 def receive(
@@ -287,7 +287,7 @@ def _listen(
         return control.listen(taps, limit, ready, deadline)
     except LabError as error:
         trouble = f"{error.doing}: {error.happened}"
-        return tuple(Taken(tap, (), trouble=trouble) for tap in taps)
+        return tuple(Taken(tap, (), trouble=trouble, blind=True) for tap in taps)
 
 
 def _trace(
@@ -493,7 +493,7 @@ class Fleet:
     ) -> tuple[KernelSaid, ...]:
         """Trace packets in places while ``during`` runs; a machine that cannot is left out.
 
-        See :meth:`~lab.providers.capture.KernelTracing.trace_kernel`.
+        ``table``: see :class:`~lab.providers.capture.TracedFlow`.
         """
         shares: dict[str, dict[str, Sequence[RouteQuestion]]] = {}
         for name, questions in places.items():

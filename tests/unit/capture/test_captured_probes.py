@@ -56,9 +56,10 @@ def judged(case: Case, packets: tuple[Taken, ...]) -> tuple[Trace, Conclusion]:
     name = case["scenario"]
     where = listening(intent_of(name), cell_of(name, case["cell"]))
     matched = match(packets, where.asked)
-    ways, taps = where.ways, where.taps
+    ways, taps, well = where.ways, where.taps, case["answered"]
+    blind = {one.tap for one in packets if one.blind}
     seen = (
-        trace(ways, matched, well=case["answered"]) if ways else by_time(taps, where.ends, matched)
+        trace(ways, matched, well=well, blind=blind) if ways else by_time(taps, where.ends, matched)
     )
     return seen, conclude(seen, well=case["answered"], owners=where.owners)
 
@@ -127,6 +128,42 @@ def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(name, kept, expec
     said = judged(case, packets)[1]
     assert (said.kind, str(said.last), str(said.missing)) == expected
     assert said.way == ("question" if said.kind == "question-lost" else "answer")
+
+
+BLIND: dict[str, tuple[str, tuple[tuple[str, str], ...], str]] = {
+    # the machine, where answers are kept, and what is said
+    "target": (
+        "worker1", (),
+        ("question-lost: last seen leaving master eth0 (in VXLAN 4096 10.9.176.10 > "
+         "10.9.176.11:4789); nothing can be captured at worker1 eth0, where it goes next")),
+    "target that answers": (
+        "worker1", (("master", "eth0"),),
+        ("answer-lost: it came to worker1-p1 eth0, and its answer was last seen arriving at "
+         "master eth0 (in VXLAN 4096 10.9.176.11 > 10.9.176.10:4789); it never arrived at "
+         "master flannel.4096")),
+    "source": (
+        "master", (), "unknown: nothing can be captured at master-p1 eth0, where it begins"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("blind", "answers_at", "expected"), BLIND.values(), ids=BLIND)
+def test_where_nothing_can_be_captured_nothing_is_said_to_be_lost(blind, answers_at, expected):
+    case = {**read(next(one for one in CASES if one.stem == POD_TO_POD)), "answered": False}
+
+    def seen(tap: Tap, frame: Frame) -> bool:
+        inside = decode(frame.data).inside
+        return (tap.place, tap.device) in answers_at or (
+            inside is not None and inside.flow.target == SERVER
+        )
+
+    packets = tuple(
+        Taken(one.tap, (), blind=True)
+        if one.tap.place.startswith(blind)
+        else replace(one, frames=tuple(each for each in one.frames if seen(one.tap, each)))
+        for one in taken(case)
+    )
+    said = judged(case, packets)[1]
+    assert f"{said.kind}: {said.sentence}" == expected
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

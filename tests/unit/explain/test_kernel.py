@@ -13,7 +13,7 @@ from lab.explain.capture.trace import Change, Point
 from lab.explain.kernel import TABLE, kernel_words, route_questions, trace_table
 from lab.explain.question import order
 from lab.matrix.verdict import DEVIATION, Finding
-from lab.providers.capture import KernelSaid, RouteQuestion, Tap
+from lab.providers.capture import KernelSaid, PacketDrop, RouteQuestion, Tap
 from lab.topology.path import Flow
 from lab.topology.walk import walk
 
@@ -158,3 +158,36 @@ def test_routes_are_asked_where_packets_are_sent_on_and_not_where_they_are_trans
     assert not [one for one in asked["worker1"] if one.target == cell.target.address]
     (first,) = asked["worker1-p1"]
     assert (first.arrives, first.leaves, first.target) == ("", "eth0", cell.target.address)
+
+
+@pytest.mark.parametrize(
+    ("reason", "meaning", "about"),
+    [
+        # texts in public logs, and names of PKTMON_DROP_REASON
+        ("INET: transport endpoint was not found", "nobody listens at that port", "pod win1-p1"),
+        ("INET_EndpointNotFound", "nobody listens at that port", "pod win1-p1"),
+        ("Port unreachable", "nobody listens at that port", "pod win1-p1"),
+        ("Inspection drop", "the Windows firewall or another filter", "firewall rule 'x'"),
+        ("INET: checksum is invalid", "its checksum is wrong", ""),
+        ("MTU Mismatch", "larger than the next link takes", "card eth0: MTU 1400"),
+        ("VirtualSubnetId", "of another virtual network", "tunnel: VNI 5000"),
+        ("NL_NoRoute", "no route to send by", "route to 10.244.1.0/24"),
+        ("Filtered VLAN", "", ""),
+    ],
+)
+def test_a_component_of_windows_says_why_it_drops(reason: str, meaning: str, about: str) -> None:
+    drop = PacketDrop("tcpip.sys", "inbound", 1, reason)
+    (word,) = kernel_words([KernelSaid("win1", drops=(drop,))])
+    told = f"win1: tcpip.sys dropped 1 inbound packet of it: '{reason}'"
+    assert word.sentence == told + (f" ({meaning})" if meaning else "")
+    assert (word.drops, word.traced) == (True, True)
+    found = replace(deviation(about, "win1"), observed="ports none")
+    assert word.names(found) == bool(about)
+    assert not word.names(deviation("queue of eth0", "win1"))
+
+
+@pytest.mark.parametrize(
+    "reason", ["INET: Rst", "INET_DuplicateSegment", "NL_NotLocallyDestined", "FailedPacketFilter"]
+)
+def test_late_segments_and_flooded_frames_accuse_no_component(reason: str) -> None:
+    assert not kernel_words([KernelSaid("win1", drops=(PacketDrop("a", "inbound", 1, reason),))])
