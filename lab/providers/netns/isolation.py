@@ -71,6 +71,8 @@ def die_with_parent(signal_number: int) -> None:
 
 NETNS_DIRECTORY = "/run/netns"
 RESOLV_DIRECTORY = "/run/resolv"
+PULSE_SOCKET = "/run/responder.socket"
+"""The responder returns its datagrams, so that a prober sees whether it keeps up."""
 RESOLVER_FILE = "/etc/resolv.conf"
 MACHINES_DIRECTORY = "/run/machines"
 """Contains a directory for each machine with daemons: /run for everything on that machine."""

@@ -77,6 +77,9 @@ _TICK_SECONDS = 0.02
 _GAP_SECONDS = 0.1
 """A round takes at most about 30 ms (256 large answers); a longer gap has another cause."""
 _REPORT_SECONDS = 0.05
+_PULSE, _PULSE_SECONDS = b"pulse", 0.05
+_HELD_SECONDS = 30.0
+"""Most seconds that deadlines wait for a responder that does not keep up."""
 _DATAGRAMS_A_TARGET = 32
 """Large UDP probes to one address at once: each takes 8 KiB of its receive buffer, which
 holds 416 KiB on an untuned machine."""
@@ -87,6 +90,40 @@ _SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _REFUSALS, _FEWEST = 8, 16
 """After this many ENOBUFS the queue is the source's and permanently full, as a shared queue would
 have drained in between: the probe fails. Others continue, at least ``_FEWEST`` at once."""
+
+
+class Pulse:
+    """Datagrams to the lab's responder, one at a time, which show whether it keeps up.
+
+    It answers in turn: after a pulse, it has served everything that had arrived before. On a busy
+    machine this can take longer than a probe's timeout, with nothing wrong in the network.
+
+    Raises OSError if no responder listens at ``path``. Create it in the network namespace in which
+    the responder was started, where the kernel names its sockets.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._sock.bind("")
+        self._sock.connect(path)
+        self._sent = monotonic()
+        self._sock.send(_PULSE)
+        self._under_way = True
+
+    def is_late(self, now: float) -> bool:
+        """Whether the last pulse has been under way for longer than a round; sends the next one."""
+        try:
+            if self._under_way:
+                self._sock.recv(len(_PULSE))
+                self._under_way = False
+            if now - self._sent >= _PULSE_SECONDS:
+                self._sock.send(_PULSE)
+                self._sent, self._under_way = now, True
+        except BlockingIOError:
+            return now - self._sent > _GAP_SECONDS
+        except ConnectionError:  # it has ended
+            self._under_way = False
+        return False
 
 
 class AttendedClock:
@@ -100,10 +137,16 @@ class AttendedClock:
         self._last = now
         self._gap = gap
 
-    def tick(self, now: float) -> None:
-        """Advance to ``now`` of the monotonic clock; call once per round."""
-        self.seconds += min(now - self._last, self._gap)
-        self._last = now
+    def tick(self, now: float, *, counts: bool = True) -> float:
+        """Advance to ``now`` of the monotonic clock; call once per round.
+
+        Returns the seconds by which it stands still because they do not count.
+        """
+        passed, self._last = now - self._last, now
+        if not counts:
+            return passed
+        self.seconds += min(passed, self._gap)
+        return 0.0
 
 
 def interleave(probes: Sequence[Probe], batch: int) -> list[Probe]:
@@ -128,13 +171,14 @@ def interleave(probes: Sequence[Probe], batch: int) -> list[Probe]:
     ]
 
 
-def probe(
+def probe(  # noqa: PLR0913  where, what, how, and whom to tell
     enter: Callable[[str], None],
     probes: Sequence[Probe],
     settings: ProbeSettings,
     progress: Callable[[int], None],
     *,
     resolver: Callable[[str], Path] = _RESOLV_DIRECTORY.joinpath,
+    pulse: Pulse | None = None,
 ) -> dict[int, Outcome]:
     """Run every probe and return an outcome for every key; never raises for a probe.
 
@@ -151,9 +195,11 @@ def probe(
         Called periodically, and once at the end, with the number of probes that have finished.
     resolver
         Returns the path of a source's resolver file.
+    pulse
+        To a responder that answers all probes; the time by which it is late does not count.
 
     """
-    loop = _Loop(enter, settings, progress, resolver)
+    loop = _Loop(enter, settings, progress, resolver, pulse)
     loop.run(interleave(probes, _BATCH))
     return loop.outcomes
 
@@ -165,6 +211,7 @@ class _Loop:
         settings: ProbeSettings,
         progress: Callable[[int], None],
         resolver: Callable[[str], Path],
+        pulse: Pulse | None,
     ) -> None:
         self.outcomes: dict[int, Outcome] = {}
         self._enter = enter
@@ -177,6 +224,8 @@ class _Loop:
         self._known: dict[str, dns.ResolverFile] = {}
         self._epoll = select.epoll()
         self._clock = AttendedClock(monotonic(), _GAP_SECONDS)
+        self._pulse = pulse
+        self._held = 0.0
         self._ports = SourcePorts(monotonic())
         self._queue: deque[Probe] = deque()
         self._active = 0
@@ -208,7 +257,8 @@ class _Loop:
             wait = min(max(left, 0.0), _TICK_SECONDS)
         self._answer(wait)
         now = monotonic()
-        self._clock.tick(now)
+        late = self._pulse is not None and self._held < _HELD_SECONDS and self._pulse.is_late(now)
+        self._held += self._clock.tick(now, counts=not late)
         self._expire()
         if now - self._reported > _REPORT_SECONDS:
             self._reported = now

@@ -240,10 +240,16 @@ class NetnsProvider(Provider):
         from lab.providers.netns import prober  # noqa: PLC0415  not needed by 'lab up'
 
         paced = tuple(batches(intent, probes, settings))
+        holder = holders.enter_holder(lab)
+        attended = daemons.responder_is_alive(holder.pid)
 
         def inside(tell: Tell) -> Mapping[int, Outcome]:
             isolation.raise_descriptors()
             outcomes: dict[int, Outcome] = {}
+            pulse = None
+            if attended:
+                with suppress(OSError):  # it has ended since, or is one of an older version
+                    pulse = prober.Pulse(isolation.PULSE_SOCKET)
             for batch, pace in paced:
                 before = len(outcomes)
                 outcomes |= prober.probe(
@@ -251,13 +257,12 @@ class NetnsProvider(Provider):
                     batch,
                     pace,
                     lambda ended, before=before: tell(before + ended),  # type: ignore[misc]
+                    pulse=pulse,
                 )
             return outcomes
 
         longest = sum(pace.longest(batch, _COMPUTING_SECONDS) for batch, pace in paced)
-        return holders.enter_holder(lab).call(
-            f"probing lab '{lab.name}'", inside, Deadline(longest), heard=progress
-        )
+        return holder.call(f"probing lab '{lab.name}'", inside, Deadline(longest), heard=progress)
 
     def observe(
         self,

@@ -169,6 +169,9 @@ UDP_BUFFER_BYTES = 4 << 20
 """Requested socket buffers, so that a burst at one endpoint and its answers fit. Only root gets
 the full size."""
 
+_AT_ONCE = 64
+"""Clients of one socket that are served in a round. With one alone, a socket with many would fall
+behind the others on a busy machine, and stay behind: it answers those first that have given up."""
 _CHUNK = 65_536
 _STREAM_CHUNK = 1 << 20
 _SMALL = 16_384
@@ -228,13 +231,13 @@ class SocketServer:
 
     def add_stream(self, sock: socket.socket, converse: Converse) -> None:
         """Serve a non-blocking, listening TCP socket."""
-        self._add(sock, lambda: self._accept(sock, converse))
+        self._add(sock, lambda: _repeat(lambda: self._accept(sock, converse)))
 
     def add_datagrams(self, sock: socket.socket, echoed: EchoDatagram) -> None:
         """Serve a non-blocking, bound UDP socket with IP_PKTINFO enabled."""
         fragments = [False]
         sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
-        self._add(sock, lambda: _echo(sock, echoed, fragments))
+        self._add(sock, lambda: _repeat(lambda: _echo(sock, echoed, fragments)))
 
     def add_listener(self, sock: socket.socket, heard: Callable[[], None]) -> None:
         """Call ``heard`` whenever a non-blocking socket is readable."""
@@ -271,21 +274,23 @@ class SocketServer:
             if connection.deadline <= now:
                 self._close(descriptor)
 
-    def _accept(self, listener: socket.socket, converse: Converse) -> None:
+    def _accept(self, listener: socket.socket, converse: Converse) -> bool:
+        """Serve one client; False if there is none."""
         try:
             sock, (host, port) = listener.accept()
         except (BlockingIOError, ConnectionError):
-            return
+            return False
         except OSError as error:
             if error.errno not in _FULL:
                 raise
             self._make_room(error)
-            return
+            return False
         try:
             self._greet(sock, b"%s:%d" % (host.encode(), port), converse)
         except Exception:
             sock.close()
             raise
+        return True
 
     def _greet(self, sock: socket.socket, client: bytes, converse: Converse) -> None:
         """Handle as much as possible at once; a small request completes here."""
@@ -305,22 +310,29 @@ class SocketServer:
                 return
         connection = _Connection(sock, client, converse)
         self._hold(connection)
-        connection.received += data
-        self._held += len(data)
+        if not self._receive(connection, data):
+            return
         if isinstance(answer, ResponderAnswer):
             answer = answer._replace(data=answer.data[sent:])
         if answer is not None:
             self._continue(connection, answer)
 
     def _hold(self, connection: _Connection) -> None:
-        while self._connections and (
-            len(self._connections) >= CONNECTIONS_LIMIT or self._held > BYTES_LIMIT
-        ):
+        if len(self._connections) >= CONNECTIONS_LIMIT:
             self._close(next(iter(self._connections)))
         descriptor = connection.sock.fileno()
         self._connections[descriptor] = connection
         self._handlers[descriptor] = lambda: self._read(connection)
         self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _receive(self, connection: _Connection, data: bytes) -> bool:
+        """Keep a part of a request; False if its connection had to be closed to make room."""
+        connection.received += data
+        self._held += len(data)
+        descriptor = connection.sock.fileno()
+        while self._held > BYTES_LIMIT:
+            self._close(next(iter(self._connections)))
+        return descriptor in self._connections
 
     def _make_room(self, error: OSError) -> None:
         """Out of descriptors or memory: close the oldest slow connection, or else wait briefly."""
@@ -339,9 +351,7 @@ class SocketServer:
             data = b""
         if not data:
             self._close(connection.sock.fileno())
-        elif connection.then != "drain":
-            connection.received += data
-            self._held += len(data)
+        elif connection.then != "drain" and self._receive(connection, data):
             answered = connection.answered
             answer = connection.converse(connection.received, connection.client, answered)
             if answer is not None:
@@ -423,15 +433,25 @@ def _sent(sock: socket.socket, data: bytes) -> int:
         return len(data)
 
 
-def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> None:
-    """Answer one datagram from the address it was sent to; drop an answer that cannot be sent."""
+def _repeat(serve: Callable[[], bool]) -> None:
+    """Serve the clients of one socket until there are no more."""
+    for _ in range(_AT_ONCE):
+        if not serve():
+            return
+
+
+def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> bool:
+    """Answer one datagram from the address it was sent to; False if there is none.
+
+    An answer that cannot be sent is dropped.
+    """
     try:
         data, ancillary, _, sender = sock.recvmsg(_CHUNK, _PKTINFO_SPACE)
     except OSError:  # nothing to read after all, or an ICMP error for an earlier answer
-        return
+        return False
     answer = echoed(data, b"%s:%d" % (sender[0].encode(), sender[1]))
     if answer is None:
-        return
+        return True
     asked = _PKTINFO.unpack_from(ancillary[0][2])[1] if ancillary else _NO_ADDRESS
 
     def reply(data: bytes, *, may_fragment: bool = True) -> None:
@@ -448,6 +468,7 @@ def _echo(sock: socket.socket, echoed: EchoDatagram, fragments: list[bool]) -> N
         answer.begin(reply)
     else:
         reply(answer[0], may_fragment=answer[1])
+    return True
 
 
 NETNS_DIRECTORY = "/run/netns"
@@ -493,6 +514,21 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
         )
         for one in entries
     )
+
+
+def answer_pulses(server: SocketServer, path: str) -> None:
+    """Return every datagram that reaches a Unix socket at the path."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # noqa: PTH108  pathlib is slow to import here
+    sock = socket.socket(socket.AF_UNIX, _DATAGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock.bind(path)
+
+    def heard() -> None:
+        with suppress(OSError):  # its prober has ended
+            data, sender = sock.recvfrom(_SMALL)
+            sock.sendto(data, sender)
+
+    server.add_listener(sock, heard)
 
 
 def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> None:
@@ -595,6 +631,7 @@ def _prepare(server: SocketServer, config: str) -> None:
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())
     isolation.raise_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
+    answer_pulses(server, isolation.PULSE_SOCKET)
     listen(server, endpoints)
 
 
