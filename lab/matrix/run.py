@@ -6,8 +6,9 @@ engine can be tested without a network.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab._deadline import Deadline
 from lab._errors import DeadlineError
@@ -187,15 +188,25 @@ class _Engine:
         self.judgements = [self._judge(index) for index in range(len(self.cells))]
 
     def second_pass(self, clock: Callable[[], float]) -> None:
-        """Retry failures, few at a time, until the budget is spent; keep those not retried."""
+        """Retry failures, few at a time, until the budget is spent; keep those not retried.
+
+        Once the first of every group have failed again, all of them, too many at once was not the
+        reason, and the others go as many at a time as in the first pass.
+        """
         failed = [index for index, found in enumerate(self.judgements) if found.verdict == "fail"]
         order = retry_order(failed, self.cells, self.pace.each)
+        groups = Counter(group(self.cells[index]) for index in failed)
+        sampled = sum(min(count, self.pace.each) for count in groups.values())
         settings = self.pace.second
         ends = clock() + self.pace.budget
-        done = 0
+        done, end = 0, sampled
         while done < len(order) and (left := ends - clock()) > 0:
+            if done == sampled:
+                end = len(order)
+                if all(self.judgements[index].verdict == "fail" for index in order[:done]):
+                    settings = replace(settings, in_flight=self.pace.first.in_flight)
             rounds = max(1, min(_ROUNDS_AHEAD, int(left / settings.timeout)))
-            batch = order[done : done + rounds * settings.in_flight]
+            batch = order[done : min(done + rounds * settings.in_flight, end)]
             outcomes = self._sent([self.probes[index] for index in batch], settings)
             for index in batch:
                 self.attempts[index] += (outcomes[index],)

@@ -15,6 +15,7 @@ import select
 import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from zlib import crc32
@@ -103,27 +104,34 @@ class Pulse:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._sock.bind("")
-        self._sock.connect(path)
-        self._sent = monotonic()
-        self._sock.send(_PULSE)
-        self._under_way = True
+        self._sent, self._answered = 0.0, True
+        self._send(monotonic())
+
+    def _send(self, now: float) -> None:
+        self._sock.connect(self._path)  # refused once it has ended
+        if self._answered:
+            self._sock.send(_PULSE)
+            self._sent, self._answered = now, False
 
     def is_late(self, now: float) -> bool:
         """Whether the last pulse has been under way for longer than a round; sends the next one."""
+        with suppress(BlockingIOError):
+            self._sock.recv(len(_PULSE))
+            self._answered = True
+        if now - self._sent < _PULSE_SECONDS:
+            return False
         try:
-            if self._under_way:
-                self._sock.recv(len(_PULSE))
-                self._under_way = False
-            if now - self._sent >= _PULSE_SECONDS:
-                self._sock.send(_PULSE)
-                self._sent, self._under_way = now, True
-        except BlockingIOError:
-            return now - self._sent > _GAP_SECONDS
-        except ConnectionError:  # it has ended
-            self._under_way = False
-        return False
+            self._send(now)
+        except OSError:
+            return False
+        return now - self._sent > _GAP_SECONDS
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._sock.close()
 
 
 class AttendedClock:

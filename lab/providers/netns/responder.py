@@ -516,19 +516,19 @@ def read_config(text: str) -> tuple[AnsweringNamespace, ...]:
     )
 
 
-def answer_pulses(server: SocketServer, path: str) -> None:
-    """Return every datagram that reaches a Unix socket at the path."""
+def answer_pulse(sock: socket.socket) -> None:
+    """Return a datagram to its prober, which may have ended."""
+    with suppress(OSError):
+        data, sender = sock.recvfrom(_SMALL)
+        sock.sendto(data, sender)
+
+
+def _add_pulses(server: SocketServer, path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)  # noqa: PTH108  pathlib is slow to import here
     sock = socket.socket(socket.AF_UNIX, _DATAGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     sock.bind(path)
-
-    def heard() -> None:
-        with suppress(OSError):  # its prober has ended
-            data, sender = sock.recvfrom(_SMALL)
-            sock.sendto(data, sender)
-
-    server.add_listener(sock, heard)
+    server.add_listener(sock, lambda: answer_pulse(sock))
 
 
 def listen(server: SocketServer, endpoints: Sequence[AnsweringNamespace]) -> None:
@@ -631,7 +631,7 @@ def _prepare(server: SocketServer, config: str) -> None:
     with open(config, encoding="utf-8") as file:  # noqa: PTH123  pathlib is slow to import here
         endpoints = read_config(file.read())
     isolation.raise_descriptors(sum(one.sockets() for one in endpoints) + _MORE_DESCRIPTORS)
-    answer_pulses(server, isolation.PULSE_SOCKET)
+    _add_pulses(server, isolation.PULSE_SOCKET)
     listen(server, endpoints)
 
 

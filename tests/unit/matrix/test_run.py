@@ -105,14 +105,14 @@ def test_windows_rule_that_is_not_obeyed_is_an_unexpected_pass():
 
 def test_retries_stop_when_the_budget_is_spent_and_say_so():
     network = Network(CELLS, fault=dead("win1"))
-    found = judged(network, replace(AT_ONCE, budget=12.0))
+    found = judged(network, replace(AT_ONCE, budget=4.0))
     failed = [result for result in found.values() if result.verdict == "fail"]
     retried = [result for result in failed if result.retried]
     left = [result for result in failed if not result.retried]
-    assert len(retried) == 12 / PACE.second.timeout * PACE.second.in_flight
+    assert len(retried) == 4 / PACE.second.timeout * PACE.second.in_flight
     assert left
     for result in left:
-        assert "not retried: the 12 s for retries were spent" in result.detail
+        assert "not retried: the 4 s for retries were spent" in result.detail
         assert len(result.attempts) == 1
     assert not any("not retried" in result.detail for result in retried)
 
@@ -131,6 +131,23 @@ def test_budget_is_spent_on_three_cells_of_every_group_before_any_fourth():
         seen[key] = seen.get(key, 0) + 1
         ranks.append(min(seen[key], 4))
     assert ranks == sorted(ranks)
+
+
+@pytest.mark.parametrize("recovered", [False, True])
+def test_after_three_of_every_group_the_others_go_at_once_if_none_recovered(recovered):
+    victim = "pod-pod/master-p1/win1-p1/tcp-small"
+
+    def fault(cell: Cell, attempt: int, outcome: Outcome) -> Outcome:
+        if recovered and cell.id == victim and attempt > 1:
+            return outcome
+        return dead("win1")(cell, attempt, outcome)
+
+    network = Network(CELLS, fault=fault)
+    judged(network)
+    retries = [settings for _, settings in network.sent if settings.timeout == 2.0]
+    wide = replace(PACE.second, in_flight=PACE.first.in_flight)
+    assert retries[0] == PACE.second
+    assert retries[-1] == (PACE.second if recovered else wide)
 
 
 def test_groups_are_of_source_node_target_node_and_family():
@@ -153,11 +170,12 @@ def test_groups_are_of_source_node_target_node_and_family():
 
 def test_dead_node_of_a_large_lab_costs_about_the_budget(large):
     network = Network(large, fault=dead("n50"))
-    found = judged(network)
+    pace = replace(AT_ONCE, budget=20.0)
+    found = judged(network, pace)
     failed = [result for result in found.values() if result.verdict == "fail"]
     assert len(failed) == 4 * 99 * 4 * 2 + 2 * 4
     first_pass = 2 * (len(failed) // 256 + 1) * PACE.first.timeout
-    assert network.seconds <= first_pass + PACE.budget + PACE.second.timeout
+    assert network.seconds <= first_pass + pace.budget + pace.second.timeout
     assert any(not result.retried for result in failed)
 
 

@@ -3,7 +3,8 @@
 import errno
 import socket
 from collections import Counter
-from select import EPOLLOUT
+from contextlib import suppress
+from select import EPOLLIN, EPOLLOUT
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from lab.providers.netns.prober import (
     FIRST,
     LAST,
     AttendedClock,
+    Pulse,
     SourcePorts,
     interleave,
 )
@@ -154,6 +156,44 @@ def test_each_round_of_datagrams_has_the_whole_timeout(monkeypatch):
     probes = [Probe(0, "a", "udp", "large", "127.0.0.1", 9, 1500)]
     outcomes = prober.probe(lambda _: None, probes, ProbeSettings(1.0, 8), lambda _: None)
     assert outcomes[0].status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("responder", "seconds"), [("silent", 4.0), ("answers", 1.0), ("has ended", 1.0)]
+)
+def test_a_timeout_is_longer_by_what_a_responder_is_late_up_to_a_limit(
+    monkeypatch, tmp_path, responder, seconds
+):
+    now = 0.0
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.bind(path)
+
+        def clock() -> float:
+            nonlocal now
+            now += 0.05
+            if responder == "answers":
+                with suppress(BlockingIOError):
+                    other.sendto(*other.recvfrom(16, socket.MSG_DONTWAIT))
+            return now
+
+        def steps(flight: InFlight, open_: Open, _resolver: object) -> Steps:
+            open_(flight, socket.SOCK_DGRAM)
+            if responder == "has ended":
+                other.close()
+            yield EPOLLIN  # nothing comes
+
+        monkeypatch.setattr(prober, "monotonic", clock)
+        pulse = Pulse(path)
+        monkeypatch.setattr(prober, "exchange_steps", steps)
+        monkeypatch.setattr(prober, "_TICK_SECONDS", 0.0)
+        monkeypatch.setattr(prober, "_HELD_SECONDS", 3.0)
+        probes = [Probe(0, "a", "udp", "small", "127.0.0.1", 9, 1500)]
+        settings = ProbeSettings(1.0, 8)
+        found = prober.probe(lambda _: None, probes, settings, lambda _: None, pulse=pulse)
+        pulse.close()
+    assert found[0].status == "timeout"
+    assert now == pytest.approx(seconds, abs=0.5)
 
 
 def test_another_failure_is_not_repeated(monkeypatch):

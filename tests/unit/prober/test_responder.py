@@ -212,6 +212,33 @@ def test_the_oldest_slow_client_gives_way_at_the_limit(server, connect, monkeypa
     assert answer(server, clients[4]).status == 200
 
 
+def test_a_round_serves_all_clients_of_a_socket_then_the_pulse(server, stack, tmp_path, connect):
+    def new(family: int) -> socket.socket:
+        return stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+
+    echo, pulses = new(socket.AF_INET), new(socket.AF_UNIX)
+    echo.bind(("127.0.0.1", 0))
+    echo.setblocking(False)
+    server.add_datagrams(echo, responder.echo_responder(b"pod"))
+    pulses.bind(str(tmp_path / "socket"))
+    pulses.setblocking(False)
+    server.add_listener(pulses, lambda: responder.answer_pulse(pulses))
+    streams = [connect() for _ in range(5)]
+    for client in streams:
+        client.sendall(GET)
+    clients = [new(socket.AF_INET) for _ in range(5)]
+    for client in clients:
+        client.sendto(protocol.datagram(1, b"x" * 40, fragments=False), echo.getsockname())
+    pulse = new(socket.AF_UNIX)
+    pulse.bind("")
+    pulse.connect(pulses.getsockname())
+    pulse.send(b"pulse")
+    server.turn(5.0)
+    heard = [client.recv(100, socket.MSG_DONTWAIT) for client in (*streams, *clients, pulse)]
+    assert all(heard)
+    assert heard[-1] == b"pulse"
+
+
 def test_unfinished_requests_are_bounded_in_bytes(server, connect, monkeypatch):
     monkeypatch.setattr(responder, "BYTES_LIMIT", 100)
     clients = [connect() for _ in range(5)]
