@@ -131,7 +131,7 @@ def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
 
 
 _CHANGES = re.compile(
-    r"\b(?:snat|dnat|masquerade|redirect|notrack|tproxy|mark set|ttl set|maxseg set|dscp set)\b"
+    r"\b(?:snat|dnat|masquerade|redirect|notrack|tproxy|(?:mark|zone|ttl|maxseg|dscp) set)\b"
 )
 
 

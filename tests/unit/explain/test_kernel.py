@@ -58,6 +58,17 @@ def test_the_rule_that_drops_is_named_by_its_handle_once_and_comes_first() -> No
 
 
 @pytest.mark.parametrize(
+    "change",
+    ["ct zone set 5", "meta mark set 0x00000077", "notrack", "dnat to 10.244.1.9", "accept"],
+)
+def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
+    line = f"trace id 1 ip mine c rule {change} # handle 2 (verdict continue)\n"
+    told = [word.sentence for word in kernel_words([KernelSaid("w", line)])]
+    took = f"w: table ip mine chain c took it: rule '{change}' (handle 2)"
+    assert told == ([] if change == "accept" else [took])
+
+
+@pytest.mark.parametrize(
     ("rises", "said", "about"),
     [
         ({"header": 5}, "header or TTL wrong (Ip InHdrErrors rose by 2)", "setting ip_default_ttl"),
