@@ -31,7 +31,8 @@ class Bracket:
     way: int
     """Index of the intended path."""
     at: frozenset[str]
-    """The pods and machines of the two points; all on the path if nothing was seen to be lost."""
+    """The pods and machines of the two points. All that were passed if nothing was lost; all where
+    nothing can be captured if it begins at one of them."""
     next: frozenset[str] = frozenset()
     """Where the packet would have come next: a silent machine there does not answer ARP first."""
     before: tuple[str, ...] = ()
@@ -113,8 +114,10 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         sentence += f"; of what its DNS server asked in turn: {captured.onward.sentence}"
         points += [captured.onward.last, captured.onward.missing]
     lost = frozenset(point.tap.place for point in points if point)
-    if conclusion.kind in {"answered", "unknown"}:
+    if conclusion.kind == "answered":
         lost = everywhere
+    elif conclusion.kind == "unknown":
+        lost = frozenset(row.tap.place for row in rows if row.blind)
     elif conclusion.kind == "unsent":
         lost |= {captured.cell.source.name}
     at, following = lost, frozenset[str]()
@@ -133,7 +136,7 @@ def find_bracket(captured: Captured, intent: Intent) -> Bracket:
         kernel=kernel,
     )
     if conclusion.missing is None:
-        return replace(found, next=everywhere - at)
+        return replace(found, next=frozenset() if conclusion.kind == "unknown" else everywhere - at)
     begin = len(trace.there) if found.answer else 0
     missing = conclusion.missing.tap
     begin += next((n for n, row in enumerate(rows[begin:]) if row.tap == missing), 0)
