@@ -75,7 +75,9 @@ def begin(kind: str, name: str, root: Path) -> Path:
 
 def main() -> int:
     """Create the plug-in, and print its path."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--list", action="store_true", help="list the kinds and their models")
     parser.add_argument("kind", nargs="?", choices=MODELS)
     parser.add_argument("name", nargs="?")

@@ -95,7 +95,7 @@ def fault_command(
         return
     if fault is None:  # the user wants to find a random fault: do not name it
         echo(
-            f"fault number {seed} is in lab '{name}'; 'lab test {name}' shows it, "
+            f"a random fault, of seed {seed}, is in lab '{name}'; 'lab test {name}' shows it, "
             f"'lab status {name}' names it, 'lab heal {name}' takes it out"
         )
         return

@@ -180,6 +180,8 @@ def take_away(
         with store.change(f"recording that lab '{name}' is down"):
             store.keep_steps(name, ())
             store.gone(name)
+            for fault in store.faults(name):
+                store.forget_fault(name, fault.number)
             store.set_status(name, "down")
     except FullError as error:
         raise unwritten(name, removed, error) from error

@@ -70,6 +70,7 @@ def draft(name: str, kind: str, linux: int, windows: int) -> str:
         "  - name: control\n    os: linux\n    role: control-plane\n",
         *_group("worker", "linux", linux - 1),
         *_group("win", "windows", windows),
+        topology.beside if topology else "",
         _TAIL,
     ]
     text = "".join(lines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import chain
@@ -134,6 +135,8 @@ def _quoted(text: str) -> str:
 
 _WIDTH, _LINE, _PAD, _GAP, _BETWEEN = 190, 16, 10, 20, 44
 """Pixels: width of a box, height of a line, padding, and gaps between boxes and between rows."""
+_ADDRESS = 12
+"""Pixels from an address to the next one above it."""
 _STYLE = (
     "text{font:12px sans-serif;fill:#1b1f24}.head{font-weight:bold}"
     "rect{fill:#fff;stroke:#57606a}.segment rect{fill:#eef1f4}"
@@ -160,22 +163,29 @@ def _svg(graph: Graph) -> Iterator[str]:
     yield f"<title>{title}</title><style>{_STYLE}</style>"
     yield f'<rect width="{width}" height="{top:g}" style="stroke:none"/>'
     yield f'<text class="head" x="{_GAP}" y="{_GAP + _LINE}">{title}</text>'
-    yield from chain.from_iterable(_line(places, edge) for edge in graph.edges)
+    yield from _edges(places, graph.edges)
     yield from chain.from_iterable(_box(boxes[one], *place) for one, place in places.items())
     yield "</svg>"
 
 
-def _line(
-    places: Mapping[str, tuple[float, float, float]], edge: tuple[str, str, str]
+def _edges(
+    places: Mapping[str, tuple[float, float, float]], edges: Iterable[tuple[str, str, str]]
 ) -> Iterator[str]:
-    machine, segment, address = edge
-    (x1, y1, h1), (x2, y2, h2) = places[machine], places[segment]
-    below = y1 > y2
-    begin, end = (y1, y2 + h2) if below else (y1 + h1, y2)
-    ends = f'x1="{x1 + _WIDTH / 2:g}" y1="{begin:g}" x2="{x2 + _WIDTH / 2:g}" y2="{end:g}"'
-    yield f"<line {ends}/>"
-    near = begin - 4 if below else begin + 12
-    yield f'<text class="address" x="{x1 + _WIDTH / 2 + 4:g}" y="{near:g}">{address}</text>'
+    """The lines, then their addresses: one above the other where several lines meet at a box."""
+    above: Counter[tuple[float, float]] = Counter()
+    labels = []
+    for machine, segment, address in edges:
+        (x1, y1, h1), (x2, y2, h2) = places[machine], places[segment]
+        below = y1 > y2
+        begin, end = (y1, y2 + h2) if below else (y1 + h1, y2)
+        middle = x1 + _WIDTH / 2
+        ends = f'x1="{middle:g}" y1="{begin:g}" x2="{x2 + _WIDTH / 2:g}" y2="{end:g}"'
+        yield f"<line {ends}/>"
+        away = _ADDRESS * above[middle, begin]
+        above[middle, begin] += 1
+        near = begin - 4 - away if below else begin + 12 + away
+        labels.append(f'<text class="address" x="{middle + 4:g}" y="{near:g}">{address}</text>')
+    yield from labels
 
 
 def _box(box: GraphBox, left: float, top: float, height: float) -> Iterator[str]:

@@ -221,7 +221,7 @@ def headline(night: Night) -> str:
         return f"{count} of {of} as expected; cannot run on {night.provider}: {', '.join(unfit)}."
     if not bad:
         count = len(night.scenarios)
-        return "As expected." if count == 1 else f"All {count} scenarios are as expected."
+        return "As expected." if count == 1 else "All scenarios are as expected."
     verb = "is" if len(bad) == 1 else "are"
     names = ", ".join(f"{one.scenario} ({one.outcome})" for one in bad)
     share = f"{len(bad)} of {quantity(len(night.scenarios), 'scenario')}"

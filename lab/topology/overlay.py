@@ -117,4 +117,12 @@ KUBEINIT = Topology(
     also=("k8s-libvirt", "sdnoverlay"),
     limits=OVERLAY.limits,
     check=check_kubeinit,
+    beside="""\
+  - name: services  # HAProxy and DNS, in front of the cluster
+    os: linux
+    role: services
+
+hypervisors:
+  count: 2
+""",
 )

@@ -114,6 +114,8 @@ class Topology:
         Whether nodes can have static routes from the scenario.
     node_prefix
         Prefix length of a node's pod range in a new scenario.
+    beside
+        What a new scenario has after its nodes, as YAML: more nodes, and other keys.
     """
 
     kind: str
@@ -126,6 +128,7 @@ class Topology:
     check: Callable[[Scenario], Iterable[Problem]] = no_problems
     static_routes: bool = False
     node_prefix: int = NODE_PREFIX
+    beside: str = ""
 
 
 @cache

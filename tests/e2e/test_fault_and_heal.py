@@ -52,12 +52,20 @@ def test_a_fault_killed_at_any_moment_is_fixed_by_heal(lab, moment):
 def test_a_lab_that_was_rebuilt_since_has_nothing_to_heal(lab):
     lab.run("up", "overlay")
     lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
-    lab.run("down", "overlay")
+    lab.kill_holder()
     lab.run("up", "overlay")
     assert faults_of(lab) == []
     said = lab.run("heal", "overlay").stdout
     assert "was rebuilt since 'wrong-vni' on 'worker1'" in said
     assert "has no fault" in lab.run("heal", "overlay").stdout
+
+
+def test_faults_of_a_lab_that_was_taken_down_are_forgotten(lab):
+    lab.run("up", "overlay")
+    lab.run("fault", "overlay", "wrong-vni", "--node", "worker1")
+    lab.run("down", "overlay")
+    lab.run("up", "overlay")
+    assert lab.run("heal", "overlay").stdout == "lab 'overlay' has no faults\n"
 
 
 def test_faults_are_listed_with_the_machines_they_can_be_done_on(lab):

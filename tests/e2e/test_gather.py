@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sqlite3
 import tarfile
 from pathlib import Path
 
 import pytest
-from lab_command import Lab, processes_with
+from lab_command import processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +21,6 @@ def members(path: Path) -> dict[str, bytes]:
         }
 
 
-def token(lab: Lab) -> bytes:
-    with sqlite3.connect(lab.state / "state.db") as journal:
-        return str(journal.execute("SELECT token FROM labs").fetchone()[0]).encode()
-
-
 # SECURITY.md: No secret is on a command line.
 def test_a_lab_that_is_up_or_broken_is_gathered_without_its_token(lab, tmp_path):
     lab.run("up", "overlay", "--only", "linux")
@@ -40,25 +32,13 @@ def test_a_lab_that_is_up_or_broken_is_gathered_without_its_token(lab, tmp_path)
     assert b"default via" in found["netns/worker1/routes.txt"]
     (result,) = (content for name, content in found.items() if name.endswith("/result.json"))
     assert json.loads(result)["scenario"]
-    assert len(token(lab)) == 16
+    token = lab.token().encode()
+    assert len(token) == 16
     runs = [path for path in (lab.state / "labs").rglob("runs/*/*") if path.is_file()]
-    assert not [path for path in runs if token(lab) in path.read_bytes()]
-    assert not [name for name, content in found.items() if token(lab) in content]
-    (holder,) = started_with(token(lab).decode())
-    os.kill(holder, signal.SIGKILL)
+    assert not [path for path in runs if token in path.read_bytes()]
+    assert not [name for name, content in found.items() if token in content]
+    lab.kill_holder()
     lab.run("gather", "overlay", "-o", str(path))
     assert b"no holder process" in members(path)["netns/holder.txt"]
     lab.run("down", "overlay")
     assert not processes_with(str(lab.state))
-
-
-def started_with(text: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            words = path.read_bytes()
-        except OSError:
-            continue
-        if text.encode() in words:
-            found.append(int(path.parent.name))
-    return found

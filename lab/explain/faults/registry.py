@@ -239,7 +239,7 @@ def find(doing: str, name: str) -> Fault:
     try:
         return fault.with_figures(figures)
     except ValueError as error:
-        raise UsageError(doing, f"'{error}' is no figure of it", fault.figures) from None
+        raise UsageError(doing, f"it does not take the figure '{error}'", fault.figures) from None
 
 
 def plain_name(name: str) -> str:

@@ -271,7 +271,7 @@ def test_fault_with_figures_has_them_in_its_commands_title_and_question(
     ],
 )
 def test_words_that_are_no_figures_are_refused_with_those_that_are(asked: str) -> None:
-    with pytest.raises(UsageError, match="is no figure of it") as raised:
+    with pytest.raises(UsageError, match="does not take the figure") as raised:
         registry.find("trying", asked)
     assert raised.value.hint == FAULTS[registry.plain_name(asked)].figures
 

@@ -223,6 +223,8 @@ def test_boxes_of_the_picture_do_not_overlap_and_lines_end_at_them(name):
     assert len(lines) == len(graph(name).edges)
     for line in lines:
         assert {float(line.get("y1", 0)), float(line.get("y2", 0))} <= edges
+    addresses = drawn.findall(f"{SVG}text[@class='address']")
+    assert len({(one.get("x"), one.get("y")) for one in addresses}) == len(lines)
 
 
 def test_text_cannot_leave_its_quotes():
