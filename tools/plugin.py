@@ -53,7 +53,7 @@ def begin(kind: str, name: str, root: Path) -> Path:
     own = name if kind == "image" else name.replace("-", "_")
     made = root / Path(MODELS[kind]).with_name(f"{own}{model.suffix}")
     if made.exists():
-        raise FileExistsError(made)
+        raise FileExistsError(f"'{made.relative_to(root)}' already exists")
     words = [(f'"{model.stem.replace("_", "-")}"', '"{name}"'), *WORDS.get(kind, ())]
     for source in [*model.rglob("*")] if model.is_dir() else [model]:
         if not source.is_file() or "__pycache__" in source.parts:

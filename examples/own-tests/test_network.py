@@ -14,13 +14,15 @@ def test_every_linux_node_forwards_packets(lab, node):
             assert found.stdout.strip() == "1", name
 
 
-def test_pod_network_leaves_room_for_the_tunnel(pod):
-    links = pod("worker1-p1").run("ip", "-o", "link", "show", "eth0").stdout
+def test_pod_network_leaves_room_for_the_tunnel(node):
+    links = node("worker1").run("ip", "-o", "link", "show", "cni0").stdout
     assert " mtu 1450 " in links
 
 
 @pytest.mark.parametrize("target", ["worker2-p1", "win1-p1", "to-win1-p1"])
-def test_pod_is_answered(probe, target):
+def test_pod_is_answered(lab, probe, target):
+    if target.removeprefix("to-") not in lab.pods:
+        pytest.skip("this lab has no Windows nodes")
     found = probe("worker1-p1", target)
     assert found.verdict == "pass", found.detail
 

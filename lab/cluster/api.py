@@ -499,7 +499,8 @@ class _TimedStream(io.RawIOBase):
         if left <= 0:
             raise TimeoutError("the answer took too long")
         usual = self._connection.gettimeout()
-        self._connection.settimeout(min(left, float("inf") if usual is None else usual))
+        longest = left if usual is None else min(left, usual)
+        self._connection.settimeout(None if math.isinf(longest) else longest)
         try:
             return self._raw.readinto(buffer)  # type: ignore[no-any-return]
         finally:

@@ -12,7 +12,7 @@ from lab._errors import DeadlineError
 from lab.cluster.api import Api, LostError, RefusedError, time, wait_for
 from lab.cluster.pod_exec import ExecResult
 
-pytest.importorskip("kubernetes")
+kubernetes = pytest.importorskip("kubernetes")
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 PODS = "/api/v1/pods"
 SHORT, LONG = 0.5, 60.0
@@ -93,6 +93,12 @@ def test_a_server_that_is_not_well_is_asked_again_and_one_that_refuses_is_not(me
     with pytest.raises(RefusedError, match="403"):
         ask()
     assert answers == ["200 OK"]
+
+
+def test_a_user_s_own_request_needs_no_deadline(meet):
+    """The fixture ``kube`` hands the client out."""
+    api = meet(said(b'{"kind": "NodeList", "items": []}'))
+    assert kubernetes.client.CoreV1Api(api.client).list_node().items == []
 
 
 def test_an_event_of_nothing_is_lost(meet):

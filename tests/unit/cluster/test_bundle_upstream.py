@@ -196,7 +196,7 @@ def test_a_disk_that_gets_full_is_said_and_what_came_stays(store, site, monkeypa
 def test_the_newest_version_is_not_taken_from_half_an_answer(store, site):
     path = "/dl.k8s.io/release/stable-1.36.txt"
     site.files[path], site.cuts[path] = b"v1.36.12", [len(b"v1.36.1")]
-    with pytest.raises(PreflightError, match="1 bytes remaining"):
+    with pytest.raises(PreflightError, match=r"1 bytes (remaining|missing)"):
         create(store, site)
 
 
@@ -236,7 +236,7 @@ def locked_zip(flag: int, method: int) -> bytes:
     [
         (ETCD, parts.tar({"readme": b"x"}), "it is not in the archive, which has readme"),
         (ETCD, large_tar(1 << 40), "more than 2 GiB of files"),
-        (ETCD, large_tar(-512), "has -512 bytes"),
+        (ETCD, large_tar(-512), "has -512 bytes|invalid offset"),
         (SDN, large_zip(), "more than 2 GiB of files"),
         (SDN, locked_zip(1, 0), "it cannot be unpacked"),
         (SDN, locked_zip(0, 99), "it cannot be unpacked"),
