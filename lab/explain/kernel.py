@@ -81,11 +81,7 @@ class KernelWord:
 
 
 _REASONS: tuple[tuple[str, str, str], ...] = (
-    (
-        r"end ?point (was )?not found|port unreachable",
-        "nobody listens at that port",
-        r"^pod \S+ ports ",
-    ),
+    (r"not found|port unreachable", "nobody listens at that port", r"^pod \S+ ports "),
     (r"inspection|administratively", "the Windows firewall or another filter", "firewall"),
     (r"mtu|fragment", "larger than the next link takes", "mtu|MTU"),
     (r"no route|address unreachable|routing", "no route to send by", _ROUTES),
@@ -104,7 +100,6 @@ _NO_CAUSE = re.compile(
     r"|packet filter|locally destined|^not accepted|no destinations",  # a flooded frame of others
     re.IGNORECASE,
 )
-_NOTHING = r"(?!)"
 
 
 def trace_table(protocol: str, addresses: Iterable[str]) -> str:
@@ -122,11 +117,8 @@ def trace_table(protocol: str, addresses: Iterable[str]) -> str:
 
 def kernel_words(said: Iterable[KernelSaid]) -> tuple[KernelWord, ...]:
     """What was said in each place, each once; what drops packets first."""
-    every = [
-        word
-        for one in said
-        for word in (*_traced(one), *_routed(one), *_counted(one), *_dropped(one))
-    ]
+    ways = (_traced, _routed, _counted, _dropped)
+    every = [word for one in said for way in ways for word in way(one)]
     return tuple(sorted(dict.fromkeys(every), key=lambda word: not word.drops))
 
 
@@ -219,7 +211,7 @@ def _dropped(said: KernelSaid) -> Iterator[KernelWord]:
         if _NO_CAUSE.search(words):
             continue
         known = (one for one in _REASONS if re.search(one[0], words, re.IGNORECASE))
-        _, meaning, about = next(known, ("", "", _NOTHING))
+        _, meaning, about = next(known, ("", "", "(?!)"))
         lost = quantity(drop.count, f"{drop.direction} packet")
         sentence = f"{said.place}: {drop.component} dropped {lost} of it: '{drop.reason}'"
         sentence += f" ({meaning})" if meaning else ""

@@ -118,8 +118,8 @@ class PacketDrop:
     """Packets of a probe that a component of Windows' network stack dropped."""
 
     component: str
-    direction: Literal["inbound", "outbound"]
-    """As Windows names it."""
+    direction: str
+    """``"inbound"`` or ``"outbound"``, as Windows names it."""
     count: int
     reason: str
     """In Windows' words."""

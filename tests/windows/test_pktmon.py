@@ -70,12 +70,18 @@ def test_drops_of_the_probe_are_counted_with_their_reason_and_nothing_is_left(pk
         ({"filters": ["hybridlab-1 -p 1", "SMB -p 445"]}, "somebody else has filters there: SMB"),
         ({"denied": True}, "access denied: 'Zugriff verweigert'"),
         ({"old": True}, "cannot count drops, as on Windows Server 2019 without updates: 'Unknown"),
-        ({"none": "Die Liste\r\nist nicht da"}, "filters cannot be read: 'Die Liste ist"),
+        ({"none": "Die Liste\r\nist nicht da"}, "it prints an unknown format: 'Die Liste ist"),
         ({"most": 0}, "it refused the filters: 'Unknown"),
-        ({"changed": lambda _: "Alle Z\u00e4hler sind null."}, "be read: 'Alle Z\u00e4hler sind"),
-        ({"code": 1}, "its counters cannot be read: '[{"),
-        ({"changed": lambda text: text[:-9]}, "its counters cannot be read: '[{"),
-        ({"changed": lambda text: text.replace("Drops", "Verluste")}, "counters cannot be read"),
+        (
+            {"changed": lambda _: "Alle Z\u00e4hler sind null."},
+            "unknown format: 'Alle Z\u00e4hler sind",
+        ),
+        ({"code": 1}, "exit code 1: '[{"),
+        ({"changed": lambda text: text[:-9]}, "it prints an unknown format: '[{"),
+        (
+            {"changed": lambda text: text.replace("Drops", "Verluste")},
+            "it prints an unknown format",
+        ),
         ({"changed": lambda text: text.replace("DropReason", "Grund")}, "drops without a reason"),
     ],
 )
@@ -140,7 +146,7 @@ def test_a_machine_that_never_answers_is_given_up_and_cleaned(pktmon, new_monito
 def test_more_pairs_than_filters_are_not_asked(pktmon, new_monitor):
     monitor = new_monitor()
     monitor.begin("tcp", {(A, f"10.0.0.{n}", PORT) for n in range(9)})
-    assert "not one for 9 pairs" in monitor.end().trouble
+    assert "too few for 9 pairs" in monitor.end().trouble
     assert not pktmon.ran
 
 

@@ -26,8 +26,9 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError
@@ -47,11 +48,13 @@ _UNDO = "pktmon.exe stop & pktmon.exe filter remove"
 _REFUSED = 78
 """Exit code of :func:`start_command` if the session started but the filters were refused."""
 _CODES: Mapping[int, str] = {
+    0: "it prints an unknown format",
     5: "access denied",
     87: "it cannot count drops, as on Windows Server 2019 without updates",
     _REFUSED: "it refused the filters",
 }
 _SHOWN = 120
+T = TypeVar("T")
 
 
 def start_command(protocol: str, ends: Collection[Ends]) -> str:
@@ -102,25 +105,19 @@ def parse_drops(text: str) -> tuple[PacketDrop, ...]:
         raise ValueError(text) from error
 
 
-_DIRECTIONS: tuple[tuple[str, Literal["inbound", "outbound"]], ...] = (
-    ("Inbound", "inbound"),
-    ("Outbound", "outbound"),
-)
-
-
 def _drops(groups: list[dict[str, Any]]) -> Iterator[PacketDrop]:
     for group in groups:
         for component in group["Components"]:
-            name, of = str(component["Name"]), str(group.get("Group") or "")
+            names = dict.fromkeys((str(component["Name"]), str(group.get("Group") or "")))
             for counter in component["Counters"]:
                 kind = counter["Type"].lower().rstrip("s")
                 if kind not in {"flow", "drop"}:
                     raise ValueError(kind)
-                for key, direction in _DIRECTIONS if kind == "drop" else ():
-                    if count := int(counter[key]["Packets"]):
-                        reason = _reason(counter[key]) or _reason(counter)
-                        whole = name if of in {"", name} else f"{name} of {of}"
-                        yield PacketDrop(whole, direction, count, reason)
+                for way in ("Inbound", "Outbound") if kind == "drop" else ():
+                    if count := int(counter[way]["Packets"]):
+                        reason = _reason(counter[way]) or _reason(counter)
+                        name = " of ".join(filter(None, names))
+                        yield PacketDrop(name, way.lower(), count, reason)
 
 
 def _reason(counted: dict[str, Any]) -> str:
@@ -130,49 +127,33 @@ def _reason(counted: dict[str, Any]) -> str:
     return ""
 
 
+@dataclass(slots=True)
 class PacketMonitor:
     """Counts the drops of one flow on one Windows machine, between ``begin`` and ``end``.
 
     A killed command leaves counters in memory, no file, and filters that show whose they are: the
     next ``begin`` removes them.
-
-    Parameters
-    ----------
-    name
-        The machine.
-    shell
-        Opens a shell on it.
-    directory
-        The lab's directory, for the lock that two commands of one lab share.
-    deadline
-        Makes a new deadline: to begin, to read the counters, and to clean up.
-
     """
 
-    def __init__(
-        self,
-        name: str,
-        shell: Callable[[], WindowsShell],
-        directory: Path,
-        deadline: Callable[[], Deadline],
-    ) -> None:
-        self._name, self._open, self._directory = name, shell, directory
-        self._new_deadline = deadline
-        self._held = ExitStack()
-        self._troubles: list[str] = []
-        self._state: Literal["off", "unknown", "on"] = "off"
+    name: str
+    shell: Callable[[], WindowsShell]
+    directory: Path
+    """The lab's, for the lock that two commands of one lab share."""
+    deadline: Callable[[], Deadline]
+    """Makes a new one: to begin, to read the counters, and to clean up."""
+    _held: ExitStack = field(default_factory=ExitStack)
+    _troubles: list[str] = field(default_factory=list)
+    _state: Literal["off", "unknown", "on"] = "off"
 
     def begin(self, protocol: str, ends: Collection[Ends]) -> None:
         """Start counting. Never raises LabError: :meth:`end` says why nothing was counted."""
         with self._noting():
-            deadline = self._new_deadline()
             if not 0 < len(ends) <= MOST_FILTERS:
-                raise _error(
-                    f"it has {MOST_FILTERS} filters, not one for {len(ends)} pairs of ends"
-                )
-            lock = lab_lock(self._directory, "a probe", wait=0, file=f"pktmon-{self._name}.lock")
+                raise _error(f"{MOST_FILTERS} filters are too few for {len(ends)} pairs of ends")
+            lock = lab_lock(self.directory, "a probe", wait=0, file=f"pktmon-{self.name}.lock")
             self._held.enter_context(lock)
-            names = self._filters(deadline)
+            deadline = self.deadline()
+            names = self._read(filter_names, deadline, "filter", "list")
             if foreign := [one for one in names if not _OURS.fullmatch(one)]:
                 raise _error(f"somebody else has filters there: {', '.join(foreign)}")
             if names:
@@ -182,19 +163,23 @@ class PacketMonitor:
             self._state = "off" if done.code else "on"
             if done.code:
                 other = f"exit code {done.code}; somebody else may be using it"
-                raise _error(f"{_CODES.get(done.code, other)}: '{_quoted(done)}'")
+                raise _error(_CODES.get(done.code, other), done)
 
     def end(self) -> KernelSaid:
         """Stop, leave nothing behind, and return what was dropped. Never raises LabError."""
         drops: tuple[PacketDrop, ...] = ()
         with self._held:
             with self._noting():
-                drops = self._counted(self._new_deadline()) if self._state == "on" else ()
+                if self._state == "on":
+                    drops = self._read(parse_drops, self.deadline(), "counters", "--json")
             with self._noting():
-                deadline = self._new_deadline()
+                deadline = self.deadline()
                 if self._state == "on" or (self._state == "unknown" and self._is_ours(deadline)):
                     self._cmd(_UNDO, deadline)
-        return KernelSaid(self._name, drops=drops, trouble="; ".join(self._troubles))
+        told = tuple(one for one in drops if one.reason)
+        if told != drops:
+            self._troubles.append("pktmon counts drops without a reason")
+        return KernelSaid(self.name, drops=told, trouble="; ".join(self._troubles))
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -203,41 +188,21 @@ class PacketMonitor:
         except LabError as error:
             self._troubles.append(f"{error.doing}: {error.happened}")
 
-    def _counted(self, deadline: Deadline) -> tuple[PacketDrop, ...]:
-        done = self._run(("pktmon.exe", "counters", "--json"), deadline)
-        try:
-            drops = parse_drops("" if done.code else done.stdout)
-        except ValueError:
-            raise _error(f"its counters cannot be read: '{_quoted(done)}'") from None
-        if not all(one.reason for one in drops):
-            self._troubles.append(f"{_ASKING}: it counts drops without a reason")
-        return tuple(one for one in drops if one.reason)
-
-    def _filters(self, deadline: Deadline) -> tuple[str, ...]:
-        done = self._run(("pktmon.exe", "filter", "list"), deadline)
-        try:
-            return filter_names("" if done.code else done.stdout)
-        except ValueError:
-            why = _CODES.get(done.code, "its filters cannot be read")
-            raise _error(f"{why}: '{_quoted(done)}'") from None
-
     def _is_ours(self, deadline: Deadline) -> bool:
-        names = self._filters(deadline)
+        names = self._read(filter_names, deadline, "filter", "list")
         return bool(names) and all(_OURS.fullmatch(one) for one in names)
 
+    def _read(self, parse: Callable[[str], T], deadline: Deadline, *words: str) -> T:
+        done = self.shell().run(("pktmon.exe", *words), deadline)
+        try:
+            return parse("" if done.code else done.stdout)
+        except ValueError:
+            raise _error(_CODES.get(done.code, f"exit code {done.code}"), done) from None
+
     def _cmd(self, line: str, deadline: Deadline) -> Completed:
-        return self._run(("cmd.exe", "/d", "/c", line), deadline)
-
-    def _run(self, command: tuple[str, ...], deadline: Deadline) -> Completed:
-        return self._open().run(command, deadline)
+        return self.shell().run(("cmd.exe", "/d", "/c", line), deadline)
 
 
-_ASKING = "asking pktmon"
-
-
-def _error(happened: str) -> BrokenError:
-    return BrokenError(_ASKING, happened)
-
-
-def _quoted(done: Completed) -> str:
-    return one_line(" ".join(f"{done.stdout} {done.stderr}".split()))[:_SHOWN]
+def _error(happened: str, done: Completed | None = None) -> BrokenError:
+    said = one_line(" ".join(f"{done.stdout} {done.stderr}".split()))[:_SHOWN] if done else ""
+    return BrokenError("asking pktmon", f"{happened}: '{said}'" if said else happened)
