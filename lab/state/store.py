@@ -450,10 +450,14 @@ def connect(path: Path, busy_seconds: float) -> sqlite3.Connection:
     """
     _make_private(path)
     connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None)
-    connection.execute("PRAGMA foreign_keys = ON")
-    # In WAL mode, NORMAL loses nothing if a process is killed, only on a power loss, which a lab
-    # of namespaces does not survive either.
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        # In WAL mode, NORMAL loses nothing if a process is killed, only on a power loss, which a
+        # lab of namespaces does not survive either.
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
