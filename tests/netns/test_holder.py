@@ -69,7 +69,8 @@ def test_it_has_no_descriptor_but_null(lab):
     try:
         entry = holders.start_holder(lab, sys.executable)
         found = {str(path.readlink()) for path in Path(f"/proc/{entry.pid}/fd").iterdir()}
-        assert found == {"/dev/null"}
+        # a newer libffi keeps its own file open
+        assert {one for one in found if "/libffi.so" not in one} == {"/dev/null"}
     finally:
         os.close(read)
         os.close(write)
