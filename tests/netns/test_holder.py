@@ -103,8 +103,7 @@ def test_killing_it_ends_every_process_inside(lab):
         lambda _: subprocess.Popen(["sleep", "60"], start_new_session=True).pid,
         Deadline(5),
     )
-    status = Path(f"/proc/{entry.pid}/root/proc/{inner}/status")
-    assert "sleep" in status.read_text(encoding="utf-8")
+    assert Path(f"/proc/{entry.pid}/root/proc/{inner}").exists()
     sleepers = {pid: start_time(int(pid)) for pid in _pids() if _is_inside(pid, entry.pid)}
     assert len(sleepers) >= 2
     NetnsProvider().destroy(lab)
