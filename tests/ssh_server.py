@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from lab._deadline import Deadline
@@ -32,6 +33,16 @@ MaxStartups 100
 LogLevel VERBOSE
 SetEnv HOME={directory}
 """
+
+
+@cache
+def settings_of_newer() -> str:
+    """From OpenSSH 9.8 a server refuses clients for a while whose logins have failed."""
+    setting = "PerSourcePenalties no"
+    known = ["/usr/sbin/sshd", "-G", "-f", "/dev/null", "-o", setting]
+    return (
+        setting if subprocess.run(known, capture_output=True, check=False).returncode == 0 else ""
+    )
 
 
 def free_port() -> int:
@@ -68,7 +79,8 @@ class Sshd:
         (directory / "authorized_keys").write_text(self.client.public)
         self.config = directory / "sshd_config"
         self.config.write_text(
-            CONFIG.format(port=self.port, address=address, directory=directory) + more
+            CONFIG.format(port=self.port, address=address, directory=directory)
+            + f"{settings_of_newer()}\n{more}"
         )
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -91,7 +103,7 @@ class Sshd:
     def cut(self) -> None:
         """End every connection, and go on listening."""
         for pid in self.connections():
-            for one in (*children(pid), pid):
+            for one in (pid, *children(pid)):
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
 

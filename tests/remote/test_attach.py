@@ -90,8 +90,7 @@ def test_a_terminal_is_restored_when_its_process_is_told_to_end(screen):
 
 def test_a_connection_that_is_cut_gives_the_terminal_back(screen, sshd):
     screen.until("ready")
-    for pid in sshd.connections():
-        os.kill(pid, signal.SIGKILL)
+    sshd.cut()
     screen.until("the connection to 'guest1'")
     assert screen.ended() == 1
     assert screen.local_flags() & termios.ICANON
