@@ -19,6 +19,8 @@ PAGES = {
     **{f"{n}.md": f"{n}.md" for n in ("CHANGELOG", "CONTRIBUTING", "SECURITY")},
 }
 """Name in the site to path in the top directory."""
+COPIED = "[data-md-copying] :is(.gp, .go) { display: none }"
+"""Of a console, "Copy" takes the commands, without prompts and output."""
 LINK = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -32,7 +34,8 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages of the top directory."""
+    """Add the pages of the top directory, and a style."""
+    files.append(File.generated(config, "copy.css", content=COPIED))
     for name, path in PAGES.items():
         files.append(
             File.generated(config, name, content=(ROOT / path).read_text(encoding="utf-8"))

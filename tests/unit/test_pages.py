@@ -89,7 +89,9 @@ def test_site_builds_strictly(tmp_path):
     done = run_program(command, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "tutorial/first-lab.html").exists()
-    shown = re.findall(r'src="([\w/.]+svg)"', (tmp_path / "index.html").read_text(encoding="utf-8"))
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert 'href="copy.css"' in index
+    shown = re.findall(r'src="([\w/.]+svg)"', index)
     assert shown
     assert all((tmp_path / name).exists() for name in shown)
 
