@@ -211,7 +211,8 @@ def export(opened: OpenLab) -> Exported:
         raise UsageError(
             doing,
             "its pods are network namespaces, and it has no cluster",
-            f"'lab down {opened.name}', then 'lab up' with '--provider libvirt --pods kubernetes'",
+            f"'lab down {opened.name}', then 'lab up' with '--provider nspawn --only linux', or "
+            "with '--provider libvirt'",
         )
     content = _admin(reach_of(opened, planes(opened.intent)[0], doing), doing)
     try:

@@ -134,7 +134,8 @@ def real_machines(provider: Provider, doing: str) -> RealMachines:
         raise UsageError(
             doing,
             f"the machines of provider '{provider.name}' are not real machines",
-            "use 'lab shell' and 'lab exec', or bring the lab up on '--provider libvirt'",
+            "use 'lab shell' and 'lab exec', or bring the lab up with '--provider nspawn' or "
+            "'--provider libvirt'",
         )
     return cast("RealMachines", provider)
 
