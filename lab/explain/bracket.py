@@ -87,7 +87,7 @@ class Bracket:
             (word for word in self.kernel if word.drops and word.place in near),
             key=lambda word: word.place not in self.at,
         )
-        return tuple(word.sentence for word in said)
+        return tuple(dict.fromkeys(word.sentence for word in said))
 
     def allows(self, finding: Finding) -> bool:
         """Whether the loss can be due to a finding, as far as the packets show."""

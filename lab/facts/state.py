@@ -165,11 +165,9 @@ def _flag(name: str, flag: str, there: bool, shows: str) -> Item:
         "ALLMULTI": ("allmulticast on", "allmulticast off"),
         "MULTICAST": ("multicast on", "multicast off"),
     }.get(flag)
-    value = (f"set {flag.lower()}", f"not {flag.lower()}")
     make = f"ip link set dev {name} {sets[0] if there else sets[1]}" if sets else ""
-    return Item(
-        "link", f"{name} {flag.lower()}", value[0] if there else value[1], make, "", shows, name
-    )
+    value = "set" if there else "not set"
+    return Item("link", f"{name} {flag.lower()}", value, make, "", shows, name)
 
 
 def _address(name: str, one: Mapping[str, Any], shows: str) -> Item:

@@ -57,7 +57,8 @@ class Finding:
     @property
     def sentence(self) -> str:
         """``on worker1, tunnel flannel.4096: VNI 4097; it should be: VNI 4096``."""
-        return f"on {self.node}, {self.object}: {self.observed}; it should be: {self.intended}"
+        should = f"; it should be: {self.intended}" if self.intended else ""
+        return f"on {self.node}, {self.object}: {self.observed}{should}"
 
     @property
     def line(self) -> str:

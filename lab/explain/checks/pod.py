@@ -130,7 +130,7 @@ def _way_out(look: Look, pod: Pod, seen: PodFacts, card: str) -> Iterator[Differ
     macs = {one.address: one.mac for one in pod.neighbours}
     for one in seen.neighbours if look.by == "lab" else ():
         intended, found = macs.get(one.neighbour.address), one.neighbour.mac
-        if intended and found and found != intended:
+        if one.state != "NOARP" and intended and found and found != intended:
             yield look.differs(
                 "pod-neighbour",
                 f"neighbour {one.neighbour.address} of pod {pod.name}",

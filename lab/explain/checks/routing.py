@@ -137,7 +137,7 @@ def _neighbour(look: Look, neighbour: Neighbour) -> Iterator[Difference]:
             yield look.differs(
                 "neighbour-missing", what, neighbour.mac, "there is none", shows, mends
             )
-    elif seen.neighbour.mac and seen.neighbour.mac != neighbour.mac:
+    elif seen.state != "NOARP" and seen.neighbour.mac not in {"", neighbour.mac}:
         yield look.differs("stale-neighbour", what, neighbour.mac, seen.neighbour.mac, shows, mends)
     elif seen.state in _SILENT:
         yield look.differs(
