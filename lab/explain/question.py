@@ -237,13 +237,12 @@ def choose(  # noqa: PLR0913  a question has as many parts
         return (_by_id(matrix, source, doing),)
     asking = {one.name: one for grid in matrix.grids for one in grid.sources}
     if source not in asking:
-        raise _nobody(doing, source, "asks", asking.values())
+        raise _nobody(doing, source, f"no cell has the source '{source}'", asking.values())
     there = list(_from(matrix, source))
     of_pair = [one for one in there if one.target.name == target]
     if not of_pair:
-        raise _nobody(
-            doing, target, f"is asked by '{source}'", [one.target for one in there], source
-        )
+        why = f"no cell is from '{source}' to '{target}'"
+        raise _nobody(doing, target, why, [one.target for one in there], source)
     wanted = tuple(
         one for one in of_pair if protocol in {None, one.protocol} and size in {None, one.size}
     )
@@ -548,7 +547,7 @@ def _tried(cells: Sequence[Cell], limits: Sequence[Limit], send: Send) -> list[_
 
 
 def _nobody(
-    doing: str, name: str, does: str, there: Iterable[Endpoint], source: str = ""
+    doing: str, name: str, why: str, there: Iterable[Endpoint], source: str = ""
 ) -> UsageError:
     """The error for an unknown name; an address or an extended name is resolved."""
     from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
@@ -561,7 +560,8 @@ def _nobody(
     hint = f"did you mean {meant}? " if near else ""
     listed = ", ".join(sorted(known)[:_SHOWN])
     more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    why = "source and target are the same" if name == source else f"nothing named '{name}' {does}"
+    if name == source:
+        why = "source and target are the same"
     return UsageError(doing, why, f"{hint}there are {listed}{more}")
 
 
