@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -98,15 +98,15 @@ class Lab:
 
     def token(self) -> str:
         """The token of the only lab, which its holder has in its environment."""
-        with sqlite3.connect(self.state / "state.db") as journal:
+        with closing(sqlite3.connect(self.state / "state.db")) as journal:
             return str(journal.execute("SELECT token FROM labs").fetchone()[0])
 
     def kill_holder(self) -> None:
         """End the holder of the only lab by SIGKILL."""
-        holders = []
+        token, holders = self.token().encode(), []
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
-                if self.token().encode() in path.read_bytes():
+                if token in path.read_bytes():
                     holders.append(int(path.parent.name))
             except OSError:
                 continue
