@@ -57,7 +57,9 @@ def test_a_path_that_windows_cannot_have_is_refused(guest, windows_shell, path):
 
 
 def test_no_sftp_server_is_said(guest, windows_shell):
+    guest.ssh.stop()
     guest.ssh_service.subsystem = False
+    guest.ssh.start()
     with pytest.raises(BrokenError, match="'win1' refused to start it"):
         windows_shell.put(b"x", PLACE, 0o600, Deadline(20))
 

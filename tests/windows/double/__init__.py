@@ -1,5 +1,5 @@
 """Answers WinRM and SSH like a Windows guest, but runs nothing: a stand-in, not Windows.
 
-It uses only the standard library, pyspnego, paramiko and cryptography, and nothing of the product:
+It uses only the standard library, pyspnego, asyncssh and cryptography, and nothing of the product:
 the stand-in of Setup includes it in its own system.
 """

@@ -1,6 +1,6 @@
 """The small Linux inside the stand-in: packages of the host's mirror, prepared once and cached.
 
-It has a root file system with Python, paramiko, cryptography and pyspnego, a kernel with CD
+It has a root file system with Python, asyncssh, cryptography and pyspnego, a kernel with CD
 drivers, and parts of GRUB. It is cached by the hash of its inputs.
 """
 
@@ -34,8 +34,8 @@ PACKAGES = (
     "linux-image-amd64",
     "ntfs-3g",
     "python3",
+    "python3-asyncssh",
     "python3-cryptography",
-    "python3-paramiko",
 )
 INBOX = (
     "ahci",
