@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import ipaddress
+import ssl
 from functools import cache
 from pathlib import Path
 
+import asyncssh
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 
@@ -42,7 +44,7 @@ def make_certificate(
             serialization.NoEncryption(),
         ),
     )
-    return fingerprint(certificate)
+    return digest(certificate).hex()
 
 
 @cache
@@ -51,32 +53,16 @@ def _private_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
-def fingerprint(certificate: Path) -> str:
-    """SHA-256 of its DER, 64 hex digits, as a guest reports it on COM1."""
-    return endpoint_hash(certificate).hex()
-
-
-def endpoint_hash(certificate: Path) -> bytes:
-    """The hash for channel bindings (RFC 5929), for certificates signed with SHA-256."""
-    found = x509.load_pem_x509_certificate(certificate.read_bytes())
-    return hashlib.sha256(found.public_bytes(serialization.Encoding.DER)).digest()
+def digest(certificate: Path) -> bytes:
+    """SHA-256 of its DER: the guest's word on COM1, and for channel bindings (RFC 5929)."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate.read_text())).digest()
 
 
 def make_host_key(path: Path) -> str:
     """Write an Ed25519 key in OpenSSH's format; return its public half, ``ssh-ed25519 AAAA...``."""
-    key = ed25519.Ed25519PrivateKey.generate()
-    _write(
-        path,
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        ),
-    )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
-    return public.decode("ascii")
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    _write(path, key.export_private_key())
+    return key.export_public_key().decode("ascii").strip()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -6,7 +6,6 @@ Nothing is ever executed. A command that is not in the table ends with exit code
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -43,12 +42,7 @@ class Asked:
     def script(self) -> str:
         """The decoded PowerShell after ``-EncodedCommand``; empty if there is none."""
         found = _ENCODED.search(self.line)
-        if found is None:
-            return ""
-        try:
-            return base64.b64decode(found[1], validate=True).decode("utf-16-le")
-        except (binascii.Error, UnicodeDecodeError):
-            return ""
+        return base64.b64decode(found[1], validate=True).decode("utf-16-le") if found else ""
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,9 @@ class Command:
     """Whether it was signalled, or its shell deleted."""
 
     def resolve(self, respond: Responder) -> None:
-        if self.answer is not None:
-            return
         answer = answered(respond, replace(self.asked, stdin=bytes(self.stdin)))
         self.pieces = [*answer.pieces, *_split(answer.stdout, answer.stderr)]
         self.answer = answer
-
-    def finished(self) -> bool:
-        if self.answer is None:
-            return False
-        return self.answer.held is None or self.answer.held.is_set()
 
 
 _Done = tuple[str, Command | None]
@@ -99,11 +92,8 @@ class Shells:
         verbs |= {"Signal": self._signal, "Delete": self._delete}
         if asking.action == "Receive":
             return self._receive(asking, gone)
-        verb = verbs.get(asking.action)
-        if verb is None:
-            raise FaultError(soap.UNSUPPORTED, f"the action '{asking.action}' is not supported")
         with self._lock:
-            reply, begun = verb(asking, user)
+            reply, begun = verbs[asking.action](asking, user)
         if begun is not None:  # without the lock: the responder may be slow
             begun.resolve(self.respond)
         return reply
@@ -130,9 +120,8 @@ class Shells:
                 "has been exceeded.",
                 "w:QuotaLimit",
             )
-        line = " ".join(
-            word for word in (asking.body_text("Command"), asking.body_text("Arguments")) if word
-        )
+        words = asking.body_text("Command"), asking.body_text("Arguments")
+        line = " ".join(word for word in words if word)
         skips = asking.option("WINRS_SKIP_CMD_SHELL") == "TRUE"
         name = str(uuid.uuid4()).upper()
         asked = Asked(line, "winrm", b"", skips, shell.codepage, user)
@@ -144,17 +133,14 @@ class Shells:
 
     def _send(self, asking: Asking, _: str) -> _Done:
         stream = asking.body("Stream")
-        command = self._named(asking, stream.get("CommandId") if stream is not None else None)
-        if stream is None or command.answer is not None:
-            raise FaultError(109, "The pipe has been ended.")
+        command = self._shell(asking).commands[stream.get("CommandId", "")]
         command.stdin += base64.b64decode(stream.text or "")
         return soap.done(asking), command if stream.get("End") == "true" else None
 
     def _receive(self, asking: Asking, gone: Callable[[], bool]) -> str:
-        wanted = asking.body("DesiredStream")
-        name = (wanted.get("CommandId") if wanted is not None else None) or ""
+        name = asking.body("DesiredStream").get("CommandId", "")
         with self._lock:
-            command = self._named(asking, name)
+            command = self._shell(asking).commands[name]
         left = min(asking.timeout, self.longest_wait)
         while True:
             with self._lock:
@@ -181,19 +167,17 @@ class Shells:
             left -= LOOK_SECONDS
 
     def _last(self, command: Command) -> int | None:
-        if command.pieces or not command.finished() or command.answer is None:
+        answer = command.answer
+        if command.pieces or answer is None or (answer.held and not answer.held.is_set()):
             return None
         command.told = True
-        return command.answer.code
+        return answer.code
 
     def _signal(self, asking: Asking, _: str) -> _Done:
-        signal = asking.body("Signal")
-        name = (signal.get("CommandId") if signal is not None else None) or ""
-        command = self._named(asking, name)
+        command = self._shell(asking).commands.pop(asking.body("Signal").get("CommandId", ""))
         if not command.told:
             self.signals.append(command.asked.line)
         command.ended = True
-        del self._shell(asking).commands[name]
         return soap.done(asking), None
 
     def _delete(self, asking: Asking, _: str) -> _Done:
@@ -209,17 +193,6 @@ class Shells:
                 soap.SHELL_NOT_FOUND,
                 f"The request for the Windows Remote Shell with ShellId {asking.shell} failed "
                 "because the shell was not found on the server.",
-                "w:InvalidSelectors",
-            )
-        return found
-
-    def _named(self, asking: Asking, name: str | None) -> Command:
-        found = self._shell(asking).commands.get(name or "")
-        if found is None:
-            raise FaultError(
-                soap.SHELL_NOT_FOUND,
-                "The Windows Remote Shell received a request to perform an operation on a command "
-                "identifier that does not exist.",
                 "w:InvalidSelectors",
             )
         return found

@@ -23,7 +23,6 @@ SHELL_NOT_FOUND = 2150858843
 TOO_MANY_SHELLS = 2150859173
 TOO_MANY_COMMANDS = 2150859174
 ABORTED = 995
-UNSUPPORTED = 2150858817
 _SECONDS = re.compile(r"PT(?:(\d+)M)?(?:([\d.]+)S)?")
 
 
@@ -52,8 +51,7 @@ class Asking:
 
     @property
     def shell(self) -> str:
-        found = self.root.find(f".//{{{WSMAN}}}Selector[@Name='ShellId']")
-        return (found.text or "") if found is not None else ""
+        return self._text(f".//{{{WSMAN}}}Selector[@Name='ShellId']")
 
     @property
     def timeout(self) -> float:
@@ -62,33 +60,20 @@ class Asking:
         return int(found[1] or 0) * 60 + float(found[2] or 0) if found else 60.0
 
     def header(self, name: str, space: str) -> str:
-        found = self.root.find(f"{{{SOAP}}}Header/{{{space}}}{name}")
-        return (found.text or "").strip() if found is not None else ""
+        return self._text(f"{{{SOAP}}}Header/{{{space}}}{name}").strip()
 
     def option(self, name: str) -> str:
-        found = self.root.find(f".//{{{WSMAN}}}Option[@Name='{name}']")
-        return (found.text or "") if found is not None else ""
+        return self._text(f".//{{{WSMAN}}}Option[@Name='{name}']")
 
-    def body(self, name: str) -> ET.Element | None:
-        return self.root.find(f".//{{{SHELL}}}{name}")
+    def body(self, name: str) -> ET.Element:
+        """An element that must be there."""
+        return next(self.root.iter(f"{{{SHELL}}}{name}"))
 
     def body_text(self, name: str) -> str:
-        found = self.body(name)
-        return (found.text or "") if found is not None else ""
+        return self._text(f".//{{{SHELL}}}{name}")
 
-
-def read(body: bytes) -> Asking:
-    """Parse the body of a request.
-
-    Raises FaultError when it is not a WS-Management request.
-    """
-    try:
-        root = ET.fromstring(body)
-    except ET.ParseError as error:
-        raise FaultError(UNSUPPORTED, f"the request is no XML: {error}") from error
-    if root.tag != f"{{{SOAP}}}Envelope":
-        raise FaultError(UNSUPPORTED, f"the request is no SOAP envelope but {root.tag}")
-    return Asking(root)
+    def _text(self, path: str) -> str:
+        return self.root.findtext(path, "")
 
 
 def created(asking: Asking, shell: str) -> str:
@@ -146,7 +131,7 @@ def done(asking: Asking) -> str:
     return _envelope(asking, f"{SHELL}/{name}", f"<rsp:{name}/>")
 
 
-def fault(asking: Asking | None, error: FaultError) -> str:
+def fault(asking: Asking, error: FaultError) -> str:
     return _envelope(
         asking,
         f"{ADDRESSING}/fault",
@@ -158,11 +143,11 @@ def fault(asking: Asking | None, error: FaultError) -> str:
     )
 
 
-def _envelope(asking: Asking | None, action: str, body: str) -> str:
-    relates = f"<a:RelatesTo>{asking.message}</a:RelatesTo>" if asking else ""
+def _envelope(asking: Asking, action: str, body: str) -> str:
     return (
         f'<s:Envelope xml:lang="en-US" xmlns:s="{SOAP}" xmlns:a="{ADDRESSING}" '
         f'xmlns:w="{WSMAN}" xmlns:rsp="{SHELL}"><s:Header><a:Action>{action}</a:Action>'
-        f"<a:MessageID>uuid:{str(uuid.uuid4()).upper()}</a:MessageID>{relates}</s:Header>"
+        f"<a:MessageID>uuid:{str(uuid.uuid4()).upper()}</a:MessageID>"
+        f"<a:RelatesTo>{asking.message}</a:RelatesTo></s:Header>"
         f"<s:Body>{body}</s:Body></s:Envelope>"
     )
