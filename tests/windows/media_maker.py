@@ -164,18 +164,12 @@ def _add(iso: Any, content: Content, **paths: str | None) -> None:
 def _plain_files(channel: Channel) -> dict[str, bytes]:
     name, _, keys = _WORDS[channel]
     return {
-        "/autorun.inf": b"[AutoRun.Amd64]\r\nopen=setup.exe\r\n",
         "/bootmgr": b"stand-in of bootmgr",
-        "/bootmgr.efi": b"MZ stand-in of bootmgr.efi",
         "/setup.exe": b"MZ stand-in of setup.exe",
-        "/boot/bcd": b"regf",
-        "/boot/boot.sdi": bytes(4096),
         "/efi/boot/bootx64.efi": b"MZ stand-in of bootx64.efi",
-        "/efi/microsoft/boot/bcd": b"regf",
         "/sources/ei.cfg": (
             f"[EditionID]\r\n\r\n[Channel]\r\n{name}\r\n\r\n[VL]\r\n{keys}\r\n".encode()
         ),
-        "/sources/lang.ini": b"[Available UI Languages]\r\nen-US = 3\r\n",
         "/sources/setup.exe": b"MZ stand-in of setup.exe",
     }
 

@@ -10,9 +10,6 @@ from dataclasses import replace
 import answers
 import pytest
 
-pytest.importorskip("pycdlib", reason="pycdlib is not installed")
-
-
 from lab._errors import BrokenError
 from lab.imaging import medium as media
 from lab.imaging import recipes

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 pytest.importorskip("libvirt", reason="libvirt-python is not installed")
-pytest.importorskip("pycdlib", reason="pycdlib is not installed")
 
 import beside_maker
 from real_lab import story_until

@@ -23,7 +23,7 @@ def place(root: Path, path: str) -> Path:
         raise FileNotFoundError(2, "no such drive", path)
     found = root
     for part in (parts[0][0].upper(), *parts[1:]):
-        found = _same(found, part)
+        found = named(found, part) or found / part
     return found
 
 
@@ -31,16 +31,12 @@ def text_of(root: Path | None, path: str) -> str:
     """The content of a text file; empty if it does not exist."""
     if root is None or not path:
         return ""
-    try:
-        return place(root, path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
-        return ""
+    found = place(root, path)
+    return found.read_text(encoding="utf-8-sig") if found.exists() else ""
 
 
-def _same(directory: Path, name: str) -> Path:
-    """The entry with this name, ignoring case; the name itself if there is none."""
-    if not (directory / name).exists() and directory.is_dir():
-        for one in directory.iterdir():
-            if one.name.lower() == name.lower():
-                return one
-    return directory / name
+def named(folder: Path, name: str) -> Path | None:
+    """The entry of a folder, ignoring case."""
+    if not folder.is_dir():
+        return None
+    return next((one for one in sorted(folder.iterdir()) if one.name.lower() == name.lower()), None)

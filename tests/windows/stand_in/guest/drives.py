@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from double.drives import named
+
 Drives = Mapping[str, Path]
 """Letter to mount point."""
 
@@ -56,13 +58,3 @@ def roots(drives: Drives) -> list[dict[str, bytes]]:
         {path.name.lower(): path.read_bytes() for path in drives[letter].glob("*.[xX][mM][lL]")}
         for letter in sorted(drives)
     ]
-
-
-def named(folder: Path, name: str) -> Path | None:
-    """The entry of a folder, ignoring case."""
-    if not folder.is_dir():
-        return None
-    for entry in sorted(folder.iterdir()):
-        if entry.name.lower() == name.lower():
-            return entry
-    return None

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from double.drives import named
 from stand_in.guest import answer, drives, network, order, services
 from stand_in.guest.record import Record
 from stand_in.guest.screen import RestartError, StopError, flush, say, show
@@ -124,7 +125,7 @@ def _script(state: State, record: Record) -> State:
 
 
 def _need(medium: Path, name: str) -> Path:
-    path = drives.named(medium, name)
+    path = named(medium, name)
     if path is None:
         raise StopError(f"the medium has no {name}")
     return path
@@ -151,7 +152,7 @@ def _why_no_openssh(state: State, told: dict[str, Any], medium: Path) -> str:
         return ""  # present since the installation
     if told["openssh"] is None:
         return "Windows Update cannot be reached"
-    return "" if drives.named(medium, told["openssh"]) else f"the medium has no {told['openssh']}"
+    return "" if named(medium, told["openssh"]) else f"the medium has no {told['openssh']}"
 
 
 def _set_cards(cards: object) -> None:
