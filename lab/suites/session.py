@@ -256,7 +256,6 @@ _FOLLOWED = 0.6
 """Seconds for one exchange that is followed: a retransmission would show nothing new."""
 _BEGIN_SECONDS, _BEGIN_ON_CLUSTER, _PLACES_SECONDS = 4.0, 10.0, 15.0
 """The last failure is followed no later than this after the first; then all that is waited for."""
-_COMPARE_SECONDS = 5.0
 _RUN_LOOK_SECONDS = 30.0
 """A machine that hangs costs a run no more than this; over SSH to emulated ones it takes ten."""
 _FIRST_BATCH = 64
@@ -458,7 +457,7 @@ def _placed(
             return None
 
     def compare(places: Sequence[str]) -> Mapping[str, Sequence[StateDifference]]:
-        return view.compare(places, min(_COMPARE_SECONDS, ends().left()))
+        return view.compare(places, ends().left())
 
     found = with_places(results, view.intent, compare, follow, time.monotonic, seconds)
     left = sum(
