@@ -119,7 +119,8 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: Mapping[str, Sequence[StateDifference]] | None = None
     ends, followed = clock() + seconds, set[str]()
-    for first in first_ones:
+    of_protocol = {found[at].cell.protocol: at for at in reversed(first_ones)}
+    for first in dict.fromkeys((*sorted(of_protocol.values()), *first_ones)):
         cell = found[first].cell
         if found[first].finding or (clock() > ends and cell.protocol in followed):
             continue

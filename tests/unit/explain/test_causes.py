@@ -143,10 +143,11 @@ def test_cells_that_pass_the_two_points_get_them_too() -> None:
     assert all(one.finding for one in found if one.verdict == "fail")
 
 
-def test_no_more_are_followed_than_there_is_time_for() -> None:
+@pytest.mark.parametrize(("seconds", "more"), [(9.0, []), (1.9, ["tcp"])])
+def test_no_more_are_followed_than_there_is_time_for(seconds: float, more: list[str]) -> None:
     at = Bracket("last seen at cni0", 0, frozenset({"worker1"}))
-    _, followed = placed(results(), {}, at, seconds=2.5)
-    assert [one.protocol for one in followed] == ["tcp", "tcp", "udp"]  # one of each at least
+    _, followed = placed(results(), {}, at, seconds=seconds)
+    assert [one.protocol for one in followed] == ["tcp", "udp", *more]  # one of each at least
 
 
 def test_a_path_to_another_backend_is_the_one_that_was_followed() -> None:
