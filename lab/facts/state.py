@@ -232,10 +232,12 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
         name += f" metric {metric}" if metric else ""
         seen[name] += 1
         name += f" ({seen[name]})" if seen[name] > 1 else ""
-        device = _after(words, "dev")
+        spec = line
+        if nexthop := _after(words, "nhid"):  # ip refuses its device and type beside it
+            spec = f"{dst} nhid {nexthop} table {table}" + (f" metric {metric}" if metric else "")
         yield Item(
-            "route", name, line, f"ip route replace {line}", f"ip route delete {line}",
-            f"ip route show table {table}", device,
+            "route", name, line, f"ip route replace {spec}", f"ip route delete {spec}",
+            f"ip route show table {table}", _after(words, "dev"),
         )  # fmt: skip
 
 
@@ -483,7 +485,7 @@ def compare_states(made: State, now: State, churn: Churn = STILL) -> tuple[State
     if made.silent != now.silent:
         return ()
     found = [*_same_addresses(_compare_items(made.items, now.items, churn))]
-    found = [*_with_neighbours(found)]
+    found = [*_with_neighbours(_without_connected(found))]
     found += compare_rulesets(made.ruleset, now.ruleset, churn.rules)
     return tuple(
         one
@@ -511,12 +513,28 @@ def _same_addresses(found: Iterable[StateDifference]) -> Iterator[StateDifferenc
         ]
         if same:
             gone = "; ".join(other.mends for other in same)
-            seen = ", ".join(other.object for other in same)
-            yield replace(one, observed=f"it is {seen}", mends=f"{one.mends}; {gone}")
+            intended, seen = one.object.split()[0], [other.object.split()[0] for other in same]
+            what = f"address of {one.device}"
+            mends = f"{one.mends}; {gone}"
+            yield replace(
+                one, object=what, intended=intended, observed=", ".join(seen), mends=mends
+            )
             there = [other for other in there if other not in same]
         elif one.section != "address" or one.intended != _NO_ADDRESS:
             yield one
     yield from there
+
+
+def _without_connected(found: Sequence[StateDifference]) -> Sequence[StateDifference]:
+    """Without the kernel's own routes of devices whose addresses differ: they follow from these."""
+    readdressed = {one.device for one in found if one.section == "address"}
+    return [
+        one
+        for one in found
+        if one.section != "route"
+        or one.device not in readdressed
+        or "proto kernel" not in f"{one.intended} {one.observed}"
+    ]
 
 
 def _with_neighbours(found: Sequence[StateDifference]) -> Iterator[StateDifference]:

@@ -111,6 +111,14 @@ FIXED = {
     "another prefix length is one difference, and the wrong one goes": (
         {"links": address("10.1.0.2", 8)},
         ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+    "routes that follow from an address do not differ beside it": (
+        {"links": address("10.1.0.2", 8),
+         "routes": "default via 10.1.0.1 dev veth1 \n"
+                   "10.0.0.0/8 dev veth1 proto kernel scope link src 10.1.0.2 \n"},
+        ["ip address add 10.1.0.2/24 dev veth1; ip address delete 10.1.0.2/8 dev veth1"]),
+    "a route with a nexthop's number is deleted by it": (
+        {"routes": "default via 10.1.0.1 dev veth1 \nblackhole 10.3.0.4 nhid 5 dev lo \n"},
+        ["ip route delete 10.3.0.4 nhid 5 table main"]),
     "another address is another difference": (
         {"links": address("10.1.0.3", 24)},
         ["ip address add 10.1.0.2/24 dev veth1", "ip address delete 10.1.0.3/24 dev veth1"]),
