@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from itertools import pairwise
 
 from lab._log import quantity
@@ -102,12 +103,23 @@ _NO_CAUSE = re.compile(
 )
 
 
+_PROTOCOLS = {"tcp": 6, "udp": 17}
+_VXLAN = "meta l4proto udp @th,64,32 0x08000000 @th,224,16 0x0800"
+"""A VXLAN packet with a network's number (RFC 7348) and IPv4 inside; offsets in bits, from UDP's
+header: VXLAN's is at 64, Ethernet's at 128, IP's at 240."""
+_INNER_PROTOCOL, _INNER_ENDS = "@th,312,8", ("@th,336,32", "@th,368,32")
+
+
 def trace_table(protocol: str, addresses: Iterable[str]) -> str:
-    """The table that has the kernel trace a probe; who loads it owns it."""
-    these = f"{{ {', '.join(sorted(addresses))} }}"
-    rules = "; ".join(
-        f"ip {end} {these} meta l4proto {protocol} meta nftrace set 1" for end in ("saddr", "daddr")
+    """The table that has the kernel trace a probe, also inside VXLAN; who loads it owns it."""
+    every = sorted(addresses)
+    these = f"{{ {', '.join(every)} }}"
+    inner = f"{_VXLAN} {_INNER_PROTOCOL} {_PROTOCOLS[protocol]}"
+    matches = (
+        *(f"ip {end} {these} meta l4proto {protocol}" for end in ("saddr", "daddr")),
+        *(f"{inner} {end} {int(IPv4Address(one)):#x}" for end in _INNER_ENDS for one in every),
     )
+    rules = "; ".join(f"{match} meta nftrace set 1" for match in matches)
     chains = " ".join(
         f"chain {hook} {{ type filter hook {hook} priority {_FIRST}; {rules}; }};"
         for hook in ("prerouting", "output")

@@ -79,6 +79,11 @@ def tables(running: Running) -> set[str]:
             "type filter hook input priority 5; policy drop;",
             "chain c dropped it by its policy",
         ),
+        (
+            "win1",  # where it comes in a tunnel
+            "type filter hook input priority 5; udp dport 4789 drop;",
+            "chain c dropped it: rule 'udp dport 4789 drop'",
+        ),
     ],
 )
 def test_the_rule_that_drops_a_probe_is_named(lab, place, rule, said):

@@ -134,6 +134,7 @@ def test_what_marks_the_probe_is_a_table_that_its_owner_takes_with_it() -> None:
     table = trace_table("udp", ["10.244.3.4", "10.244.1.4"])
     assert table.startswith(f"table ip {TABLE} {{ flags owner; chain prerouting")
     assert "ip daddr { 10.244.1.4, 10.244.3.4 } meta l4proto udp meta nftrace set 1" in table
+    assert "@th,312,8 17 @th,368,32 0xaf40304 meta nftrace set 1" in table  # inside VXLAN
 
 
 BY_CARD = RouteQuestion("10.244.1.4", "10.244.3.4", "tcp", 8080, False, "cni0", "flannel.4096")
