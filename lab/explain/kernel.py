@@ -73,7 +73,8 @@ class KernelWord:
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
     traced: bool = False
-    """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets."""
+    """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets, or
+    no route is found for them."""
 
     def names(self, finding: Finding) -> bool:
         """Whether it speaks of the finding."""
@@ -171,7 +172,8 @@ def _routed(said: KernelSaid) -> Iterator[KernelWord]:
         told = " ".join(answer.split()) or "nothing"
         wanted = "" if device is None else f", not by {question.leaves}"
         sentence = f"{said.place}: '{line}' answers '{told}'{wanted}"
-        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None)
+        refused = device is None
+        yield KernelWord(said.place, sentence, _ROUTES, drops=refused, traced=refused)
 
 
 def route_questions(
