@@ -55,15 +55,10 @@ def _functions(script: Script) -> Iterator[str]:
         where = line(function.node)
         if "[CmdletBinding()]" not in script.text(function.node):
             yield f"{where}: '{function.name}' has no [CmdletBinding()]"
-    for node in script.of("script_parameter"):
-        if not any(one.type == "type_literal" for one in within(node)):
-            yield f"{line(node)}: the parameter {script.text(node).split()[-1]} has no type"
 
 
 def _call(call: Call, functions: tuple[Function, ...]) -> Iterator[str]:
     if call.name is None:
-        if call.operator == ".":
-            yield f"{line(call.node)}: dot-sourcing: import the module"
         return
     name, where = call.name.lower(), line(call.node)
     if name in FORBIDDEN:

@@ -37,6 +37,12 @@ ADDED = (
     (b"Write-Log -Message $thign", "$thign is read"),
     (b"$x = '\xe2\x80\xa6'", "not ASCII"),
     (b"function Get-It {\n    return 1\n}", "no [CmdletBinding"),
+    (b"Write-Host -Object 'x'", "standard output is for the result alone"),
+    (b"Invoke-Native -Path 'x.exe' -Arguments '/password:y'", "a secret on a command line"),
+    (b"$null = Get-Service -Name 'x' 2> $null", "a redirection outside Invoke-Native"),
+    (b"$input = 1", "nobody may set it"),
+    (b"$settings = 1", "case does not count"),
+    (b"$x = 1\r", "CR at the end of the line"),
 )
 """One of each kind of mistake that would stop a script on Windows."""
 
@@ -52,8 +58,12 @@ def test_script_parses_and_is_in_the_house_style(name):
     assert lint(load(name), imported(name)) == []
 
 
-def test_sound_script_is_left_alone():
+def test_sound_script_is_left_alone_and_needs_its_head_and_tail():
     assert findings(HEAD + BODY + TAIL) == []
+    (said,) = findings(HEAD + BODY)
+    assert "explicit exit" in said
+    missing = [one for one in findings(BODY + TAIL) if "not among the first statements" in one]
+    assert len(missing) == 3
 
 
 @pytest.mark.parametrize(("added", "said"), ADDED)
