@@ -1,6 +1,6 @@
-"""Behaviour of Windows that affects answer files, each with its public source.
+"""Habits of Windows; docs/verification.md, "What would stop a real Windows", has their sources.
 
-Pure: the stand-in uses it, and tests call it directly.
+Pure: the stand-in and the double of a node use it, and tests call it directly.
 """
 
 from __future__ import annotations
@@ -10,30 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-SOURCES: Mapping[str, str] = {
-    "no COM1 in Windows PE": "oxidecomputer/windows-image-builder, unattend.rs: 'WinPE has no COM1 "
-    "device, so a marker echoed there is written to nothing'",
-    "a failed command of windowsPE aborts Setup": "devcell-sh/go-winkit: 'a non-zero exit in "
-    "windowsPE aborts Setup'; cschneegans/unattend-generator uses exit /b 1 for that",
-    "WillReboot is OnRequest where it is left out": "oxidecomputer/windows-image-builder, by "
-    "experience: 1 reboots, 2 reboots and runs the command again; Microsoft's page says Never",
-    "answer files are searched at every pass and cached": "KubeVirt user guide, pull request 469: "
-    "'Windows Setup searches for answer files at the beginning of each configuration pass and "
-    "caches it'; order: Microsoft's table, copy at madsd.dk/unattend-xml-search-order",
-    "2025 keeps no answer file from Windows PE to oobeSystem": "inferred from projects that copy "
-    "it to C:\\ in specialize",
-    "the BIOS clock is local time": "kubernetes-sigs/image-builder sets RealTimeIsUniversal",
-    "2025 stops at driver paths that are not there": "devcell-sh/go-winkit, 0x80070001, on Windows "
-    "11; inferred for Server",
-    "kubeadm looks for kubelet on PATH alone": "kubernetes/kubernetes, cmd/kubeadm/app/preflight "
-    "(KubeletVersionCheck), its words; image-builder puts C:\\k on PATH before joining",
-    "HNS takes no virtual adapter's name": "flannel-io/flannel issue 1966, and "
-    "Azure/azure-container-networking pull request 813: 'HNS returns error if the supplied adapter "
-    "name contains vEthernet prefix'",
-    "HNS takes no card that is in a switch": "microsoft/SDN issue 269, sig-windows-tools issue "
-    "291; that it always refuses is inferred",
-    "the first CD of Windows PE may be C": "oxidecomputer/windows-image-builder lists C to H",
-}
 REMOVABLE = ("autounattend.xml", "unattend.xml")
 """File names searched on removable media, in this order."""
 _FORCED = re.compile(r'cmd(?:\.exe)? /c "(?!for )(?P<inner>.*) & exit /b 0"')
