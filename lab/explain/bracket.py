@@ -77,7 +77,7 @@ class Bracket:
         return 1 if said and self.change else UNHEARD
 
     def dropping(self) -> frozenset[str]:
-        """The places where a rule, or the lack of a route, drops the probe's own packets."""
+        """The places where a rule drops the probe's own packets."""
         return frozenset(word.place for word in self.kernel if word.traced and word.drops)
 
     def dropped(self) -> tuple[str, ...]:

@@ -73,8 +73,7 @@ class KernelWord:
     drops: bool = True
     """Whether packets are thrown away; else they are changed."""
     traced: bool = False
-    """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets, or
-    no route is found for them."""
+    """Whether a rule, or a component of Windows, was seen to do it to the probe's own packets."""
 
     def names(self, finding: Finding) -> bool:
         """Whether it speaks of the finding."""
@@ -172,8 +171,7 @@ def _routed(said: KernelSaid) -> Iterator[KernelWord]:
         told = " ".join(answer.split()) or "nothing"
         wanted = "" if device is None else f", not by {question.leaves}"
         sentence = f"{said.place}: '{line}' answers '{told}'{wanted}"
-        refused = device is None
-        yield KernelWord(said.place, sentence, _ROUTES, drops=refused, traced=refused)
+        yield KernelWord(said.place, sentence, _ROUTES, drops=device is None)
 
 
 def route_questions(

@@ -10,6 +10,7 @@ from itertools import count, pairwise
 
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
+from lab.explain.check import NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.facts.node import NodeFacts, rises
 from lab.facts.ruleset import StateDifference
@@ -373,12 +374,19 @@ def _unready(explained: Explained, paths: Iterable[Path]) -> Sequence[str]:
 
 
 def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
-    """Whether the checks found nothing at the place of the loss that can cause it."""
-    dropped = bracket and bracket.dropping()
+    """Whether the checks found nothing at the place of the loss that can cause it.
+
+    Not what the kernel does not report, if it reports a rule that drops the probe; nor a rule, if
+    it reports something else there.
+    """
+    if bracket is None:
+        return all(one.kind in LEARNED | COUNTED for one in explained.findings)
+    ruled = bracket.dropping()
+    other = any(word.drops and word.place in bracket.at for word in bracket.kernel)
     return all(
         one.kind in LEARNED | COUNTED
-        or (bracket and _rank(one, explained.path, bracket) != AT)
-        or (dropped and bracket and bracket.heard(one))
+        or _rank(one, explained.path, bracket) != AT
+        or (bracket.heard(one) and (ruled or (other and one.intended == NO_DROPPING_RULE)))
         for one in explained.findings
     )
 

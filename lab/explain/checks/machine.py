@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lab.explain.check import (
     DNS_PORT,
+    NO_DROPPING_RULE,
     Check,
     Difference,
     Kind,
@@ -118,7 +119,7 @@ def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
         found = look.differs(
             kind,
             barrier.where,
-            "no rule that drops or rejects the lab's packets",
+            NO_DROPPING_RULE,
             f"{barrier.rule}{met}",
             barrier.shows,
             barrier.mends,

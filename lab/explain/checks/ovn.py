@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lab.explain.check import (
     DNS_PORT,
+    NO_DROPPING_RULE,
     Check,
     Difference,
     Kind,
@@ -118,7 +119,7 @@ class _Judged:
                 "name-server-barred" if name_server else "packets-barred",
                 node,
                 barrier.where,
-                "no rule that drops or rejects the lab's packets",
+                NO_DROPPING_RULE,
                 barrier.rule,
                 barrier.shows,
                 barrier.mends,
