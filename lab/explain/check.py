@@ -105,7 +105,7 @@ def asks_for(hop: Hop, prefix: str, machine: str) -> bool:
     return covers(prefix, hop.object.split()[1])
 
 
-def at_barrier(difference: Difference, hop: Hop, _: Path) -> bool:
+def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
     """Where a firewall rule takes a packet of the path."""
     barrier = difference.barrier
     if barrier is None:
@@ -121,7 +121,15 @@ def at_barrier(difference: Difference, hop: Hop, _: Path) -> bool:
         return False  # a hypervisor's firewall does not see what crosses its switch
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
         return False
-    return any(_takes(barrier, packet) for packet in (hop.packet, hop.carried) if packet)
+    sees = _sees(barrier.hook, path, difference.node)
+    packets = (hop.packet if sees else None, hop.carried)
+    return any(_takes(barrier, packet) for packet in packets if packet)
+
+
+def _sees(hook: str, path: Path, machine: str) -> bool:
+    """Whether the request and its answer pass a hook of the machine; not what carries them."""
+    own = machine in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
+    return {"": True, "forward": not own}.get(hook, own)
 
 
 def _takes(barrier: Barrier, packet: Packet) -> bool:

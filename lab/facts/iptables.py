@@ -21,6 +21,7 @@ from lab.facts.translations import (
     Translated,
     Translations,
     masquerades,
+    only_hook,
 )
 
 _LOOPBACK = "127.0.0.0/8"
@@ -62,9 +63,9 @@ class _Table:
     policies: dict[str, str] = field(default_factory=dict)
     rules: dict[str, list[_Rule]] = field(default_factory=dict)
 
-    def live(self) -> set[str]:
-        """The chains that a packet can reach."""
-        reached, ahead = set[str](), [name for name in self.rules if name in _BUILT_IN]
+    def live(self, *chains: str) -> set[str]:
+        """The chains that a packet can reach, from any built-in chain or from these."""
+        reached, ahead = set[str](), [name for name in chains or self.rules if name in _BUILT_IN]
         while ahead:
             chain = ahead.pop()
             if chain not in reached:
@@ -252,9 +253,10 @@ def _barriers(table: _Table) -> Iterator[Barrier]:
             continue
         where = f"iptables table {table.name}, chain {chain}"
         shows = f"iptables -t {table.name} -L {chain} -n -v"
+        hook = only_hook(base for base in _BUILT_IN if chain in table.live(base))
         for rule in rules:
             if rule.target in {"DROP", "REJECT"} and not rule.invalid:
-                yield _barrier(table, where, shows, rule)
+                yield _barrier(table, where, shows, rule, hook)
         refuses = table.policies.get(chain) == "DROP"
         if refuses and all(rule.target in {"DROP", "REJECT"} for rule in rules):
             yield Barrier(
@@ -262,10 +264,11 @@ def _barriers(table: _Table) -> Iterator[Barrier]:
                 "policy DROP, and nothing is accepted",
                 shows=shows,
                 mends=f"iptables -t {table.name} -P {chain} ACCEPT",
+                hook=hook,
             )
 
 
-def _barrier(table: _Table, where: str, shows: str, rule: _Rule) -> Barrier:
+def _barrier(table: _Table, where: str, shows: str, rule: _Rule, hook: str) -> Barrier:
     named = (
         (rule.source, rule.source_is_not),
         (rule.destination, rule.destination_is_not),
@@ -281,4 +284,5 @@ def _barrier(table: _Table, where: str, shows: str, rule: _Rule) -> Barrier:
         mends=f"iptables -t {table.name} -D {rule.text.removeprefix('-A ')}",
         refuses=rule.target == "REJECT",
         by_chance="--mode random" in rule.text,
+        hook=hook,
     )

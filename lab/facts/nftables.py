@@ -26,6 +26,7 @@ from lab.facts.translations import (
     Translated,
     Translations,
     masquerades,
+    only_hook,
 )
 
 Rule = Mapping[str, Any]
@@ -270,9 +271,9 @@ class Table:
     timeouts: dict[str, int | None] = field(default_factory=dict)
     """Seconds after which elements of a set expire; None if they do not."""
 
-    def live(self) -> set[str]:
-        """The chains that a packet can reach."""
-        reached, ahead = set[str](), list(self.hooks)
+    def live(self, *chains: str) -> set[str]:
+        """The chains that a packet can reach, from any base chain or from these."""
+        reached, ahead = set[str](), list(chains or self.hooks)
         while ahead:
             chain = ahead.pop()
             if chain in reached:
@@ -467,9 +468,11 @@ def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
         if chain not in live:
             continue
         where = f"table {table.family} {table.name}, chain {chain}"
+        bases = ((name, str(body["hook"])) for name, body in table.hooks.items())
+        sees = only_hook(hook for name, hook in bases if chain in table.live(name))
         for rule in rules:
             if verdict(rule) in {"drop", "reject"} and not is_about_invalid(rule):
-                yield _barrier(table, where, rule)
+                yield _barrier(table, where, rule, sees)
         hook = table.hooks.get(chain)
         if hook and hook.get("policy") == "drop" and not _accepts(table, chain):
             yield Barrier(
@@ -478,6 +481,7 @@ def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
                 shows=f"nft list chain {table.family} {table.name} {chain}",
                 mends=f"nft add chain {table.family} {table.name} {chain} '{{ policy accept; }}'",
                 table=table.name,
+                hook=sees,
             )
 
 
@@ -486,7 +490,7 @@ def _accepts(table: Table, chain: str) -> bool:
     return any(verdict(rule) == "accept" or table.targets(rule) for rule in rules)
 
 
-def _barrier(table: Table, where: str, rule: Expression) -> Barrier:
+def _barrier(table: Table, where: str, rule: Expression, hook: str) -> Barrier:
     chain = f"{table.family} {table.name} {rule['chain']}"
     return Barrier(
         where=where,
@@ -501,4 +505,5 @@ def _barrier(table: Table, where: str, rule: Expression) -> Barrier:
         by_chance=is_by_chance(rule),
         device=device_of(rule),
         table=table.name,
+        hook=hook,
     )

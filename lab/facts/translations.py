@@ -100,6 +100,9 @@ class Barrier:
     """The device by which they come or leave; empty for any."""
     table: str = ""
     """The nftables table; empty if it is in none."""
+    hook: str = ""
+    """``input``, ``forward`` or ``output`` if it only sees packets to the machine, through it or
+    from it; else empty."""
     networks: tuple[str, ...] = ()
     """For an ARP rule: networks in which the machine itself sends ARP from an address of the
     rule."""
@@ -159,6 +162,15 @@ def masquerades(rules: Sequence[Leaving]) -> tuple[Masquerade, ...]:
 
 def _meet(one: str | None, other: str) -> bool:
     return one is None or overlap(one, other)
+
+
+HOOKS = frozenset({"input", "forward", "output"})
+
+
+def only_hook(hooks: Iterable[str]) -> str:
+    """The hook of a chain's rules, of those from which it is reached: see ``Barrier.hook``."""
+    (one, *others) = {hook.lower() for hook in hooks} or {""}
+    return one if one in HOOKS and not others else ""
 
 
 def overlap(one: str, other: str) -> bool:

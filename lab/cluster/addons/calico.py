@@ -71,6 +71,11 @@ class Setting:
     spec: Mapping[str, Any]
 
 
+def has_felix(intent: Intent) -> bool:
+    """Whether Felix makes the pod network: its tunnels' MACs, and its masquerading."""
+    return intent.kubernetes is not None and intent.topology in TOPOLOGIES
+
+
 def by_operator(cluster: Cluster) -> bool:
     """Whether the operator installs Calico; otherwise the lab's own manifests do."""
     return any(node.os == "windows" for node in cluster.nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lab.cluster.addons.calico import has_felix
 from lab.cluster.addons.flannel import keeps_routes
 from lab.cluster.footprint import bird_of
 from lab.explain.faults.registry import (
@@ -78,14 +79,16 @@ def _with_entries(intent: Intent) -> Iterator[FaultSite]:
 
     Open vSwitch learns its tunnels' neighbours from every received packet, and would correct the
     entry. A chassis that does not forward (OVN on Windows) is excluded as the router's peer, too:
-    the router sends it nothing.
+    the router sends it nothing. Felix chooses its tunnels' MACs, and writes down none.
     """
+    felix = has_felix(intent)
     ends = [one for one in carriers(intent) if one.forwards or not one.chassis]
     return with_peers(
         (
             one
             for one in (*intent.machines, *intent.hypervisors)
             if one.chassis is None and (one.kind in {"router", "hypervisor"} or probes(one))
+            if not (felix and one.tunnel)
         ),
         lambda own: (one.name for one in ends if one is not own and _entry(own, one)),
     )

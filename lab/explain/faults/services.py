@@ -12,7 +12,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 from lab.cluster.addons.addon import RULES, TABLE
-from lab.cluster.addons.calico import TOPOLOGIES
+from lab.cluster.addons.calico import has_felix
 from lab.cluster.observed import NAMESPACE
 from lab.explain.faults.registry import (
     Fault,
@@ -288,7 +288,7 @@ def _without_masquerade(intent: Intent, node: str, _: str) -> FaultChange:
 
 def _masquerades(intent: Intent, machine: MachineIntent) -> bool:
     """In a logical network the gateways masquerade; on a cluster with Calico, Felix does."""
-    if intent.kubernetes and intent.topology in TOPOLOGIES:
+    if has_felix(intent):
         return False
     gates = intent.logical.gateways().values() if intent.logical else (machine.name,)
     there = machine.translation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from lab.cluster.addons.calico import TOPOLOGIES
+from lab.cluster.addons.calico import has_felix
 from lab.explain.faults.registry import (
     Fault,
     FaultChange,
@@ -117,8 +117,8 @@ def _entries(machine: MachineIntent, peer: MachineIntent) -> tuple[ForwardingEnt
 
 
 def _with_entries(intent: Intent) -> Iterator[FaultSite]:
-    if intent.kubernetes and intent.topology in TOPOLOGIES:
-        return iter(())  # Felix chooses the MACs, and writes down none
+    if has_felix(intent):
+        return iter(())  # it chooses the MACs, and writes down none
     ends = (*hosts(intent), *intent.hypervisors)
     return with_peers(
         carriers(intent), lambda machine: (one.name for one in ends if _entries(machine, one))

@@ -206,6 +206,24 @@ def test_barriers_are_told_with_the_command_that_takes_them_away() -> None:
     assert second.ports == (4789, 4789)
     assert second.protocol == "udp"
     assert second.mends == "iptables -t filter -D INPUT -p udp -m udp --dport 4789 -j DROP"
+    assert (first.hook, second.hook) == ("forward", "input")
+
+
+@pytest.mark.parametrize(
+    ("hooks", "hook"),
+    [(["input"], "input"), (["input", "forward"], ""), (["prerouting"], "")],
+)
+def test_the_hook_of_a_rule_is_the_one_from_which_it_is_reached(
+    hooks: list[str], hook: str
+) -> None:
+    bases = [
+        {"chain": {"family": "ip", "table": "mine", "name": one, "hook": one}} for one in hooks
+    ]
+    jumps = [_rule(one, {"jump": {"target": "inner"}}, table="mine") for one in hooks]
+    inner = {"chain": {"family": "ip", "table": "mine", "name": "inner"}}
+    entries = [*bases, inner, *jumps, _rule("inner", _l4("udp"), {"drop": None}, table="mine")]
+    (found,) = nftables.read(entries, but=NOTHING).barriers
+    assert found.hook == hook
 
 
 def test_packets_of_no_connection_may_be_lost() -> None:
@@ -237,8 +255,8 @@ def test_a_backend_of_a_lab_without_kubernetes_is_read_the_same() -> None:
     )
 
 
-def _rule(chain: str, *parts: dict[str, object]) -> dict[str, object]:
-    return {"rule": {"family": "ip", "table": "kube-proxy", "chain": chain, "expr": list(parts)}}
+def _rule(chain: str, *parts: dict[str, object], table: str = "kube-proxy") -> dict[str, object]:
+    return {"rule": {"family": "ip", "table": table, "chain": chain, "expr": list(parts)}}
 
 
 def _l4(protocol: str) -> dict[str, object]:
