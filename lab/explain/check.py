@@ -121,9 +121,10 @@ def at_barrier(difference: Difference, hop: Hop, path: Path) -> bool:
         return False  # a hypervisor's firewall does not see what crosses its switch
     if barrier.device and (hop.place, hop.device) != (difference.node, barrier.device):
         return False
-    sees = _sees(barrier.hook, path, difference.node)
-    packets = (hop.packet if sees else None, hop.carried)
-    return any(_takes(barrier, packet) for packet in packets if packet)
+    packets = [hop.packet] if hop.carried else []
+    if _sees(barrier.hook, path, difference.node):
+        packets.append(hop.carried or hop.packet)
+    return any(_takes(barrier, packet) for packet in packets)
 
 
 def _sees(hook: str, path: Path, machine: str) -> bool:

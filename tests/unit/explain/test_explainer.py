@@ -147,7 +147,7 @@ TO_W1 = "pod-pod/master-p1/worker1-p1/tcp-small"
 TO_W2 = "pod-pod/master-p1/worker2-p1/tcp-small"
 IN_POD = "pod-pod/master-p1/master-p2/tcp-small"
 ON_W1 = "pod-pod/worker1-p1/worker1-p2/tcp-small"
-TO_NODE = "pod-node/master-p1/worker1/tcp-small"
+OF_NODE = "node-pod/worker1/master-p1/tcp-small"
 SERVICE = "pod-service/master-p1/to-worker1-p1/tcp-small"
 NODEPORT = "nodeport/client/worker1:to-worker1-p1/tcp-small"
 OUT = "pod-external/worker1-p1/client/tcp-small"
@@ -185,9 +185,9 @@ WAYS: dict[str, tuple[Harm, str, str, str, str]] = {
     "one pod's packets": (barred("worker1", prefixes=("10.244.0.4/32",)), "packets-barred",
                           "worker1", TO_W1, "pod-pod/master-p2/worker1-p1/tcp-small"),
     "what it passes on": (barred("worker1", hook="forward", prefixes=("10.244.0.4/32",)),
-                          "packets-barred", "worker1", TO_W1, TO_NODE),
+                          "packets-barred", "worker1", TO_W1, OF_NODE),
     "what is for the node": (barred("worker1", hook="input", prefixes=("10.244.0.4/32",)),
-                             "packets-barred", "worker1", TO_NODE, TO_W1),
+                             "packets-barred", "worker1", OF_NODE, TO_W1),
     "a tunnel that is for the node": (barred("worker1", **VXLAN, hook="input"),
                                       "tunnel-port-dropped", "worker1", TO_W1, TO_W2),
     "a shaper": (lambda seen: broken(seen, "worker1", shapers=(Barrier("eth0", "tbf"),)),
