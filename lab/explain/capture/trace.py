@@ -472,7 +472,8 @@ def _answered(trace: Trace, errors: str, *, well: bool) -> Conclusion:
     source, target = begins.tap.place, ends.tap.place
     arrived, leaves = _point(ends, "question"), _point(begins, "question")
     echoes = begins.asks is not None and begins.asks.protocol == "udp"
-    waits = asks.confirms and not answers.repeated and _at_target(asks, answers)
+    taken = asks.confirms and not (answers.repeated and answers.data)
+    waits = taken and _at_target(asks, answers)
     if trace.known and (back < there if echoes else waits):
         answered = _point(trace.back[0], "answer")
         said = f"{went}, last seen {arrived}; what should follow never left {target}{errors}"

@@ -95,13 +95,17 @@ POD_TO_POD, HAIRPIN = "pod-to-pod-works", "hairpin-in-fragments-works"
 SERVER, SERVICE = "10.244.1.4", "10.96.0.22"
 ASKED, HELLO = {4050, 4051, 4052}, 72
 """The numbers of the datagrams that ask there, and the length of the first of either way."""
-CUT: dict[str, tuple[str, Callable[[InnerPacket], bool], tuple[str, ...]]] = {
-    # the case, the packets of it that are kept, and what is said: kind, last, missing
+CUT: dict[str, tuple[str, Callable[[InnerPacket], int], tuple[str, ...]]] = {
+    # the case, how often each packet of it is kept, and what is said: kind, last, missing
     "who asks takes no answer": (
         POD_TO_POD, lambda packet: packet.opens,
         ("untaken", "arriving at master-p1 eth0", "leaving master-p1 eth0")),
     "who is asked says no more": (
         POD_TO_POD, lambda packet: packet.opens or packet.flow.target == SERVER,
+        ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")),
+    "who is asked hears neither the confirmation nor the request": (
+        POD_TO_POD,
+        lambda packet: 2 * packet.opens if packet.flow.source == SERVER else 1,
         ("unanswered", "arriving at worker1-p1 eth0", "leaving worker1-p1 eth0")),
     "all came back": (
         POD_TO_POD, lambda _: True,
@@ -120,11 +124,14 @@ CUT: dict[str, tuple[str, Callable[[InnerPacket], bool], tuple[str, ...]]] = {
 def test_of_a_part_of_the_packets_it_is_said_who_did_not_go_on(name, kept, expected):
     case = {**read(next(path for path in CASES if path.stem == name)), "answered": False}
 
-    def keeps(frame: Frame) -> bool:
+    def keeps(frame: Frame) -> int:
         inside = decode(frame.data).inside
-        return inside is not None and kept(inside)
+        return 0 if inside is None else kept(inside)
 
-    packets = tuple(replace(one, frames=tuple(filter(keeps, one.frames))) for one in taken(case))
+    packets = tuple(
+        replace(one, frames=tuple(frame for frame in one.frames for _ in range(keeps(frame))))
+        for one in taken(case)
+    )
     said = judged(case, packets)[1]
     assert (said.kind, str(said.last), str(said.missing)) == expected
     assert said.way == ("question" if said.kind == "question-lost" else "answer")
