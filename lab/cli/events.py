@@ -17,10 +17,10 @@ from lab.cli.output import echo, echo_raw
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events.")
 @json_option("Print one JSON object per line.")
 def command(name: str | None, follow: bool, as_json: bool) -> None:
-    """Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.
+    """Print when LAB, or each lab, was made, brought up, broken and tested.
 
-    Events are read from the journal, which keeps no history: it has only the current state and
-    faults of a lab. "--follow" prints every change as it happens, until Ctrl-C.
+    The journal keeps no history: only the latest state of a lab, the faults that are in it, and
+    its tests. "--follow" prints every change as it happens, until Ctrl-C.
     """
     from lab.lifecycle import events
     from lab.lifecycle.api import opened_store

@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "events": (
             "events:command",
-            "Print what happened to LAB, or to all labs: made, brought up, broken, healed, tested.",
+            "Print when LAB, or each lab, was made, brought up, broken and tested.",
         ),
         "gc": (
             "gc:command",
