@@ -95,6 +95,13 @@ class Share:
 
     red: int
     cells: int
+    limits: int = 0
+    """The number of cells with a known limit."""
+
+    @property
+    def probed(self) -> bool:
+        """Whether any cell was probed."""
+        return self.cells + self.limits > 0
 
     @property
     def level(self) -> int:
@@ -108,7 +115,7 @@ class Share:
     def words(self) -> str:
         """``992 of 992 red``."""
         if not self.cells:
-            return "no cells"
+            return "only known limits" if self.limits else "not probed"
         return f"{self.red:,} of {self.cells:,} red" if self.red else "all as expected"
 
 
@@ -116,11 +123,13 @@ def shares(run: RunResult) -> dict[str, Share]:
     """The share of red cells of every machine and pod, by name."""
     red: Counter[str] = Counter()
     cells: Counter[str] = Counter()
+    limits: Counter[str] = Counter()
     for result in run.results:
-        if result.verdict == "known-limit":
-            continue
         names = concerned(result.cell)
+        if result.verdict == "known-limit":
+            limits.update(names)
+            continue
         cells.update(names)
         if result.verdict in RED:
             red.update(names)
-    return {name: Share(red[name], count) for name, count in cells.items()}
+    return {name: Share(red[name], cells[name], limits[name]) for name in cells | limits}

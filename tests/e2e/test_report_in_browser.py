@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -258,3 +258,25 @@ def test_latencies_fit_a_narrow_page(browse):
         """,
     )
     assert page.document.findtext(".//title") == "true|0"
+
+
+def test_the_heading_of_services_on_several_nodes_is_not_cut(browse):
+    run = made_run("healthy")
+    shared = [
+        replace(
+            one, cell=replace(one.cell, target=replace(one.cell.target, name="to-all", node=None))
+        )
+        for one in run.results
+        if one.cell.family == "pod-service"
+    ][:1]
+    page = browse(
+        replace(run, results=(*run.results, *shared)),
+        extra="""
+        setTimeout(() => {
+          const heads = [...document.querySelectorAll('.headings th')];
+          const these = heads.filter((one) => one.textContent === 'several nodes');
+          document.title = [these.length, these.every((one) => one.scrollWidth <= one.clientWidth)];
+        }, 3000);
+        """,
+    )
+    assert page.document.findtext(".//title") == "1,true"

@@ -145,7 +145,28 @@ def test_a_share_has_one_of_five_levels(red, cells, level):
 
 def test_known_limits_do_not_count_in_a_share():
     run = made_run("dead-node")
-    assert shares(run)["win1"] == Share(1000, 1000)
+    found = shares(run)["win1"]
+    assert (found.red, found.cells) == (1000, 1000)
+    assert found.limits > 0
+
+
+def test_machines_and_pods_that_no_cell_concerns_are_not_probed():
+    run = made_run("healthy")
+    one = next(each for each in run.results if each.verdict == "pass" and each.cell.source.node)
+    drawn = page(picture_of(intent_of()), run=replace(run, results=(one,)))
+    probed = {one.cell.source.name, one.cell.source.node, one.cell.target.name}
+    titles = [each.get("title") for each in drawn.find_class("unprobed") if each.get("title")]
+    unprobed = {title.split()[1].rstrip(",") for title in titles}
+    assert unprobed.isdisjoint(probed)
+    assert len(unprobed) > len(FIVE)
+    assert texts(drawn, "health").count("not probed") >= len(FIVE) - 2
+
+
+def test_known_limits_are_probed():
+    run = made_run("healthy")
+    limit = next(one for one in run.results if one.verdict == "known-limit")
+    found = shares(replace(run, results=(limit,)))[limit.cell.source.name]
+    assert (found.probed, found.words) == (True, "only known limits")
 
 
 @pytest.mark.parametrize(
