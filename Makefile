@@ -22,6 +22,7 @@ override variable :=
 override OTHERS := $(foreach variable,$(.VARIABLES),$(if $(filter command,$(origin $(variable))),$(variable)))
 $(foreach variable,$(VARIABLES) $(OTHERS),$(eval override $(variable) := $$(value $(variable))))
 export $(VARIABLES)
+$(if $(filter scenario name provider only pods test setup,$(OTHERS)),$(error variables are in capitals: SCENARIO=overlay, not scenario=overlay))
 
 override LAB := .venv/bin/lab
 # a lab is named by its name, or by the scenario that it was made from

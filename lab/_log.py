@@ -79,6 +79,15 @@ def quantity(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+_LISTED = 12
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first twelve names, and the number of the others: ``a, b``, ``a, b and 5 more``."""
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
 def table_lines(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
     """Lines of a table with columns of minimal width; columns in ``right`` are right-aligned."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

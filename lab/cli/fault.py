@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("fault")
 @lab_argument(required=False)
 @click.argument("fault", metavar="[FAULT]", required=False, shell_complete=fault_names)
-@click.argument("figures", metavar="[FIGURE]...", nargs=-1)
+@click.argument("figures", metavar="[VALUE]...", nargs=-1)
 @click.option(
     "--node",
     default="",
@@ -55,7 +55,7 @@ def fault_command(
     listing: bool,
     as_json: bool,
 ) -> None:
-    """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.
+    """Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.
 
     \b
       lab fault --list
@@ -96,10 +96,10 @@ def fault_command(
     if fault is None:  # the user wants to find a random fault: do not name it
         echo(
             f"a random fault, of seed {seed}, is in lab '{name}'; 'lab test {name}' shows it, "
-            f"'lab status {name}' names it, 'lab heal {name}' takes it out"
+            f"'lab status {name}' names it, 'lab heal {name}' removes it"
         )
         return
-    echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' takes it out")
+    echo(f"fault {words(row)} is in lab '{name}'; 'lab heal {name}' removes it")
 
 
 def _list(name: str | None, as_json: bool) -> None:

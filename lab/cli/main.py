@@ -80,7 +80,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Faults": {
         "fault": (
             "fault:fault_command",
-            "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' takes it out.",
+            "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.",
         ),
         "heal": (
             "fault:heal_command",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lab._errors import PreflightError
 from lab._log import heading, quantity, table_lines
 from lab.cli.options import json_option, scenario_options
 from lab.cli.output import echo, echo_json
@@ -62,8 +63,13 @@ def command(request: LabRequest, as_json: bool) -> None:
     disk = f", disks of {price.disk_gib} GiB as they grow" if price.disk_gib else ""
     counted = ", ".join(quantity(number, noun) for noun, number in price.counts.items())
     echo(f"cost: about {price.seconds:g} s and {price.memory_mib:,} MiB{disk}; {counted}")
+    try:
+        decisions = api.preview(prepared)
+    except PreflightError as error:
+        echo(f"\nsteps: unknown, because 'lab up' would be refused: {error.happened}")
+        raise
     echo("\nsteps:")
-    for line in step_lines(api.preview(prepared)):
+    for line in step_lines(decisions):
         echo(line)
     api.check(prepared)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lab._log import say
+from lab._log import quantity, say
 from lab.cli.complete import scenarios
 from lab.cli.options import json_option
 from lab.cli.output import echo, echo_json
@@ -37,5 +37,6 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
         echo("\n".join(describe(file, findings)) if findings else f"{file}: valid")
     if wrong:
         several = f"{wrong} of {len(found)} scenarios {'has' if wrong == 1 else 'have'} errors"
-        say("the scenario has errors" if len(found) == 1 else several)
+        errors = quantity(sum(map(len, found.values())), "error")
+        say(f"the scenario has {errors}" if len(found) == 1 else several)
     return 2 if wrong else 0

@@ -153,7 +153,7 @@ def _strangers(conclusion: Conclusion, rows: Sequence[Row]) -> Iterator[KernelWo
     for row in rows:
         sight = row.answer if conclusion.way == "answer" else row.question
         if conclusion.missing and row.tap == conclusion.missing.tap and sight.strangers_mac:
-            said = f"{row.tap}: what comes in for another MAC is not taken"
+            said = f"{row.tap} drops frames for another MAC"
             for place in {conclusion.last.tap.place if conclusion.last else "", row.tap.place}:
                 yield KernelWord(place, said, r"address|MAC|neighbour|forwarding|arp")
             return

@@ -36,7 +36,7 @@ _ROUTES = r"^(?:pod \S+, )?(?:(?:route|rule|nexthop|address|default|way out)\b|\
 _COUNTED: Mapping[str, tuple[str, str]] = {
     "Ip InHdrErrors": ("header or TTL wrong", "ttl"),
     "Ip InAddrErrors": (
-        "not for an address of its own, and not forwarded",
+        "its destination is not local, and forwarding is off",
         "forwarding|ip_forward",
     ),
     "Ip InDiscards": ("thrown away on arrival", ""),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
 from lab._errors import LabError, UsageError
+from lab._log import listed
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.check import NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
@@ -154,7 +155,6 @@ _TIMES_SHARED = 1
 """A Service with several backends is tried up to 64 times by its own probe."""
 _SETTINGS = ProbeSettings(timeout=2.0, in_flight=32)
 _UNSENT = frozenset({"link-down", "route-missing"})
-_SHOWN = 12
 _NEAR = 3
 
 
@@ -234,9 +234,12 @@ def choose(  # noqa: PLR0913  a question has as many parts
         If there are none; with the nearest endpoint names.
 
     """
-    if target is None:
-        return (_by_id(matrix, source, doing),)
     asking = {one.name: one for grid in matrix.grids for one in grid.sources}
+    if target is None:
+        if source in asking:
+            why = f"DST is missing: '{source}' is an endpoint, not the id of a cell"
+            raise UsageError(doing, why, f"name the target after '{source}'")
+        return (_by_id(matrix, source, doing),)
     if source not in asking:
         raise _nobody(doing, source, f"no cell has the source '{source}'", asking.values())
     there = list(_from(matrix, source))
@@ -566,11 +569,9 @@ def _nobody(
     near = near or get_close_matches(name, known, n=_NEAR)
     meant = " or ".join(f"'{one}'" for one in near)
     hint = f"did you mean {meant}? " if near else ""
-    listed = ", ".join(sorted(known)[:_SHOWN])
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     if name == source:
         why = "source and target are the same"
-    return UsageError(doing, why, f"{hint}there are {listed}{more}")
+    return UsageError(doing, why, f"{hint}there are {listed(sorted(known))}")
 
 
 def _is(one: Endpoint, name: str) -> bool:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lab.providers.provider import RealMachines
 
 DEFAULT = "netns"
+_FOR_TESTS = "fake"
+"""Its labs end with the process that made them: not suggested to users."""
 
 
 class Providers(Mapping[str, Provider]):
@@ -114,7 +116,7 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
     Raises UsageError, listing the providers, if there is none.
     """
     if name not in providers:
-        listed = ", ".join(f"'{known}'" for known in providers)
+        listed = ", ".join(f"'{known}'" for known in providers if known != _FOR_TESTS)
         raise UsageError(
             f"choosing the provider '{name}'",
             "there is no provider of that name",

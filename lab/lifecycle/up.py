@@ -98,8 +98,8 @@ def up(
             put_back(store, provider, work.lab, request.intent, say)
             for one in store.live_faults(request.name, work.lab.token):
                 say(
-                    f"note: fault '{one.name}' is on '{one.node}'; 'lab heal {request.name}' "
-                    "takes it out"
+                    f"note: fault '{one.name}' was put in on '{one.node}'; "
+                    f"'lab heal {request.name}' removes it"
                 )
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)
 
@@ -235,7 +235,7 @@ def _settle(work: _Work, store: Store, say: Callable[[str], None]) -> None:
     """Record the lab again: no step runs, but parts of the scenario without steps may differ."""
     name = work.lab.name
     if work.known and work.known.plan_digest == work.row.plan_digest:
-        say(f"lab '{name}' is already up: nothing has changed, nothing was done")
+        say(f"lab '{name}' is already up: nothing has changed")
     else:
         say(f"lab '{name}' is already up: only its scenario was recorded again")
     _write_up(work, store)
@@ -310,7 +310,7 @@ def decide(
         own = reason or _reason(steps_done.get(name), wanted_digest)
         decisions.append(Decision(name, "run" if own else "skip", own or "unchanged"))
         if own and not reason:
-            reason = f"follows '{name}'"
+            reason = f"because '{name}' runs"
     return decisions
 
 

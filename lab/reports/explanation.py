@@ -63,18 +63,19 @@ def _where(explanation: Explanation) -> Iterator[str]:
 
 
 _WITNESSES = {
-    "where": ("the place of the loss", "the place of the loss is unknown"),
-    "difference": ("a difference there", "nothing differs"),
-    "kernel": ("the kernel's report", "the kernel reports no drop"),
+    "where": ("where it was lost", "where it was lost is unknown"),
+    "difference": ("what differs there", "nothing differs"),
+    "kernel": ("what the kernel reports", "the kernel reports no drop"),
 }
 
 
 def _agree(explanation: Explanation) -> str:
     """The kinds of evidence that support the cause, then those that do not."""
     heard = explanation.witnesses
-    agree = " and ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
+    agree = ", ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
+    number = ("none", "one of three", "two of three", "all three")[len(heard)]
     silent = [no for one, (_, no) in _WITNESSES.items() if one not in heard]
-    return "; ".join([agree, *silent])
+    return "; ".join([f"{number}: {agree}", *silent])
 
 
 def _deviates(finding: Finding) -> bool:

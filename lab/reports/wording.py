@@ -20,7 +20,7 @@ _NAMED = 5
 _WORDS: dict[Verdict, tuple[str, str]] = {
     "pass": ("pass", "pass"),
     "known-limit": ("known limit", "known limits"),
-    "fail": ("fails", "fail"),
+    "fail": ("fail", "fail"),
     "flaky": ("flaky", "flaky"),
     "unexpected-pass": ("unexpected pass", "unexpected passes"),
     "probe-error": ("probe error", "probe errors"),
@@ -168,7 +168,7 @@ def expected(result: CellResult) -> str:
         return f"answers from one of {', '.join(cell.backends)}"
     if len(cell.backends) > 1:
         return f"an answer from each of {', '.join(cell.backends)}"
-    seeing = f" to {' or '.join(sorted(cell.sources))}" if cell.sources else ""
+    seeing = f", which sees the source {' or '.join(sorted(cell.sources))}" if cell.sources else ""
     floor = f", {rate_words(cell.min_throughput)} or more" if cell.min_throughput else ""
     return f"an answer from {', '.join(cell.backends) or cell.target.name}{seeing}{floor}"
 
@@ -211,7 +211,7 @@ def _seen(outcome: Outcome) -> str:
     if outcome.answer is not None:
         return f"the answer {outcome.answer}"
     words = f"an answer from {', '.join(outcome.backends) or 'an unnamed endpoint'}"
-    words += f" to {outcome.source_seen}" if outcome.source_seen else ""
+    words += f", which saw the source {outcome.source_seen}" if outcome.source_seen else ""
     return f"{words}, {rate_words(outcome.throughput)}" if outcome.throughput is not None else words
 
 

@@ -20,7 +20,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
     lab.run("up", "overlay")
     assert "every machine is as intended" in lab.run("status", "overlay", "--deep").stdout
     said = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1").stdout
-    assert "'lab heal overlay' takes it out" in said
+    assert "'lab heal overlay' removes it" in said
     (different,) = json.loads(lab.run("status", "overlay", "--deep", "--json", code=1).stdout)[
         "differences"
     ]

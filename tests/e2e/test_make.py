@@ -159,6 +159,14 @@ def test_shipped_scenario_and_a_name_of_ones_own(clone):
     assert done.stdout == "up|--name|x|--only|linux|--|overlay|\n"
 
 
+@pytest.mark.parametrize("variable", ["scenario", "name", "provider"])
+def test_a_variable_in_lower_case_is_refused(clone, variable):
+    done = call(clone, "make", "--silent", "lab-up", f"{variable}=$(shell touch struck)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "variables are in capitals: SCENARIO=overlay" in done.stderr
+    assert not list(clone.rglob("struck"))
+
+
 def test_night_of_all_scenarios_or_of_some(clone):
     assert call(clone, "make", "--silent", "nightly").stdout == "nightly|--|\n"
     some = ("SCENARIOS=a b.yaml", "PROVIDER=netns", "OUTPUT=a dir", "ONLY=linux")

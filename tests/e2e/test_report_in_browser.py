@@ -168,7 +168,7 @@ def test_focus_shows_everything_of_a_cell_and_arrows_move(browse):
     tip = page.text("tip")
     for words in (
         "master-p1 to win1-p1",
-        "an answer from win1-p1 to 10.244.0.4",
+        "an answer from win1-p1, which sees the source 10.244.0.4",
         "connect: no reply in 1.0 s",
         "expected to work, but timed out: connect: no reply in 1.0 s",
         "K8S-POD-POD: every pod reaches every other pod without NAT",

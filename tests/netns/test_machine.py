@@ -125,7 +125,7 @@ def test_attach_gives_the_terminal_and_the_exit_code(overlay):
 
 
 def test_a_wrong_name_is_answered_with_the_nearest(overlay):
-    with pytest.raises(UsageError, match="did you mean 'worker1-p1'") as raised:
+    with pytest.raises(UsageError, match=r"did you mean 'worker1-p1'\? there are ") as raised:
         overlay.provider.machine(overlay.lab, overlay.intent, "worker1p1")
     assert "looking for 'worker1p1' in lab 'lab'" in str(raised.value)
 

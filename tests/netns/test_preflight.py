@@ -18,6 +18,9 @@ ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 
 def test_this_machine_is_fit():
     NetnsProvider().preflight(ANY, cluster("overlay"))
+    assert "works; needed for every machine and pod" in {
+        one.seen for one in preflight.examine_machine()
+    }
     names = {one.name for one in preflight.try_abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
     assert "vxlan" not in names

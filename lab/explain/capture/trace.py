@@ -576,11 +576,9 @@ def _words(
     does = "left" if _passing(missing, way) == "out" else "arrived at"
     mac = sights[lost].strangers_mac
     if mac:
-        whose = owners.get(mac, "nobody")
-        return (
-            f"{seen}; at {missing.tap} it came in for the MAC {mac}, which the intent gives "
-            f"to {whose}"
-        )
+        whose = owners.get(mac, "").replace(" ", "'s ")
+        whose = f"is {whose}" if whose else "no device of the lab has"
+        return f"{seen}; at {missing.tap} it came in for the MAC {mac}, which {whose}"
     if not _some(sights, lost):
         if missing.blind:
             return f"{seen}; nothing can be captured at {missing.tap}, where it goes next"

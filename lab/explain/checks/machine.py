@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lab._log import quantity
 from lab.explain.check import (
     DNS_PORT,
     NO_DROPPING_RULE,
@@ -115,7 +116,7 @@ def _values(look: Look, card: Interface, link: LinkFacts, shows: str) -> Iterato
 def _barrier(look: Look, barrier: Barrier) -> Iterator[Difference]:
     kind = None if look.beside.has_table(barrier.table) else _kind(look, barrier)
     if kind:
-        met = "" if barrier.packets is None else f" (met {barrier.packets} packets)"
+        met = "" if barrier.packets is None else f" (matched {quantity(barrier.packets, 'packet')})"
         found = look.differs(
             kind,
             barrier.where,

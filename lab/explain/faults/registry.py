@@ -235,11 +235,13 @@ def find(doing: str, name: str) -> Fault:
         return fault
     if fault.with_figures is None:
         given = " or ".join(f"'{one.name}'" for one in known.values() if one.figures)
-        raise UsageError(doing, f"'{word}' has no figures", f"leave them out, or use {given}")
+        raise UsageError(doing, f"'{word}' takes no value", f"leave it out, or use {given}")
     try:
         return fault.with_figures(figures)
     except ValueError as error:
-        raise UsageError(doing, f"it does not take the figure '{error}'", fault.figures) from None
+        raise UsageError(
+            doing, f"'{error}' is not a valid value for '{word}'", fault.figures
+        ) from None
 
 
 def plain_name(name: str) -> str:

@@ -367,7 +367,7 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
             return (*found, rules)
         return (*found, rules, _ruleset("ingress rules", _SWITCHES, _INGRESS, _INGRESS_HINT))
 
-    name, needs = "namespaces", "every machine and pod is a network namespace"
+    name, needs = "namespaces", "every machine and pod"
     try:
         kernel = call_isolated("probing the kernel's abilities", try_all, Deadline(_SECONDS))
     except OSError as error:
@@ -405,7 +405,7 @@ def examine_machine() -> tuple[Diagnosis, ...]:
 def _diagnosis(ability: Ability) -> Diagnosis:
     subject = "this machine, for network namespaces"
     if ability.there:
-        return Diagnosis(subject, ability.name, "ok", f"tried, for {ability.needs}")
+        return Diagnosis(subject, ability.name, "ok", f"works; needed for {ability.needs}")
     seen = f"needed for {ability.needs}: {ability.detail}"
     level: Level = "warn" if ability.needs == _SWITCHES else "fail"  # few labs have switches
     return Diagnosis(subject, ability.name, level, seen, ability.hint)

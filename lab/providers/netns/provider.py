@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, LabError, PreflightError, UsageError
-from lab._log import quantity
+from lab._log import listed, quantity
 from lab.plan.step import Step
 from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap, TracedFlow
 from lab.providers.netns import daemons, holders, isolation, namespaces
@@ -416,7 +416,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
 
     near = get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}"
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return f"{hint}there are {listed(known)}"
 
 
 def make(setup: ProviderSetup) -> Provider:

@@ -228,7 +228,8 @@ def _oom_scores() -> Diagnosis:
     if can_lower_oom_score():
         return _ok("OOM scores", "can be lowered")
     seen = "without CAP_SYS_RESOURCE no process is protected from the OOM killer"
-    return Diagnosis(SUBJECT, "OOM scores", "warn", seen)
+    hint = "run as root on the host itself, or give the container CAP_SYS_RESOURCE"
+    return Diagnosis(SUBJECT, "OOM scores", "warn", seen, hint)
 
 
 def _inotify() -> Diagnosis:

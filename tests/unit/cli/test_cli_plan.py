@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from lab._errors import PreflightError
 from lab.cli.main import main
 from lab.cli.plan import between_lines, step_lines
+from lab.lifecycle import api
 from lab.lifecycle.compilation import compile_scenario
 from lab.lifecycle.up import Decision
+from lab.scenario.loader import find
 
 DEAD = "the lab is broken: 'bird' on 'master' has ended; the end of its log:\n    one\n    two"
 
@@ -52,7 +55,8 @@ def test_real_hypervisors_are_not_told_by_the_addresses_of_emulated_ones(real, t
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        (("wrong.yaml",), "the scenario has errors\n"),
+        (("wrong.yaml",), "the scenario has 5 errors\n"),
+        (("wrong-vni.yaml",), "the scenario has 1 error\n"),
         (("wrong.yaml", "overlay"), "1 of 2 scenarios has errors\n"),
         (("wrong.yaml", "worse.yaml", "overlay"), "2 of 3 scenarios have errors\n"),
         (("overlay",), ""),
@@ -62,7 +66,26 @@ def test_how_many_scenarios_have_errors(files, told, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     for name in ("wrong.yaml", "worse.yaml"):
         Path(name).write_text("name: x\n", encoding="utf-8")
+    overlay = find("overlay").read_text(encoding="utf-8")
+    Path("wrong-vni.yaml").write_text(overlay.replace("vni:", "vin:"), encoding="utf-8")
     with pytest.raises(SystemExit) as ended:
         main(["validate", *files])
     assert ended.value.code == (2 if told else 0)
     assert capsys.readouterr().err == told
+
+
+def test_the_plan_says_why_its_steps_are_unknown_and_exits_with_4(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
+
+    def refused(_prepared):
+        raise PreflightError("choosing a bundle", "there is no bundle", "make one")
+
+    monkeypatch.setattr(api, "preview", refused)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "overlay", "--provider", "netns"])
+    said = capsys.readouterr()
+    assert ended.value.code == 4
+    assert said.out.endswith(
+        "\nsteps: unknown, because 'lab up' would be refused: there is no bundle\n"
+    )
+    assert "try: make one" in said.err

@@ -253,7 +253,7 @@ def test_fault_with_figures_has_them_in_its_commands_title_and_question(
     change = fault.change(bare_intent_of("overlay"), "worker1", "")
     plain = FAULTS[name].change(bare_intent_of("overlay"), "worker1", "")
     assert any(does in one.line for one in change.do)
-    assert change.undo == plain.undo, "what takes it out needs no figures"
+    assert change.undo == plain.undo, "what removes it needs no figures"
     assert title in fault.title
     assert (
         registry.find("trying", fault.name).change(bare_intent_of("overlay"), "worker1", "")
@@ -271,12 +271,12 @@ def test_fault_with_figures_has_them_in_its_commands_title_and_question(
     ],
 )
 def test_words_that_are_no_figures_are_refused_with_those_that_are(asked: str) -> None:
-    with pytest.raises(UsageError, match="does not take the figure") as raised:
+    with pytest.raises(UsageError, match="is not a valid value for") as raised:
         registry.find("trying", asked)
     assert raised.value.hint == FAULTS[registry.plain_name(asked)].figures
 
 
 def test_fault_without_figures_names_those_that_have_them() -> None:
-    with pytest.raises(UsageError, match="'wrong-vni' has no figures") as raised:
+    with pytest.raises(UsageError, match="'wrong-vni' takes no value") as raised:
         registry.find("trying", "wrong-vni 5%")
     assert "'packet-loss' or 'slow-link'" in raised.value.hint

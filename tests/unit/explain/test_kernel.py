@@ -31,8 +31,8 @@ trace id acbdf025 inet f c rule tcp dport 8080 drop comment "x" # handle 3 (verd
 trace id acbdf026 ip shut all policy drop
 """
 COUNTERS = """\
-Ip: Forwarding DefaultTTL InHdrErrors OutNoRoutes
-Ip: 1 64 {header} 5
+Ip: Forwarding DefaultTTL InHdrErrors InAddrErrors OutNoRoutes
+Ip: 1 64 {header} {address} 5
 TcpExt: SyncookiesSent IPReversePathFilter
 TcpExt: 0 {filter}
 XfrmOutPolBlock         \t{blocked}
@@ -41,7 +41,7 @@ qdisc pfifo 8001: dev veth1 root refcnt 2 limit 0p
 qdisc noqueue 0: dev lo root refcnt 2
  Sent 0 bytes 0 pkt (dropped 0, overlimits 0 requeues 0)
 """
-NONE = {"header": 3, "filter": 0, "blocked": 7, "queue": 1}
+NONE = {"header": 3, "address": 2, "filter": 0, "blocked": 7, "queue": 1}
 
 
 def deviation(thing: str, place: str = "worker1") -> Finding:
@@ -72,6 +72,11 @@ def test_a_rule_that_changes_the_probe_is_named(change: str) -> None:
     ("rises", "said", "about"),
     [
         ({"header": 5}, "header or TTL wrong (Ip InHdrErrors rose by 2)", "setting ip_default_ttl"),
+        (
+            {"address": 4},
+            "its destination is not local, and forwarding is off (Ip InAddrErrors rose by 2)",
+            "setting net/ipv4/ip_forward",
+        ),
         ({"filter": 1}, "IPReversePathFilter rose by 1", "setting net/ipv4/conf/all/rp_filter"),
         ({"blocked": 9}, "an xfrm policy blocks what is sent", "xfrm policy src 0.0.0.0/0"),
         ({"queue": 4}, "queue pfifo of veth1 dropped 3", "queue root of veth1"),

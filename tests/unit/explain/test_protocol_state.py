@@ -209,7 +209,7 @@ def test_a_gateway_that_answers_nobody_is_told_of_its_holder() -> None:
             "gateway-dead",
             "master1",
         )
-        assert found.observed == "arp daddr ip 10.160.11.1 drop (met 6 packets)"
+        assert found.observed == "arp daddr ip 10.160.11.1 drop (matched 6 packets)"
         assert "nft delete" in found.fixed_by("x")
     assert findings(name, seen, "pod-pod/node010-p1/node001-p1/tcp-small") == ()
     behind = broken(whole(lab(name)[1]), "master1", barriers=arp_rule("10.160.4.1"))

@@ -12,6 +12,7 @@ from simulation import Fault, Network, silent
 
 from lab._errors import LabError, UsageError
 from lab.explain.bracket import Bracket
+from lab.explain.kernel import KernelWord
 from lab.explain.question import Explanation, choose, explain
 from lab.facts.node import Counter, NodeFacts
 from lab.matrix.cell import Cell
@@ -114,6 +115,16 @@ def test_what_should_work_and_leads_nowhere_is_a_finding() -> None:
     explanation = world.explained("worker1-p1", "win1-p1")
     assert explanation.finding is not None
     assert explanation.finding.fault == "ip-forward-off"
+    elsewhere = Bracket("lost", 0, frozenset({"win1-p1"}))
+    here = replace(elsewhere, at=frozenset({explanation.finding.place}))
+    reports = KernelWord(explanation.finding.place, "not forwarded", "forward")
+    heard = replace(here, kernel=(reports,))
+    for bracket, agree in (
+        (heard, "all three: where it was lost, what differs there, what the kernel reports"),
+        (here, "two of three: where it was lost, what differs there; the kernel reports no drop"),
+        (elsewhere, "one of three: what differs there; where it was lost is unknown; the kernel "),
+    ):
+        assert f"    agree:  {agree}" in "\n".join(told(replace(explanation, bracket=bracket)))
 
 
 def test_logs_of_the_machines_on_the_path_are_told_beside_the_finding() -> None:

@@ -48,7 +48,7 @@ def test_names_protocol_size_and_family_choose_cells_and_an_id_one():
         (CaptureRequest("worker1-pl", "win1-p1"), "did you mean 'worker1-p2' or 'worker1-p1'"),
         (CaptureRequest("worker1-p1", "win1-pl"), "'win1-p1'"),
         (CaptureRequest("pod-pod/no/such/cell", None), "unknown cell id"),
-        (CaptureRequest("worker1-p1", None), "unknown cell id"),
+        (CaptureRequest("worker1-p1", None), "DST is missing: 'worker1-p1' is an endpoint"),
         (CaptureRequest("master-p1", "win1-p1", family="dns"), "families that have it: pod-pod"),
     ],
 )

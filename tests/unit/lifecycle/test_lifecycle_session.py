@@ -146,7 +146,7 @@ def test_down_does_not_take_a_lab_away_under_its_tests(desk):
 def test_a_provider_that_does_not_exist_is_refused_with_those_that_do():
     with pytest.raises(UsageError, match="no provider of that name") as caught:
         choose(Providers(), "vmware")
-    assert caught.value.hint == "the providers are 'fake', 'libvirt', 'netns', 'nspawn'"
+    assert caught.value.hint == "the providers are 'libvirt', 'netns', 'nspawn'"
 
 
 def test_a_lab_taken_down_while_it_was_waited_for_is_told_with_what_brings_it_up(desk):

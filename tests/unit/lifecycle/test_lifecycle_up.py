@@ -33,10 +33,10 @@ def test_a_new_lab_comes_up_and_again_nothing_is_done_but_to_say_which_faults_it
     assert not desk.up().changed
     assert desk.verbs() == ["liveness"]
     assert desk.provider.world == world
-    assert desk.said[-1] == ("lab 'overlay' is already up: nothing has changed, nothing was done")
+    assert desk.said[-1] == "lab 'overlay' is already up: nothing has changed"
     desk.store.intend_fault("overlay", desk.row().token, "wrong-vni", node="worker", peer="")
     desk.up()
-    note = "note: fault 'wrong-vni' is on 'worker'; 'lab heal overlay' takes it out"
+    note = "note: fault 'wrong-vni' was put in on 'worker'; 'lab heal overlay' removes it"
     assert desk.said[-1] == note
 
 
@@ -251,7 +251,7 @@ WANTED = [("holder", "1"), ("network", "2"), ("services", "3")]
 ALL = {"holder": "1", "network": "2", "services": "3"}
 
 
-AFTER_NETWORK = {"network": "has changed", "services": "follows 'network'"}
+AFTER_NETWORK = {"network": "has changed", "services": "because 'network' runs"}
 GONE = {"holder": "machines are gone: no process", "services": "machines are gone"}
 UNWANTED = {"holder": "step 'tunnels' was done and is no longer wanted"}
 CASES = {

@@ -68,7 +68,7 @@ def test_plain_text_names_what_is_expected_what_came_and_how_to_repeat_it():
     assert lines[at + 1 : at + 7] == [
         "    cause:    none found on its path",
         "    example:  pod-pod: master-p1 to win1-p1, TCP small",
-        "    expected: an answer from win1-p1 to 10.244.0.4",
+        "    expected: an answer from win1-p1, which sees the source 10.244.0.4",
         "    actual:   connect: no reply in 1.0 s; then connect: no reply in 1.0 s",
         "    explain:  lab explain overlay master-p1 win1-p1 --protocol tcp --size small",
         "    repeat:   lab test overlay -k pod-pod/master-p1/win1-p1/tcp-small",
