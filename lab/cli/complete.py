@@ -61,10 +61,10 @@ def images(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str
 
 
 def providers(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
-    """Every provider."""
-    from lab.lifecycle.providers import Providers
+    """Every provider but the one for tests."""
+    from lab.lifecycle.providers import Providers, offered
 
-    return _beginning(Providers(), begun)
+    return _beginning(offered(Providers()), begun)
 
 
 def fault_names(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:

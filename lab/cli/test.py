@@ -111,6 +111,7 @@ def command(
       lab test overlay -k "win1 and tcp"
       lab test overlay -m "nodeport and large"
       lab test overlay --lf
+      lab test overlay --collect-only -q   # list the cells, and probe none
 
     If there are more than 50,000 cells, a sample is probed, the same every time. "--sample
     node-pairs", the default, probes every pair of nodes in every family, and every pod; "--sample

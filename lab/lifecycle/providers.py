@@ -116,13 +116,18 @@ def choose(providers: Mapping[str, Provider], name: str = DEFAULT) -> Provider:
     Raises UsageError, listing the providers, if there is none.
     """
     if name not in providers:
-        listed = ", ".join(f"'{known}'" for known in providers if known != _FOR_TESTS)
+        listed = ", ".join(f"'{known}'" for known in offered(providers))
         raise UsageError(
             f"choosing the provider '{name}'",
             "there is no provider of that name",
             f"the providers are {listed}",
         )
     return providers[name]
+
+
+def offered(providers: Mapping[str, Provider]) -> list[str]:
+    """The providers to suggest to users."""
+    return [name for name in providers if name != _FOR_TESTS]
 
 
 def real_machines(provider: Provider, doing: str) -> RealMachines:

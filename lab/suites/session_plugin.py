@@ -237,7 +237,7 @@ class LabUnderTest:
                 BROKEN,
                 f"testing lab '{self.session.lab.name}': no cell was chosen of "
                 f"{len(self.session.cells):,}{self._sampled()}\n"
-                "  try: a wider -k or -m, or --collect-only to see every cell",
+                "  try: a wider -k or -m; '--collect-only -q' lists the cells",
             )
         if self.refused is not None:
             session.exitstatus = self.refused

@@ -82,6 +82,7 @@ def test_the_shell_offers_what_the_lab_has(lab, mine):
     assert offered(lab, *peers, "w") == ["worker2"]
     assert offered(lab, "up", "overlay", "--provider", "n")[0] == "netns"
     assert offered(lab, "plan", "overlay", "--provider", "lib") == ["libvirt"]
+    assert offered(lab, "up", "overlay", "--provider", "fa") == []
 
 
 def test_what_no_lab_can_be_called_is_not_offered(lab):

@@ -70,7 +70,7 @@ def chromium(address: str, profile: Path) -> tuple[str, str]:
     flags = (
         "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync"
         " --disable-background-networking --disable-component-update --enable-logging=stderr"
-        " --virtual-time-budget=20000 --dump-dom"
+        " --virtual-time-budget=20000 --window-size=1000,800 --dump-dom"
     )
     command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={profile}", address]
     with subprocess.Popen(

@@ -14,7 +14,7 @@ from processes import run_program
 from lab.cli.main import command as main_command
 
 README = ROOT / "README.md"
-OF_PYTEST = frozenset({"-k", "-m", "-x", "--lf"})
+OF_PYTEST = frozenset({"-k", "-m", "-x", "-q", "--lf", "--collect-only"})
 REST_IS_A_COMMAND = frozenset({"exec", "ssh"})
 
 

@@ -99,3 +99,8 @@ def test_few_modules_are_imported_for_help_and_for_a_list_of_no_labs(tmp_path, b
         [sys.executable, "-c", code], env={"HYBRIDLAB_STATE": str(tmp_path / "state")}, cwd=tmp_path
     )
     assert int(done.stdout.split()[-1]) <= most
+
+
+def test_the_option_that_a_run_without_cells_advises_is_in_the_help():
+    done = CliRunner().invoke(main_command, ["test", "--help"], prog_name="lab")
+    assert "--collect-only -q" in done.output
