@@ -321,6 +321,7 @@ def _causes(every: Sequence[Difference]) -> list[Difference]:
     stopped = {one.node for one in every if one.kind == "proxy-stopped"}
     not_ready = any(one.kind in _NOT_READY for one in every)
     no_dns = any(one.kind == "dns-scaled-down" for one in every)
+    by_pools = any(one.kind == "wrong-encapsulation" for one in every)
     return [
         one
         for one in every
@@ -329,6 +330,7 @@ def _causes(every: Sequence[Difference]) -> list[Difference]:
         and not (one.kind == "pod-address" and (one.node, one.object) in pods)
         and not (one.kind in _OF_ENDPOINTS and (not_ready or one.node in stopped))
         and not (one.kind in _OF_ENDPOINTS and no_dns and one.object.startswith(_DNS))
+        and not (one.kind in _SAME_ADDRESS and by_pools and one.object != "route to default")
     ]
 
 

@@ -344,8 +344,10 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, send)
         differs = deviations(explained.path, compare_places(compare, places_of(paths)))
+        counted = _dropped(explained.path, dict(_risen(seen, look(scope))))
         marginal = (
-            *_dropped(explained.path, dict(_risen(seen, look(scope)))),
+            # a tunnel drops what it has no entry for, as IPv6 multicast: of a cell's packets all
+            *(one for one in counted if not one.object.startswith("tunnel ")),
             *(one for one in differs if drops_some(one)),
         )
     ill = worst.failed or explained.findings
@@ -394,8 +396,14 @@ def _in_doubt(explained: Explained, bracket: Bracket | None) -> bool:
     )
 
 
+_CONFIGURES = frozenset({"wrong-pool", "wrong-encapsulation", "wrong-as"})
+"""Kinds of what nodes are told by the cluster: packets are lost anywhere for it."""
+
+
 def _rank(finding: Finding, path: Path, bracket: Bracket) -> int:
     """Distance from the loss, or the hop; what serves all machines may be on any of them."""
+    if finding.kind in _CONFIGURES:
+        return AT
     met = path.hops[finding.hop].place if finding.hop >= 0 else finding.place
     return min(bracket.rank(finding), bracket.rank(replace(finding, place=met)))
 

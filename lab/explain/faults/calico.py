@@ -36,6 +36,8 @@ _nodes = sites_on(kubelets, lambda intent, _: intent.topology in TOPOLOGIES)
 _SERVICE = "/etc/service/enabled/felix"
 _ASKED = "nsenter --target $(pgrep -o -f '[r]unsvdir -P /etc/service/enabled') --mount sv"
 _FELIX_SECONDS, _ROUTE_SECONDS = 20, 30
+_MASQUERADED = "cali40masq-ipam-pools"
+"""Felix's set of the blocks that it masquerades (seen of Calico 3.31)."""
 
 
 def _kill_felix(_: Intent, node: str, __: str) -> FaultChange:
@@ -73,12 +75,21 @@ def _patched(name: str, spec: Mapping[str, Any]) -> str:
     return f"{_KUBECTL} patch {POOL_KIND} {name} --type=merge -p {shlex.quote(patch)}"
 
 
+def _without_nat(intent: Intent, node: str, _: str) -> FaultChange:
+    """Undone once every node masquerades the block again."""
+    made = _pool_changed(intent, node, {"natOutgoing": False})
+    kubelet = intent.machine(node).kubelet
+    known = f"nft list set ip calico {_MASQUERADED} | grep -q '{kubelet and kubelet.pod_cidr}'"
+    waits = (FaultCommand(one.name, until(known, _ROUTE_SECONDS)) for one in kubelets(intent))
+    return replace(made, undo=(*made.undo, *waits))
+
+
 WRONG_POOL = Fault(
     name="wrong-pool",
     title="a node's IPPool has natOutgoing off: packets of its pods leave with the pods' addresses",
     needs=_NEEDS,
     sites=_nodes,
-    change=lambda intent, node, _: _pool_changed(intent, node, {"natOutgoing": False}),
+    change=_without_nat,
     also=("pool-wrong", "wrong-ippool", "nat-outgoing-off"),
 )
 

@@ -267,6 +267,19 @@ def test_a_dns_without_pods_is_named_and_not_the_refusals_that_follow_from_it() 
     assert _causes([refused, other]) == [refused, other]
 
 
+def test_routes_that_felix_makes_by_a_wrong_pool_are_no_causes_beside_it() -> None:
+    pool, block, default = (
+        differs(kind, node, thing, "wanted", "seen", "see", "mend")
+        for kind, node, thing in (
+            ("wrong-encapsulation", "worker1", "IPPool of-worker1"),
+            ("route-missing", "master", "route to 10.244.0.64/26"),
+            ("route-missing", "master", "route to default"),
+        )
+    )
+    assert _causes([block, pool, default]) == [pool, default]
+    assert _causes([block, default]) == [block, default]
+
+
 def test_one_mac_twice_is_told_of_the_one_that_should_not_have_it() -> None:
     seen = overlay()
     taken = seen["worker2"].link("eth0")
