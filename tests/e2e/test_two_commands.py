@@ -60,7 +60,7 @@ def test_first_line_names_the_provider_and_what_is_emulated(lab):
 def test_second_up_changes_nothing_and_says_so(overlay):
     before = processes_with(str(overlay.state))
     again = overlay.run("up", "overlay")
-    assert "nothing was done" in again.stderr
+    assert "nothing has changed" in again.stderr
     assert processes_with(str(overlay.state)) == before
 
 
