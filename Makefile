@@ -51,7 +51,7 @@ lab-test: setup ## run the connectivity matrix of a running lab
 lab-status: setup ## show the state of a lab
 	@$(LAB) status -- $(LABEL)
 
-lab-down: setup ## take a lab down; nothing is left
+lab-down: setup ## take a lab down; only the reports of its runs stay
 	@$(LAB) down -- $(LABEL)
 
 nightly nightly-setup: override export SCENARIO =

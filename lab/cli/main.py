@@ -286,7 +286,7 @@ def command() -> None:
     \b
       lab up overlay      bring the scenario "overlay" up
       lab test overlay    run its connectivity matrix
-      lab down overlay    take it down; nothing is left
+      lab down overlay    take it down; only the reports of its runs stay
 
     Results go to standard output, progress messages to standard error.
 

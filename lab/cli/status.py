@@ -57,7 +57,7 @@ def command(name: str, deep: bool, as_json: bool) -> int:
     for fault in found.faults:
         peer = f", peer {fault.peer}" if fault.peer else ""
         half = "" if fault.whole else ", perhaps in part"
-        since = f"{fault.name} was put in on {fault.node}{peer}{half}, {ago(fault.at)}"
+        since = f"{fault.name} was put into {fault.node}{peer}{half}, {ago(fault.at)}"
         echo(f"  fault      {since}; 'lab heal {found.name}' removes it")
     for run in found.runs[-3:]:
         counts = ", ".join(f"{number:,} {name}" for name, number in run.counts.items() if number)

@@ -98,7 +98,7 @@ def up(
             put_back(store, provider, work.lab, request.intent, say)
             for one in store.live_faults(request.name, work.lab.token):
                 say(
-                    f"note: fault '{one.name}' was put in on '{one.node}'; "
+                    f"note: fault '{one.name}' was put into '{one.node}'; "
                     f"'lab heal {request.name}' removes it"
                 )
     return UpResult(request.name, changed, work.decisions, time.monotonic() - begun)

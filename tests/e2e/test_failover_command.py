@@ -44,7 +44,7 @@ def test_a_failover_that_is_killed_is_fixed_by_the_next_command(lab):
         process.kill()
         process.communicate(timeout=30)
     status = lab.run("status", "upstream-vrrp")
-    assert "cut-off was put in on master1" in status.stdout
+    assert "cut-off was put into master1" in status.stdout
     assert "'lab heal upstream-vrrp' removes it" in status.stdout
     again = lab.run("test", "upstream-vrrp", "-k", cell)
     assert "master1 was left off its networks by a killed failover test" in again.stderr

@@ -26,7 +26,7 @@ def test_a_fault_breaks_the_lab_and_heal_mends_it(lab):
     ]
     assert (different["fault"], different["node"]) == ("wrong-vni", "worker1")
     assert faults_of(lab) == [("wrong-vni", "worker1", True)]
-    assert "wrong-vni was put in on worker1" in lab.run("status", "overlay").stdout
+    assert "wrong-vni was put into worker1" in lab.run("status", "overlay").stdout
     cell = "pod-pod/master-p1/worker1-p1/tcp-small"
     lab.run("test", "overlay", "-k", cell, code=1)
     again = lab.run("fault", "overlay", "wrong-vni", "--node", "worker1", code=2)

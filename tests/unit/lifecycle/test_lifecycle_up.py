@@ -36,7 +36,7 @@ def test_a_new_lab_comes_up_and_again_nothing_is_done_but_to_say_which_faults_it
     assert desk.said[-1] == "lab 'overlay' is already up: nothing has changed"
     desk.store.intend_fault("overlay", desk.row().token, "wrong-vni", node="worker", peer="")
     desk.up()
-    note = "note: fault 'wrong-vni' was put in on 'worker'; 'lab heal overlay' removes it"
+    note = "note: fault 'wrong-vni' was put into 'worker'; 'lab heal overlay' removes it"
     assert desk.said[-1] == note
 
 
