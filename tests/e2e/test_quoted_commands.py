@@ -27,7 +27,7 @@ PAGES = [
     for page in filter(pages.runnable, pages.PAGES)
 ]
 PROVIDER = "netns: network namespaces on this machine"
-FIGURE = re.compile(r"\d+(\\\.\d+)?(\\)? (s|ms|MiB|Mbit|packets|out|in)\b")
+FIGURE = re.compile(r"\d[\d,]*(\\\.\d+)?(\\)? (s|ms|MiB|Mbit|packets|out|in)\b")
 PORT = re.compile(r"(?<=:)\d{5}(?=\\ >)")
 PYTHON = f"""#!/bin/sh
 # The tests' own Python; it makes no environment anew and fetches nothing
@@ -49,7 +49,7 @@ def pattern(output: str) -> re.Pattern[str]:
     lines = [
         "(?:.*\n)*?"
         if line == "..."
-        else PORT.sub(r"\\d+", FIGURE.sub(r"[\\d.]+ \3", re.escape(line))).replace("…", ".*") + "\n"
+        else PORT.sub(r"\\d+", FIGURE.sub(r"[\\d.,]+ \3", re.escape(line))).replace("…", ".*") + "\n"
         for line in narrow(output).splitlines()
     ]
     return re.compile("".join(lines))
