@@ -71,7 +71,7 @@ def die_with_parent(signal_number: int) -> None:
 
 NETNS_DIRECTORY = "/run/netns"
 RESOLV_DIRECTORY = "/run/resolv"
-PULSE_SOCKET = "/run/responder.socket"
+PULSE_SOCKET = "/run/pulse.socket"
 """The responder returns its datagrams, so that a prober sees whether it keeps up."""
 RESOLVER_FILE = "/etc/resolv.conf"
 MACHINES_DIRECTORY = "/run/machines"
