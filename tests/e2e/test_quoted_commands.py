@@ -49,7 +49,8 @@ def pattern(output: str) -> re.Pattern[str]:
     lines = [
         "(?:.*\n)*?"
         if line == "..."
-        else PORT.sub(r"\\d+", FIGURE.sub(r"[\\d.,]+ \3", re.escape(line))).replace("…", ".*") + "\n"
+        else PORT.sub(r"\\d+", FIGURE.sub(r"[\\d.,]+ \3", re.escape(line))).replace("…", ".*")
+        + "\n"
         for line in narrow(output).splitlines()
     ]
     return re.compile("".join(lines))
