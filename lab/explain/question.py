@@ -346,7 +346,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         differs = deviations(explained.path, compare_places(compare, places_of(paths)))
         counted = _dropped(explained.path, dict(_risen(seen, look(scope))))
         marginal = (
-            # a tunnel drops what it has no entry for, as IPv6 multicast: of a cell's packets all
+            # a tunnel drops what it has no entry for: all packets of a cell, or IPv6 multicast
             *(one for one in counted if not one.object.startswith("tunnel ")),
             *(one for one in differs if drops_some(one)),
         )

@@ -248,12 +248,13 @@ def _leaving(rule: _Rule) -> Leaving:
 
 def _barriers(table: _Table) -> Iterator[Barrier]:
     live = table.live()
+    reached = {base: table.live(base) for base in _BUILT_IN}
     for chain, rules in table.rules.items():
         if chain not in live or chain.startswith(_KNOWN):
             continue
         where = f"iptables table {table.name}, chain {chain}"
         shows = f"iptables -t {table.name} -L {chain} -n -v"
-        hook = only_hook(base for base in _BUILT_IN if chain in table.live(base))
+        hook = only_hook(base for base, chains in reached.items() if chain in chains)
         for rule in rules:
             if rule.target in {"DROP", "REJECT"} and not rule.invalid:
                 yield _barrier(table, where, shows, rule, hook)

@@ -464,12 +464,12 @@ def _leaving(table: Table, rule: Expression) -> Iterator[Leaving]:
 def _barriers(table: Table, live: set[str]) -> Iterator[Barrier]:
     if table.name == SERVICES:
         return
+    reached = [(str(body["hook"]), table.live(name)) for name, body in table.hooks.items()]
     for chain, rules in table.rules.items():
         if chain not in live:
             continue
         where = f"table {table.family} {table.name}, chain {chain}"
-        bases = ((name, str(body["hook"])) for name, body in table.hooks.items())
-        sees = only_hook(hook for name, hook in bases if chain in table.live(name))
+        sees = only_hook(hook for hook, chains in reached if chain in chains)
         for rule in rules:
             if verdict(rule) in {"drop", "reject"} and not is_about_invalid(rule):
                 yield _barrier(table, where, rule, sees)

@@ -15,8 +15,8 @@ from lab.cluster.addons.calico import (
     AS_NUMBER,
     BGP,
     POOL_KIND,
-    TOPOLOGIES,
     as_number,
+    has_felix,
     node_pool,
     pool_spec,
 )
@@ -253,7 +253,7 @@ class CalicoCheck(Check):
 
     def in_lab(self, look: LabLook) -> Iterator[Difference]:
         intent = look.intent
-        if intent.kubernetes is None or intent.topology not in TOPOLOGIES:
+        if not has_felix(intent):
             return
         found = {name: facts.calico for name, facts in look.observed.items() if facts.calico}
         asked = found.get(intent.control_plane())

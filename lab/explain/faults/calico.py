@@ -11,9 +11,9 @@ from typing import Any
 from lab.cluster.addons.calico import (
     AS_NUMBER,
     POOL_KIND,
-    TOPOLOGIES,
     VXLAN,
     as_number,
+    has_felix,
     node_pool,
     pool_spec,
 )
@@ -31,7 +31,7 @@ from lab.topology.intent import Intent
 
 _KUBECTL = f"kubectl --kubeconfig={ADMIN} --request-timeout=20s"
 _NEEDS = "Calico, as a cluster's network"
-_nodes = sites_on(kubelets, lambda intent, _: intent.topology in TOPOLOGIES)
+_nodes = sites_on(kubelets, lambda intent, _: has_felix(intent))
 
 _SERVICE = "/etc/service/enabled/felix"
 _ASKED = "nsenter --target $(pgrep -o -f '[r]unsvdir -P /etc/service/enabled') --mount sv"

@@ -11,6 +11,8 @@ a list of objects::
      "forward": {"to": "address", "but": "domain."},   or null; the server for other names
      "health": {"32000": ["web", 1]}}  or null; TCP port to Service and local backends
 
+Datagrams to the Unix socket /run/pulse.socket come back: a prober sees whether it keeps up.
+
 It prints ``ready`` to standard output once all sockets listen, closes standard output, and serves
 until SIGTERM. Errors go to standard error; if a socket cannot be opened it exits with code 1
 and without ``ready``.
