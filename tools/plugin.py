@@ -37,7 +37,7 @@ WORDS = {
 }
 """What a copy has instead of words of its model, besides the model's name."""
 TABLE = "lab/cli/main.py"
-ROW = re.compile(r'^ {8}"events": .*?\n {8}\),\n', re.MULTILINE | re.DOTALL)
+ROW = re.compile(r'^ {8}"events": .*\n', re.MULTILINE)
 """Of the model of a command, in the table of commands."""
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -68,7 +68,7 @@ def begin(kind: str, name: str, root: Path) -> Path:
         table = root / TABLE
         text = table.read_text(encoding="utf-8")
         row = ROW.search(text)[0]
-        new = row.replace('"events"', f'"{name}"').replace('"events:', f'"{own}:')
+        new = row.replace('"events"', f'"{name}"')
         table.write_text(text.replace(row, row + new), encoding="utf-8")
     return made
 

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import ClassVar
 
 import click
 
@@ -17,163 +16,85 @@ from lab._errors import BrokenError, LabError, UsageError, readable
 from lab._log import leave_cause, say
 from lab.cli.commands import Commands
 
-GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+GROUPS: Mapping[str, Mapping[str, str]] = {
     "Labs": {
-        "up": ("up:command", "Bring SCENARIO up as a lab."),
-        "down": (
-            "down:down_command",
-            "Take LAB down; only the reports of its runs remain.",
-        ),
-        "run": (
-            "run:command",
-            "Bring SCENARIO up, run its connectivity matrix, and take the lab down again.",
-        ),
-        "status": (
-            "status:command",
-            "Show the state of LAB: the journal's record, checked against what is there.",
-        ),
-        "list": ("list_labs:command", "List the labs that are up, half up, or left behind."),
-        "suspend": (
-            "down:suspend_command",
-            "Save the memory of LAB's machines to disk and stop them; 'lab up' resumes them.",
-        ),
-        "events": (
-            "events:command",
-            "Print when LAB, or each lab, was made, brought up, broken and tested.",
-        ),
-        "gc": (
-            "gc:command",
-            "Remove what killed commands left behind, old runs and nights, and forgotten labs.",
-        ),
+        "up": "Bring SCENARIO up as a lab.",
+        "down": "Take LAB down; only the reports of its runs remain.",
+        "run": "Bring SCENARIO up, run its connectivity matrix, and take the lab down again.",
+        "status": "Show the state of LAB: the journal's record, checked against what is there.",
+        "list": "List the labs that are up, half up, or left behind.",
+        "suspend": "Save the memory of LAB's machines to disk and stop them; 'lab up' "
+        "resumes them.",
+        "events": "Print when LAB, or each lab, was made, brought up, broken and tested.",
+        "gc": "Remove what killed commands left behind, old runs and nights, and forgotten labs.",
     },
     "Test and explain": {
-        "test": ("test:command", "Run the connectivity matrix of LAB, every cell a pytest item."),
-        "explain": (
-            "explain:command",
-            "Probe DST from SRC again, and name the first thing on the path that is wrong.",
-        ),
-        "capture": (
-            "capture:command",
-            "Probe DST from SRC once, and show at which hop the packet was last seen.",
-        ),
-        "report": (
-            "report:report_command",
-            "Print the path of a run's HTML report: the last run's, or that of RUN.",
-        ),
-        "diff": (
-            "report:diff_command",
-            "Show the cells that changed between two runs, grouped by what they have in common.",
-        ),
-        "repro": (
-            "repro:command",
-            "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
-        ),
-        "logs": (
-            "logs:command",
-            "Print what programs on LAB, or on one MACHINE of it, have logged.",
-        ),
-        "gather": (
-            "gather:command",
-            "Gather evidence of LAB, up, half up or broken, into one archive, and print its path.",
-        ),
+        "test": "Run the connectivity matrix of LAB, every cell a pytest item.",
+        "explain": "Probe DST from SRC again, and name the first thing on the path that is wrong.",
+        "capture": "Probe DST from SRC once, and show at which hop the packet was last seen.",
+        "report": "Print the path of a run's HTML report: the last run's, or that of RUN.",
+        "diff": "Show the cells that changed between two runs, grouped by what they have in "
+        "common.",
+        "repro": "Bring up the smallest lab that has CELL of RUN, and test that one cell in it.",
+        "logs": "Print what programs on LAB, or on one MACHINE of it, have logged.",
+        "gather": "Gather evidence of LAB, up, half up or broken, into one archive, and "
+        "print its path.",
     },
     "Faults": {
-        "fault": (
-            "fault:fault_command",
-            "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.",
-        ),
-        "heal": (
-            "fault:heal_command",
-            "Remove every fault that 'lab fault' has put into LAB, or FAULT alone.",
-        ),
+        "fault": "Put FAULT into LAB, to see what it looks like; 'lab heal LAB' removes it.",
+        "heal": "Remove every fault that 'lab fault' has put into LAB, or FAULT alone.",
     },
     "Machines": {
-        "shell": ("shell:shell_command", "Open a shell on any machine of LAB, or in a pod."),
-        "exec": (
-            "shell:exec_command",
-            "Run CMD on a node or in a pod, and exit with its code; options before CMD are lab's.",
-        ),
-        "ssh": (
-            "ssh:ssh_command",
-            "Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.",
-        ),
-        "ssh-config": (
-            "ssh:ssh_config",
-            "Print an SSH configuration for the machines of LAB, as hosts LAB-MACHINE.",
-        ),
-        "ansible-inventory": (
-            "ssh:ansible_inventory",
-            "Print an Ansible inventory (YAML) of LAB, grouped by system, kind and role.",
-        ),
-        "kubeconfig": (
-            "ssh:kubeconfig_command",
-            "Print the administrator's kubeconfig of LAB's cluster.",
-        ),
-        "console": (
-            "console:console_command",
-            "Connect this terminal to the serial console of a machine of LAB; Ctrl-] leaves it.",
-        ),
-        "screenshot": (
-            "console:screenshot_command",
-            "Take a picture of the screen of a machine of LAB, and print the file's path.",
-        ),
+        "shell": "Open a shell on any machine of LAB, or in a pod.",
+        "exec": "Run CMD on a node or in a pod, and exit with its code; options before CMD "
+        "are lab's.",
+        "ssh": "Log in to a machine of LAB over SSH, as root, or run CMD there with its exit code.",
+        "ssh-config": "Print an SSH configuration for the machines of LAB, as hosts LAB-MACHINE.",
+        "ansible-inventory": "Print an Ansible inventory (YAML) of LAB, grouped by system, "
+        "kind and role.",
+        "kubeconfig": "Print the administrator's kubeconfig of LAB's cluster.",
+        "console": "Connect this terminal to the serial console of a machine of LAB; Ctrl-] "
+        "leaves it.",
+        "screenshot": "Take a picture of the screen of a machine of LAB, and print the "
+        "file's path.",
     },
     "Scenarios": {
-        "new": (
-            "new:command",
-            "Write a scenario to start from, NAME.yaml, with a comment for each key.",
-        ),
-        "plan": (
-            "plan:command",
-            'Print what "lab up SCENARIO" would do, why, and what it would cost.',
-        ),
-        "show": (
-            "show:show_command",
-            "Print the Intent of SCENARIO, or with --commands the script that applies it.",
-        ),
-        "graph": (
-            "graph:command",
-            "Draw the topology of SCENARIO, or of LAB as it was brought up.",
-        ),
-        "validate": (
-            "validate:command",
-            "Check scenario files; print every error as FILE:LINE:COLUMN.",
-        ),
-        "schema": (
-            "show:schema_command",
-            "Print the JSON Schema of scenario files, for editors and other tools.",
-        ),
+        "new": "Write a scenario to start from, NAME.yaml, with a comment for each key.",
+        "plan": 'Print what "lab up SCENARIO" would do, why, and what it would cost.',
+        "show": "Print the Intent of SCENARIO, or with --commands the script that applies it.",
+        "graph": "Draw the topology of SCENARIO, or of LAB as it was brought up.",
+        "validate": "Check scenario files; print every error as FILE:LINE:COLUMN.",
+        "schema": "Print the JSON Schema of scenario files, for editors and other tools.",
     },
     "Images and bundles": {
-        "image": ("image:command", "Build and keep the disks that real machines are cloned from."),
-        "bundle": (
-            "bundle:command",
-            "Keep the Kubernetes programs and container images that clusters are made from.",
-        ),
+        "image": "Build and keep the disks that real machines are cloned from.",
+        "bundle": "Keep the Kubernetes programs and container images that clusters are made from.",
     },
     "CI": {
-        "nightly": (
-            "nightly:command",
-            "Bring up, test and take down each SCENARIO; all shipped ones by default.",
-        ),
+        "nightly": "Bring up, test and take down each SCENARIO; all shipped ones by default.",
     },
     "This machine": {
-        "doctor": (
-            "doctor:command",
-            "Check this machine and every hypervisor, and say how to fix what is wrong.",
-        ),
-        "inventory": (
-            "inventory:command",
-            "Check or show the inventory: hypervisors, images, mirrors, secrets.",
-        ),
-        "completion": (
-            "complete:completion_command",
-            'Print a completion script; for bash: eval "$(lab completion bash)".',
-        ),
+        "doctor": "Check this machine and every hypervisor, and say how to fix what is wrong.",
+        "inventory": "Check or show the inventory: hypervisors, images, mirrors, secrets.",
+        "completion": 'Print a completion script; for bash: eval "$(lab completion bash)".',
     },
 }
-"""Subcommands as ``lab --help`` groups them: module and attribute in this package, and summary."""
-COMMANDS = {name: found for group in GROUPS.values() for name, found in group.items()}
+"""Subcommands and their summaries, as ``lab --help`` groups them."""
+COMMANDS = {name: summary for group in GROUPS.values() for name, summary in group.items()}
+_MODULES = {
+    "suspend": "down",
+    "list": "list_labs",
+    "diff": "report",
+    "heal": "fault",
+    "exec": "shell",
+    "ssh-config": "ssh",
+    "ansible-inventory": "ssh",
+    "kubeconfig": "ssh",
+    "screenshot": "console",
+    "schema": "show",
+    "completion": "complete",
+}
+"""The modules of this package that have the commands which no module is named after."""
 
 _WORDS = {
     "up": "apply create deploy provision start",
@@ -222,10 +143,7 @@ _SHOWN = 60
 class Lazy(Commands):
     """A group that imports a command only when it is used."""
 
-    groups: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        heading: {name: summary for name, (_, summary) in group.items()}
-        for heading, group in GROUPS.items()
-    }
+    groups = GROUPS
     elsewhere = ELSEWHERE
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -238,10 +156,9 @@ class Lazy(Commands):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(import_module(f"lab.cli.{module}"), name)
-        assert isinstance(command, click.Command)
-        return command
+        module = import_module(f"lab.cli.{_MODULES.get(cmd_name, cmd_name.replace('-', '_'))}")
+        commands = (one for one in vars(module).values() if isinstance(one, click.Command))
+        return next(one for one in commands if one.name == cmd_name)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the subcommand; a closed standard output is not an error.

@@ -8,11 +8,9 @@ import io
 import json
 import os
 import platform
-import queue
 import re
 import sys
 import tarfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +28,7 @@ from lab.lifecycle.compilation import EvidenceSubject
 from lab.lifecycle.session import OpenLab
 from lab.plan.canonical import plain
 from lab.providers.provider import SLOW_EVIDENCE_SECONDS, Evidence, LabHandle
+from lab.remote.parallel import run_jobs
 from lab.state.directory import make_private
 from lab.state.failure import ELSEWHERE, guarded_files
 from lab.state.files import PRIVATE, open_output, read_private
@@ -106,67 +105,40 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, moment: float) -> 
 
 SLACK_SECONDS = 2.0
 """Allowance for a piece beyond its time limit."""
-_LOOK_SECONDS = 0.1
-"""Interval at which the thread checks whether its piece is still wanted."""
 
 
-class TimeBoxed:
-    """The pieces of ``source`` that arrive in time; if time runs out, a last one that says why.
+def in_time(
+    source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
+) -> Iterator[Evidence]:
+    """The pieces that arrive in time; if time runs out or one fails, a last one that says why.
 
-    They are made on a separate thread. A stuck thread is abandoned; it ends with this process.
+    Each is made on a thread. A stuck thread is abandoned; it ends with this process.
 
     ``source``: who makes them, for messages: ``"libvirt"``. ``start``: returns the pieces.
     ``deadline``: for all of them. Each piece is also limited to ``SLOW_EVIDENCE_SECONDS``.
     """
+    pieces: Iterator[Evidence] | None = None
+    own = deadline
 
-    def __init__(
-        self, source: str, start: Callable[[], Iterable[Evidence]], deadline: Deadline
-    ) -> None:
-        self._source, self._start, self._deadline = source, start, deadline
-        self._made: queue.Queue[Evidence | None] = queue.Queue(maxsize=1)
-        self._left = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="evidence", daemon=True)
+    def make() -> Evidence | None:
+        nonlocal pieces
+        pieces = pieces or iter(start())
+        return next(pieces, None)
 
-    def __iter__(self) -> Iterator[Evidence]:
-        self._thread.start()
-        try:
-            while piece := self._next():
-                yield piece
-        finally:
-            self._left.set()
-            self._thread.join(2 * _LOOK_SECONDS)
+    def piece() -> Evidence | None:
+        nonlocal own
+        own = Deadline(min(deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS))
+        return run_jobs({"": {source: make}}, {}, own)[source]
 
-    def _next(self) -> Evidence | None:
-        if self._left.is_set():
-            return None
-        patience = min(self._deadline.left(), SLOW_EVIDENCE_SECONDS + SLACK_SECONDS)
-        try:
-            return self._made.get(timeout=patience)
-        except queue.Empty:
-            self._left.set()
-        if self._deadline.left() == 0.0:
-            why = f"the time limit for all evidence was reached: {self._deadline.seconds:g} s"
-        else:
-            why = f"'{self._source}' delivered nothing more within {patience:g} s"
-        return Evidence("stopped.txt", f"{why}\n".encode())
-
-    def _work(self) -> None:
-        try:
-            for piece in self._start():
-                self._offer(piece)
-                if self._left.is_set():
-                    return
-        except Exception as error:  # noqa: BLE001  any error is recorded in the archive
-            self._offer(Evidence("stopped.txt", f"{type(error).__name__}: {error}\n".encode()))
-        self._offer(None)
-
-    def _offer(self, piece: Evidence | None) -> None:
-        while not self._left.is_set():
-            try:
-                self._made.put(piece, timeout=_LOOK_SECONDS)
-            except queue.Full:
-                continue
-            return
+    try:
+        yield from iter(piece, None)
+    except Exception as error:  # noqa: BLE001  any error is recorded in the archive
+        why = f"{type(error).__name__}: {error}"
+        if deadline.left() == 0.0:
+            why = f"the time limit for all evidence was reached: {deadline.seconds:g} s"
+        elif own.left() == 0.0:
+            why = f"'{source}' delivered nothing more within {own.seconds:g} s"
+        yield Evidence("stopped.txt", f"{why}\n".encode())
 
 
 GONE = b"[scrubbed]"
@@ -375,7 +347,7 @@ def _pieces(subject: EvidenceSubject, deadline: Deadline) -> Iterator[Evidence]:
     yield from _last_run(subject)
     provider = subject.provider
     logged: list[InLog] = []
-    for made in TimeBoxed(
+    for made in in_time(
         provider.name, lambda: provider.evidence(subject.handle, subject.intent), deadline
     ):
         piece = Evidence(f"{provider.name}/{made.path}", made.content)

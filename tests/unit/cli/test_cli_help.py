@@ -39,7 +39,7 @@ def test_every_help_is_whole_and_fits():
 
 def test_the_summary_of_a_command_is_the_first_sentence_of_its_help():
     context = click.Context(main_command)
-    for name, (_, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         found = main_command.get_command(context, name)
         assert found
         assert found.name == name
