@@ -441,7 +441,8 @@ def order(
     """Consequences last; then by distance; then what the kernel drops by; then known kinds.
 
     Of what was passed before the loss, the last comes first; what names only a protocol that the
-    probe does not have there, or a route for other targets, comes after the rest.
+    probe does not have there, a hook that it does not pass, or a route for other targets, comes
+    after the rest.
     """
     dark = finding.observed.startswith("no carrier")
     follows = dark or finding.kind in LEARNED | COUNTED
@@ -451,11 +452,25 @@ def order(
     there = (hop for hop in path.hops if hop.place == finding.place)
     packets = [packet for hop in there for packet in (hop.packet, hop.carried) if packet]
     foreign = bool(named and packets) and named.isdisjoint(one.protocol for one in packets)
+    foreign |= not _passes_hook(finding, path)
     routed = re.search(r"\broute to (default|[\d./]+)", finding.object)
     prefix = "0.0.0.0/0" if not routed or routed[1] == "default" else routed[1]
     foreign |= bool(packets) and not any(covers(prefix, one.target) for one in packets)
     wide = -int(prefix.partition("/")[2] or 32)  # of several routes the longest one is used
     return follows, rank, heard > 0, foreign, passed, wide, finding.kind == DEVIATION, heard
+
+
+def _passes_hook(finding: Finding, path: Path) -> bool:
+    """Whether packets of the path pass one of the hooks of a chain; true of anything else.
+
+    A machine that carries other packets in its own passes all of them.
+    """
+    hooks = {*re.findall(r"\bhook (\w+)", f"{finding.object} {finding.observed}")}
+    carries = any(hop.carried for hop in path.hops if hop.place == finding.place)
+    if carries or re.search(r"\b(bridge|arp|netdev) ", finding.object):
+        return True
+    own = finding.place in {hop.place for hop in (*path.there[:1], *path.there[-1:])}
+    return not hooks or not hooks <= ({"forward"} if own else {"input", "output"})
 
 
 def places_of(paths: Iterable[Path]) -> list[str]:

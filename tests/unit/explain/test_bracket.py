@@ -230,3 +230,25 @@ def test_a_set_that_no_rule_uses_is_no_cause() -> None:
     assert not bracket.allows(alone)
     assert bracket.allows(replace(alone, object="ipset friends entry 10.0.0.0/8"))
     assert bracket.allows(replace(alone, intended="create friends hash:net"))
+
+
+@pytest.mark.parametrize(
+    ("place", "hook", "passed"),
+    [
+        ("worker1", "output", False),
+        ("worker1", "input", False),
+        ("worker1", "forward", True),
+        ("worker1", "prerouting", True),
+        ("worker1-p1", "output", True),
+        ("worker1-p1", "forward", False),
+    ],
+)
+def test_chain_at_a_hook_that_the_probe_does_not_pass_comes_last(
+    place: str, hook: str, passed: bool
+) -> None:
+    path = walk(INTENT, flow_of(cell("overlay", "pod-pod/worker1-p1/worker1-p2/tcp-small")))[0]
+    bracket = find_bracket(captured("question-lost", THERE[0], THERE[1]), INTENT)
+    chain = differs(place, "chain ip limits c", f"type filter hook {hook} priority 0; policy drop;")
+    other = differs(place, "device worker1-p1", "without ARP")
+    first = min([chain, other], key=lambda one: order(one, path, bracket))
+    assert (first == chain) == passed
