@@ -286,6 +286,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     read: Read,
     compare: Compare = lambda _: {},
     follow: Follow = lambda _: None,
+    since: float = 0,
 ) -> Explanation:
     """Explain the first of the cells with an unexpected result; if there is none, the first cell.
 
@@ -307,6 +308,8 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         Compares their state with how the lab makes it, if the checks find nothing.
     follow
         Finds out where a probe is lost.
+    since
+        When everything worked last, in seconds since 1970; log lines before that are not shown.
 
     """
     tried = _tried(cells, limits, send)
@@ -360,7 +363,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
         worst.failed,
         explained,
         elsewhere,
-        known(read(explained.path.machines)) if ill else (),
+        known(read(explained.path.machines), since) if ill else (),
         bracket,
         marginal,
     )
@@ -542,13 +545,13 @@ def _near(path: Path, elsewhere: Iterable[Finding]) -> tuple[Finding, ...]:
     )
 
 
-def known(pieces: Iterable[Evidence]) -> tuple[InLog, ...]:
-    """Known lines in those pieces that are logs."""
+def known(pieces: Iterable[Evidence], since: float = 0) -> tuple[InLog, ...]:
+    """Known lines in those pieces that are logs; none before ``since`` (seconds since 1970)."""
     return tuple(
         one
         for piece in pieces
         if piece.is_log
-        for one in in_log(piece.path, piece.content.decode(errors="replace"))
+        for one in in_log(piece.path, piece.content.decode(errors="replace"), since)
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -99,9 +100,25 @@ def match(lines: Iterable[str]) -> tuple[SignatureMatch, ...]:
     return tuple(found)
 
 
-def in_log(path: str, text: str) -> tuple[InLog, ...]:
-    """The signatures that match one log, in the table's order."""
-    return tuple(InLog(path, one) for one in match(text.splitlines()))
+def in_log(path: str, text: str, since: float = 0) -> tuple[InLog, ...]:
+    """The signatures that match one log, in the table's order.
+
+    Lines before ``since`` (seconds since 1970) are left out, if they begin with their time.
+    """
+    return tuple(InLog(path, one) for one in match(_recent(text.splitlines(), since)))
+
+
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:?\d\d) ")
+"""As journalctl and container runtimes write it."""
+
+
+def _recent(lines: Iterable[str], since: float) -> Iterator[str]:
+    """The lines, empty where they are older; one without a time is as old as the one before it."""
+    old = False
+    for line in lines:
+        if said := _TIME.match(line):
+            old = datetime.fromisoformat(said[1] + said[2]).timestamp() < since
+        yield "" if old else line
 
 
 @cache

@@ -86,6 +86,7 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                 ),
                 compare,
                 follow,
+                opened.worked(),
             )
 
 

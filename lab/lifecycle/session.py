@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from lab._errors import BrokenError, UsageError
@@ -56,6 +57,12 @@ class OpenLab:
         """Ids of the Windows rules that its emulated nodes do not obey."""
         off = self.options.get("windows_rules_off", ())
         return tuple(str(rule) for rule in off) if isinstance(off, list | tuple) else ()
+
+    def worked(self) -> float:
+        """When the lab's last green run began, or else when it was brought up, since 1970."""
+        runs = (one for one in self.store.runs(self.name) if one.token == self.handle.token)
+        green = [datetime.fromisoformat(one.started).timestamp() for one in runs if one.green]
+        return max([*green[-1:], *(step.at for step in self.store.steps(self.name))], default=0)
 
     def require_running(self, *, well: bool = True) -> None:
         """Raise if the lab is not running.

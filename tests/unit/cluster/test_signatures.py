@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,20 @@ def test_the_end_of_an_endless_line_is_not_looked_at():
     said = "Running with swap on is not supported"
     assert match([said + "x" * 100_000])
     assert not match(["x" * 100_000 + said])
+
+
+def test_a_line_from_before_the_lab_worked_is_left_out():
+    line = CASES["kubelet-swap"]["line"]
+    day = "2026-11-28T01"
+    lines = [
+        f"{day}:20:36+0000 w kubelet[3]: {line}",
+        f"  {line}",
+        f"{day}:20:37.465475123Z stderr F {line}",
+        f"{day}:30:00+0000 w kubelet[3]: {line}",
+        f"  {line}",
+    ]
+    since = datetime(2026, 11, 28, 1, 25, tzinfo=UTC).timestamp()
+    (found,) = in_log("w/kubelet.log", "\n".join(lines), since)
+    assert (found.match.times, found.match.number) == (2, 4)
+    assert in_log("w/kubelet.log", "\n".join(lines[:3]), since) == ()
+    assert in_log("w/kubelet.log", line, since)  # its time is unknown
