@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
@@ -36,7 +37,6 @@ from lab.remote.transport import (
 
 if TYPE_CHECKING:
     from requests import Session
-    from urllib3.exceptions import SSLError
 
 
 OPERATION_SECONDS = 20
@@ -199,51 +199,35 @@ class WinrmConnection:
             transport="ntlm",
             username=reach.ssh.user,
             password=reach.password,
-            server_cert_validation="ignore",  # no CA: the pinned digest is checked instead
+            server_cert_validation="ignore",  # connect() checks the pinned digest
             message_encryption="never",  # TLS already encrypts
             proxy=None,
         )
         _mount(client.transport.build_session(), url, self)
         return client
 
-    def connect(self) -> socket.socket:
-        """Connect, once: NTLM authenticates only this TCP connection.
+    def connect(self) -> ssl.SSLSocket:
+        """Connect with TLS, once: NTLM authenticates only this TCP connection.
 
-        Raises StaleError when it was connected before; nothing was sent. Raises UnreachableError,
-        HostKeyError or DeadlineError with the point of failure.
+        Raises StaleError when it was connected before. Raises UnreachableError, HostKeyError or
+        DeadlineError with the point of failure; CertificateError when the certificate is not the
+        pinned one. Nothing was sent then.
         """
         if self._connected:
             raise StaleError(self._doing, "the connection has ended")
         self._connected = True
-        host, port = self._reach.ssh.address, self._reach.port
-        if self._jump is None:
-            hint = f"check that the machine is running and that WinRM listens: nc -v {host} {port}"
-            self._socket = connect_tcp(self._doing, host, port, self._deadline, hint)
-        else:
-            jump = JUMPS.borrow(self._jump, self._deadline)
-            try:
-                channel = jump.channel(self._doing, "direct-tcpip", (host, port), self._deadline)
-            except BaseException:
-                JUMPS.give_back(self._jump)
-                raise
-            self._socket, far = socket.socketpair()  # avoids a local port
-            self._relay = Relay(far, channel)
+        self._socket = self._connect_tcp()
         self._socket.settimeout(min(timeout_of(self._deadline), CONNECT_SECONDS))
-        return self._socket
-
-    def secure(self, connect: Callable[[], None], connection: Any) -> None:
-        """Perform the TLS handshake of a urllib3 connection.
-
-        Raises CertificateError when the certificate is not the pinned one; nothing was sent. Raises
-        UnreachableError when the handshake fails.
-        """
-        from urllib3.exceptions import SSLError  # noqa: PLC0415  slow to import
-
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # no CA: the pinned digest is checked instead
+        # Python 3.11.2 (Debian 12, gh-95494) sets this, which hides an end without close_notify.
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         try:
-            connect()
-        except SSLError as error:
-            raise self._certificate_error(error) from error
-        except (ssl.SSLError, OSError) as error:
+            # By default Python treats a reset connection as ended: here only TLS's close_notify
+            # means that the peer has sent everything.
+            secured = context.wrap_socket(self._socket, suppress_ragged_eofs=False)
+        except OSError as error:
             late = isinstance(error, TimeoutError)
             words = "no answer" if late else str(error) or "connection closed"
             raise UnreachableError(
@@ -251,31 +235,31 @@ class WinrmConnection:
                 f"connected, but the TLS handshake failed ({words})",
                 f"see what listens at {self.address}, and whether its certificate is installed",
             ) from error
-        # By default Python treats a reset connection as ended: here only TLS's close_notify
-        # means that the peer has sent everything.
-        connection.sock.suppress_ragged_eofs = False
-        self._socket = connection.sock
+        self._socket = secured
+        shown = sha256(secured.getpeercert(binary_form=True) or b"").hexdigest()
+        if shown != self._digest:
+            raise CertificateError(
+                self._doing,
+                f"it shows the certificate {shown}, but the lab's record has {self._digest}: this "
+                "is another machine, or a machine in the middle",
+                "find out which machine has that address; no password was sent to it",
+            )
+        return secured
 
-    def tls(self) -> dict[str, Any]:
-        """urllib3's TLS settings."""
-        from urllib3.util.ssl_ import create_urllib3_context  # noqa: PLC0415  slow to import
-
-        context = create_urllib3_context(cert_reqs=ssl.CERT_NONE)  # the digest is checked instead
-        # Python 3.11.2 (Debian 12, gh-95494) sets this, which hides an end without close_notify.
-        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
-        return {"assert_fingerprint": self._digest, "ssl_context": context}
-
-    def _certificate_error(self, error: SSLError) -> Exception:
-        text = str(error)
-        if "ingerprint" not in text:  # another error from urllib3
-            return error
-        shown = text.rsplit('got "', maxsplit=1)[-1].rstrip('".')
-        return CertificateError(
-            self._doing,
-            f"it shows the certificate {shown}, but the lab's record has {self._digest}: this is "
-            "another machine, or a machine in the middle",
-            "find out which machine has that address; no password was sent to it",
-        )
+    def _connect_tcp(self) -> socket.socket:
+        host, port = self._reach.ssh.address, self._reach.port
+        if self._jump is None:
+            hint = f"check that the machine is running and that WinRM listens: nc -v {host} {port}"
+            return connect_tcp(self._doing, host, port, self._deadline, hint)
+        jump = JUMPS.borrow(self._jump, self._deadline)
+        try:
+            channel = jump.channel(self._doing, "direct-tcpip", (host, port), self._deadline)
+        except BaseException:
+            JUMPS.give_back(self._jump)
+            raise
+        near, far = socket.socketpair()  # avoids a local port
+        self._relay = Relay(far, channel)
+        return near
 
     def _translate(self, error: Exception) -> Exception:  # noqa: PLR0911  a table of errors
         """Convert an error of pywinrm, requests or pyspnego; a bug's exception is unchanged."""
@@ -400,25 +384,19 @@ class WinrmPool:
 def _mount(session: Session, url: str, own: WinrmConnection) -> None:
     """Make the session use only this connection."""
     from requests.adapters import HTTPAdapter  # noqa: PLC0415  slow to import
-    from urllib3 import HTTPSConnectionPool, PoolManager  # noqa: PLC0415  the same
+    from urllib3 import HTTPSConnectionPool  # noqa: PLC0415  the same
     from urllib3.connection import HTTPSConnection  # noqa: PLC0415  the same
 
-    class HttpsConnection(HTTPSConnection):
-        def _new_conn(self) -> socket.socket:
-            return own.connect()
-
+    class PinnedConnection(HTTPSConnection):
         def connect(self) -> None:
-            own.secure(super().connect, self)
+            self.sock, self.is_verified = own.connect(), True
 
     class ConnectionPool(HTTPSConnectionPool):
-        ConnectionCls = HttpsConnection
+        ConnectionCls = PinnedConnection
 
     class Adapter(HTTPAdapter):
-        def init_poolmanager(
-            self, connections: int, maxsize: int, block: bool = False, **more: Any
-        ) -> None:
-            more |= own.tls()
-            self.poolmanager = PoolManager(connections, maxsize=maxsize, block=block, **more)
+        def init_poolmanager(self, *settings: Any, **more: Any) -> None:
+            super().init_poolmanager(*settings, **more)
             self.poolmanager.pool_classes_by_scheme = {"https": ConnectionPool}
 
     session.trust_env = False  # no proxy, no credentials from the environment
