@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -42,100 +42,86 @@ MARKERS: dict[str, str] = {
 class LabDirectory(pytest.Directory):
     """The collector of the suite's package, which has only the lab's matrix."""
 
-    lab: LabSession
-
-    @classmethod
-    def of(cls, parent: pytest.Collector, lab: LabSession) -> LabDirectory:
-        """The collector of the package, for an open lab."""
-        made = cls.from_parent(parent, path=Path(__file__).parent)
-        made.lab = lab
-        return made
+    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+        super().__init__(**node)
+        self.lab = lab
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Yield the matrix of the lab."""
-        yield MatrixFile.of(self, self.lab)
+        yield MatrixFile.from_parent(
+            self, path=Path(__file__), nodeid=self.lab.lab.name, lab=self.lab
+        )
 
 
 class MatrixFile(pytest.File):
-    """The matrix of one lab."""
+    """The matrix of one lab, with the lab's name as node id."""
 
-    lab: LabSession
-
-    @classmethod
-    def of(cls, parent: LabDirectory, lab: LabSession) -> MatrixFile:
-        """The collector of an open lab, with the lab's name as node id."""
-        made = cls.from_parent(parent, path=Path(__file__), nodeid=lab.lab.name)
-        made.lab = lab
-        return made
+    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+        super().__init__(**node)
+        self.lab = lab
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Yield a collector for each family that has cells, in order, and one for checks."""
         by_family: dict[Family, list[Cell]] = {}
         for cell in self.lab.cells:
             by_family.setdefault(cell.family, []).append(cell)
-        for family, members in by_family.items():
-            yield FamilyCollector.of(self, family, members)
+        for family, cells in by_family.items():
+            yield FamilyCollector.from_parent(self, name=family, lab=self.lab, cells=cells)
         if self.lab.checks:
-            yield WorkloadCollector.from_parent(self, name=WORKLOADS)
+            yield WorkloadCollector.from_parent(self, name=WORKLOADS, lab=self.lab)
 
 
 class FamilyCollector(pytest.Collector):
     """The cells of one family."""
 
-    members: Sequence[Cell]
-
-    @classmethod
-    def of(cls, parent: MatrixFile, family: Family, members: Sequence[Cell]) -> FamilyCollector:
-        """The collector of one family's cells."""
-        made = cls.from_parent(parent, name=family)
-        made.members = members
-        made.add_marker(family)
-        return made
+    def __init__(self, *, lab: LabSession, cells: Sequence[Cell], **node: Any) -> None:
+        super().__init__(**node)
+        self.lab, self.cells = lab, cells
+        self.add_marker(self.name)
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item per cell."""
-        file = self.parent
-        assert isinstance(file, MatrixFile)
-        for cell in self.members:
-            yield CellItem.of(self, file.lab, cell)
+        for cell in self.cells:
+            name = cell.id.partition("/")[2]
+            yield CellItem.from_parent(self, name=name, lab=self.lab, cell=cell)
 
 
 class WorkloadCollector(pytest.Collector):
     """The workload checks of a real cluster."""
 
+    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+        super().__init__(**node)
+        self.lab = lab
+
     def collect(self) -> Iterator[pytest.Item]:
         """Yield one item for each check of each node."""
-        file = self.parent
-        assert isinstance(file, MatrixFile)
-        for node, check in file.lab.checks:
-            yield WorkloadItem.of(self, file.lab, f"{node}/{check}")
+        for node, check in self.lab.checks:
+            yield WorkloadItem.from_parent(self, name=f"{node}/{check}", lab=self.lab)
 
 
 class WorkloadItem(pytest.Item):
     """One check on one node; it was made before the first item runs."""
 
-    lab: LabSession
-
-    @classmethod
-    def of(cls, parent: WorkloadCollector, lab: LabSession, name: str) -> WorkloadItem:
-        """The item of one check."""
-        made = cls.from_parent(parent, name=name)
-        made.lab = lab
-        made.extra_keyword_matches.add(WORKLOADS)
-        return made
+    def __init__(self, *, lab: LabSession, **node: Any) -> None:
+        super().__init__(**node)
+        self.lab = lab
+        self.extra_keyword_matches.add(WORKLOADS)
 
     def setup(self) -> None:
         """Record the verdict; a check that could not be made is an error, not a failure."""
-        found = self.lab.workloads[self.name]
-        self.user_properties.append(("verdict", found.verdict))
-        if found.verdict == "probe-error":
-            pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
+        verdict = self.lab.workloads[self.name].verdict
+        self.user_properties.append(("verdict", verdict))
+        if verdict == "probe-error":
+            self._fail()
 
     def runtest(self) -> None:
         """Fail unless the verdict is ``pass``."""
-        found = self.lab.workloads[self.name]
-        if found.verdict != "pass":
-            pytest.fail(f"{WORKLOADS}/{self.name}: {clean(found.detail)}", pytrace=False)
+        if self.lab.workloads[self.name].verdict != "pass":
+            self._fail()
+
+    def _fail(self) -> None:
+        detail = self.lab.workloads[self.name].detail
+        pytest.fail(f"{WORKLOADS}/{self.name}: {clean(detail)}", pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """The check's name, instead of a location in a source file."""
@@ -145,18 +131,12 @@ class WorkloadItem(pytest.Item):
 class CellItem(pytest.Item):
     """One cell; it was probed before the first item runs."""
 
-    lab: LabSession
-    cell: Cell
-
-    @classmethod
-    def of(cls, parent: FamilyCollector, lab: LabSession, cell: Cell) -> CellItem:
-        """The item of one cell."""
-        made = cls.from_parent(parent, name=cell.id.partition("/")[2])
-        made.lab, made.cell = lab, cell
-        made.extra_keyword_matches.add(cell.id)
-        for name in _facets(cell):
-            made.add_marker(_mark(name))
-        return made
+    def __init__(self, *, lab: LabSession, cell: Cell, **node: Any) -> None:
+        super().__init__(**node)
+        self.lab, self.cell = lab, cell
+        self.extra_keyword_matches.add(cell.id)
+        for name in dict.fromkeys((cell.protocol, cell.size, cell.source.os, cell.target.os)):
+            self.add_marker(_mark(name))
 
     @property
     def found(self) -> CellResult:
@@ -203,12 +183,6 @@ def _mark(name: str) -> pytest.MarkDecorator:
     """The mark of this name, shared by all cells."""
     made: pytest.MarkDecorator = getattr(pytest.mark, name)
     return made
-
-
-def _facets(cell: Cell) -> tuple[str, ...]:
-    if cell.source.os == cell.target.os:
-        return (cell.protocol, cell.size, cell.source.os)
-    return (cell.protocol, cell.size, cell.source.os, cell.target.os)
 
 
 def properties(found: CellResult) -> tuple[tuple[str, object], ...]:

@@ -155,7 +155,9 @@ class LabUnderTest:
         self, path: Path, parent: pytest.Collector
     ) -> pytest.Collector | None:
         """Collect the package of the suite for the lab; leave other directories to pytest."""
-        return LabDirectory.of(parent, self.session) if path == SUITE else None
+        if path != SUITE:
+            return None
+        return LabDirectory.from_parent(parent, path=path, lab=self.session)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Generator[None, object, object]:
