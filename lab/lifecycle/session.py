@@ -13,7 +13,7 @@ from lab.lifecycle import reconnect
 from lab.lifecycle.compilation import rebuild
 from lab.lifecycle.names import again, check_name, unknown_lab
 from lab.lifecycle.providers import choose
-from lab.matrix.verdict import VERDICTS, CellResult, RunResult
+from lab.matrix.verdict import VERDICTS, RunResult
 from lab.plan.plan import Plan
 from lab.providers.provider import LabHandle, Provider
 from lab.scenario.scenario import Limit
@@ -21,7 +21,7 @@ from lab.state.directory import make_private
 from lab.state.failure import guarded_files
 from lab.state.files import write_private
 from lab.state.lock import WAIT_SECONDS, lab_lock
-from lab.state.rows import CellRow, RunRow
+from lab.state.rows import RunRow
 from lab.state.stamps import in_order
 from lab.state.store import Store
 from lab.topology.intent import Intent
@@ -160,9 +160,7 @@ class OpenLab:
             scenario_text=self.scenario_text,
             only=only if isinstance(only, str) else None,
         )
-        self.store.record_run(
-            _run_row(run, self.handle.token), [_cell_row(found) for found in run.results]
-        )
+        self.store.record_run(_run_row(run, self.handle.token))
         directory = self.store.run_directory(self.name, run.run)
         make_private(directory.parent)
         make_private(directory)
@@ -219,9 +217,3 @@ def _run_row(run: RunResult, token: str) -> RunRow:
         green=run.green(),
         counts={verdict: run.count(verdict) for verdict in VERDICTS},
     )
-
-
-def _cell_row(found: CellResult) -> CellRow:
-    last = found.attempts[-1] if found.attempts else None
-    latency = last.latency_ms if last and last.status == "ok" else None
-    return CellRow(found.cell.id, found.cell.family, found.verdict, latency, found.detail)

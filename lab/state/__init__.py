@@ -1,1 +1,1 @@
-"""The journal: labs, resources, steps, runs and cells in one SQLite file."""
+"""The journal: labs, resources, steps, runs and faults in one SQLite file."""

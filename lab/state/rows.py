@@ -93,17 +93,6 @@ class RunRow:
     """Cells per verdict."""
 
 
-@dataclass(frozen=True, slots=True)
-class CellRow:
-    """One cell of a run; ``latency`` in milliseconds, None if nothing answered."""
-
-    id: str
-    family: str
-    verdict: str
-    latency: float | None
-    detail: str
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -132,7 +121,6 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "str": _is_text,
     "int": _is_whole,
     "float": _is_number,
-    "float | None": lambda value: value is None or _is_number(value),
     "bool": lambda value: value in (0, 1),
     "LabState": get_args(LabState).__contains__,
     "StepState": get_args(StepState).__contains__,

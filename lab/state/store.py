@@ -22,7 +22,6 @@ from lab._errors import StateError
 from lab.state.directory import lab_directory, make_own
 from lab.state.failure import damaged, guarded_database
 from lab.state.rows import (
-    CellRow,
     DamagedRowError,
     FaultRow,
     LabRow,
@@ -223,14 +222,13 @@ class Store:
 
     # Runs
 
-    def record_run(self, run: RunRow, cells: Iterable[CellRow]) -> None:
-        """Write a run and all its cells in one transaction."""
+    def record_run(self, run: RunRow) -> None:
+        """Write a run, and that its lab was used."""
         doing = f"recording the run '{run.id}'"
         with self.change(doing):
-            insert = "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            self.write(doing, insert, [values_of(run)])
-            insert = "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?)"
-            self.write(doing, insert, [(run.id, *values_of(cell)) for cell in cells])
+            self.write(
+                doing, "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [values_of(run)]
+            )
             self.write(doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)])
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
@@ -248,18 +246,9 @@ class Store:
         return tuple(str(row[0]) for row in rows)
 
     def forget_runs(self, runs: Iterable[str]) -> None:
-        """Delete runs and their cells."""
+        """Delete runs."""
         ids = [(run,) for run in runs]
         self.write("forgetting runs", "DELETE FROM runs WHERE id = ?", ids)
-
-    def cells(self, run: str) -> tuple[CellRow, ...]:
-        """The cells of a run, by id."""
-        return self.rows(
-            CellRow,
-            f"reading the cells of the run '{run}'",
-            "SELECT id, family, verdict, latency, detail FROM cells WHERE run = ? ORDER BY id",
-            (run,),
-        )
 
     # Faults: recorded before anything is broken, deleted once healed
 
@@ -350,6 +339,7 @@ BUSY_SECONDS = 5.0
 """Default wait for another process's transaction (one takes milliseconds)."""
 
 MIGRATIONS = (
+    # Only earlier versions write cells, and nothing reads them: they are in each result.json.
     """
     CREATE TABLE labs (
         name TEXT PRIMARY KEY,

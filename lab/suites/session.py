@@ -182,8 +182,8 @@ class LabView:
 _BYTES_A_CELL = 10_000
 """Memory for cell, pytest item, outcome, JUnit and reports; measured: 9.5 KB with 57,000 cells."""
 _STORED_A_CELL = 2_500
-"""Disk space for result.json, JUnit (twice while it is copied), report.html and the journal;
-measured: 1.5 KB, and 2.3 KB if a third of the cells fail."""
+"""Disk space for result.json, JUnit (twice while it is copied) and report.html; measured: less
+than 1.5 KB, and 2.3 KB if a third of the cells fail."""
 _GIB = 1 << 30
 
 

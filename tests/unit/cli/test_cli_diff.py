@@ -124,7 +124,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("HYBRIDLAB_STATE", str(tmp_path))
     with Store(tmp_path) as store:
         for run in ("1-first", "2-second"):
-            store.record_run(RunRow(run, "it", "t", "overlay", "netns", run, 1.0, True, {}), [])
+            store.record_run(RunRow(run, "it", "t", "overlay", "netns", run, 1.0, True, {}))
     there = tmp_path / "labs" / "it" / "runs" / "2-second"
     there.mkdir(parents=True)
     (there / "report.html").write_text("<html>")

@@ -35,7 +35,7 @@ def test_reports_of_runs_stay(desk):
     (reports / "report.html").write_text("")
     (desk.store.lab_directory("overlay") / "sockets").mkdir()
     run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.0, True, {})
-    desk.store.record_run(run, [])
+    desk.store.record_run(run)
     desk.down()
     assert desk.files() == {
         "overlay",

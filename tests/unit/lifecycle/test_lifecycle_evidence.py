@@ -165,7 +165,7 @@ def test_the_results_of_the_last_run_are_in_it(desk, tmp_path):
     for number in (1, 2):
         name = f"2026-{number}"
         run = RunRow(name, "overlay", "t", "overlay", "fake", "", 1.0, green=True, counts={})
-        desk.store.record_run(run, ())
+        desk.store.record_run(run)
         directory = desk.store.run_directory("overlay", name)
         directory.mkdir(parents=True)
         (directory / "result.json").write_text(f"{{{number}}}")

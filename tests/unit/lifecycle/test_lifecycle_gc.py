@@ -20,7 +20,7 @@ from lab.lifecycle.night_report import FoundNight, make_output
 from lab.providers.fake.provider import FakeLab
 from lab.providers.provider import LabHandle
 from lab.state.lock import lab_lock
-from lab.state.rows import CellRow, RunRow
+from lab.state.rows import RunRow
 from lab.state.store import Store
 
 DAY = 86_400.0
@@ -348,8 +348,7 @@ def state(tmp_path, monkeypatch):
 
 def add_run(state: Path, lab: str, run: str) -> Path:
     with Store(state) as store:
-        row = RunRow(run, lab, "t", "overlay", "netns", run, 1.0, True, {})
-        store.record_run(row, [CellRow("a/b", "pod-pod", "pass", 1.0, "")])
+        store.record_run(RunRow(run, lab, "t", "overlay", "netns", run, 1.0, True, {}))
     return add_run_files(state, lab, run)
 
 
@@ -418,9 +417,6 @@ def test_files_and_the_journal_of_old_runs_go(state):
     pruned(state, runs=2)
     assert directories(state / "labs" / "it" / "runs") == ["2", "3"]
     assert runs_of(state, "it") == ["2", "3"]
-    with Store(state) as store:
-        assert store.cells("1") == ()
-        assert len(store.cells("2")) == 1
 
 
 def test_the_last_20_runs_and_30_nights_are_kept_by_default(state, capsys):
@@ -527,7 +523,7 @@ def test_a_name_in_the_journal_leads_nowhere_else(state, lab, run):
     (state / "labs" / "it" / "runs").mkdir(parents=True)
     for each in (run, "zz"):
         with Store(state) as store:
-            store.record_run(RunRow(each, lab, "t", "o", "netns", each, 1.0, True, {}), [])
+            store.record_run(RunRow(each, lab, "t", "o", "netns", each, 1.0, True, {}))
     with suppress(StateError):  # of a lab's name; what a run is called is passed over
         pruned(state, runs=1)
     assert directories(victim) == ["runs"]

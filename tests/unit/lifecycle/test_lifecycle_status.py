@@ -49,7 +49,7 @@ def test_the_state_follows_from_the_journal_and_what_is_there(journal, found, ho
 def test_a_lab_that_is_up_is_json_with_its_steps_and_runs(desk):
     desk.up()
     run = RunRow("r1", "overlay", "t", "overlay", "fake", "2026", 1.5, False, {"fail": 1})
-    desk.store.record_run(run, [])
+    desk.store.record_run(run)
     document = json.loads(json.dumps(dataclasses.asdict(look(desk))))
     assert document["state"] == "up"
     assert [step["name"] for step in document["steps"]] == STEPS

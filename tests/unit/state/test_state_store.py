@@ -14,7 +14,7 @@ import pytest
 from processes import run_program
 
 from lab._errors import StateError, UsageError
-from lab.state.rows import CellRow, LabRow, ResourceRow, RunRow
+from lab.state.rows import LabRow, ResourceRow, RunRow
 from lab.state.store import FILE, VERSION, Store
 
 LAB = LabRow("a", "overlay", "text", "a.yaml", "fake", "t1", "starting", 1.0, 2.0, "d", {"x": [1]})
@@ -66,21 +66,14 @@ def test_only_what_was_intended_is_made(store):
     )
 
 
-def test_a_run_is_use_of_its_lab_and_outlives_it_with_its_cells(store):
+def test_a_run_is_use_of_its_lab_and_outlives_it(store):
     store.put_lab(LAB)
-    cells = [
-        CellRow("pod-pod/a/b/tcp-small", "pod-pod", "pass", 0.2, ""),
-        CellRow("pod-pod/b/a/tcp-small", "pod-pod", "fail", None, "no reply"),
-    ]
-    with pytest.raises(sqlite3.IntegrityError):
-        store.record_run(RUN, cells[:1] * 2)
-    assert store.runs("a") == ()
-    assert store.lab("a") == LAB
-    store.record_run(RUN, cells)
+    store.record_run(RUN)
     assert store.lab("a") == replace(LAB, updated=50.0)
     store.set_status("a", "down")
     assert store.runs("a") == (RUN,)
-    assert store.cells(RUN.id) == tuple(cells)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.record_run(RUN)
 
 
 def test_a_change_is_all_or_nothing(store):
@@ -160,12 +153,11 @@ IN_A_SMALL_DISK = """
 import os, sys
 from pathlib import Path
 from lab._errors import StateError, UsageError
-from lab.state.rows import CellRow, LabRow, RunRow
+from lab.state.rows import LabRow, RunRow
 from lab.state.store import Store
 
 disk, what = Path(sys.argv[1]), sys.argv[2]
-run = RunRow("r", "a", "t1", "overlay", "fake", "2026", 1.0, True, {})
-cells = [CellRow(f"cell-{number:05}" + "x" * 200, "f", "pass", 0.1, "") for number in range(5000)]
+run = RunRow("r", "a", "t1", "overlay", "fake", "2026", 1.0, True, {"x" * 1_000_000: 1})
 
 def expect(call):
     try:
@@ -204,7 +196,7 @@ else:
         expect(lambda: Store(disk / "state").set_status("a", "broken"))
     else:
         fill()
-        expect(lambda: store.record_run(run, cells))
+        expect(lambda: store.record_run(run))
         assert store.runs("a") == () and store.lab("a").status == "up"
         (disk / "filler").unlink()
         store.set_status("a", "broken")
@@ -279,7 +271,6 @@ COLUMNS = {
     "steps": ("digest", "state", "at"),
     "resources": ("state",),
     "runs": ("started", "seconds", "green", "counts"),
-    "cells": ("family", "verdict", "latency"),
     "faults": ("name", "node", "peer", "state", "at", "observed"),
 }
 OPTIONS = ([], 5, "nonsense", {"windows_rules_off": 5}, {"windows_rules_off": [1]}, {"only": {}})
@@ -291,7 +282,7 @@ def filled_store(tmp_path):
         opened.put_lab(LAB_ROW)
         opened.intend_step("a", 0, "first", "d1")
         opened.intend("a", [("node", "n1")])
-        opened.record_run(RUN_ROW, [CellRow("c", "pod-pod", "pass", 1.0, "")])
+        opened.record_run(RUN_ROW)
         opened.intend_fault("a", "11", "wrong-vni", node="n1", peer="")
         yield opened
 
@@ -308,7 +299,6 @@ def read_all(filled_store: Store) -> None:
     filled_store.steps("a")
     filled_store.resources("a")
     filled_store.runs("a")
-    filled_store.cells("r1")
     filled_store.faults("a")
 
 
