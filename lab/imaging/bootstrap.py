@@ -17,7 +17,7 @@ import shutil
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,46 +31,24 @@ from lab.remote import programs
 _END = "TRAILER!!!"
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveEntry:
-    """A file or directory of the archive, owned by root."""
+def archive(
+    files: Mapping[str, bytes], folders: Iterable[str] = (), executable: Collection[str] = ()
+) -> bytes:
+    """A deterministic archive of root's folders and files, which everyone may read.
 
-    path: str
-    """Relative path."""
-    mode: int
-    """As in ``st_mode``, including the file type."""
-    content: bytes = b""
-
-
-def folder(path: str) -> ArchiveEntry:
-    """A directory that everyone may read."""
-    return ArchiveEntry(path, stat.S_IFDIR | 0o755)
-
-
-def program(path: str, content: bytes) -> ArchiveEntry:
-    """A file that everyone may run."""
-    return ArchiveEntry(path, stat.S_IFREG | 0o755, content)
-
-
-def file(path: str, content: bytes) -> ArchiveEntry:
-    """A file that everyone may read."""
-    return ArchiveEntry(path, stat.S_IFREG | 0o644, content)
-
-
-def archive(entries: Iterable[ArchiveEntry]) -> bytes:
-    """A deterministic archive; folders precede their content."""
+    ``files``: content by relative path. ``executable``: those of them that everyone may run.
+    """
+    entries = [(path, stat.S_IFDIR | 0o755, b"") for path in folders]
+    for path, content in files.items():
+        entries.append((path, stat.S_IFREG | (0o755 if path in executable else 0o644), content))
     out = bytearray()
-    for number, entry in enumerate((*entries, ArchiveEntry(_END, 0)), start=1):
-        name = entry.path.encode() + b"\0"
-        fields = (number, entry.mode, 0, 0, 1, 0, len(entry.content), 0, 0, 0, 0, len(name), 0)
+    for number, (path, mode, content) in enumerate((*entries, (_END, 0, b"")), start=1):
+        name = path.encode() + b"\0"
+        fields = (number, mode, 0, 0, 1, 0, len(content), 0, 0, 0, 0, len(name), 0)
         out += b"070701" + b"".join(b"%08x" % field for field in fields) + name
-        out += bytes(-len(out) % 4) + entry.content
+        out += bytes(-len(out) % 4) + content
         out += bytes(-len(out) % 4)
     return bytes(out)
-
-
-class ModuleMissingError(Exception):
-    """The kernel has no such module, neither loadable nor built in."""
 
 
 def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple[str, ...]:
@@ -79,7 +57,7 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
     ``wanted``: names: ``virtio_blk``. ``dependencies``: the text of ``modules.dep``. ``built_in``:
     the text of ``modules.builtin``: modules that need no loading.
 
-    Raises ModuleMissingError with the name that is in neither.
+    Raises LookupError with the name that is in neither.
     """
     lines = (line.partition(":") for line in dependencies.splitlines())
     needs = {path: needed.split() for path, _, needed in lines}
@@ -92,7 +70,7 @@ def load_order(wanted: Sequence[str], dependencies: str, built_in: str) -> tuple
             # modules.dep lists a module's dependencies after it
             order |= dict.fromkeys((*reversed(needs[path]), path))
         elif name not in inside:
-            raise ModuleMissingError(name)
+            raise LookupError(name)
     return tuple(order)
 
 
@@ -107,20 +85,16 @@ def boot_archive(init: bytes, busybox: bytes, modules: Mapping[str, bytes], node
     ``init``: the script that the kernel starts. ``busybox``: a static busybox. ``modules``:
     unpacked modules by path, in load order. ``nodes``: the text of ``modules.devname``.
     """
-    names = [f"{_name(path)}.ko" for path in modules]
-    return archive(
-        (
-            *(folder(path) for path in ("bin", "dev", "modules", "proc", "root", "seed", "sys")),
-            program("init", init),
-            program("bin/busybox", busybox),
-            *(
-                file(f"modules/{name}", code)
-                for name, code in zip(names, modules.values(), strict=True)
-            ),
-            file("modules/order", "".join(f"{name}\n" for name in names).encode()),
-            file("modules/nodes", nodes),
-        )
-    )
+    own = {f"{_name(path)}.ko": code for path, code in modules.items()}
+    files = {
+        "init": init,
+        "bin/busybox": busybox,
+        **{f"modules/{name}": code for name, code in own.items()},
+        "modules/order": "".join(f"{name}\n" for name in own).encode(),
+        "modules/nodes": nodes,
+    }
+    folders = ("bin", "dev", "modules", "proc", "root", "seed", "sys")
+    return archive(files, folders, executable=("init", "bin/busybox"))
 
 
 FORMAT = "$(ORIGIN)|$(CODENAME)|$(RELEASE)|$(REPO_URI)|$(COMPONENT)|$(CREATED_BY)"
@@ -131,15 +105,14 @@ _FIELDS = FORMAT.count("|") + 1
 
 @dataclass(frozen=True, slots=True)
 class AptSource:
-    """One line of a sources.list."""
+    """One line of a sources.list, for component ``main``."""
 
     uri: str
     suite: str
-    components: tuple[str, ...]
 
     def line(self) -> str:
-        """``deb URI SUITE COMPONENT...``."""
-        return f"deb {self.uri} {self.suite} {' '.join(self.components)}"
+        """``deb URI SUITE main``."""
+        return f"deb {self.uri} {self.suite} main"
 
 
 def mirror_sources(
@@ -157,27 +130,17 @@ def mirror_sources(
     own, release = host
     if own != distribution or not release:
         return []
-    found: dict[tuple[str, str], dict[str, None]] = {}
-    for origin, pocket, uri, component in _targets(targets, release):
-        if origin in {"", distribution}:
-            found.setdefault((uri, suite + pocket), {})[component] = None
-    wanted = [
-        AptSource(uri, name, ("main",)) for (uri, name), parts in found.items() if "main" in parts
-    ]
-    return sorted(wanted, key=lambda source: _POCKETS.index(source.suite.removeprefix(suite)))
-
-
-def _targets(targets: str, release: str) -> Iterator[tuple[str, str, str, str]]:
-    """Origin, pocket, address and component of every package list of the host's release."""
+    suites = {release + pocket: suite + pocket for pocket in _POCKETS}
+    found: dict[str, dict[AptSource, None]] = {one: {} for one in suites.values()}
     for line in targets.splitlines():
         fields = line.split("|")
-        if len(fields) != _FIELDS:
+        if len(fields) != _FIELDS or fields[-2:] != ["main", "Packages"]:
             continue
-        origin, codename, written, uri, component, made = fields
-        name = codename or written
-        pocket = name.removeprefix(release)
-        if made == "Packages" and name.startswith(release) and pocket in _POCKETS:
-            yield origin.lower(), pocket, uri.rstrip("/"), component
+        origin, codename, written, uri, *_ = fields
+        wanted = suites.get(codename or written)
+        if wanted and origin.lower() in {"", distribution}:
+            found[wanted][AptSource(uri.rstrip("/"), wanted)] = None
+    return [one for of_suite in found.values() for one in of_suite]
 
 
 TOOLS = ("mmdebstrap", "mke2fs", "qemu-img", "tar", "setpriv")
@@ -279,7 +242,7 @@ def sources(recipe: Recipe, url: str | None) -> list[AptSource]:
     parts = recipe.bootstrap
     assert parts is not None, "chosen by the recipe's kind"
     if url:
-        return [AptSource(url, parts.suite, ("main",))]
+        return [AptSource(url, parts.suite)]
     return host_sources(parts.distribution, parts.suite)
 
 
@@ -292,7 +255,7 @@ def host_sources(distribution: str, suite: str) -> list[AptSource]:
 
 
 def _bootstrap(job: BuildJob, parts: Bootstrap, packed: Path) -> None:
-    source = job.inventory.images.get(job.recipe.name)
+    source = job.inputs.inventory.images.get(job.recipe.name)
     found = sources(job.recipe, source.url if source else None)
     if not found:
         raise PreflightError(
@@ -341,8 +304,8 @@ def _heard(job: BuildJob, line: str) -> None:
 
 def _proxies(job: BuildJob) -> dict[str, str]:
     """Proxies as environment variables, in the spelling that apt reads."""
-    names = {"http": "http_proxy", "https": "https_proxy", "no_proxy": "no_proxy"}
-    return {names[name]: value for name, value in job.inventory.proxies.by_name().items()}
+    own = job.inputs.inventory.proxies.by_name()
+    return {f"{name.removesuffix('_proxy')}_proxy": value for name, value in own.items()}
 
 
 def host_options() -> list[str]:
@@ -390,7 +353,7 @@ def _initrd(job: BuildJob, parts: Bootstrap, tree: Path) -> None:
             (base / "modules.dep").read_text(encoding="ascii"),
             (base / "modules.builtin").read_text(encoding="ascii"),
         )
-    except ModuleMissingError as error:
+    except LookupError as error:
         raise BrokenError(
             job.doing, f"the kernel has no module '{error}'", "take it out of 'modules'"
         ) from error

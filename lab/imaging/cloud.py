@@ -8,7 +8,6 @@ from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import inputs
 from lab.imaging.golden import DISK
 from lab.imaging.job import BuildJob, Built
 from lab.remote import programs
@@ -24,8 +23,8 @@ def build(job: BuildJob) -> Built:
     BrokenError when the connection breaks repeatedly, or a program fails.
     """
     programs.need(job.doing, "qemu-img", "setpriv")
-    size = adopt(job, inputs.fetch_file(job))
-    inputs.remove_downloads(job)
+    size = adopt(job, job.inputs.fetch_file())
+    job.inputs.remove_downloads()
     return Built(virtual_gib=size)
 
 

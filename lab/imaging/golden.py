@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -44,22 +44,18 @@ KERNEL = "kernel"
 INITRD = "initrd"
 
 
-@dataclass(frozen=True, slots=True)
-class GoldenImage:
-    """One image in the cache; complete and never changed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Image:
+    """What an image is, for the machines that are cloned from it."""
 
     name: str
     """Name of the recipe: ``debian-12``."""
     digest: str
     """Hex SHA-256 of recipe, templates and inputs."""
     os: Os
-    disk: Path
-    """A qcow2 file without a backing file."""
     virtual_gib: int
     """Size that the guest sees; a clone may be larger, never smaller."""
     firmware: Firmware
-    kernel: Path | None
-    initrd: Path | None
     arguments: str
     """Kernel command line; empty unless ``firmware`` is ``kernel``."""
     first_boot: FirstBoot
@@ -69,48 +65,49 @@ class GoldenImage:
     """Disk and network devices that its drivers are for; ``sata`` implies e1000e."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenImage(_Image):
+    """One image in the cache; complete and never changed."""
+
+    disk: Path
+    """A qcow2 file without a backing file."""
+    kernel: Path | None
+    initrd: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts(_Image):
     """The content of ``image.json``."""
 
     format: int
-    name: str
-    digest: str
     summary: str
-    os: Os
     architecture: str
-    virtual_gib: int
-    firmware: Firmware
-    arguments: str
-    first_boot: FirstBoot
-    user: str
     built: float
     """Seconds since 1970."""
     packages: tuple[str, ...]
     """``name version``, if known."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each file beside ``image.json``, by name."""
-    storage: Storage = "virtio"
 
 
 def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> None:
     """Write ``image.json`` beside a builder's results."""
     facts = ImageFacts(
-        FORMAT,
-        recipe.name,
-        digest,
-        recipe.summary,
-        recipe.os,
-        recipe.architecture,
-        built.virtual_gib or recipe.disk_gib,
-        recipe.firmware,
-        built.arguments,
-        recipe.first_boot,
-        recipe.user,
-        time.time(),
-        built.packages,
-        {path.name: path.stat().st_size for path in sorted(directory.iterdir())},
-        "sata" if recipe.windows and not recipe.windows.virtio else "virtio",
+        format=FORMAT,
+        name=recipe.name,
+        digest=digest,
+        summary=recipe.summary,
+        os=recipe.os,
+        architecture=recipe.architecture,
+        virtual_gib=built.virtual_gib or recipe.disk_gib,
+        firmware=recipe.firmware,
+        arguments=built.arguments,
+        first_boot=recipe.first_boot,
+        user=recipe.user,
+        storage="sata" if recipe.windows and not recipe.windows.virtio else "virtio",
+        built=time.time(),
+        packages=built.packages,
+        sizes={path.name: path.stat().st_size for path in sorted(directory.iterdir())},
     )
     (directory / FILE).write_text(json.dumps(asdict(facts), indent=1) + "\n", encoding="utf-8")
 
@@ -149,18 +146,10 @@ def load(directory: Path) -> GoldenImage:
     known = read_facts(directory)
     own_kernel = known.firmware == "kernel"
     return GoldenImage(
-        name=known.name,
-        digest=known.digest,
-        os=known.os,
+        **{one.name: getattr(known, one.name) for one in fields(_Image)},
         disk=directory / DISK,
-        virtual_gib=known.virtual_gib,
-        firmware=known.firmware,
         kernel=directory / KERNEL if own_kernel else None,
         initrd=directory / INITRD if own_kernel else None,
-        arguments=known.arguments,
-        first_boot=known.first_boot,
-        user=known.user,
-        storage=known.storage,
     )
 
 

@@ -42,6 +42,7 @@ from lab.imaging.golden import (
     require_own,
     size,
 )
+from lab.imaging.inputs import ImageInputs
 from lab.imaging.job import UNFINISHED, BuildJob, Built, Installer, Say
 from lab.imaging.recipe import Kind, Recipe
 from lab.imaging.windows.settings import Firmware
@@ -111,15 +112,13 @@ class ImageStore:
         something that the build needs is missing, and how to get it. Raises BrokenError when a step
         fails, with its last output lines.
         """
-        recipe = self.recipe(name)
-        inputs.check(recipe, self._inventory)
-        digest = inputs.digest(recipe, self._inventory, self._downloads, say)
-        found = self._stored(recipe, digest)
-        if found is not None:
+        made_from = self._inputs(name, say)
+        made_from.check()
+        digest = made_from.digest()
+        if found := self._stored(name, digest):
             return found
-        with self._locked(recipe, digest, say):
-            found = self._stored(recipe, digest)
-            return found if found is not None else self._build(recipe, digest, say)
+        with self._locked(name, digest, say):
+            return self._stored(name, digest) or self._build(made_from, digest)
 
     def root(self, name: str, say: Say) -> Path:
         """The root file system of a recipe made from packages; builds it if it does not exist.
@@ -130,33 +129,29 @@ class ImageStore:
         needs is missing. Raises BrokenError when a step of the build fails, with its last output
         lines.
         """
-        recipe = self.recipe(name)
-        if recipe.bootstrap is None:
+        made_from, doing = self._inputs(name, say), f"making the root file system of image '{name}'"
+        if made_from.recipe.bootstrap is None:
             raise PreflightError(
-                f"making the root file system of image '{name}'",
-                f"its recipe is of kind '{recipe.kind}', and system containers boot images that "
-                "are made from packages",
+                doing,
+                f"its recipe is of kind '{made_from.recipe.kind}', and system containers boot "
+                "images that are made from packages",
                 "use image 'debian-12', or '--provider libvirt'",
             )
-        digest = inputs.digest(recipe, self._inventory, self._downloads, say)
-        final = self._roots / self._place(recipe, digest).name
+        digest = made_from.digest()
+        final = self._roots / _directory_name(name, digest)
         if not final.is_dir():
-            with self._locked(recipe, digest, say):
+            with self._locked(name, digest, say):
                 if not final.is_dir():
-                    self._build_root(recipe, digest, final, say)
+                    with guarded(doing):
+                        shutil.rmtree(_scratch_of(final), ignore_errors=True)
+                        self._fill(made_from, digest, final, bootstrap.build_root)
+                    say(f"image '{name}': root file system made")
         return final / bootstrap.ROOT
 
     def has_root(self, name: str) -> bool:
         """Whether :meth:`root` would build nothing."""
-        recipe = self.recipe(name)
-        digest = inputs.known_digest(recipe, self._inventory, self._downloads)
-        return bool(digest) and (self._roots / self._place(recipe, digest or "").name).is_dir()
-
-    def _build_root(self, recipe: Recipe, digest: str, final: Path, say: Say) -> None:
-        with guarded(f"making the root file system of image '{recipe.name}'"):
-            shutil.rmtree(_scratch_of(final), ignore_errors=True)
-            self._fill(recipe, digest, final, bootstrap.build_root, say)
-        say(f"image '{recipe.name}': root file system made")
+        digest = self._inputs(name).known_digest()
+        return digest is not None and (self._roots / _directory_name(name, digest)).is_dir()
 
     @property
     def logs(self) -> Path:
@@ -165,16 +160,15 @@ class ImageStore:
 
     def peek(self, name: str) -> GoldenImage | None:
         """What ``get`` would return, without building or using the network; None if it would."""
-        recipe = self.recipe(name)
-        digest = inputs.known_digest(recipe, self._inventory, self._downloads)
-        return self._stored(recipe, digest) if digest else None
+        digest = self._inputs(name).known_digest()
+        return self._stored(name, digest) if digest else None
 
     def require(self, name: str) -> None:
         """Check that the inputs of a recipe's image exist, without reading them.
 
         Raises PreflightError with what to get and where to put it.
         """
-        inputs.check(self.recipe(name), self._inventory)
+        self._inputs(name).check()
 
     def recipe(self, name: str) -> Recipe:
         """The recipe of this name, with the firmware chosen last.
@@ -213,7 +207,8 @@ class ImageStore:
         the wrong one. Raises UsageError when the inventory has another path.
         """
         recipe, doing = self.recipe(name), f"building image '{name}'"
-        needs = {need.name: need for need in inputs.needs(recipe) if need.name != inputs.FILE}
+        every = inputs.needs(recipe, self._said)
+        needs = {need.name: need for need in every if need.name != inputs.FILE}
         kept = dict(self._kept(FILE))
         for option, path in given.items():
             if option not in needs:
@@ -268,8 +263,7 @@ class ImageStore:
         found: set[str] = set()
         for name in recipes.shipped(self._folder):
             with suppress(LabError):
-                recipe = self.recipe(name)
-                there = inputs.known_digests(recipe, self._inventory, self._downloads) or {}
+                there = self._inputs(name).known_digests() or {}
                 found |= {digest.rpartition(":")[2] for digest in there.values()}
         return frozenset(found)
 
@@ -278,8 +272,7 @@ class ImageStore:
 
         Raises PreflightError when an input is missing: what to get and where to put it.
         """
-        recipe = self.recipe(name)
-        return inputs.digest(recipe, self._inventory, self._downloads, lambda _: None)
+        return self._inputs(name).digest()
 
     def list(self) -> tuple[ListedImage, ...]:
         """Every recipe and the state of its image."""
@@ -314,38 +307,41 @@ class ImageStore:
         names = tuple(str(path.relative_to(self._cache)) for path in found)
         return CollectedEntries(names, total, yes)
 
-    def _build(self, recipe: Recipe, digest: str, say: Say) -> GoldenImage:
-        final = self._place(recipe, digest)
+    def _inputs(self, name: str, say: Say = lambda _: None) -> ImageInputs:
+        return ImageInputs(self.recipe(name), self._inventory, self._downloads, say)
+
+    def _build(self, made_from: ImageInputs, digest: str) -> GoldenImage:
+        name, say = made_from.recipe.name, made_from.say
+        final = self._images / _directory_name(name, digest)
         scratch = _scratch_of(final)
-        with guarded(f"building image '{recipe.name}'"):
+        with guarded(f"building image '{name}'"):
             if final.exists():
-                say(f"image '{recipe.name}': {golden.damage(final)}: building it again")
+                say(f"image '{name}': {golden.damage(final)}: building it again")
                 remove(final)
             if (scratch / UNFINISHED).exists():
-                say(f"image '{recipe.name}': continuing an interrupted build")
+                say(f"image '{name}': continuing an interrupted build")
             elif scratch.exists():
-                say(f"image '{recipe.name}': starting the interrupted build over")
+                say(f"image '{name}': starting the interrupted build over")
                 shutil.rmtree(scratch)
-            if self._others_left(recipe, scratch):
+            if self._others_left(name, scratch):
                 say(
-                    f"image '{recipe.name}': an interrupted installation from other media or "
+                    f"image '{name}': an interrupted installation from other media or "
                     "another recipe is still running: 'lab image gc --yes' removes it"
                 )
-            self._fill(recipe, digest, final, build, say)
-        say(f"image '{recipe.name}': built, {size(final) / 1e6:.0f} MB")
+            self._fill(made_from, digest, final, build)
+        say(f"image '{name}': built, {size(final) / 1e6:.0f} MB")
         return golden.load(final)
 
     def _fill(
-        self, recipe: Recipe, digest: str, final: Path, make: Callable[[BuildJob], Built], say: Say
+        self, made_from: ImageInputs, digest: str, final: Path, make: Callable[[BuildJob], Built]
     ) -> None:
         """Create an image's directory, and give it its final name once it is complete."""
         scratch = _scratch_of(final)
         scratch.mkdir(parents=True, mode=0o755, exist_ok=True)
         self._downloads.mkdir(exist_ok=True)
-        inventory, installer = self._inventory, self._installer
         try:
-            job = BuildJob(recipe, scratch, self._downloads, inventory, installer, say)
-            golden.write_facts(scratch, recipe, digest, make(job))
+            built = make(BuildJob(made_from, scratch, self._installer))
+            golden.write_facts(scratch, made_from.recipe, digest, built)
             for path in (*scratch.iterdir(), scratch):
                 fsync(path)
             scratch.rename(final)
@@ -354,50 +350,45 @@ class ImageStore:
                 shutil.rmtree(scratch, ignore_errors=True)
             raise
 
-    def _others_left(self, recipe: Recipe, scratch: Path) -> bool:
+    def _others_left(self, name: str, scratch: Path) -> bool:
         """Whether another build of this name continues although no process waits for it."""
-        every = self._images.glob(f".{recipe.name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
+        every = self._images.glob(f".{name}-{'[0-9a-f]' * _SHORT}{PARTIAL}/{UNFINISHED}")
         places = {found.parent for found in every} - {scratch}
         return any(not self._is_held(place) for place in places)
 
     def _is_held(self, scratch: Path) -> bool:
-        name = scratch.name.removeprefix(".").removesuffix(PARTIAL)
-        return holder(self._lock(name)) is not None
+        return holder(self._lock(scratch.name.removeprefix(".").removesuffix(PARTIAL))) is not None
 
-    def _stored(self, recipe: Recipe, digest: str) -> GoldenImage | None:
-        place = self._place(recipe, digest)
-        with guarded(f"looking for image '{recipe.name}'"):
+    def _stored(self, name: str, digest: str) -> GoldenImage | None:
+        place = self._images / _directory_name(name, digest)
+        with guarded(f"looking for image '{name}'"):
             whole = place.is_dir() and not golden.damage(place)
             return golden.load(place) if whole else None
 
-    def _place(self, recipe: Recipe, digest: str) -> Path:
-        return self._images / f"{recipe.name}-{digest[:_SHORT]}"
-
     @contextmanager
-    def _locked(self, recipe: Recipe, digest: str, say: Say) -> Iterator[None]:
-        with guarded(f"building image '{recipe.name}'"):
+    def _locked(self, name: str, digest: str, say: Say) -> Iterator[None]:
+        with guarded(f"building image '{name}'"):
             make_own(self._cache, self._images)
             require_own(self._roots, self._downloads)
-        directory = self._lock(self._place(recipe, digest).name)
-        with lab_lock(directory, f"lab image build {recipe.name}", wait=_WAIT, say=say):
+        directory = self._lock(_directory_name(name, digest))
+        with lab_lock(directory, f"lab image build {name}", wait=_WAIT, say=say):
             yield
 
     def _lock(self, name: str) -> Path:
         return self._cache / "locks" / name
 
     def _listed(self, name: str) -> ListedImage:
+        kind = "-"
         try:
             recipe = self.recipe(name)
-        except LabError as error:
-            return ListedImage(name, "-", "unusable", None, 0, error.happened)
-        try:
+            kind = recipe.kind
             found = self.peek(name)
-        except PreflightError as error:
-            return ListedImage(name, recipe.kind, "unusable", None, 0, error.happened)
+        except LabError as error:
+            return ListedImage(name, kind, "unusable", None, 0, error.happened)
         if found is None:
-            return ListedImage(name, recipe.kind, "absent", None, 0, recipe.summary)
+            return ListedImage(name, kind, "absent", None, 0, recipe.summary)
         taken = size(found.disk.parent)
-        return ListedImage(name, recipe.kind, "built", found.digest, taken, recipe.summary)
+        return ListedImage(name, kind, "built", found.digest, taken, recipe.summary)
 
     def _old_images(self, in_use: Collection[str]) -> Iterator[Path]:
         current = {digest[:_SHORT] for digest in (*self._current(), *in_use)}
@@ -409,8 +400,7 @@ class ImageStore:
     def _current(self) -> Iterator[str]:
         """Digests of the recipes' current images, as far as they are known."""
         for name in recipes.shipped(self._folder):
-            digest = inputs.known_digest(self.recipe(name), self._inventory, self._downloads)
-            if digest:
+            if digest := self._inputs(name).known_digest():
                 yield digest
 
     def _dead_scratch(self) -> Iterator[Path]:
@@ -419,9 +409,8 @@ class ImageStore:
                 yield place
 
     def _old_downloads(self) -> Iterator[Path]:
-        wanted = inputs.referenced_names(self._folder, self._inventory) | inputs.pinned_names(
-            self._downloads
-        )
+        wanted = inputs.referenced_names(self._folder, self._inventory)
+        wanted |= inputs.pinned_names(self._downloads)
         for path in entries(self._downloads):
             if path.name.partition(".")[0] not in wanted:
                 yield path
@@ -447,6 +436,10 @@ def build(job: BuildJob) -> Built:
         "windows": windows.build,
     }
     return builders[job.recipe.kind](job)
+
+
+def _directory_name(name: str, digest: str) -> str:
+    return f"{name}-{digest[:_SHORT]}"
 
 
 def _scratch_of(final: Path) -> Path:

@@ -12,8 +12,9 @@ local file, so that a large one is read once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,27 +23,26 @@ from urllib.parse import unquote, urlsplit
 from lab._errors import LabError, PreflightError
 from lab.imaging import download, recipes
 from lab.imaging.golden import guarded, make_own, read_json, read_line
-from lab.imaging.job import BuildJob, Say
 from lab.imaging.recipe import Recipe
-from lab.inventory.inventory import Inventory
+from lab.inventory.inventory import ImageSource, Inventory
 
-
-@dataclass(frozen=True, slots=True)
-class ImageSourceFile:
-    """Where an input comes from; ``url`` and ``path`` are None if it is not configured."""
-
-    url: str | None
-    """As written, before mirrors are applied."""
-    path: Path | None
-    digest: str | None
-    """``sha256:`` or ``sha512:`` and hex; None if it has to be looked up."""
-    checksums: str | None
-    """Address of the vendor's checksum list."""
+FILE = "file"
+"""Name of the only input of a ``cloud`` or ``iso`` image."""
+ISO = "iso"
+VIRTIO = "virtio-win"
+OPENSSH = "openssh"
+OPENSSH_IMAGE = "openssh-windows"
+_SHORT = 32
+FORMAT = 1
+"""Increase it when this code makes a different image from the same inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInput:
-    """One file that an image is made from."""
+    """One file that an image is made from, and where it comes from.
+
+    Neither ``url`` nor ``path`` is set if the file is not configured.
+    """
 
     name: str
     """Name in the image's digest, unique within the recipe."""
@@ -51,74 +51,56 @@ class ImageInput:
     what: str
     """What to get, as text."""
     optional: bool = False
+    url: str | None = None
+    """As written, before mirrors are applied."""
+    path: Path | None = None
+    digest: str | None = None
+    """``sha256:`` or ``sha512:`` and hex; None if it has to be looked up."""
+    checksums: str | None = None
+    """Address of the vendor's checksum list."""
 
 
-FILE = "file"
-"""Name of the only input of a ``cloud`` or ``iso`` image."""
-ISO = "iso"
-VIRTIO = "virtio-win"
-OPENSSH = "openssh"
-OPENSSH_IMAGE = "openssh-windows"
-
-
-def needs(recipe: Recipe) -> tuple[ImageInput, ...]:
-    """All inputs of an image."""
-    if recipe.cloud:
-        return (ImageInput(FILE, recipe.name, f"the disk at {recipe.cloud.url}"),)
-    if recipe.iso:
-        return (ImageInput(FILE, recipe.name, recipe.iso.medium),)
-    if recipe.windows:
-        medium = ImageInput(ISO, recipe.name, recipe.windows.medium)
-        drivers = ImageInput(
-            VIRTIO, VIRTIO, "the virtio-win ISO, with the drivers of disk and card"
-        )
-        shell = ImageInput(
-            OPENSSH, OPENSSH_IMAGE, "Win32-OpenSSH's OpenSSH-Win64.zip", optional=True
-        )
-        return (medium, *((drivers,) if recipe.windows.virtio else ()), shell)
-    return ()
-
-
-def locate(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile:
-    """Where recipe and inventory locate an input; the inventory takes precedence."""
-    own = inventory.images.get(need.image)
-    said = own.url if own else None
-    parts = recipe.cloud or recipe.iso
-    sha256 = (own.sha256 if own else None) or (parts.sha256 if parts else None)
-    digest = f"sha256:{sha256}" if sha256 else None
-    if said is None:
-        cloud = recipe.cloud
-        url = cloud.url if cloud else None
-        return ImageSourceFile(url, None, digest, cloud.checksums if cloud else None)
-    split = urlsplit(said)
-    if split.scheme in {"http", "https"}:
-        return ImageSourceFile(said, None, digest, None)
-    return ImageSourceFile(
-        None, Path(unquote(split.path) if split.scheme == "file" else said), digest, None
+def needs(recipe: Recipe, inventory: Inventory) -> tuple[ImageInput, ...]:
+    """All inputs of an image; the inventory takes precedence over the recipe."""
+    return tuple(
+        _located(one, inventory.images.get(one.image)) for one in _inputs_of_recipe(recipe)
     )
 
 
-_SHORT = 32
-FORMAT = 1
-"""Increase it when this code makes a different image from the same inputs."""
+def _inputs_of_recipe(recipe: Recipe) -> Iterator[ImageInput]:
+    if cloud := recipe.cloud:
+        one = ImageInput(FILE, recipe.name, f"the disk at {cloud.url}", url=cloud.url)
+        yield replace(one, digest=_sha256(cloud.sha256), checksums=cloud.checksums)
+    elif iso := recipe.iso:
+        yield ImageInput(FILE, recipe.name, iso.medium, digest=_sha256(iso.sha256))
+    elif windows := recipe.windows:
+        yield ImageInput(ISO, recipe.name, windows.medium)
+        if windows.virtio:
+            what = "the virtio-win ISO, with the drivers of disk and card"
+            yield ImageInput(VIRTIO, VIRTIO, what)
+        archive = "Win32-OpenSSH's OpenSSH-Win64.zip"
+        yield ImageInput(OPENSSH, OPENSSH_IMAGE, archive, optional=True)
 
 
-def digest(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> str:
-    """Hex SHA-256 of everything that goes into the image; looks up unknown inputs.
+def _located(one: ImageInput, source: ImageSource | None) -> ImageInput:
+    if source is None:
+        return one
+    one = replace(one, digest=_sha256(source.sha256) or one.digest)
+    if source.url is None:
+        return one
+    split = urlsplit(source.url)
+    if split.scheme in {"http", "https"}:
+        return replace(one, url=source.url, checksums=None)
+    path = Path(unquote(split.path) if split.scheme == "file" else source.url)
+    return replace(one, url=None, path=path, checksums=None)
 
-    Raises PreflightError when an input is missing: what it is, and how to get it.
-    """
-    return digest_of(recipe, digests(recipe, inventory, downloads, say))
 
-
-def known_digest(recipe: Recipe, inventory: Inventory, downloads: Path) -> str | None:
-    """:func:`digest`, or None if that needs the network, or an input is missing."""
-    there = known_digests(recipe, inventory, downloads)
-    return None if there is None else digest_of(recipe, there)
+def _sha256(digits: str | None) -> str | None:
+    return f"sha256:{digits}" if digits else None
 
 
 def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
-    """:func:`digest` for inputs with known digests, by name."""
+    """Hex SHA-256 of everything that goes into an image; ``there``: its inputs' digests by name."""
     hashed = {name: sha256(content).hexdigest() for name, content in recipe.files.items()}
     parts = {
         "format": FORMAT,
@@ -130,42 +112,198 @@ def digest_of(recipe: Recipe, there: Mapping[str, str]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def digests(recipe: Recipe, inventory: Inventory, downloads: Path, say: Say) -> Mapping[str, str]:
-    """Digest of every input by name; looks up unknown ones.
+@dataclass(frozen=True)
+class ImageInputs:
+    """The inputs of one recipe's image.
 
-    Raises PreflightError when an input is missing, cannot be looked up, or is not as expected.
+    ``downloads``: directory of downloads and of known digests; created when first needed. ``say``:
+    called before anything that takes long.
     """
-    digests = {need.name: _found(need, recipe, inventory, downloads, say) for need in needs(recipe)}
-    return {name: digest for name, digest in digests.items() if digest is not None}
 
+    recipe: Recipe
+    inventory: Inventory
+    downloads: Path
+    say: Callable[[str], None] = lambda _: None
 
-def known_digests(
-    recipe: Recipe, inventory: Inventory, downloads: Path
-) -> Mapping[str, str] | None:
-    """:func:`digests` without the network or reading large files; None if that is not enough."""
-    digests: dict[str, str] = {}
-    for need in needs(recipe):
-        where = locate(need, recipe, inventory)
-        if where.path is None and where.url is None and need.optional:
-            continue
-        digest = _known(where, downloads)
-        if not digest:
+    def tell(self, phase: str) -> None:
+        """Report the current phase of the image's build."""
+        self.say(f"image '{self.recipe.name}': {phase}")
+
+    def digest(self) -> str:
+        """Hex SHA-256 of everything that goes into the image; looks up unknown inputs.
+
+        Raises PreflightError like :meth:`digests`.
+        """
+        return digest_of(self.recipe, self.digests())
+
+    def known_digest(self) -> str | None:
+        """:meth:`digest`, or None if that needs the network, or an input is missing."""
+        there = self.known_digests()
+        return None if there is None else digest_of(self.recipe, there)
+
+    def digests(self) -> Mapping[str, str]:
+        """Digest of every input by name; looks up unknown ones.
+
+        Raises PreflightError when an input is missing (what it is, and how to get it), cannot be
+        looked up, or is not as expected.
+        """
+        return {one.name: self._digest(one) for one in self._configured()}
+
+    def known_digests(self) -> Mapping[str, str] | None:
+        """:meth:`digests` without the network or reading large files; None if not enough."""
+        digests: dict[str, str] = {}
+        for one in self._needs:
+            if one.optional and one.path is None and one.url is None:
+                continue
+            digest = self._known(one)
+            if not digest:
+                return None
+            digests[one.name] = digest
+        return digests
+
+    def check(self) -> None:
+        """Check that every input is configured and its file is the right one.
+
+        Reads no file completely.
+
+        Raises PreflightError with the first that is missing, and how to get it.
+        """
+        for one in self._configured():
+            if one.path is not None:
+                check_file(self.recipe, one.name, one.path)
+
+    def find(self, name: str) -> Path | None:
+        """An input as a file on this machine; downloads it if necessary.
+
+        None for an optional input that is not configured.
+
+        Raises PreflightError, BrokenError like :func:`lab.imaging.download.fetch`.
+        """
+        one = next((one for one in self._needs if one.name == name), None)
+        if one is None or one.url is None:
+            return one.path if one else None
+        digest = self._digest(one)
+        target = self._download(digest)
+        self.tell(f"downloading {one.url}")
+        with guarded(f"downloading {one.url}"):
+            download.fetch(self._web, one.url, target, digest, self.tell)
+        return target
+
+    def fetch_file(self) -> Path:
+        """:meth:`find` for the only input of a ``cloud`` or ``iso`` image."""
+        path = self.find(FILE)
+        assert path is not None, "check() has refused it"
+        return path
+
+    def remove_downloads(self) -> None:
+        """Remove downloads after they have become an image."""
+        for digest in (self.known_digests() or {}).values():
+            self._download(digest).unlink(missing_ok=True)
+
+    @property
+    def _needs(self) -> tuple[ImageInput, ...]:
+        return needs(self.recipe, self.inventory)
+
+    @property
+    def _web(self) -> download.Web:
+        return download.Web(self.inventory.mirrors, self.inventory.proxies.by_name())
+
+    @property
+    def _doing(self) -> str:
+        return f"looking for the input of image '{self.recipe.name}'"
+
+    def _configured(self) -> Iterator[ImageInput]:
+        """All inputs except optional ones that are not configured.
+
+        Raises PreflightError when another is not configured, or its file does not exist.
+        """
+        for one in self._needs:
+            if one.path is not None and not one.path.is_file():
+                raise self._gone(one, one.path)
+            if one.path is not None or one.url is not None:
+                yield one
+            elif not one.optional:
+                raise self._missing(one)
+
+    def _digest(self, one: ImageInput) -> str:
+        found = self._known(one)
+        if found is None:
+            found = self._read(one.path) if one.path is not None else self._look_up(one)
+        if one.digest not in {None, found}:
+            raise download.mismatch(f"{self._doing}, '{one.path}'", str(one.digest), found)
+        return found
+
+    def _known(self, one: ImageInput) -> str | None:
+        if one.path is not None:
+            return self._seen(one.path)
+        if one.url is not None:
+            return one.digest or read_line(self._kept(one.url, "pin")) or None
+        return None
+
+    def _seen(self, path: Path) -> str | None:
+        """The digest of a local file that is unchanged since it was last read."""
+        kept: Any = read_json(self._kept(path, "seen"))
+        try:
+            return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        digests[need.name] = digest
-    return digests
 
+    def _read(self, path: Path) -> str:
+        """The digest of a local file; it is kept."""
+        try:
+            stamp = _stamp(path)
+            self.say(f"reading '{path}' for its digest")
+            digest = download.hashed(path, "sha256")
+        except OSError as error:
+            raise PreflightError(
+                self._doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
+            ) from error
+        self._keep(self._kept(path, "seen"), json.dumps({"stamp": stamp, "digest": digest}))
+        return digest
 
-def check(recipe: Recipe, inventory: Inventory) -> None:
-    """Check that every input is configured and its file is the right one.
+    def _look_up(self, one: ImageInput) -> str:
+        """The digest that the vendor lists for an address; it is kept."""
+        assert one.url is not None, "the caller has checked"
+        digest, happened = None, f"no digest is known for {one.url}"
+        if one.checksums is not None:
+            name = one.url.rpartition("/")[2]
+            digest = download.listed(self._web.text(one.checksums, self._doing), name)
+            happened = f"{one.checksums} does not list '{name}'"
+        if digest is None:
+            hint = f"write its digest into the inventory: [images.{one.image}] sha256 = ..."
+            raise PreflightError(self._doing, happened, hint)
+        self._keep(self._kept(one.url, "pin"), f"{digest}\n")
+        return digest
 
-    Reads no file completely.
+    def _keep(self, path: Path, text: str) -> None:
+        with guarded(self._doing):
+            make_own(self.downloads.parent, self.downloads)
+            path.write_text(text, encoding="ascii")
 
-    Raises PreflightError with the first that is missing, and how to get it.
-    """
-    for need in needs(recipe):
-        where = _located(need, recipe, inventory)
-        if where is not None and where.path is not None:
-            check_file(recipe, need.name, where.path)
+    def _kept(self, place: str | Path, ending: str) -> Path:
+        return self.downloads / f"{_key(place)}.{ending}"
+
+    def _download(self, digest: str) -> Path:
+        return self.downloads / f"{_short(digest)}.file"
+
+    def _missing(self, one: ImageInput) -> PreflightError:
+        option = "" if one.name == FILE else f", or give it: {self._by_option(one)}"
+        return PreflightError(
+            self._doing,
+            f"it needs {one.what}, which cannot be downloaded",
+            f"get it from its vendor and give its path in the inventory: [images.{one.image}] "
+            f'path = "/where/it/is.iso"{option}',
+        )
+
+    def _gone(self, one: ImageInput, path: Path) -> PreflightError:
+        hint = "correct 'path' in the inventory"
+        if one.name != FILE:
+            hint = f"give its path: {self._by_option(one)}, or set 'path' in the inventory"
+        why = "it is not a file" if path.exists() else "No such file or directory"
+        return PreflightError(self._doing, f"'{path}': {why}", hint)
+
+    def _by_option(self, one: ImageInput) -> str:
+        return f"'lab image build {self.recipe.name} --{one.name} PATH'"
 
 
 def check_file(recipe: Recipe, name: str, path: Path) -> None:
@@ -192,176 +330,20 @@ def check_file(recipe: Recipe, name: str, path: Path) -> None:
         medium.check_openssh(path)
 
 
-def fetch_file(job: BuildJob) -> Path:
-    """The medium or disk as a file on this machine; downloads it if necessary.
-
-    Raises PreflightError, BrokenError like :func:`lab.imaging.download.fetch`.
-    """
-    path = find_file(job, FILE)
-    assert path is not None, "found() has checked"
-    return path
-
-
-def find_file(job: BuildJob, name: str) -> Path | None:
-    """:func:`fetch_file`; None for an optional input that does not exist."""
-    need = next((one for one in needs(job.recipe) if one.name == name), None)
-    if need is None:
-        return None
-    where = locate(need, job.recipe, job.inventory)
-    if where.path is not None:
-        return where.path
-    if where.url is None:
-        return None
-    digest = digests(job.recipe, job.inventory, job.downloads, job.say)[name]
-    target = job.downloads / f"{_short(digest.partition(':')[2])}.file"
-    job.tell(f"downloading {where.url}")
-    with guarded(f"downloading {where.url}"):
-        download.fetch(_web(job.inventory), where.url, target, digest, job.tell)
-    return target
-
-
-def remove_downloads(job: BuildJob) -> None:
-    """Remove a download after it has become an image."""
-    there = known_digests(job.recipe, job.inventory, job.downloads) or {}
-    for digest in there.values():
-        name = f"{_short(digest.partition(':')[2])}.file"
-        (job.downloads / name).unlink(missing_ok=True)
-
-
 def referenced_names(folder: Path | None, inventory: Inventory) -> frozenset[str]:
     """Prefixes of the names of downloads that recipes still use."""
     names: set[str] = set()
     for name in recipes.shipped(folder):
-        try:
-            recipe = recipes.load(name, folder)
-        except LabError:
-            continue
-        for need in needs(recipe):
-            where = locate(need, recipe, inventory)
-            names |= {_key(str(place)) for place in (where.url, where.path) if place}
-            if where.digest:
-                names.add(_short(where.digest.partition(":")[2]))
+        with suppress(LabError):
+            for one in needs(recipes.load(name, folder), inventory):
+                names |= {_key(place) for place in (one.url, one.path) if place}
+                names |= {_short(one.digest)} if one.digest else set()
     return frozenset(names)
 
 
 def pinned_names(downloads: Path) -> frozenset[str]:
     """Prefixes of the names of downloads whose digest is pinned."""
-    held = map(read_line, downloads.glob("*.pin"))
-    return frozenset(_short(digest.partition(":")[2]) for digest in held)
-
-
-def _located(need: ImageInput, recipe: Recipe, inventory: Inventory) -> ImageSourceFile | None:
-    """Where an input comes from; None for an optional one that is not configured.
-
-    Raises PreflightError when another is not configured, or its file does not exist.
-    """
-    where = locate(need, recipe, inventory)
-    if where.path is not None and not where.path.is_file():
-        raise _gone(need, recipe, where.path)
-    if where.path is not None or where.url is not None:
-        return where
-    if need.optional:
-        return None
-    raise _missing(need, recipe)
-
-
-def _found(
-    need: ImageInput, recipe: Recipe, inventory: Inventory, downloads: Path, say: Say
-) -> str | None:
-    """The digest of one input; None for an optional one that does not exist."""
-    where = _located(need, recipe, inventory)
-    if where is None:
-        return None
-    doing = f"looking for the input of image '{recipe.name}'"
-    found = _known(where, downloads)
-    if found is None and where.path is not None:
-        found = _of_file(where.path, downloads, doing, say)
-    elif found is None:
-        found = _listed(need.image, where, inventory, downloads, doing)
-    if where.digest not in {None, found}:
-        raise download.mismatch(f"{doing}, '{where.path}'", str(where.digest), found)
-    return found
-
-
-def _known(where: ImageSourceFile, downloads: Path) -> str | None:
-    if where.path is not None:
-        return _seen(where.path, downloads)
-    if where.url is not None:
-        return where.digest or read_line(downloads / f"{_key(where.url)}.pin") or None
-    return None
-
-
-def _missing(need: ImageInput, recipe: Recipe) -> PreflightError:
-    option = "" if need.name == FILE else f", or give it: {_by_option(need, recipe)}"
-    return PreflightError(
-        f"looking for the input of image '{recipe.name}'",
-        f"it needs {need.what}, which cannot be downloaded",
-        f"get it from its vendor and give its path in the inventory: [images.{need.image}] "
-        f'path = "/where/it/is.iso"{option}',
-    )
-
-
-def _gone(need: ImageInput, recipe: Recipe, path: Path) -> PreflightError:
-    hint = "correct 'path' in the inventory"
-    if need.name != FILE:
-        hint = f"give its path: {_by_option(need, recipe)}, or set 'path' in the inventory"
-    return PreflightError(
-        f"looking for the input of image '{recipe.name}'",
-        f"'{path}': {'it is not a file' if path.exists() else 'No such file or directory'}",
-        hint,
-    )
-
-
-def _by_option(need: ImageInput, recipe: Recipe) -> str:
-    return f"'lab image build {recipe.name} --{need.name} PATH'"
-
-
-def _listed(
-    image: str, where: ImageSourceFile, inventory: Inventory, downloads: Path, doing: str
-) -> str:
-    """The digest that the vendor lists for an address; it is kept."""
-    assert where.url is not None, "the caller has checked"
-    name, digest = where.url.rpartition("/")[2], None
-    happened = f"no digest is known for {where.url}"
-    if where.checksums is not None:
-        digest = download.listed(_web(inventory).text(where.checksums, doing), name)
-        happened = f"{where.checksums} does not list '{name}'"
-    if digest is None:
-        hint = f"write its digest into the inventory: [images.{image}] sha256 = ..."
-        raise PreflightError(doing, happened, hint)
-    _keep(downloads / f"{_key(where.url)}.pin", f"{digest}\n", doing)
-    return digest
-
-
-def _keep(path: Path, text: str, doing: str) -> None:
-    """Write a small file into the downloads directory."""
-    with guarded(doing):
-        make_own(path.parent.parent, path.parent)
-        path.write_text(text, encoding="ascii")
-
-
-def _of_file(path: Path, downloads: Path, doing: str, say: Say) -> str:
-    """The digest of a local file; it is kept."""
-    try:
-        stamp = _stamp(path)
-        say(f"reading '{path}' for its digest")
-        digest = download.hashed(path, "sha256")
-    except OSError as error:
-        raise PreflightError(
-            doing, f"'{path}': {error.strerror}", "correct 'path' in the inventory"
-        ) from error
-    text = json.dumps({"stamp": stamp, "digest": digest})
-    _keep(downloads / f"{_key(str(path))}.seen", text, doing)
-    return digest
-
-
-def _seen(path: Path, downloads: Path) -> str | None:
-    """The digest of a local file that is unchanged since it was last read."""
-    kept: Any = read_json(downloads / f"{_key(str(path))}.seen")
-    try:
-        return str(kept["digest"]) if kept["stamp"] == _stamp(path) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    return frozenset(_short(read_line(path)) for path in downloads.glob("*.pin"))
 
 
 def _stamp(path: Path) -> list[int]:
@@ -369,13 +351,9 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def _key(place: str) -> str:
-    return _short(sha256(place.encode()).hexdigest())
+def _key(place: str | Path) -> str:
+    return sha256(str(place).encode()).hexdigest()[:_SHORT]
 
 
 def _short(digest: str) -> str:
-    return digest[:_SHORT]
-
-
-def _web(inventory: Inventory) -> download.Web:
-    return download.Web(inventory.mirrors, inventory.proxies.by_name())
+    return digest.partition(":")[2][:_SHORT]

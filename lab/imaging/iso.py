@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
-from lab.imaging import bootstrap, inputs, medium
+from lab.imaging import bootstrap, medium
 from lab.imaging.bootstrap import host_sources
 from lab.imaging.cloud import adopt
 from lab.imaging.job import BuildJob, Built, Installation
@@ -42,7 +42,7 @@ def build(job: BuildJob) -> Built:
         raise PreflightError(
             job.doing, "no hypervisor is available to run its installer", "add one to the inventory"
         )
-    vendor = inputs.fetch_file(job)
+    vendor = job.inputs.fetch_file()
     job.room(_CONTENT, "the installed disk")
     work = job.scratch / "work"
     work.mkdir()
@@ -73,16 +73,15 @@ def build(job: BuildJob) -> Built:
     _install(job, installation, work / "disk")
     size = adopt(job, work / "disk")
     shutil.rmtree(work)
-    inputs.remove_downloads(job)
+    job.inputs.remove_downloads()
     return Built(virtual_gib=size)
 
 
 def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
     """Run it; its console is kept beside the downloads, whatever the result."""
     assert job.installer is not None, "build() has checked"
-    logs = job.downloads.parent / "logs"
-    logs.mkdir(exist_ok=True)
-    log = logs / f"{job.recipe.name}.log"
+    job.logs.mkdir(exist_ok=True)
+    log = job.logs / f"{job.recipe.name}.log"
     job.tell(f"its console is written to '{log}'")
     with log.open("wb", buffering=0) as out:
 
@@ -95,10 +94,9 @@ def _install(job: BuildJob, installation: Installation, disk: Path) -> None:
 def _medium(parts: Iso, files: Mapping[str, bytes], initrd: Path, work: Path) -> tuple[Path, ...]:
     """Prepare the answers for the installer; returns the media to attach beside the vendor's."""
     if parts.answers == "initrd":
-        entries = [bootstrap.file(name, content) for name, content in files.items()]
         with initrd.open("ab") as out:
             out.write(bytes(-out.tell() % 4))  # the next archive begins at a multiple of four
-            out.write(bootstrap.archive(entries))
+            out.write(bootstrap.archive(files))
         return ()
     made = work / "answers.iso"
     made.write_bytes(medium.medium(_LABELS[parts.answers], files))
@@ -117,7 +115,7 @@ def context(job: BuildJob, label: str) -> dict[str, object]:
         "user": recipe.user,
         "packages": parts.packages,
         "done": parts.done,
-        "proxy": job.inventory.proxies.http or "",
+        "proxy": job.inputs.inventory.proxies.http or "",
     }
     if parts.mirror:
         there = host_sources(parts.mirror, parts.suite or "")

@@ -16,9 +16,9 @@ from lab._errors import PreflightError
 from lab.remote.programs import MORE_ROOM
 
 if TYPE_CHECKING:
+    from lab.imaging.inputs import ImageInputs
     from lab.imaging.recipe import Architecture, Phase, Recipe
     from lab.imaging.windows.machine import InstallationSite
-    from lab.inventory.inventory import Inventory
 
 Say = Callable[[str], None]
 UNFINISHED = "unfinished.json"
@@ -79,18 +79,24 @@ class Installer(Protocol):
 class BuildJob:
     """A build."""
 
-    recipe: Recipe
+    inputs: ImageInputs
     scratch: Path
     """Empty; becomes the image when the builder returns."""
-    downloads: Path
-    """Files kept between builds."""
-    inventory: Inventory
     installer: Installer | None
-    say: Say
+
+    @property
+    def recipe(self) -> Recipe:
+        """The image's recipe."""
+        return self.inputs.recipe
+
+    @property
+    def logs(self) -> Path:
+        """Directory for the console logs of builds."""
+        return self.inputs.downloads.parent / "logs"
 
     def tell(self, phase: str) -> None:
         """Report the current phase."""
-        self.say(f"image '{self.recipe.name}': {phase}")
+        self.inputs.tell(phase)
 
     @property
     def doing(self) -> str:

@@ -121,6 +121,7 @@ def test_a_wrong_file_is_refused_when_it_is_given_and_when_the_inventory_has_it(
         recipe.name: ImageSource(url=str(media_maker.make(tmp_path))),
         "virtio-win": ImageSource(url=str(beside_maker.virtio_win(tmp_path / "virtio-win.iso"))),
     }
-    image = next(need.image for need in inputs.needs(recipe) if need.name == name)
+    image = next(need.image for need in inputs.needs(recipe, Inventory()) if need.name == name)
+    inventory = Inventory(images=images | {image: ImageSource(url=str(wrong))})
     with pytest.raises(PreflightError, match="reading"):
-        inputs.check(recipe, Inventory(images=images | {image: ImageSource(url=str(wrong))}))
+        inputs.ImageInputs(recipe, inventory, tmp_path).check()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -178,8 +177,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     """Read the media and write the answers; creates nothing on a hypervisor."""
     recipe, parts = job.recipe, _parts(job)
     assert recipe.firmware != "kernel", "recipes.check() has refused it"
-    digests = inputs.digests(recipe, job.inventory, job.downloads, job.say)
-    setup = _disc(job, inputs.ISO, digests)
+    setup = _disc(job, inputs.ISO)
     assert setup is not None, "found() has checked"
     medium = read(setup.path)
     image = choose(medium, parts.wanted)
@@ -187,8 +185,8 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
     answered = make_settings(
         parts, recipe.firmware, medium.channel, record.password, _own_key(job, medium.channel)
     )
-    openssh = inputs.find_file(job, inputs.OPENSSH)
-    virtio = _disc(job, inputs.VIRTIO, digests)
+    openssh = job.inputs.find(inputs.OPENSSH)
+    virtio = _disc(job, inputs.VIRTIO)
     disc = install_medium(
         answered,
         public_key.strip(),
@@ -220,7 +218,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
 
 def _own_key(job: BuildJob, channel: Channel) -> str | None:
     """The inventory's product key, if it has one and the medium may take it."""
-    secrets = job.inventory.secrets
+    secrets = job.inputs.inventory.secrets
     name = secret_name(job.recipe.name, secrets)
     if name is None or not takes_own_key(_parts(job), channel):
         return None
@@ -228,9 +226,11 @@ def _own_key(job: BuildJob, channel: Channel) -> str | None:
     return check_key(name, read_secret(name, secrets[name], job.doing))
 
 
-def _disc(job: BuildJob, name: str, digests: Mapping[str, str]) -> VendorMedium | None:
-    path = inputs.find_file(job, name)
-    return None if path is None else VendorMedium(path, digests[name].rpartition(":")[2])
+def _disc(job: BuildJob, name: str) -> VendorMedium | None:
+    path = job.inputs.find(name)
+    if path is None:
+        return None
+    return VendorMedium(path, job.inputs.digests()[name].rpartition(":")[2])
 
 
 def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
@@ -240,7 +240,7 @@ def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
         image=job.recipe.name,
         machine=machine,
         minutes=_parts(job).minutes,
-        logs=job.downloads.parent / "logs",
+        logs=job.logs,
         tell=job.tell,
         resets_before=record.resets,
         collect_logs=steps.collect_logs,
@@ -324,7 +324,7 @@ class InstallationSteps:
 
         Reads them over its shell or, after powering it off, from its disk.
         """
-        folder = self._job.downloads.parent / "logs" / f"{self._job.recipe.name}-guest"
+        folder = self._job.logs / f"{self._job.recipe.name}-guest"
         try:
             logs = self._fetch_logs(progress) or self._read_logs()
         except (LabError, OSError) as error:

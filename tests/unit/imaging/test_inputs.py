@@ -7,7 +7,7 @@ import pytest
 
 from lab._errors import PreflightError
 from lab.imaging import download, inputs
-from lab.imaging.job import BuildJob
+from lab.imaging.inputs import ImageInputs
 from lab.imaging.recipe import Cloud, Iso, Recipe
 from lab.inventory.inventory import ImageSource, Inventory
 
@@ -75,7 +75,7 @@ def cloud(url: str, sha256: str | None = None, checksums: str | None = None) -> 
     ],
 )
 def test_inventory_counts_more_than_recipe(recipe, inventory, url, path, digest):
-    found = inputs.locate(inputs.needs(recipe)[0], recipe, inventory)
+    found = inputs.needs(recipe, inventory)[0]
     assert (found.url, found.path, found.digest) == (url, path and Path(path), digest)
 
 
@@ -108,12 +108,12 @@ def test_longest_mirror_that_fits_is_taken():
 def test_digest_of_a_list_is_asked_once_and_kept(web, tmp_path):
     web.files["/SUMS"] = f"{SHA512}  tiny.qcow2\n".encode()
     recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
-    assert inputs.known_digests(recipe, stock(), tmp_path) is None
-    found = inputs.digests(recipe, stock(), tmp_path, print)
+    assert ImageInputs(recipe, stock(), tmp_path).known_digests() is None
+    found = ImageInputs(recipe, stock(), tmp_path).digests()
     assert found == {"file": f"sha512:{SHA512}"}
     web.files["/SUMS"] = b""
-    assert inputs.digests(recipe, stock(), tmp_path, print) == found
-    assert inputs.known_digests(recipe, stock(), tmp_path) == found
+    assert ImageInputs(recipe, stock(), tmp_path).digests() == found
+    assert ImageInputs(recipe, stock(), tmp_path).known_digests() == found
     assert [path for path, _ in web.asked] == ["/SUMS"]
 
 
@@ -127,42 +127,42 @@ def test_list_without_the_file_is_refused(sums, words, web, tmp_path):
         web.files["/SUMS"] = sums
     recipe = cloud(f"{web.url}/tiny.qcow2", checksums=f"{web.url}/SUMS")
     with pytest.raises(PreflightError, match=words):
-        inputs.digests(recipe, stock(), tmp_path, print)
+        ImageInputs(recipe, stock(), tmp_path).digests()
 
 
 def test_address_that_nobody_vouches_for_is_refused(tmp_path):
     with pytest.raises(PreflightError, match=r"\[images.tiny\] sha256 = "):
-        inputs.digests(PLAIN, stock(), tmp_path, print)
+        ImageInputs(PLAIN, stock(), tmp_path).digests()
 
 
 def test_missing_medium_is_refused_with_what_to_get_and_where_to_put_it(tmp_path):
     with pytest.raises(PreflightError, match="it needs the first DVD") as refused:
-        inputs.digests(ISO, stock(), tmp_path, print)
+        ImageInputs(ISO, stock(), tmp_path).digests()
     assert refused.value.exit_code == 4
     assert '[images.tiny] path = "/where/it/is.iso"' in refused.value.hint
-    assert inputs.known_digests(ISO, stock(), tmp_path) is None
+    assert ImageInputs(ISO, stock(), tmp_path).known_digests() is None
 
 
 def test_local_file_is_read_once_until_it_changes(tmp_path, monkeypatch):
     file, kept = tmp_path / "tiny.qcow2", tmp_path / "downloads"
     file.write_bytes(CONTENT)
     inventory = stock(url=str(file))
-    assert inputs.known_digests(PLAIN, inventory, kept) is None
-    found = inputs.digests(PLAIN, inventory, kept, print)
+    assert ImageInputs(PLAIN, inventory, kept).known_digests() is None
+    found = ImageInputs(PLAIN, inventory, kept).digests()
     assert found == {"file": f"sha256:{SHA256}"}
     with monkeypatch.context() as without:
         without.setattr(download, "hashed", pytest.fail)
-        assert inputs.digests(PLAIN, inventory, kept, print) == found
-        assert inputs.known_digests(PLAIN, inventory, kept) == found
+        assert ImageInputs(PLAIN, inventory, kept).digests() == found
+        assert ImageInputs(PLAIN, inventory, kept).known_digests() == found
     file.write_bytes(CONTENT + b"!")
-    assert inputs.digests(PLAIN, inventory, kept, print) != found
+    assert ImageInputs(PLAIN, inventory, kept).digests() != found
 
 
 def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):
     file = tmp_path / "tiny.qcow2"
     file.write_bytes(CONTENT)
     with pytest.raises(PreflightError) as refused:
-        inputs.digests(PLAIN, stock(url=str(file), sha256="ab" * 32), tmp_path, print)
+        ImageInputs(PLAIN, stock(url=str(file), sha256="ab" * 32), tmp_path).digests()
     assert f"expected sha256:{'ab' * 32}" in str(refused.value)
     assert f"got sha256:{SHA256}" in str(refused.value)
     assert file.exists()
@@ -171,8 +171,8 @@ def test_local_file_that_is_another_one_is_refused_with_both_digests(tmp_path):
 def test_download_becomes_the_input_and_is_forgotten_after(web, tmp_path):
     web.files["/tiny.qcow2"] = CONTENT
     recipe = cloud(f"{web.url}/tiny.qcow2", SHA256)
-    job = BuildJob(recipe, tmp_path, tmp_path, stock(), None, print)
-    file = inputs.fetch_file(job)
+    own = ImageInputs(recipe, stock(), tmp_path)
+    file = own.fetch_file()
     assert file.read_bytes() == CONTENT
-    inputs.remove_downloads(job)
+    own.remove_downloads()
     assert not file.exists()

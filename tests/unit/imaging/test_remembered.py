@@ -9,6 +9,7 @@ import pytest
 from lab._errors import PreflightError, UsageError
 from lab.imaging import image_store, inputs, recipes
 from lab.imaging.image_store import ImageStore
+from lab.imaging.inputs import ImageInputs
 from lab.inventory.inventory import ImageSource, Inventory
 
 RECIPE = recipes.load("windows-server-2022")
@@ -33,9 +34,9 @@ def test_what_was_given_once_is_known_from_then_on(tmp_path, media):
     cache = tmp_path / "cache"
     ImageStore(cache, NOTHING).remember(RECIPE.name, media)
     inventory = merged(cache, NOTHING)
-    found = inputs.digests(RECIPE, inventory, tmp_path / "downloads", lambda _: None)
+    found = ImageInputs(RECIPE, inventory, tmp_path / "downloads").digests()
     assert set(found) == {"iso", "virtio-win", "openssh"}
-    assert inputs.known_digests(RECIPE, inventory, tmp_path / "downloads") == found
+    assert ImageInputs(RECIPE, inventory, tmp_path / "downloads").known_digests() == found
     assert stat.S_IMODE((cache / image_store.FILE).stat().st_mode) == 0o600
     ImageStore(cache, NOTHING).remember(RECIPE.name, {"iso": media["openssh"]})
     inventory = merged(cache, NOTHING)
@@ -78,14 +79,14 @@ def test_a_damaged_memory_is_none(text, tmp_path):
 
 def test_every_missing_medium_is_named_with_both_ways_to_give_it(tmp_path, media):
     with pytest.raises(PreflightError) as refused:
-        inputs.check(RECIPE, NOTHING)
+        ImageInputs(RECIPE, NOTHING, tmp_path).check()
     assert "--iso PATH" in refused.value.hint
     assert f"[images.{RECIPE.name}]" in refused.value.hint
     iso = Inventory(images={RECIPE.name: ImageSource(url=str(media["iso"]))})
     with pytest.raises(PreflightError) as refused:
-        inputs.digests(RECIPE, iso, tmp_path, lambda _: None)
+        ImageInputs(RECIPE, iso, tmp_path).digests()
     assert "virtio-win" in refused.value.happened
-    assert inputs.known_digests(RECIPE, iso, tmp_path) is None
+    assert ImageInputs(RECIPE, iso, tmp_path).known_digests() is None
 
 
 def test_the_same_file_by_another_path_is_what_the_inventory_says(tmp_path, media):
@@ -100,9 +101,9 @@ def test_the_same_file_by_another_path_is_what_the_inventory_says(tmp_path, medi
 def test_what_is_no_file_is_said(name, said, tmp_path):
     images = {RECIPE.name: ImageSource(url=str(tmp_path / name))}
     with pytest.raises(PreflightError, match=said):
-        inputs.check(RECIPE, Inventory(images=images))
+        ImageInputs(RECIPE, Inventory(images=images), tmp_path).check()
     with pytest.raises(PreflightError, match=said):
-        inputs.digests(RECIPE, Inventory(images=images), tmp_path, lambda _: None)
+        ImageInputs(RECIPE, Inventory(images=images), tmp_path).digests()
 
 
 def test_a_firmware_that_was_asked_for_once_is_the_images_until_another_is(tmp_path):

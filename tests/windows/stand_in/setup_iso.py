@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import media_maker
@@ -38,20 +37,13 @@ def make(folder: Path, linux: Linux) -> Path:
 def ramdisk(linux: Linux) -> bytes:
     """The initramfs: busybox, modules, and the programs of the tests that run inside."""
     names = ("bin", "dev", "lower", "modules", "proc", "programs", "root", "seed", "sys", "upper")
-    entries = [bootstrap.folder(name) for name in names]
-    entries += [
-        bootstrap.program("init", INIT.read_bytes()),
-        bootstrap.program("bin/busybox", linux.busybox.read_bytes()),
-    ]
+    files = {"init": INIT.read_bytes(), "bin/busybox": linux.busybox.read_bytes()}
     for path in sorted(linux.modules.iterdir()):
-        entries.append(bootstrap.file(f"modules/{path.name}", path.read_bytes()))
-    folders: set[str] = set()
+        files[f"modules/{path.name}"] = path.read_bytes()
+    folders = dict.fromkeys(names)
     for program in PROGRAMS:
         for path in sorted((TESTS / program).glob("*.py")):
             name = f"programs/{path.relative_to(TESTS)}"
-            for parent in reversed(Path(name).parents[:-2]):
-                if str(parent) not in folders:
-                    folders.add(str(parent))
-                    entries.append(bootstrap.folder(str(parent)))
-            entries.append(bootstrap.ArchiveEntry(name, stat.S_IFREG | 0o644, path.read_bytes()))
-    return bootstrap.archive(entries)
+            folders |= dict.fromkeys(str(one) for one in reversed(Path(name).parents[:-2]))
+            files[name] = path.read_bytes()
+    return bootstrap.archive(files, folders, executable=("init", "bin/busybox"))
