@@ -59,9 +59,6 @@ _NODE_HINT = "check that the node's kubelet runs: 'lab status'"
 class LostError(BrokenError):
     """The API server does not answer at the moment."""
 
-    def __repr__(self) -> str:
-        return self.happened
-
 
 class RefusedError(BrokenError):
     """The API server refuses a request; ``code`` is the HTTP status."""
@@ -257,27 +254,19 @@ class Api:
         A pod or a Service cannot be changed into another, and its removal takes an instant.
         Raises as :meth:`ask`, and DeadlineError when the existing one is not removed in time.
         """
-        name = wanted["metadata"]["name"]
+        own = f"{path}/{wanted['metadata']['name']}"
 
-        def make() -> str:
+        def make() -> None:
             try:
                 self.ask("POST", path, deadline, wanted)
             except RefusedError as error:
                 if error.code != _CONFLICT:
                     raise
-                if self._is_ours(f"{path}/{name}", wanted, deadline):
-                    return ""
-                self.remove(f"{path}/{name}", deadline)
-                return error.happened
-            return ""
+                if not self._is_ours(own, wanted, deadline):
+                    self.remove(own, deadline)
+                    raise LostError(error.doing, error.happened) from error
 
-        doing = f"making {wanted['kind']} '{name}'"
-        deadline.wait(
-            doing,
-            lambda: self.patiently(doing, make, deadline),
-            until=lambda left: not left,
-            every=_AGAIN_SECONDS,
-        )
+        self.patiently(f"making {wanted['kind']} '{wanted['metadata']['name']}'", make, deadline)
 
     def _is_ours(self, path: str, wanted: Object, deadline: Deadline) -> bool:
         """Whether the existing object comes from this very call, whose answer was lost.
@@ -342,26 +331,17 @@ class Api:
 
         Raises DeadlineError with the last error.
         """
-        met: list[LostError] = []
-
-        def look() -> T | LostError:
+        met: LostError | None = None
+        for _ in deadline.tries(every=_AGAIN_SECONDS):
             if met and not deadline.left():
-                return met[-1]
+                break  # a request without time says less than the one before it
             try:
                 return ask()
             except LostError as error:
-                met.append(error)
-                return error
-
-        found = deadline.wait(
-            doing,
-            look,
-            until=lambda seen: not isinstance(seen, LostError),
-            every=_AGAIN_SECONDS,
-            hint=_PLANE_HINT,
-        )
-        assert not isinstance(found, LostError)
-        return found
+                met = error
+        assert met is not None, "the first try has failed"
+        happened = f"not done within {deadline.seconds:g} s; last seen: {met.happened}"
+        raise DeadlineError(doing, happened, met.hint)
 
     def execute(  # noqa: PLR0913, PLR0917  an exec's arguments
         self,
