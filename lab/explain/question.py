@@ -172,7 +172,9 @@ class Explanation:
     """Number of probes, and of unexpected ones."""
     explained: Explained
     elsewhere: tuple[Finding, ...] = ()
-    """What is wrong in the lab off this path; looked for if nothing is wrong on it."""
+    """What is wrong in the lab off this path, looked for if nothing is wrong on it; and differences
+    of state that cause no failure.
+    """
     logged: tuple[InLog, ...] = ()
     """Known log lines of the path's machines; read if something is wrong. A log may be about
     something that was fixed long ago, so these are not findings.
@@ -353,6 +355,7 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
             *(one for one in counted if not one.object.startswith("tunnel ")),
             *(one for one in differs if drops_some(one)),
         )
+        elsewhere = (*elsewhere, *(one for one in differs if not drops_some(one)))
     ill = worst.failed or explained.findings
     return Explanation(
         worst.cell,

@@ -15,6 +15,7 @@ from lab.explain.bracket import Bracket
 from lab.explain.kernel import KernelWord
 from lab.explain.question import Explanation, choose, explain
 from lab.facts.node import Counter, NodeFacts
+from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.providers.provider import Evidence, Outcome
 from lab.reports.explanation import to_json, to_text
@@ -239,3 +240,22 @@ def test_a_green_cell_on_whose_path_a_device_drops_is_marginal() -> None:
     assert found.well
     assert [(one.kind, one.node) for one in found.marginal] == [("packets-dropped", "win1")]
     assert "marginal: on win1, card eth0: eth0 received dropped" in to_text("overlay", found)
+
+
+def test_what_differs_on_the_path_of_a_green_cell_is_told_but_is_no_finding() -> None:
+    _, intent, matrix = lab("overlay")
+    cells = choose(matrix, "worker1-p1", "win1-p1", doing="explaining")[:1]
+    buffer = StateDifference("sysctl", "setting net/ipv4/tcp_rmem", "4096", "256", "", "")
+    seen = whole(intent)
+    found = explain(
+        cells,
+        (),
+        intent,
+        Network(cells).send,
+        lambda asked: {name: seen[name] for name in asked},
+        lambda _: (),
+        lambda places: {"worker1-p1": [buffer]} if "worker1-p1" in places else {},
+    )
+    assert found.well
+    assert (found.finding, found.marginal) == (None, ())
+    assert "setting net/ipv4/tcp_rmem" in to_text("overlay", found)
