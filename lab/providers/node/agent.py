@@ -257,9 +257,9 @@ def _receive(order: Order, deadline: Deadline) -> None:
     """Receive streams in Kubernetes pods, whose netexec cannot measure them."""
     from lab.providers.netns.responder import (  # noqa: PLC0415  not used by other verbs
         AnsweringNamespace,
-        SocketServer,
         open_sockets,
     )
+    from lab.providers.netns.socket_server import SocketServer  # noqa: PLC0415  the same
 
     assert order.cluster is not None
     ended = threading.Event()

@@ -8,7 +8,7 @@ import pytest
 from netns_intents import cluster
 
 from lab.lifecycle.compilation import compile_scenario
-from lab.providers.netns import dns, protocol, responder
+from lab.providers.netns import dns, protocol, responder, socket_server
 from lab.providers.netns.compile import configuration
 from lab.providers.netns.namespaces import resolver_text
 from lab.scenario.terms import ServicePort
@@ -190,8 +190,8 @@ def test_only_what_is_not_the_clusters_is_asked_elsewhere(name, *, elsewhere):
     asked: list[bytes] = []
     other = responder.Elsewhere(lambda wire, _then: asked.append(wire), "cluster.local.")
     said = responder.dns_datagram(RECORDS, other)(dns.make_question(name, 7), b"10.0.0.1:53")
-    assert isinstance(said, responder.Later) == elsewhere
-    if isinstance(said, responder.Later):
+    assert isinstance(said, socket_server.Later) == elsewhere
+    if isinstance(said, socket_server.Later):
         said.begin(lambda _: None)
         assert asked == [dns.make_question(name, 7)]
 
@@ -200,4 +200,4 @@ def test_what_is_no_question_is_asked_nowhere():
     other = responder.Elsewhere(lambda _wire, _then: pytest.fail("asked"), "cluster.local.")
     for wire in (b"", b"\0" * 11, dns.make_question("a.lab.", 7)[:-3], b"\xff" * 40):
         said = responder.dns_datagram(RECORDS, other)(wire, b"10.0.0.1:53")
-        assert not isinstance(said, responder.Later)
+        assert not isinstance(said, socket_server.Later)

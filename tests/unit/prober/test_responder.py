@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab._deadline import Deadline
-from lab.providers.netns import isolation, protocol, responder
+from lab.providers.netns import isolation, protocol, responder, socket_server
 
 
 def test_a_configuration_is_read_entry_by_entry():
@@ -73,7 +73,7 @@ def stack():
 
 @pytest.fixture
 def server():
-    with responder.SocketServer() as server:
+    with socket_server.SocketServer() as server:
         yield server
 
 
@@ -85,7 +85,7 @@ def connect(server, stack):
     return lambda: stack.enter_context(socket.create_connection(listener.getsockname()))
 
 
-def said(server: responder.SocketServer, client: socket.socket) -> bytes:
+def said(server: socket_server.SocketServer, client: socket.socket) -> bytes:
     """All that the client hears until the server closes the connection."""
     client.setblocking(False)
     heard = bytearray()
@@ -103,13 +103,13 @@ def said(server: responder.SocketServer, client: socket.socket) -> bytes:
     return bytes(heard)
 
 
-def answer(server: responder.SocketServer, client: socket.socket) -> protocol.Reply:
+def answer(server: socket_server.SocketServer, client: socket.socket) -> protocol.Reply:
     reply = protocol.read_reply(said(server, client))
     assert reply is not None
     return reply
 
 
-def turn_until(server: responder.SocketServer, met: Callable[[], bool]) -> None:
+def turn_until(server: socket_server.SocketServer, met: Callable[[], bool]) -> None:
     def look() -> bool:
         server.turn(0.01)
         return met()
@@ -183,8 +183,8 @@ def test_a_client_that_waits_is_told_to_continue_once(server, connect):
 
 
 def test_a_silent_client_is_dropped_when_its_time_is_up(server, connect, monkeypatch):
-    monkeypatch.setattr(responder, "CONNECTION_SECONDS", 0.0)
-    monkeypatch.setattr(responder, "_SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(socket_server, "CONNECTION_SECONDS", 0.0)
+    monkeypatch.setattr(socket_server, "_SWEEP_SECONDS", 0.0)
     assert said(server, connect()) == b""
     assert not server._connections
 
@@ -201,7 +201,7 @@ def test_a_reset_in_the_middle_leaves_nothing_behind(server, connect):
 
 
 def test_the_oldest_slow_client_gives_way_at_the_limit(server, connect, monkeypatch):
-    monkeypatch.setattr(responder, "CONNECTIONS_LIMIT", 3)
+    monkeypatch.setattr(socket_server, "CONNECTIONS_LIMIT", 3)
     clients = [connect() for _ in range(5)]
     for client in clients:
         client.sendall(GET[:10])
@@ -240,7 +240,7 @@ def test_a_round_serves_all_clients_of_a_socket_then_the_pulse(server, stack, tm
 
 
 def test_unfinished_requests_are_bounded_in_bytes(server, connect, monkeypatch):
-    monkeypatch.setattr(responder, "BYTES_LIMIT", 100)
+    monkeypatch.setattr(socket_server, "BYTES_LIMIT", 100)
     clients = [connect() for _ in range(5)]
     for client in clients:
         client.sendall(b"GET /" + b"x" * 60)
@@ -288,7 +288,7 @@ def test_out_of_descriptors_altogether_the_server_waits_and_goes_on(server, conn
 
 
 def test_a_defect_in_one_answer_is_told_and_the_others_are_served(server, stack, connect, capfd):
-    def broken(_data: bytearray, _client: bytes, _answered: bool) -> responder.ResponderAnswer:
+    def broken(_data: bytearray, _client: bytes, _answered: bool) -> socket_server.ResponderAnswer:
         raise KeyError("odd")
 
     listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
