@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from lab.imaging.golden import FirstBoot
 from lab.imaging.windows.settings import PATTERN, Edition, Region, Surface, WantedImage, Year
 from lab.scenario import values
-from lab.scenario.findings import Dialect, as_yaml, quoted
+from lab.scenario.findings import quoted
 from lab.scenario.terms import Os
 from lab.scenario.values import Disk, Label, Memory, Section, Sentence, Unwritten, annotate
 
@@ -318,15 +318,3 @@ class Recipe(Section):
                 "deadlines": dict(self.windows.minutes),
             }
         return {**parts, "summary": "", "path": "", "templates": {}}
-
-
-DIALECT = Dialect(
-    whole="the recipe",
-    entries={"phases": "phase", "known": "medium"},
-    other_entry="entry",
-    mapping="mapping",
-    assign=": ",
-    listing='begin each entry on a line of its own with "- "',
-    written=as_yaml,
-)
-"""Image recipes."""

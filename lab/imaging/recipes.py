@@ -8,13 +8,29 @@ from typing import TYPE_CHECKING
 
 from lab._errors import FileError, UsageError
 from lab.imaging.windows.settings import TIME_ZONES
-from lab.scenario.findings import FileFinding, Problem, did_you_mean, lines, quoted
+from lab.scenario.findings import (
+    YAML_LANGUAGE,
+    FileFinding,
+    FileKind,
+    Problem,
+    did_you_mean,
+    lines,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from lab.imaging.recipe import Recipe, Windows
     from lab.scenario.findings import Document
 
 FILE = "image.yaml"
+_RECIPE = FileKind(
+    noun="recipe",
+    language=YAML_LANGUAGE,
+    absent="check the path, or give the name of an image",
+    large="no recipe needs this much: put texts into templates",
+    entries={"phases": "phase", "known": "medium"},
+    example="my-image",
+)
 _KINDS = ("bootstrap", "cloud", "iso", "windows")
 WINDOWS = "windows"
 """Folder of the templates and scripts for Windows images."""
@@ -68,21 +84,13 @@ def load(name: str, folder: Path | None = None) -> Recipe:
 
 def check(path: Path) -> tuple[Recipe | None, tuple[FileFinding, ...]]:
     """The recipe in a file, as far as it can be read, and everything wrong with it."""
-    from lab.imaging.recipe import DIALECT, Recipe  # noqa: PLC0415  pydantic is slow
+    from lab.imaging.recipe import Recipe  # noqa: PLC0415  pydantic is slow
     from lab.scenario import shape, source  # noqa: PLC0415  the same
-    from lab.scenario.source import FileKind  # noqa: PLC0415  the same
 
-    kind = FileKind(
-        noun="recipe",
-        absent="check the path, or give the name of an image",
-        large="no recipe needs this much: put texts into templates",
-        language="YAML",
-        example="my-image",
-    )
-    document, findings = source.read(path, kind)
+    document, findings = source.read(path, _RECIPE)
     if document is None:
         return None, findings
-    shaped = shape.shaped(document, shape.Form(Recipe, DIALECT))
+    shaped = shape.shaped(document, Recipe, _RECIPE)
     problems = [*shaped.problems]
     recipe = None
     if shaped.model is not None:

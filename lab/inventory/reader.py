@@ -15,9 +15,18 @@ from pathlib import Path
 from lab.inventory import uri, values
 from lab.inventory.inventory import Inventory
 from lab.scenario import source
-from lab.scenario.findings import Dialect, Document, FileFinding, Key, Problem, nearest, quoted
-from lab.scenario.shape import Form, shaped
-from lab.scenario.source import FileKind, StopError
+from lab.scenario.findings import (
+    Document,
+    FileFinding,
+    FileKind,
+    Key,
+    Language,
+    Problem,
+    nearest,
+    quoted,
+)
+from lab.scenario.shape import shaped
+from lab.scenario.source import StopError
 from lab.scenario.values import LABEL, wrong_of
 
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -287,24 +296,19 @@ def as_toml(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-TOML = Dialect(
-    whole="the inventory",
-    entries={"hypervisors": "hypervisor", "images": "image", "secrets": "secret"},
-    other_entry="entry",
-    mapping="table",
-    assign=" = ",
-    listing='write it in brackets, such as ["a", "b"]',
-    written=as_toml,
-)
-"""The dialect of inventory files."""
-
 KIND = FileKind(
     noun="inventory",
+    language=Language(
+        name="TOML",
+        mapping="table",
+        assign=" = ",
+        listing='write it in brackets, such as ["a", "b"]',
+        written=as_toml,
+    ),
     absent="check the path, or write one after 'lab inventory example'",
     large="no inventory needs this much",
-    language="TOML",
+    entries={"hypervisors": "hypervisor", "images": "image", "secrets": "secret"},
 )
-FORM = Form(Inventory, TOML)
 
 
 def read(
@@ -321,7 +325,7 @@ def read(
         return None, (stop.finding,)
     problems = [*take_secrets(tree)]
     document = Document(value=tree, texts=dict(_texts(tree)))
-    form = shaped(document, FORM)
+    form = shaped(document, Inventory, KIND)
     problems += form.problems
     inventory = None
     if form.model is not None:

@@ -157,15 +157,11 @@ def look(tree: object, key: Key) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
-    """The wording of messages about one kind of file."""
+class Language:
+    """The language of a kind of file, as messages show it."""
 
-    whole: str
-    """Name of the file's content: ``"the scenario"``."""
-    entries: Mapping[str, str]
-    """Name of an entry of each list or table: ``{"nodes": "node group"}``."""
-    other_entry: str
-    """Name of an entry of any other list."""
+    name: str
+    """``"YAML"``."""
     mapping: str
     """``"mapping"``."""
     assign: str
@@ -174,6 +170,27 @@ class Dialect:
     """Hint on how to write a list."""
     written: Callable[[object], str]
     """Formats a value for the file, on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """The wording of messages about one kind of file."""
+
+    noun: str
+    """``"scenario"``."""
+    language: Language
+    absent: str
+    """Hint if the file does not exist."""
+    large: str
+    """Hint if it is too large."""
+    entries: Mapping[str, str]
+    """Name of an entry of each list or table: ``{"nodes": "node group"}``."""
+    other_entry: str = "entry"
+    """Name of an entry of any other list."""
+    example: str = "my-lab"
+    """An example of the value of ``name``."""
+    repeated: str = "write each value out"
+    """Hint to use instead of an alias."""
 
 
 def as_yaml(value: object) -> str:
@@ -189,20 +206,10 @@ def as_yaml(value: object) -> str:
     return str(value)
 
 
-YAML = Dialect(
-    whole="the scenario",
-    entries={
-        "nodes": "node group",
-        "shared": "shared service",
-        "special": "special service",
-        "ports": "port",
-        "nics": "network card",
-        "routes": "route",
-    },
-    other_entry="exception",
+YAML_LANGUAGE = Language(
+    name="YAML",
     mapping="mapping",
     assign=": ",
     listing='begin each entry on a line of its own with "- "',
     written=as_yaml,
 )
-"""The dialect of scenario files."""

@@ -90,7 +90,7 @@ def check(
     if not document.value.keys() & Scenario.model_fields.keys():  # do not quote a foreign file
         what = "this is not a scenario: it has none of the keys of a scenario"
         return None, (FileFinding((), 0, 0, what, 'begin it with "name: my-lab"'),)
-    shaped = shape.shaped(document, shape.SCENARIO)
+    shaped = shape.shaped(document, Scenario, source.SCENARIO)
     problems = [*shaped.problems]
     scenario = shaped.model
     if scenario is not None:

@@ -17,9 +17,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from lab.scenario.findings import (
-    YAML,
-    Dialect,
     Document,
+    FileKind,
     Key,
     Problem,
     alternatives,
@@ -183,10 +182,11 @@ _MAPPINGS = ("model_type", "dict_type")
 class Words:
     """Turns the errors that pydantic found in a document into problems."""
 
-    def __init__(self, published: Schema, document: Document, dialect: Dialect) -> None:
+    def __init__(self, published: Schema, document: Document, kind: FileKind) -> None:
         self._published = published
         self._document = document
-        self._dialect = dialect
+        self._kind = kind
+        self._language = kind.language
 
     def problems(self, errors: list[ErrorDetails]) -> Iterator[Problem]:
         """One problem per error; a misspelt key is not also reported as missing."""
@@ -215,7 +215,7 @@ class Words:
         if kind in _TYPES:
             return self._type(key, _TYPES[kind])
         if kind in _MAPPINGS:
-            return self._type(key, f"a {self._dialect.mapping} of keys and values")
+            return self._type(key, f"a {self._language.mapping} of keys and values")
         say = {
             "extra_forbidden": self._extra,
             "missing": self._missing,
@@ -227,9 +227,9 @@ class Words:
         return say[kind](key)
 
     def _missing(self, key: Key) -> Problem:
-        example = self._dialect.written(stand_in(self._published, key))
+        example = self._language.written(stand_in(self._published, key))
         what = f"{self._place(key[:-1])} has no {quoted(key[-1])}"
-        hint = f"add {key[-1]}{self._dialect.assign}{example}"
+        hint = f"add {key[-1]}{self._language.assign}{example}"
         return Problem(key[:-1], what, hint, at_key=True)
 
     def _empty(self, key: Key) -> Problem:
@@ -265,7 +265,7 @@ class Words:
             if re.search(part(self._published, key).get("pattern", ""), written):
                 return Problem(key, what, f"put it in quotes: {quoted(written)}")
         elif wanted == "a list":
-            return Problem(key, what, self._dialect.listing)
+            return Problem(key, what, self._language.listing)
         elif wanted == "true or false":
             return Problem(key, what, "write true or false, without quotes")
         return Problem(key, what, self._like(key))
@@ -275,7 +275,7 @@ class Words:
         written = self._document.texts.get(key)
         if written is None:
             is_list = isinstance(self._document.at(key), list)
-            return "a list" if is_list else f"a {self._dialect.mapping}"
+            return "a list" if is_list else f"a {self._language.mapping}"
         value = self._document.at(key)
         if isinstance(value, bool):
             return f"the truth value {written}"
@@ -284,10 +284,10 @@ class Words:
         return f"the text {quoted(written)}"
 
     def _like(self, key: Key) -> str:
-        example = self._dialect.written(stand_in(self._published, key))
+        example = self._language.written(stand_in(self._published, key))
         if isinstance(key[-1], int):
             return f"write it like {example}"
-        return f"write it like {key[-1]}{self._dialect.assign}{example}"
+        return f"write it like {key[-1]}{self._language.assign}{example}"
 
     def _near(self, key: Key) -> str | None:
         """The known key most similar to an unknown one."""
@@ -300,13 +300,13 @@ class Words:
     def _place(self, key: Key) -> str:
         """A description of the mapping at a key, for its author."""
         if not key:
-            return self._dialect.whole
+            return f"the {self._kind.noun}"
         above = str(key[-2]) if len(key) > 1 else ""
         if not isinstance(key[-1], int):
-            entry = self._dialect.entries.get(above)
+            entry = self._kind.entries.get(above)
             return f"{entry} {quoted(key[-1])}" if entry else quoted(key[-1])
         name = self._document.at((*key, "name"))
-        what = self._dialect.entries.get(above, self._dialect.other_entry)
+        what = self._kind.entries.get(above, self._kind.other_entry)
         return f"{what} {quoted(name)}" if isinstance(name, str) else f"this {what}"
 
 
@@ -314,17 +314,6 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _ROUNDS = 4
 """Times a tree is repaired and validated again. Two are enough unless a stand-in is invalid."""
-
-
-@dataclass(frozen=True)
-class Form(Generic[Model]):
-    """The model and the dialect of a kind of file."""
-
-    model: type[Model]
-    dialect: Dialect
-
-
-SCENARIO = Form(Scenario, YAML)
 
 
 @dataclass(frozen=True)
@@ -338,26 +327,26 @@ class Shaped(Generic[Model]):
     """Parts of ``model`` that the author did not write."""
 
 
-def shaped(document: Document, form: Form[Model]) -> Shaped[Model]:
+def shaped(document: Document, model: type[Model], kind: FileKind) -> Shaped[Model]:
     """The document as a model, with every problem of its structure and of single values."""
     tree = copy.deepcopy(document.value)
     problems: list[Problem] = []
     tainted: set[Key] = set()
     empty = [*_nothings(tree, ())]
     if empty:
-        published = of(form.model)
-        words = Words(published, document, form.dialect)
+        published = of(model)
+        words = Words(published, document, kind)
         problems += [words.nothing(key) for key in empty]
         tainted |= {*empty}
         _mend(tree, tainted, published)
     for _ in range(_ROUNDS):
         try:
-            model = form.model.model_validate(tree, context=FILE, by_name=False)
-            return Shaped(model, (*problems,), frozenset(tainted))
+            found = model.model_validate(tree, context=FILE, by_name=False)
+            return Shaped(found, (*problems,), frozenset(tainted))
         except ValidationError as error:
             errors = _causes(error.errors(include_url=False, include_input=False))
-        published = of(form.model)
-        problems += Words(published, document, form.dialect).problems(errors)
+        published = of(model)
+        problems += Words(published, document, kind).problems(errors)
         # no rule reads an unknown key
         tainted |= {error["loc"] for error in errors if error["type"] != "extra_forbidden"}
         _mend(tree, {error["loc"] for error in errors}, published)

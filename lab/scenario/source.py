@@ -13,7 +13,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +29,15 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from lab.scenario.findings import Document, FileFinding, Key, Position, quoted
+from lab.scenario.findings import (
+    YAML_LANGUAGE,
+    Document,
+    FileFinding,
+    FileKind,
+    Key,
+    Position,
+    quoted,
+)
 
 MAX_BYTES = 256 * 1024
 """Largest file read. A scenario of a thousand nodes, one per line, takes a quarter of it."""
@@ -44,24 +51,6 @@ class StopError(Exception):
     def __init__(self, finding: FileFinding) -> None:
         self.finding = finding
         super().__init__(finding)
-
-
-@dataclass(frozen=True, slots=True)
-class FileKind:
-    """The wording of messages about a kind of file."""
-
-    noun: str
-    """``"scenario"``."""
-    absent: str
-    """Hint if the file does not exist."""
-    large: str
-    """Hint if it is too large."""
-    language: str
-    """``"YAML"``."""
-    example: str = "my-lab"
-    """An example of the value of ``name``."""
-    repeated: str = "write each value out"
-    """Hint to use instead of an alias."""
 
 
 def read_bytes(
@@ -116,7 +105,7 @@ def decoded(raw: bytes, kind: FileKind) -> str:
     if bad:
         at = after(text[: bad.start()])
         code = f"U+{ord(bad.group()):04X}"
-        what = f"the character {code} here cannot be part of a {kind.language} file"
+        what = f"the character {code} here cannot be part of a {kind.language.name} file"
         raise StopError(FileFinding((), at.line, at.col, what, "delete it"))
     return text
 
@@ -212,11 +201,20 @@ def _tab_near(text: str, line: int) -> tuple[int, int] | None:
 MAX_DEPTH = 12
 """Deepest nesting read; a scenario needs 6."""
 
-KIND = FileKind(
+SCENARIO = FileKind(
     noun="scenario",
+    language=YAML_LANGUAGE,
     absent="check the path, or give the name of a shipped scenario",
     large='no scenario needs this much: use "count" for nodes that are alike',
-    language="YAML",
+    entries={
+        "nodes": "node group",
+        "shared": "shared service",
+        "special": "special service",
+        "ports": "port",
+        "nics": "network card",
+        "routes": "route",
+    },
+    other_entry="exception",
     repeated='write each value out, or use "count" for nodes that are alike',
 )
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -227,7 +225,7 @@ _INT_DIGITS = 18
 """Digits kept of an integer: beyond every bound, but short enough for Python to convert."""
 
 
-def read(path: Path, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
+def read(path: Path, kind: FileKind = SCENARIO) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The document of a file, or None with the finding that says why."""
     try:
         raw = read_bytes(path, kind)
@@ -236,7 +234,7 @@ def read(path: Path, kind: FileKind = KIND) -> tuple[Document | None, tuple[File
     return parse(raw, kind)
 
 
-def parse(raw: bytes, kind: FileKind = KIND) -> tuple[Document | None, tuple[FileFinding, ...]]:
+def parse(raw: bytes, kind: FileKind = SCENARIO) -> tuple[Document | None, tuple[FileFinding, ...]]:
     """The document of a file's bytes, or None with the findings that say why."""
     try:
         reader = _Reader(decoded(raw, kind), kind)
