@@ -19,6 +19,7 @@ Any other exception is a bug in lab itself: exit code 70, and a log with the tra
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _WORD = re.compile(r"""\S{400,}?(?=['"):;,.]*(?:\s|$))""")
 """A word too long to read: longer than any file name (255), and than most paths."""
@@ -118,6 +119,14 @@ def first_line(text: str) -> str:
     """The first line of a message, joined with the next one if it ends in a colon."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'overlay'?``, with the known name that is nearest; empty if none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
+
+    near = get_close_matches(name, list(known), n=1)
+    return f"did you mean '{near[0]}'?" if near else ""
 
 
 def os_words(error: OSError) -> str:

@@ -108,9 +108,9 @@ def heading(text: str) -> str:
 _UNITS = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
 
-def ago(moment: float, now: float | None = None) -> str:
-    """``3 minutes ago``; ``moment`` and ``now`` are seconds since 1970."""
-    seconds = int((time.time() if now is None else now) - moment)
+def ago(moment: float) -> str:
+    """``3 minutes ago``; ``moment`` is seconds since 1970."""
+    seconds = int(time.time() - moment)
     for size, unit in _UNITS:
         if seconds >= size:
             number = seconds // size

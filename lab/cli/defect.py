@@ -21,6 +21,8 @@ LOGS = "defects"
 """Directory of the logs, in the state directory."""
 KEPT = 20
 """Number of logs kept; older ones are removed."""
+_SHOWN = 300
+"""Characters of the exception's message that the sentence has."""
 
 
 def report(error: Exception, begin: str = "this is a bug in lab itself", hint: str = "") -> None:
@@ -29,13 +31,10 @@ def report(error: Exception, begin: str = "this is a bug in lab itself", hint: s
     what = f"{type(error).__name__}: {words}" if words else type(error).__name__
     where = _log("".join(traceback.format_exception(error)))
     said = f"the traceback is in '{where}'" if where else "its traceback could not be written"
-    sentence = f"{begin}: {_shortened(what)}; {said}{hint}"
+    shown = what if len(what) <= _SHOWN else f"{what[:_SHOWN]}..."
+    sentence = f"{begin}: {shown}; {said}{hint}"
     say(sentence)
     leave_cause(sentence)
-
-
-def _shortened(text: str, longest: int = 300) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}..."
 
 
 def _log(trace: str) -> Path | None:

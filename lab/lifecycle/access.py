@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.cluster.cluster import API_PORT
 from lab.cluster.credentials import (
     Access,
@@ -59,13 +59,8 @@ def machine_name(opened: OpenLab, name: str, doing: str) -> str:
                 f"'{name}' is a pod on '{machine.name}', not a machine",
                 f"lab shell {opened.name} {name}",
             )
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
-
-    near = get_close_matches(name, machines, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise UsageError(
-        doing, f"it has no machine '{name}'", f"{hint}the machines are {', '.join(machines)}"
-    )
+    hint = f"{did_you_mean(name, machines)} the machines are {', '.join(machines)}".strip()
+    raise UsageError(doing, f"it has no machine '{name}'", hint)
 
 
 def reach_of(opened: OpenLab, name: str, doing: str) -> Reach:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +60,13 @@ def down(
     with terminable(), lab_lock(directory, f"lab down {name}", wait=wait, say=say):
         marks = _own(directory, providers)
         row = store.lab(name)
-        wanted = targets(row, _tokens(marks))
+        wanted = targets(row, marks)
         if not wanted:
             remove_files(directory)
             say(f"lab '{name}' is already down: nothing to do")
             return DownResult(name, False, (), time.monotonic() - begun)
-        for target in wanted:
-            choose(providers, target.provider)
+        for provider, _ in wanted:
+            choose(providers, provider)
         try:
             removed = take_away(name, wanted, providers, store)
         except UnwrittenError:
@@ -95,7 +95,7 @@ def down_unwritten(
         marks = _own(directory, providers)
         if not marks:
             raise error
-        removed = destroy(name, directory, targets(None, _tokens(marks)), providers)
+        removed = destroy(name, directory, targets(None, marks), providers)
         remove_files(directory)
     return unwritten(name, removed, error)
 
@@ -125,10 +125,6 @@ def _known(name: str, providers: Mapping[str, Provider], store: Store) -> None:
     raise unknown_lab(doing, name, [*(row.name for row in store.labs()), *ours])
 
 
-def _tokens(marks: Iterable[tuple[str, Mark]]) -> Iterator[tuple[str, str]]:
-    return ((provider, mark.token) for provider, mark in marks)
-
-
 def _own(directory: Path, providers: Mapping[str, Provider]) -> tuple[tuple[str, Mark], ...]:
     return tuple(
         (provider, mark)
@@ -141,20 +137,16 @@ _MERGED = "kubeconfig"
 """File in a lab's directory that an earlier version merged into the user's kubeconfig."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalTarget:
-    """The objects that carry one token, on one provider."""
-
-    provider: str
-    token: str
+RemovalTarget = tuple[str, str]
+"""A provider, and the token that objects on it carry."""
 
 
-def targets(row: LabRow | None, marks: Iterable[tuple[str, str]]) -> tuple[RemovalTarget, ...]:
-    """What to destroy: the lab's entry in the journal, and every (provider, token) found."""
-    found = {RemovalTarget(provider, token) for provider, token in marks}
+def targets(row: LabRow | None, marks: Iterable[tuple[str, Mark]]) -> list[RemovalTarget]:
+    """What to destroy: what the journal has, and everything that was found by its mark."""
+    found = {(provider, mark.token) for provider, mark in marks}
     if row is not None and row.status != "down":
-        found.add(RemovalTarget(row.provider, row.token))
-    return tuple(sorted(found, key=lambda target: (target.provider, target.token)))
+        found.add((row.provider, row.token))
+    return sorted(found)
 
 
 def take_away(
@@ -194,8 +186,8 @@ def destroy(
     """Destroy every object that carries one of the tokens; return descriptions of them."""
     return tuple(
         removed
-        for target in wanted
-        for removed in providers[target.provider].destroy(LabHandle(name, directory, target.token))
+        for provider, token in wanted
+        for removed in providers[provider].destroy(LabHandle(name, directory, token))
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from lab._errors import BrokenError, UsageError
 from lab._log import quantity
 from lab.lifecycle.compilation import FILE as SCENARIO
-from lab.lifecycle.down import RemovalTarget, remove_files, take_away
+from lab.lifecycle.down import remove_files, take_away
 from lab.lifecycle.interruption import terminable
 from lab.lifecycle.names import in_words, is_name
 from lab.lifecycle.night_report import FoundNight, changed, night_in
@@ -211,7 +211,7 @@ def _remove(
             return ()
         if store.now() - live.updated <= request.older_than:  # it was used meanwhile
             return ()
-        return take_away(item.lab, [RemovalTarget(item.provider, item.token)], providers, store)
+        return take_away(item.lab, [(item.provider, item.token)], providers, store)
 
 
 def _remove_abandoned(lab: str, store: Store) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lab._errors import UsageError
+from lab._errors import UsageError, did_you_mean
 from lab.inventory import values
 from lab.state.rows import LabRow
 
@@ -37,17 +37,13 @@ def check_name(name: str, *, new: bool = False) -> None:
         )
 
 
-def unknown_lab(doing: str, name: str, known: Iterable[str], more: str = "") -> UsageError:
+def unknown_lab(doing: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown lab, with the nearest name and all labs."""
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
-
     labs = sorted(set(known))
-    near = get_close_matches(name, labs, n=1)
-    meant = f"did you mean '{near[0]}'? " if near else ""
     listed = ", ".join(f"'{lab}'" for lab in labs)
     are = "the only lab is" if len(labs) == 1 else "the labs are"
     there = f"{are} {listed}" if labs else "there are no labs; 'lab up' makes one"
-    hint = f"{meant}{there}{f'; {more}' if more else ''}"
+    hint = f"{did_you_mean(name, labs)} {there}".strip()
     return UsageError(doing, f"there is no lab named '{name}'", hint)
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab._errors import BrokenError, UsageError
+from lab._errors import BrokenError, UsageError, did_you_mean
 from lab.lifecycle.compilation import keep_only
 from lab.lifecycle.names import LONGEST, check_name
 from lab.lifecycle.session import RESULT
@@ -90,14 +90,9 @@ def _runs(state: Path, lab: str) -> list[Path]:
 
 
 def _nearest(wanted: str, state: Path) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
-
     labs = sorted(path.name for path in state.glob("labs/*") if path.is_dir())
     runs = sorted(file.parent.name for file in state.glob(f"labs/*/runs/*/{RESULT}"))
-    near = get_close_matches(wanted, [*labs, *runs], n=1) or get_close_matches(
-        wanted.partition("~")[0], labs, n=1
-    )
-    return f"did you mean '{near[0]}'?" if near else ""
+    return did_you_mean(wanted, [*labs, *runs]) or did_you_mean(wanted.partition("~")[0], labs)
 
 
 def _read(doing: str, file: Path) -> RunResult:
@@ -153,13 +148,11 @@ def cell_of(run: RunResult, wanted: str) -> CellResult:
     for found in run.results:
         if found.cell.id == wanted:
             return found
-    from difflib import get_close_matches  # noqa: PLC0415  only for a wrong name
-
-    near = get_close_matches(wanted, [found.cell.id for found in run.results], n=1)
     raise UsageError(
         f"looking for cell '{wanted}' in run '{run.run}'",
         "it has no such cell",
-        f"did you mean '{near[0]}'?" if near else "its report has the ids of all its cells",
+        did_you_mean(wanted, (found.cell.id for found in run.results))
+        or "its report has the ids of all its cells",
     )
 
 

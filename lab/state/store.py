@@ -131,7 +131,7 @@ class Store:
         """Write the lab, replacing an earlier one of the same name."""
         values = values_of(row)
         updates = ", ".join(f"{column} = excluded.{column}" for column in _LABS.split(", ")[1:])
-        self.write(
+        self._write(
             f"recording the lab '{row.name}'",
             f"INSERT INTO labs ({_LABS}) VALUES ({', '.join('?' * len(values))}) "  # noqa: S608  only our own column names
             f"ON CONFLICT (name) DO UPDATE SET {updates}",
@@ -140,7 +140,7 @@ class Store:
 
     def set_status(self, name: str, status: LabState, detail: str = "") -> None:
         """Write the lab's state and the current time."""
-        self.write(
+        self._write(
             f"recording that the lab '{name}' is '{status}'",
             "UPDATE labs SET status = ?, detail = ?, updated = ? WHERE name = ?",
             [(status, detail, self.now(), name)],
@@ -150,18 +150,13 @@ class Store:
 
     def steps(self, lab: str) -> tuple[StepRow, ...]:
         """The lab's steps, in order."""
-        return self.rows(
-            StepRow,
-            f"reading the steps of the lab '{lab}'",
-            "SELECT position, name, digest, state, at FROM steps WHERE lab = ? ORDER BY position",
-            (lab,),
-        )
+        return self._of_lab(StepRow, "steps", lab, "position")
 
     def keep_steps(self, lab: str, kept: Iterable[str]) -> None:
         """Delete every step of the lab except those in ``kept``."""
         names = set(kept)
         dropped = [(lab, step.name) for step in self.steps(lab) if step.name not in names]
-        self.write(
+        self._write(
             f"forgetting steps of the lab '{lab}'",
             "DELETE FROM steps WHERE lab = ? AND name = ?",
             dropped,
@@ -169,7 +164,7 @@ class Store:
 
     def intend_step(self, lab: str, position: int, name: str, digest: str) -> None:
         """Record that the step is about to run."""
-        self.write(
+        self._write(
             f"recording step '{name}' of the lab '{lab}'",
             "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, 'intended', ?)",
             [(lab, position, name, digest, self.now())],
@@ -177,7 +172,7 @@ class Store:
 
     def finish_step(self, lab: str, name: str) -> None:
         """Record that the step is done. ValueError if it was never intended."""
-        changed = self.write(
+        changed = self._write(
             f"recording that step '{name}' of the lab '{lab}' is done",
             "UPDATE steps SET state = 'done', at = ? WHERE lab = ? AND name = ?",
             [(self.now(), lab, name)],
@@ -189,16 +184,11 @@ class Store:
 
     def resources(self, lab: str) -> tuple[ResourceRow, ...]:
         """The lab's resources, by kind and name."""
-        return self.rows(
-            ResourceRow,
-            f"reading the resources of lab '{lab}'",
-            "SELECT kind, name, state FROM resources WHERE lab = ? ORDER BY kind, name",
-            (lab,),
-        )
+        return self._of_lab(ResourceRow, "resources", lab, "kind, name")
 
     def intend(self, lab: str, resources: Iterable[tuple[str, str]]) -> None:
         """Record resources that are about to be created, as (kind, name)."""
-        self.write(
+        self._write(
             f"recording the resources of lab '{lab}'",
             "INSERT OR REPLACE INTO resources VALUES (?, ?, ?, 'intended')",
             [(lab, kind, name) for kind, name in resources],
@@ -206,7 +196,7 @@ class Store:
 
     def made(self, lab: str) -> None:
         """Record that all intended resources are created."""
-        self.write(
+        self._write(
             f"recording that lab '{lab}' is made",
             "UPDATE resources SET state = 'made' WHERE lab = ? AND state = 'intended'",
             [(lab,)],
@@ -214,7 +204,7 @@ class Store:
 
     def gone(self, lab: str) -> None:
         """Record that nothing of the lab is left."""
-        self.write(
+        self._write(
             f"recording that lab '{lab}' is gone",
             "UPDATE resources SET state = 'gone' WHERE lab = ?",
             [(lab,)],
@@ -226,40 +216,32 @@ class Store:
         """Write a run, and that its lab was used."""
         doing = f"recording the run '{run.id}'"
         with self.change(doing):
-            self.write(
+            self._write(
                 doing, "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [values_of(run)]
             )
-            self.write(doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)])
+            self._write(
+                doing, "UPDATE labs SET updated = ? WHERE name = ?", [(self.now(), run.lab)]
+            )
 
     def runs(self, lab: str) -> tuple[RunRow, ...]:
         """The runs of labs of this name, oldest first."""
-        return self.rows(
-            RunRow,
-            f"reading the runs of the lab '{lab}'",
-            f"SELECT {columns_of(RunRow)} FROM runs WHERE lab = ? ORDER BY id",  # noqa: S608  the same
-            (lab,),
-        )
+        return self._of_lab(RunRow, "runs", lab, "id")
 
     def labs_with_runs(self) -> tuple[str, ...]:
         """Names of all labs that have runs, even if the lab is gone."""
-        rows = self.read("reading the runs", "SELECT DISTINCT lab FROM runs ORDER BY lab", ())
+        rows = self._read("reading the runs", "SELECT DISTINCT lab FROM runs ORDER BY lab", ())
         return tuple(str(row[0]) for row in rows)
 
     def forget_runs(self, runs: Iterable[str]) -> None:
         """Delete runs."""
         ids = [(run,) for run in runs]
-        self.write("forgetting runs", "DELETE FROM runs WHERE id = ?", ids)
+        self._write("forgetting runs", "DELETE FROM runs WHERE id = ?", ids)
 
     # Faults: recorded before anything is broken, deleted once healed
 
     def faults(self, lab: str) -> tuple[FaultRow, ...]:
         """Every recorded fault of labs of this name, in order."""
-        return self.rows(
-            FaultRow,
-            f"reading the faults of the lab '{lab}'",
-            f"SELECT {_FAULTS} FROM faults WHERE lab = ? ORDER BY number",  # noqa: S608  our own column names
-            (lab,),
-        )
+        return self._of_lab(FaultRow, "faults", lab, "number")
 
     def live_faults(self, lab: str, token: str) -> tuple[FaultRow, ...]:
         """The faults that the lab with this token still has."""
@@ -272,7 +254,7 @@ class Store:
         doing = f"recording fault '{name}' of the lab '{lab}'"
         with self.change(doing):
             number = max((one.number for one in self.faults(lab)), default=0) + 1
-            self.write(
+            self._write(
                 doing,
                 f"INSERT INTO faults (lab, {_FAULTS}) "  # noqa: S608  the same
                 "VALUES (?, ?, ?, ?, ?, ?, 'intended', ?, ?)",
@@ -282,7 +264,7 @@ class Store:
 
     def finish_fault(self, lab: str, number: int) -> None:
         """Record that the fault is injected."""
-        self.write(
+        self._write(
             f"recording that fault {number} is in the lab '{lab}'",
             "UPDATE faults SET state = 'done' WHERE lab = ? AND number = ?",
             [(lab, number)],
@@ -290,7 +272,7 @@ class Store:
 
     def disown_faults(self, lab: str) -> None:
         """Record that no fault of the lab remains in its machines: all are rebuilt."""
-        self.write(
+        self._write(
             f"recording that the lab '{lab}' has no fault",
             "UPDATE faults SET token = '' WHERE lab = ?",
             [(lab,)],
@@ -298,7 +280,7 @@ class Store:
 
     def forget_fault(self, lab: str, number: int) -> None:
         """Delete the fault, which is healed."""
-        self.write(
+        self._write(
             f"recording that fault {number} is out of the lab '{lab}'",
             "DELETE FROM faults WHERE lab = ? AND number = ?",
             [(lab, number)],
@@ -306,24 +288,27 @@ class Store:
 
     def _labs(self, where: str, *values: str) -> tuple[LabRow, ...]:
         query = f"SELECT {_LABS} FROM labs {where}"  # noqa: S608  only our own column names
-        return self.rows(LabRow, "reading the labs", query, values)
+        return self._rows(LabRow, "reading the labs", query, values)
 
-    def rows(
+    def _of_lab(self, kind: type[Row], table: str, lab: str, order: str) -> tuple[Row, ...]:
+        query = f"SELECT {columns_of(kind)} FROM {table} WHERE lab = ? ORDER BY {order}"  # noqa: S608  the same
+        return self._rows(kind, f"reading the {table} of the lab '{lab}'", query, (lab,))
+
+    def _rows(
         self, kind: type[Row], doing: str, query: str, values: tuple[str, ...]
     ) -> tuple[Row, ...]:
-        """The rows of a query, with checked values; for the modules of this package."""
-        found = self.read(doing, query, values)
+        """The rows of a query, with checked values."""
+        found = self._read(doing, query, values)
         try:
             return tuple(row_of(kind, row) for row in found)
         except DamagedRowError as error:
             raise damaged(doing, self.path, str(error)) from error
 
-    def read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
-        """The rows of a query; for the modules of this package."""
+    def _read(self, doing: str, query: str, values: tuple[str, ...]) -> list[Any]:
         with self._guarded(doing):
             return self._connection.execute(query, values).fetchall()
 
-    def write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
+    def _write(self, doing: str, statement: str, rows: list[tuple[Any, ...]]) -> int:
         """Run the statement for every row in the current change; return the number of rows hit."""
         with self.change(doing):
             return self._connection.executemany(statement, rows).rowcount

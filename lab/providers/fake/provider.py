@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from lab._deadline import Deadline
-from lab._errors import BrokenError, LabError, PreflightError, UsageError
+from lab._errors import BrokenError, LabError, PreflightError, UsageError, did_you_mean
 from lab.facts.node import NodeFacts
 from lab.plan.step import Step
 from lab.providers.netns.compile import names
@@ -424,14 +424,10 @@ def _words(lab: FakeLab) -> str:
 
 
 def _no_machine(lab: str, name: str, known: tuple[str, ...]) -> UsageError:
-    from difflib import get_close_matches  # noqa: PLC0415  only a wrong name pays for it
-
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
     return UsageError(
         f"looking for '{name}' in lab '{lab}'",
         "it has no machine or pod of that name",
-        f"{hint}there are {', '.join(known)}",
+        f"{did_you_mean(name, known)} there are {', '.join(known)}".strip(),
     )
 
 

@@ -354,8 +354,6 @@ def with_names(outcome: Outcome, holders: Mapping[str, str]) -> Outcome:
 _RECEIVER_SECONDS = 5.0
 """Added per stream to its exchange's timeout."""
 T = TypeVar("T")
-Phase = Callable[[str, str], None]
-"""Called with a machine's name and its current phase."""
 
 
 class Fleet:
@@ -384,18 +382,14 @@ class Fleet:
         self._cluster = cluster
         self._others = dict(others or {})
 
-    def up_all(
-        self, intent: Intent, deadline: Deadline, phase: Phase = lambda _name, _phase: None
-    ) -> None:
-        """Create every machine's network in parallel; ``phase`` is called on any thread.
+    def up_all(self, intent: Intent, deadline: Deadline) -> None:
+        """Create every machine's network in parallel.
 
         Raises LabError as :func:`~lab.remote.parallel.on_each`.
         """
 
         def up(name: str) -> None:
-            self._controls[name].up(
-                intent.machine(name), intent, deadline, lambda said: phase(name, said)
-            )
+            self._controls[name].up(intent.machine(name), intent, deadline)
 
         on_each(self._controls, up)
 
