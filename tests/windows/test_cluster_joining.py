@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import pytest
@@ -14,11 +15,11 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError
 from lab.cluster.cluster import ClusterNode
 from lab.cluster.windows import bring_up, paths
-from lab.plan.step import Step
 from lab.remote import windows_steps as reboots
 from lab.remote.shell import Completed, ConnectionLostError, UnreachableError
 from lab.remote.windows_steps import StepError
 
+Steps = Mapping[str, Callable[[], object]]
 NAMES = [
     *("survey", "earlier-life", "features", "bundle", "containerd", "images"),
     *("node", "join", "network", "proxy", "routes", "settled"),
@@ -63,26 +64,25 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def way(node, api):
-    def made(topology: str = "overlay", **changes: object) -> tuple[Step, ...]:
+    def made(topology: str = "overlay", **changes: object) -> Steps:
         plan = decided(topology)
         given = {"shell": node, "join": lambda: join_of(plan), "api": api, **changes}
-        return bring_up.bring_up_steps(plan.cluster, plan.intent, plan.node, plan.manifest, **given)
+        runner = bring_up.Runner(given.pop("shell"))
+        return bring_up.WindowsBringUp(plan, runner, **given).steps()
 
     return made
 
 
-def through(steps: tuple[Step, ...]) -> None:
-    for step in steps:
-        step.run()
+def through(steps: Steps) -> None:
+    for run in steps.values():
+        run()
 
 
-def up_to(steps: tuple[Step, ...], name: str) -> Step:
+def up_to(steps: Steps, name: str) -> Callable[[], object]:
     """All before a step are run; the step."""
-    for step in steps:
-        if step.name == name:
-            return step
-        step.run()
-    raise KeyError(name)
+    for before in itertools.takewhile(name.__ne__, steps):
+        steps[before]()
+    return steps[name]
 
 
 @pytest.mark.parametrize("topology", ["overlay", "host-gateway", "upstream-tor", "hard-way"])
@@ -90,7 +90,7 @@ def test_node_gets_into_its_cluster_and_a_second_run_changes_nothing(topology, n
     plan = decided(topology)
     node.vip = plan.network.endpoint_address or node.vip
     steps = way(topology)
-    assert [step.name for step in steps] == NAMES
+    assert [*steps] == NAMES
     through(steps)
     assert api.cidrs == {plan.node.name: plan.node.pod_cidr}
     for service in ("containerd", "kubelet", "kube-proxy"):
@@ -111,7 +111,7 @@ def test_network_that_flanneld_cannot_make_is_told_with_its_words_and_their_mean
     step = up_to(way(), "network")
     node.networks.append({"name": "nat", "type": "nat", "prefix": "172.24.144.0/20"})
     with pytest.raises(StepError, match=r"HostComputeNetwork flannel\.4096(.|\n)*that means: "):
-        step.run()
+        step()
 
 
 @pytest.mark.parametrize("step", ["node-task", "hns-clean"])
@@ -126,17 +126,6 @@ def test_step_that_cuts_its_own_shell_off_is_run_again(step, node, way):
     node.before[step] = cut
     through(way())
     assert node.steps.count(step) == 2
-
-
-def test_digests_hold_no_secret_change_with_their_inputs_and_ask_nobody(node, way):
-    first = {step.name: step.digest for step in way()}
-    other = dataclasses.replace(JOIN, token="zzzzzz.0123456789abcdef")
-    assert {step.name: step.digest for step in way(join=lambda: other)} == first
-    bridge = {step.name: step.digest for step in way("host-gateway")}
-    assert bridge["network"] != first["network"]
-    assert bridge["images"] == first["images"]
-    assert not node.lines
-    assert not node.files
 
 
 def test_token_leaves_nothing_on_the_guest(node, way):
@@ -252,7 +241,7 @@ def test_node_that_never_comes_back_is_given_up_with_the_last_that_was_seen(node
 
     monkeypatch.setattr(bring_up, "say", away)
     with pytest.raises(DeadlineError) as caught:
-        step.run()
+        step()
     words = str(caught.value)
     assert "waiting for 'node009' to come back with its HNS networks" in words
     assert "'win1' does not answer" in words
@@ -264,7 +253,7 @@ def test_networks_that_never_come_are_given_up_with_what_there_is(node, way, mon
     node.looks_until_made = 10_000
     step = up_to(way("upstream-tor"), "network")
     with pytest.raises(DeadlineError, match="hns-make is Running, it has no HNS network"):
-        step.run()
+        step()
 
 
 def test_link_that_drops_while_networks_are_made_is_waited_out(node, way):
@@ -283,7 +272,7 @@ def test_link_that_drops_while_networks_are_made_is_waited_out(node, way):
 @pytest.mark.parametrize("last", ["bundle", "join", "network", "proxy"])
 def test_way_that_was_cut_off_after_a_step_goes_on(last, node, way):
     """As after a kill: what was done is done again, and finds itself done."""
-    up_to(way(), last).run()
+    up_to(way(), last)()
     through(way())
     node.changed.clear()
     through(way())
@@ -367,7 +356,7 @@ def test_service_that_would_not_come_back_after_a_restart_is_named(
     if "kubelet" in services:
         node.tasks["flanneld"] = "Ready"
     with pytest.raises(DeadlineError, match=said):
-        step.run()
+        step()
 
 
 def test_by_hand_nobody_asks_for_kubeadm(node, way):

@@ -63,11 +63,7 @@ class Bridges(Addon):
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The bridge's CNI configuration and the node's own masquerading table."""
         config = WriteFile(BRIDGE_CONFIG, bridge_config(machine))
-        return (
-            Remove((FLANNEL_CONFIG,)),
-            config,
-            *masqueraded(machine),
-        )
+        return (Remove((FLANNEL_CONFIG,)), config, *masqueraded(machine))
 
 
 ADDON = Bridges()

@@ -145,18 +145,6 @@ def _bgp(cluster: Cluster, intent: Intent) -> Iterator[Setting]:
         yield Setting("BGPPeer", router.name, peer)
 
 
-def as_number_documents(cluster: Cluster, intent: Intent) -> Iterator[Document]:
-    """Node objects with their AS numbers, which Calico reads there."""
-    for machine in _nodes(cluster, intent):
-        number = as_number(intent, machine)
-        if number and machine.os == "linux":  # Windows nodes have not joined yet
-            yield {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"annotations": {AS_NUMBER: number}, "name": machine.name},
-            }
-
-
 def as_number(intent: Intent, machine: MachineIntent) -> str | None:
     """A node's own AS number; None unless nodes peer with the router instead of each other."""
     own = machine.speaker is not None and _router(intent) is not None
@@ -309,7 +297,17 @@ class Calico(Addon):
         return manifest_waves(cluster, intent, manifest)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-        return tuple(as_number_documents(cluster, intent))
+        """Node objects with their AS numbers, which Calico reads there."""
+        return tuple(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"annotations": {AS_NUMBER: number}, "name": machine.name},
+            }
+            for machine in _nodes(cluster, intent)
+            if machine.os == "linux"  # Windows nodes have not joined yet
+            and (number := as_number(intent, machine))
+        )
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         return (Remove((FLANNEL_CONFIG, BRIDGE_CONFIG)),)

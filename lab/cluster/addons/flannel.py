@@ -16,7 +16,7 @@ from typing import Any
 from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves, masqueraded
 from lab.cluster.bundle.manifest import Manifest
 from lab.cluster.cluster import API_PORT, Cluster
-from lab.cluster.documents import Document, render
+from lab.cluster.documents import render
 from lab.cluster.footprint import Footprint
 from lab.cluster.linux.operations import Operations, Remove, WriteFile
 from lab.topology.intent import Intent, MachineIntent
@@ -34,24 +34,6 @@ SUBNET = "/run/flannel/subnet.env"
 def keeps_routes(intent: Intent, machine: MachineIntent) -> bool:
     """Whether flanneld puts a route of the machine to another node's pods back, within 10 s."""
     return bool(intent.kubernetes and machine.kubelet) and intent.topology == _ROUTED
-
-
-def backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
-    """The value of ``Backend`` in ``net-conf.json``.
-
-    A tunnel's VNI is the topology's parameter; with ``direct_routing`` nodes on one segment route
-    to each other's pods without the tunnel.
-    """
-    if cluster.topology == _ROUTED:
-        return {"Type": "host-gw"}
-    machine = _tunnelled(intent)
-    tunnel = machine.tunnel
-    assert tunnel is not None, "_tunnelled() has checked"
-    found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
-    others = [route for route in machine.routes if route.destination != "default"]
-    if others and all(route.device != tunnel.name for route in others):
-        found["DirectRouting"] = True
-    return found
 
 
 def cni_config(intent: Intent) -> str:
@@ -81,21 +63,26 @@ def subnet_line(pod_cidr: str) -> str:
     return f"FLANNEL_SUBNET={network[1]}/{network.prefixlen}"
 
 
-def documents(cluster: Cluster, intent: Intent, manifest: Manifest) -> tuple[Document, ...]:
-    """All of flannel's documents."""
-    network = {"Network": cluster.pod_cidr, "Backend": backend(cluster, intent)}
-    return render(
-        "addons/flannel.yaml",
-        cni_config=cni_config(intent),
-        network=json.dumps(network, indent=2) + "\n",
-        image=manifest.image(IMAGE).name,
-        endpoint=cluster.endpoint,
-        port=API_PORT,
-    )
+def network_config(cluster: Cluster, intent: Intent) -> str:
+    """``net-conf.json``, the same for Linux and Windows nodes."""
+    network = {"Network": cluster.pod_cidr, "Backend": _backend(cluster, intent)}
+    return json.dumps(network, indent=2) + "\n"
 
 
-def _tunnelled(intent: Intent) -> MachineIntent:
-    return next(machine for machine in intent.machines if machine.tunnel)
+def _backend(cluster: Cluster, intent: Intent) -> dict[str, Any]:
+    """The value of ``Backend`` in ``net-conf.json``.
+
+    A tunnel's VNI is the topology's parameter; with ``direct_routing`` nodes on one segment route
+    to each other's pods without the tunnel.
+    """
+    if cluster.topology == _ROUTED:
+        return {"Type": "host-gw"}
+    machine, tunnel = next((one, one.tunnel) for one in intent.machines if one.tunnel)
+    found: dict[str, Any] = {"Type": "vxlan", "VNI": tunnel.vni, "Port": tunnel.port}
+    others = [route for route in machine.routes if route.destination != "default"]
+    if others and all(route.device != tunnel.name for route in others):
+        found["DirectRouting"] = True
+    return found
 
 
 class Flannel(Addon):
@@ -116,16 +103,20 @@ class Flannel(Addon):
         return (IMAGE,)
 
     def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
-        return (documents(cluster, intent, manifest),)
+        documents = render(
+            "addons/flannel.yaml",
+            cni_config=cni_config(intent),
+            network=network_config(cluster, intent),
+            image=manifest.image(IMAGE).name,
+            endpoint=cluster.endpoint,
+            port=API_PORT,
+        )
+        return (documents,)
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """The node's CNI configuration and its own masquerading table."""
         config = WriteFile(FLANNEL_CONFIG, cni_config(intent))
-        return (
-            Remove((BRIDGE_CONFIG,)),
-            config,
-            *masqueraded(machine),
-        )
+        return (Remove((BRIDGE_CONFIG,)), config, *masqueraded(machine))
 
     def unfit(self, intent: Intent) -> str:
         """Why flannel cannot provide an Intent's network, as a clause; empty if it can.

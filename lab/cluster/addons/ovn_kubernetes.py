@@ -15,7 +15,6 @@ Source of its footprint: ovn-kubernetes 1.2, ``go-controller/pkg/types`` and
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from ipaddress import ip_network
 
 from lab.cluster.addons.addon import BRIDGE_CONFIG, FLANNEL_CONFIG, Addon, Waves
@@ -44,43 +43,6 @@ DAEMON_SET = "ovnkube-node"
 SUBNETS = "k8s.ovn.org/node-subnets"
 ZONE = "k8s.ovn.org/zone-name"
 """Label of a Node; without it ``ovnkube.sh`` puts the node into the global zone."""
-
-
-def documents(cluster: Cluster, manifest: Manifest) -> tuple[Document, ...]:
-    """All documents except those of single nodes."""
-    prefixes = [ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr]
-    return (
-        *administrator(ACCOUNT, NAMESPACE),
-        *render(
-            "addons/ovn_kubernetes.yaml",
-            namespace=NAMESPACE,
-            account=ACCOUNT,
-            daemon_set=DAEMON_SET,
-            bridge=EXTERNAL_BRIDGE,
-            image=manifest.image(IMAGE).name,
-            endpoint=cluster.endpoint,
-            port=API_PORT,
-            mtu=cluster.pod_mtu,
-            pods=f"{cluster.pod_cidr}/{max(prefixes)}",
-            services=cluster.service_cidr,
-        ),
-    )
-
-
-def zones(cluster: Cluster) -> Iterator[Document]:
-    """Each node's zone and pod CIDR; a node that has a pod CIDR keeps it."""
-    for node in cluster.nodes:
-        if node.os == "linux" and node.pod_cidr:  # Windows nodes have not joined yet
-            subnets = json.dumps({"default": [node.pod_cidr]}, separators=(",", ":"))
-            yield {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {
-                    "annotations": {SUBNETS: subnets},
-                    "labels": {ZONE: node.name},
-                    "name": node.name,
-                },
-            }
 
 
 _SCRIPT = "/usr/local/lib/hybridlab/external-bridge"
@@ -158,11 +120,39 @@ class OvnKubernetes(Addon):
         return True
 
     def waves(self, cluster: Cluster, intent: Intent, manifest: Manifest) -> Waves:
-        return (documents(cluster, manifest),)
+        prefixes = [ip_network(node.pod_cidr).prefixlen for node in cluster.nodes if node.pod_cidr]
+        documents = render(
+            "addons/ovn_kubernetes.yaml",
+            namespace=NAMESPACE,
+            account=ACCOUNT,
+            daemon_set=DAEMON_SET,
+            bridge=EXTERNAL_BRIDGE,
+            image=manifest.image(IMAGE).name,
+            endpoint=cluster.endpoint,
+            port=API_PORT,
+            mtu=cluster.pod_mtu,
+            pods=f"{cluster.pod_cidr}/{max(prefixes)}",
+            services=cluster.service_cidr,
+        )
+        return ((*administrator(ACCOUNT, NAMESPACE), *documents),)
 
     def node_documents(self, cluster: Cluster, intent: Intent) -> tuple[Document, ...]:
-        """Each node's zone and its pod CIDR from the plan."""
-        return tuple(zones(cluster))
+        """Each node's zone and its pod CIDR from the plan; a node that has a pod CIDR keeps it."""
+        return tuple(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "annotations": {
+                        SUBNETS: json.dumps({"default": [node.pod_cidr]}, separators=(",", ":"))
+                    },
+                    "labels": {ZONE: node.name},
+                    "name": node.name,
+                },
+            }
+            for node in cluster.nodes
+            if node.os == "linux" and node.pod_cidr  # Windows nodes have not joined yet
+        )
 
     def prepare_node(self, cluster: Cluster, intent: Intent, machine: MachineIntent) -> Operations:
         """Remove other CNI configurations and put the node's interface into a bridge."""

@@ -15,8 +15,6 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab._log import say
 from lab.cluster.bundle import medium
-from lab.cluster.bundle.manifest import Manifest
-from lab.cluster.cluster import Cluster, ClusterNode
 from lab.cluster.windows import paths, steps
 from lab.cluster.windows.join_checks import (
     WindowsObserved,
@@ -31,13 +29,10 @@ from lab.cluster.windows.kubelet import KUBELET_SERVICE, Join, NodeApi
 from lab.cluster.windows.network import FLANNELD_TASK
 from lab.facts.signatures import match
 from lab.imaging.windows import steps as image_steps
-from lab.imaging.windows.steps import MODULE, Mirror, script
-from lab.plan.canonical import digest
-from lab.plan.step import Step
+from lab.imaging.windows.steps import MODULE, script
 from lab.remote.shell import ConnectionLostError, UnreachableError
 from lab.remote.windows import DIRECTORY, WindowsShell, quote
 from lab.remote.windows_steps import StepError, StepResult, reboot, run_step
-from lab.topology.intent import Intent
 
 FOLDER = "cluster"
 """Directory of the scripts for cluster nodes among the Windows scripts."""
@@ -197,8 +192,6 @@ def explain(shell: WindowsShell, error: StepError, service: str) -> StepError:
     return StepError(error.doing, f"{happened}\n  that means: {found[0].cause}", found[0].hint)
 
 
-_FORM = "1"
-"""Change it when the steps do something else for the same inputs."""
 REGISTER_SECONDS = 300.0
 """Seconds from the kubelet's start to its Node."""
 HEALTH_SECONDS = 300.0
@@ -206,41 +199,34 @@ HEALTH_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class WindowsBringUp:
-    """Joins one Windows node to its cluster."""
+    """Joins one Windows node to its cluster.
+
+    ``join``: gets credentials from the control plane; called when a step needs them, because tokens
+    are short-lived. ``api``: waits for the Node and sets its pod CIDR.
+    """
 
     plan: JoinPlan
     runner: Runner
     join: Callable[[], Join]
     api: NodeApi
 
-    def steps(self) -> tuple[Step, ...]:
-        """The steps in order, the same for every topology."""
+    def steps(self) -> Mapping[str, Callable[[], object]]:
+        """The steps by name, in order, for every topology; one that is done changes nothing."""
         plan, run = self.plan, self.runner.run
-        programs = [(one.name, one.blob.sha256) for one in plan.bundle_programs()]
-        pictures = [(one.name, one.manifest.sha256) for one in plan.manifest.images]
-        made = plan.cluster, plan.node, plan.intent.machine(plan.node.name)
-        return (
-            self._step("survey", self._survey, plan.cluster.topology, plan.node),
-            self._step("earlier-life", self._earlier_life, plan.node),
-            self._step("features", lambda: run(image_steps.Features(), restarts=True)),
-            self._step("bundle", lambda: run(plan.bundle()), programs),
-            self._step("containerd", self._containerd, programs, plan.mirrors),
-            self._step("images", lambda: run(plan.images(self.seen)), pictures),
-            self._step("node", self._node, *made),
-            self._step("join", self._join, *made, programs),
-            self._step("network", self._network, *made, programs),
-            self._step(
-                "proxy", lambda: run(plan.proxy(self.seen, self._reserve())), *made, programs
-            ),
-            self._step("routes", lambda: run(plan.routes()), *made),
-            self._step("settled", self._settled, *made, programs),
-        )
-
-    def _step(self, name: str, run: Callable[[], object], *inputs: object) -> Step:
-        def do() -> None:
-            run()
-
-        return Step(name, digest(_FORM, self.plan.node.name, name, *inputs), do)
+        return {
+            "survey": self._survey,
+            "earlier-life": self._earlier_life,
+            "features": lambda: run(image_steps.Features(), restarts=True),
+            "bundle": lambda: run(plan.bundle()),
+            "containerd": self._containerd,
+            "images": lambda: run(plan.images(self.seen)),
+            "node": self._node,
+            "join": self._join,
+            "network": self._network,
+            "proxy": lambda: run(plan.proxy(self.seen, self._reserve())),
+            "routes": lambda: run(plan.routes()),
+            "settled": self._settled,
+        }
 
     @cached_property
     def seen(self) -> WindowsObserved:
@@ -299,7 +285,7 @@ class WindowsBringUp:
 
     def _containerd(self) -> None:
         self.runner.run(self.plan.containerd(self.seen), restarts=True)
-        self.runner.run(image_steps.RegistryMirrors(self.plan.mirrors), restarts=True)
+        self.runner.run(image_steps.RegistryMirrors(()), restarts=True)
 
     def _node(self) -> None:
         self.runner.run(self.plan.files(self.join()))
@@ -413,25 +399,3 @@ class WindowsBringUp:
 def _named(facts: Mapping[str, Any]) -> str:
     names = [f"'{one['name']}' ({one['prefix'] or 'no prefix'})" for one in facts["networks"]]
     return f"its networks are {', '.join(names)}" if names else "it has no HNS network"
-
-
-def bring_up_steps(  # noqa: PLR0913, PLR0917  a node's way is made of all these
-    cluster: Cluster,
-    intent: Intent,
-    node: ClusterNode,
-    manifest: Manifest,
-    shell: WindowsShell,
-    join: Callable[[], Join],
-    api: NodeApi,
-    mirrors: tuple[Mirror, ...] = (),
-    patience: int = 1,
-) -> tuple[Step, ...]:
-    """The steps that join a Windows node to its cluster, in order.
-
-    ``intent``: the whole cluster's. ``shell``: opens the node; not used before a step runs.
-    ``join``: gets credentials from the control plane; called when a step needs them, because tokens
-    are short-lived. ``api``: waits for the Node and sets its pod CIDR. ``mirrors``: the lab's own
-    registry mirrors. ``patience``: factor for every deadline, 1 with KVM.
-    """
-    plan = JoinPlan(cluster, intent, node, manifest, mirrors)
-    return WindowsBringUp(plan, Runner(shell, patience), join, api).steps()

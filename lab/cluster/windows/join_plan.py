@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
+from lab.cluster.addons.flannel import network_config
 from lab.cluster.bundle import medium
 from lab.cluster.bundle.manifest import Manifest, Program
 from lab.cluster.cluster import Cluster, ClusterNode
@@ -41,11 +42,10 @@ from lab.cluster.windows.network import (
     FLANNELD_TASK,
     WindowsPodNetwork,
     flanneld_program,
-    net_conf,
     node_network,
 )
 from lab.imaging.windows import steps as image_steps
-from lab.imaging.windows.steps import FirewallRule, Mirror
+from lab.imaging.windows.steps import FirewallRule
 from lab.topology.intent import Intent
 
 Document = dict[str, object]
@@ -228,7 +228,6 @@ class JoinPlan:
     intent: Intent
     node: ClusterNode
     manifest: Manifest
-    mirrors: tuple[Mirror, ...] = ()
 
     @property
     def network(self) -> WindowsPodNetwork:
@@ -382,7 +381,7 @@ class JoinPlan:
             folders=(),
             files=(
                 _secret_file(paths.FLANNEL_CONF, join.network_kubeconfig),
-                steps.NodeFile(paths.NET_CONF, net_conf(self.cluster, self.network)),
+                steps.NodeFile(paths.NET_CONF, network_config(self.cluster, self.intent)),
                 steps.NodeFile(
                     paths.FLANNEL_PROGRAM, json_text(flanneld_program(self.cluster, self.node))
                 ),

@@ -7,7 +7,6 @@ machine. Outside a pod, flannel (0.28) finds its node by ``NODE_NAME``.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Literal
@@ -158,18 +157,6 @@ PAUSE_SECONDS = 5
 """Seconds to wait before each start of flanneld: the first start interrupts the node's network for
 seconds, and by then the caller has its answer.
 """
-
-
-def net_conf(cluster: Cluster, network: WindowsPodNetwork) -> str:
-    """``net-conf.json``, the same as on the Linux nodes.
-
-    On Windows flanneld accepts no VNI below 4096 and no port but 4789; other scenarios are refused
-    earlier.
-    """
-    backend: dict[str, object] = {"Type": "host-gw"}
-    if network.kind == "Overlay":
-        backend = {"Type": "vxlan", "VNI": network.vni, "Port": network.port}
-    return json.dumps({"Network": cluster.pod_cidr, "Backend": backend}, indent=2) + "\n"
 
 
 def flanneld_program(cluster: Cluster, node: ClusterNode) -> dict[str, object]:

@@ -432,21 +432,18 @@ class MachinesCluster:
             on_each(found, lambda name: self._windows_node(guests, found[name]))
 
     def _windows_node(self, guests: Guests, node: ClusterNode) -> None:
-        from lab.cluster.windows.bring_up import bring_up_steps  # noqa: PLC0415  few labs have one
+        from lab.cluster.windows.bring_up import Runner, WindowsBringUp  # noqa: PLC0415  few labs have one
+        from lab.cluster.windows.join_plan import JoinPlan  # noqa: PLC0415  the same
 
-        site = self._site(guests)
-        steps = bring_up_steps(
-            self.bundled.cluster,
-            self.intent,
-            node,
-            self.bundled.manifest,
-            guests.windows_shell(node.name),
+        cluster, site = self.bundled.cluster, self._site(guests)
+        joining = WindowsBringUp(
+            JoinPlan(cluster, self.intent, node, self.bundled.manifest),
+            Runner(guests.windows_shell(node.name), site.patience),
             lambda: self._ticket(site, node),
-            ClusterApi(self.bundled.cluster, site),
-            patience=site.patience,
+            ClusterApi(cluster, site),
         )
-        for step in steps:
-            step.run()
+        for run in joining.steps().values():
+            run()
 
     def _ticket(self, site: ClusterSite, node: ClusterNode) -> Join:
         from lab.cluster.windows.kubelet import HardWayJoin, Join  # noqa: PLC0415  few labs have one
