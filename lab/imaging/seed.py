@@ -12,7 +12,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Interface
 
 from lab.imaging.medium import medium
 
@@ -27,9 +27,7 @@ class SeedCard:
     name: str
     mac: str
     address: IPv4Interface | None = None
-    """Without an address and ``dhcp`` the interface is only renamed."""
-    gateway: IPv4Address | None = None
-    dhcp: bool = False
+    """None for an interface that is only renamed."""
     mtu: int | None = None
 
 
@@ -48,8 +46,6 @@ class Identity:
     """The machine's private key in OpenSSH's format."""
     host_key_public: str
     nics: tuple[SeedCard, ...]
-    dns: tuple[IPv4Address, ...] = ()
-    """Resolvers; empty for the first gateway, which is libvirt's dnsmasq."""
 
 
 def seed_files(identity: Identity) -> Mapping[str, bytes]:
@@ -103,25 +99,19 @@ def _user_data(identity: Identity) -> dict[str, object]:
 
 
 def _network(identity: Identity) -> dict[str, object]:
-    return {
-        "version": 2,
-        "ethernets": {card.name: _ethernet(card, identity) for card in identity.nics},
-    }
+    return {"version": 2, "ethernets": {card.name: _ethernet(card) for card in identity.nics}}
 
 
-def _ethernet(card: SeedCard, identity: Identity) -> dict[str, object]:
+def _ethernet(card: SeedCard) -> dict[str, object]:
     found: dict[str, object] = {
         "match": {"macaddress": card.mac.lower()},
         "set-name": card.name,
-        "dhcp4": card.dhcp,
+        "dhcp4": False,
         "dhcp6": False,
         "optional": True,
     }
     if card.address:
         found["addresses"] = [str(card.address)]
-    if card.gateway:
-        found["routes"] = [{"to": "0.0.0.0/0", "via": str(card.gateway)}]
-        found["nameservers"] = {"addresses": [str(one) for one in identity.dns or (card.gateway,)]}
     if card.mtu:
         found["mtu"] = card.mtu
     return found
@@ -137,11 +127,6 @@ def light_tree(identity: Identity) -> bytes:
                 tar.addfile(
                     _member(folder, 0o700 if folder.endswith(".ssh") else 0o755, tarfile.DIRTYPE)
                 )
-            if mode is None:
-                link = _member(path, 0o777, tarfile.SYMTYPE)
-                link.linkname = content.decode()
-                tar.addfile(link)
-                continue
             member = _member(path, mode, tarfile.REGTYPE)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
@@ -165,8 +150,8 @@ def _member(path: str, mode: int, kind: bytes) -> tarfile.TarInfo:
     return member
 
 
-def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
-    """Path, mode and content of every file; a link has mode None and its target as content."""
+def _tree(identity: Identity) -> Iterator[tuple[str, int, bytes]]:
+    """Path, mode and content of every file."""
     key = identity.authorized_key.strip() + "\n"
     host = identity.hostname
     yield "etc/hostname", 0o644, f"{host}\n".encode()
@@ -180,26 +165,15 @@ def _tree(identity: Identity) -> Iterator[tuple[str, int | None, bytes]]:
     yield "etc/ssh/ssh_host_ed25519_key.pub", 0o644, _line(identity.host_key_public)
     yield "root/.ssh/authorized_keys", 0o600, key.encode()
     yield "etc/hybridlab/nics", 0o644, "".join(_nic(card) for card in identity.nics).encode()
-    gateways = tuple(card.gateway for card in identity.nics if card.gateway)
-    resolvers = identity.dns or gateways[:1]
-    if resolvers:
-        listed = "".join(f"nameserver {address}\n" for address in resolvers)
-        yield "etc/resolv.conf", 0o644, listed.encode()
     for card in identity.nics:
         match = f"[Match]\nPermanentMACAddress={card.mac.lower()}\n\n"
         link = f"{match}[Link]\nName={card.name}\nMACAddressPolicy=none\n"
         yield f"etc/systemd/network/10-{card.name}.link", 0o644, link.encode()
-        if card.dhcp:
-            network = f"[Match]\nName={card.name}\n\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=no\n"
-            yield f"etc/systemd/network/10-{card.name}.network", 0o644, network.encode()
-    if any(card.dhcp for card in identity.nics):
-        wanted = "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
-        yield wanted, None, b"/lib/systemd/system/systemd-networkd.service"
 
 
 def _nic(card: SeedCard) -> str:
-    """A line for the initramfs; a dash stands for an empty field."""
-    fields = (card.name, card.mac.lower(), card.address, card.gateway, card.mtu)
+    """A line for the initramfs: name, MAC, address, gateway (always a dash: none), and MTU."""
+    fields = (card.name, card.mac.lower(), card.address, None, card.mtu)
     return " ".join("-" if field is None else str(field) for field in fields) + "\n"
 
 

@@ -134,13 +134,7 @@ def identity(network: Network, folder: Path, instance: str, number: int = 10) ->
         host_key=private,
         host_key_public=public,
         nics=(
-            SeedCard(
-                "mgmt0",
-                mac(number, 0),
-                IPv4Interface(f"{address}/24"),
-                network.address(1),
-                mtu=1400,
-            ),
+            SeedCard("mgmt0", mac(number, 0), IPv4Interface(f"{address}/24"), mtu=1400),
             SeedCard("eth0", mac(number, 1), mtu=1400),
         ),
     )

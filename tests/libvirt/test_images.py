@@ -187,8 +187,7 @@ def test_bootstrapped_image_boots_as_its_seed_says(name, golden, connected, netw
         shown = guest.ssh("ip -o address show mgmt0; cat /sys/class/net/mgmt0/mtu")
         assert f"{network.address(10)}/24" in shown
         assert shown.endswith("1400\n")
-        assert guest.ssh("ip route").startswith(f"default via {network.address(1)} dev mgmt0")
-        assert guest.ssh("cat /etc/resolv.conf") == f"nameserver {network.address(1)}\n"
+        assert "default" not in guest.ssh("ip route")
 
 
 def test_image_has_what_a_kubernetes_node_and_the_prober_need(golden, connected, network, folder):

@@ -2,7 +2,7 @@ import io
 import json
 import tarfile
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Interface
 
 import pytest
 
@@ -13,11 +13,9 @@ MANAGEMENT = SeedCard(
     "mgmt0",
     "52:54:00:00:00:0A",
     IPv4Interface("10.201.3.10/24"),
-    IPv4Address("10.201.3.1"),
     mtu=1400,
 )
 NODE = SeedCard("eth0", "52:54:00:00:00:0b", mtu=1450)
-ASKING = SeedCard("wan0", "52:54:00:00:00:0c", dhcp=True)
 WHO = Identity(
     instance="run1-abc",
     hostname="node1",
@@ -63,29 +61,14 @@ def test_light_tree_says_who_the_machine_is():
 
 def test_cards_are_named_by_mac_and_one_without_address_is_left_alone():
     assert text(WHO, "etc/hybridlab/nics") == (
-        "mgmt0 52:54:00:00:00:0a 10.201.3.10/24 10.201.3.1 1400\neth0 52:54:00:00:00:0b - - 1450\n"
+        "mgmt0 52:54:00:00:00:0a 10.201.3.10/24 - 1400\neth0 52:54:00:00:00:0b - - 1450\n"
     )
     assert "PermanentMACAddress=52:54:00:00:00:0b" in text(WHO, "etc/systemd/network/10-eth0.link")
-    assert not [name for name in light(WHO) if name.endswith(".network")]
-
-
-def test_resolvers_are_those_given_or_the_first_gateway():
-    assert text(WHO, "etc/resolv.conf") == "nameserver 10.201.3.1\n"
-    told = replace(WHO, dns=(IPv4Address("9.9.9.9"), IPv4Address("1.1.1.1")))
-    assert text(told, "etc/resolv.conf") == "nameserver 9.9.9.9\nnameserver 1.1.1.1\n"
-    assert "etc/resolv.conf" not in light(replace(WHO, nics=(NODE,)))
-
-
-def test_networkd_runs_only_where_a_card_asks_for_its_address():
-    wanted = "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
-    assert wanted not in light(WHO)
-    asking = replace(WHO, nics=(MANAGEMENT, ASKING))
-    assert light(asking)[wanted].issym()
-    assert "DHCP=ipv4" in text(asking, "etc/systemd/network/10-wan0.network")
+    assert not [name for name in light(WHO) if name.endswith((".network", "resolv.conf"))]
 
 
 def test_cloud_init_gets_the_same_machine():
-    files = seed_files(replace(WHO, nics=(MANAGEMENT, NODE, ASKING)))
+    files = seed_files(WHO)
     assert files["meta-data"] == b"instance-id: run1-abc\nlocal-hostname: node1\n"
     head, _, body = files["user-data"].partition(b"\n")
     assert head == b"#cloud-config"
@@ -97,9 +80,8 @@ def test_cloud_init_gets_the_same_machine():
     cards = json.loads(files["network-config"])["ethernets"]
     assert cards["mgmt0"]["addresses"] == ["10.201.3.10/24"]
     assert cards["mgmt0"]["match"] == {"macaddress": "52:54:00:00:00:0a"}
-    assert cards["mgmt0"]["routes"] == [{"to": "0.0.0.0/0", "via": "10.201.3.1"}]
     assert "addresses" not in cards["eth0"]
-    assert cards["wan0"]["dhcp4"] is True
+    assert not any(card["dhcp4"] or "routes" in card for card in cards.values())
 
 
 def test_seed_is_a_medium_labelled_cidata_and_always_the_same(tmp_path):
