@@ -109,12 +109,12 @@ def build(job: BuildJob) -> Built:
             job.doing, "no hypervisor is available to install it on", "add one to the inventory"
         )
     site = job.installer.windows
-    found = _resumed(job, site)
-    machine, record = found if found is not None else _begun(job, site)
+    installation = _resumed(job, site) or _begun(job, site)
+    machine = installation.machine
     try:
-        size = _finished(job, machine, record)
+        size = installation.finish()
     except LabError:
-        _give_up(job, machine)
+        installation.give_up()
         raise
     except BaseException:
         job.tell(
@@ -132,14 +132,14 @@ def _parts(job: BuildJob) -> Windows:
     return job.recipe.windows
 
 
-def _resumed(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord] | None:
-    """The machine that an earlier command left; remains that cannot be continued are removed."""
+def _resumed(job: BuildJob, site: InstallationSite) -> RunningInstallation | None:
+    """The installation that an earlier command left; other remains of it are removed."""
     record = load_record(job.scratch)
     if record is not None and record.stage != "making" and (job.scratch / KEY).exists():
         machine = site.find(job.scratch)
         if machine is not None:
             job.tell(f"continuing the installation in {machine.where}")
-            return machine, record
+            return RunningInstallation(job, machine, record)
     site.remove(job.scratch)
     for path in job.scratch.iterdir():
         if path.is_dir():
@@ -149,8 +149,8 @@ def _resumed(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildReco
     return None
 
 
-def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord]:
-    """A machine that has just been started."""
+def _begun(job: BuildJob, site: InstallationSite) -> RunningInstallation:
+    """An installation that has just been started."""
     from lab.remote.keys import make_key_pair  # noqa: PLC0415  slow, and an extra
 
     job.room(min(_CONTENT, job.recipe.disk_gib << 30) // 2, "the installed disk")
@@ -165,12 +165,12 @@ def _begun(job: BuildJob, site: InstallationSite) -> tuple[Building, BuildRecord
     except BaseException:
         _forget(job.scratch)  # begin() has removed what it had created
         raise
-    record = replace(record, stage="installing")
-    _save(job.scratch, record)
+    installation = RunningInstallation(job, machine, record)
+    installation.save(stage="installing")
     shutil.rmtree(job.scratch / "work", ignore_errors=True)
     how = "on KVM" if machine.accelerated else "emulated, which takes many hours"
     job.tell(f"started {machine.where}, {how}")
-    return machine, record
+    return installation
 
 
 def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> InstallationMachine:
@@ -233,64 +233,61 @@ def _disc(job: BuildJob, name: str) -> VendorMedium | None:
     return VendorMedium(path, job.inputs.digests()[name].rpartition(":")[2])
 
 
-def _finished(job: BuildJob, machine: Building, record: BuildRecord) -> int:
-    """Follow the installation to its end and copy its disk; returns its size in GiB."""
-    steps = InstallationSteps(job, machine, record)
-    watch = InstallMonitor(
-        image=job.recipe.name,
-        machine=machine,
-        minutes=_parts(job).minutes,
-        logs=job.logs,
-        tell=job.tell,
-        resets_before=record.resets,
-        collect_logs=steps.collect_logs,
-        reset=lambda resets: steps.save(resets=resets),
-    )
-    if steps.record.stage in {"installing", "steps"}:
-        watch.until(lambda now: now.phase in {"ready", "sysprep"})
-        steps.run_steps(watch)
-    if steps.record.stage == "sealing":
-        watch.until(lambda now: now.off)
-        steps.save(stage="taking")
-    job.tell("copying the finished disk")
-    work = job.scratch / "work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir()
-    machine.bring_home(work / "disk")
-    offline.refuse_answer_files(work / "disk", work, job.doing)
-    size = adopt(job, work / "disk")
-    shutil.rmtree(work)
-    return size
-
-
-def _give_up(job: BuildJob, machine: Building) -> None:
-    """Remove a failed machine; if that fails, the next command does it."""
-    try:
-        machine.remove()
-    except LabError as error:
-        job.tell(
-            f"{machine.where} could not be removed: {error.happened}; the next build removes it"
-        )
-        record = load_record(job.scratch)
-        if record is not None:
-            _save(job.scratch, replace(record, stage="making"))
-        return
-    _forget(job.scratch)
-
-
-class InstallationSteps:
-    """Runs the steps of an installation, and records them for a command that resumes it."""
+class RunningInstallation:
+    """One installation in its machine, recorded for a command that resumes it."""
 
     def __init__(self, job: BuildJob, machine: Building, record: BuildRecord) -> None:
+        self.machine = machine
         self.record = record
         self._job = job
-        self._machine = machine
         self._slowdown = 1 if machine.accelerated else EMULATED
 
     def save(self, **changes: Any) -> None:
         """Save the record with some of its fields changed."""
         self.record = replace(self.record, **changes)
         _save(self._job.scratch, self.record)
+
+    def finish(self) -> int:
+        """Follow the installation to its end and copy its disk; returns its size in GiB."""
+        job = self._job
+        watch = InstallMonitor(
+            image=job.recipe.name,
+            machine=self.machine,
+            minutes=_parts(job).minutes,
+            logs=job.logs,
+            tell=job.tell,
+            resets_before=self.record.resets,
+            collect_logs=self.collect_logs,
+            reset=lambda resets: self.save(resets=resets),
+        )
+        if self.record.stage in {"installing", "steps"}:
+            watch.until(lambda now: now.phase in {"ready", "sysprep"})
+            self.run_steps(watch)
+        if self.record.stage == "sealing":
+            watch.until(lambda now: now.off)
+            self.save(stage="taking")
+        job.tell("copying the finished disk")
+        work = job.scratch / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        self.machine.bring_home(work / "disk")
+        offline.refuse_answer_files(work / "disk", work, job.doing)
+        size = adopt(job, work / "disk")
+        shutil.rmtree(work)
+        return size
+
+    def give_up(self) -> None:
+        """Remove a failed machine; if that fails, the next command does it."""
+        try:
+            self.machine.remove()
+        except LabError as error:
+            self._job.tell(
+                f"{self.machine.where} could not be removed: {error.happened}; the next build "
+                "removes it"
+            )
+            self.save(stage="making")
+            return
+        _forget(self._job.scratch)
 
     def run_steps(self, watch: InstallMonitor) -> None:
         """Log in through both shells, with the keys from COM1 only, and run the steps.
@@ -300,17 +297,16 @@ class InstallationSteps:
         Raises DeadlineError, BrokenError: the shell that refuses the login or the step that fails,
         with the error.
         """
-        recipe = self._job.recipe
-        assert recipe.windows is not None, "chosen by the recipe's kind"
+        wanted = _parts(self._job).wanted
         self.save(stage="steps")
         shell = self._shell(watch.progress)
         try:
             self._job.tell("ready: logging in by WinRM and by SSH, with the keys from COM1")
             shell.wait(Deadline(watch.seconds("ready")))
-            for step in golden_steps(recipe.windows.wanted.year, watch.progress.certificate):
+            for step in golden_steps(wanted.year, watch.progress.certificate):
                 if step.name not in self.record.steps:
                     if isinstance(step, Sysprep):
-                        self._machine.take_answers()  # sysprep would keep them for every clone
+                        self.machine.take_answers()  # sysprep would keep them for every clone
                     self._run(shell, step)
                     self.save(steps=(*self.record.steps, step.name))
         except LabError as error:
@@ -357,16 +353,16 @@ class InstallationSteps:
 
     def _read_logs(self) -> dict[str, str]:
         self._job.tell("powering the machine off to read the logs from its disk")
-        self._machine.power_off()
+        self.machine.power_off()
         with TemporaryDirectory(dir=self._job.scratch) as work:
             disk = Path(work) / "disk"
-            self._machine.bring_home(disk)
+            self.machine.bring_home(disk)
             return offline.read_logs(disk, Path(work), self._job.doing)
 
     def _shell(self, progress: Progress) -> WindowsShell:
         from lab.remote.windows import WindowsShell  # noqa: PLC0415  slow, and an extra
 
-        where = self._machine.address()
+        where = self.machine.address()
         reach = Reach(
             name=self._job.recipe.name,
             address=where.address,
