@@ -86,10 +86,6 @@ class Cluster:
         """Nodes with an API server, the first one leading."""
         return tuple(node for node in self.nodes if node.role == "control-plane")
 
-    def workers(self) -> tuple[ClusterNode, ...]:
-        """All other nodes."""
-        return tuple(node for node in self.nodes if node.role == "worker")
-
 
 def plan_cluster(
     lab: str, intent: Intent, bundle: Manifest, host: HostTraits = VIRTUAL_MACHINE

@@ -172,10 +172,6 @@ class Plan:
         """Every pod, node by node."""
         return tuple(pod for node in self.nodes for pod in node.pods)
 
-    def probe_pods(self) -> tuple[PlannedPod, ...]:
-        """The pods that take part in the matrix."""
-        return tuple(pod for pod in self.pods() if pod.role == "probe")
-
     def node(self, name: str) -> PlannedNode:
         """The node of this name; KeyError if there is none."""
         for node in self.nodes:

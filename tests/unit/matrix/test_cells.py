@@ -117,7 +117,7 @@ def test_matrix_without_any_family_is_broken():
 
 
 def test_every_ordered_pair_of_different_pods_is_asked():
-    names = [pod.name for pod in OVERLAY[0].probe_pods()]
+    names = [pod.name for pod in OVERLAY[0].pods() if pod.role == "probe"]
     pairs = {(cell.source.name, cell.target.name) for cell in of_family(CELLS, "pod-pod")}
     assert pairs == {(a, b) for a in names for b in names if a != b}
 
@@ -350,6 +350,6 @@ def test_every_promised_combination_has_a_cell(name):
 def test_every_node_port_is_asked_at_every_node_by_every_pod_node_and_the_client(name):
     plan = plan_of(name)
     hosts = [node.name for node in plan.nodes if node.pod_cidr]
-    sources = [*(pod.name for pod in plan.probe_pods()), *hosts, "client"]
+    sources = [*(pod.name for pod in plan.pods() if pod.role == "probe"), *hosts, "client"]
     asked = {(c.source.name, c.entry) for c in cells_of(name) if c.family == "nodeport"}
     assert asked == set(product(sources, hosts))

@@ -61,7 +61,7 @@ def test_mac_is_made_of_the_address():
 def test_every_probe_pod_has_a_service_of_its_own_with_one_backend():
     plan = plan_of("overlay")
     single = {s.backends for s in plan.services if s.purpose == "single"}
-    assert single == {(pod.name,) for pod in plan.probe_pods()}
+    assert single == {(pod.name,) for pod in plan.pods() if pod.role == "probe"}
 
 
 def test_shared_service_spreads_over_nodes_and_systems():
