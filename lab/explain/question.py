@@ -16,6 +16,7 @@ from lab.explain.explainer import LEARNED, Explained, Explainer
 from lab.facts.node import NodeFacts, rises
 from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
+from lab.facts.state import CACHED_MTU
 from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.judge import expect, judge
@@ -451,7 +452,7 @@ def order(
     after the rest.
     """
     dark = finding.observed.startswith("no carrier")
-    follows = dark or finding.kind in LEARNED | COUNTED
+    follows = dark or CACHED_MTU in finding.object or finding.kind in LEARNED | COUNTED
     rank, heard = _rank(finding, path, bracket), bracket.heard(finding)
     passed = bracket.before.index(finding.place) if finding.place in bracket.before else 0
     named = {*re.findall(r"\b(tcp|udp)\b", f"{finding.object} {finding.observed}")}

@@ -30,6 +30,7 @@ ask space sh -c 'cut -d " " -f 22 /proc/1/stat; cat /proc/sys/kernel/random/boot
     readlink /proc/self/ns/net'
 ask links ip -json -details address
 ask routes ip route show table all
+ask cache ip route show cache
 ask rules ip rule
 ask nexthops ip nexthop
 ask neighbours ip neighbour show nud all
@@ -76,6 +77,7 @@ _STATES = {"disabled": 0, "listening": 1, "learning": 2, "forwarding": 3, "block
 _PORT_NAMES = {"multicast_router": "mcast_router"}
 _DEFAULT_QUEUES = frozenset({"noqueue", "pfifo_fast", "fq_codel", "mq", "fq"})
 _ROUTE_FLAGS = re.compile(r" (?:linkdown|dead|rt_offload|rt_trap|offload|trap|pervasive)\b")
+CACHED_MTU = "cached path MTU"
 _LEARNED = frozenset({"bird", "ra", "dhcp", "zebra", "keepalived"})
 
 
@@ -112,8 +114,8 @@ def read_state(stdout: str) -> State:
     said = {name: one.text for name, one in every.items()}
     found: dict[str, Item] = {}
     for reader in (
-        _links, _routes, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans, _xfrm,
-        _queues, _sockets, _processes, _settings, _files, _ipsets,
+        _links, _routes, _cache, _rules, _nexthops, _neighbours, _proxies, _forwarding, _vlans,
+        _xfrm, _queues, _sockets, _processes, _settings, _files, _ipsets,
     ):  # fmt: skip
         for item in reader(said):
             found[f"{item.section} {item.object}"] = item
@@ -243,6 +245,13 @@ def _routes(said: Mapping[str, str]) -> Iterator[Item]:
 
 def _after(words: list[str], word: str) -> str:
     return words[words.index(word) + 1] if word in words[:-1] else ""
+
+
+def _cache(said: Mapping[str, str]) -> Iterator[Item]:
+    """The path MTUs that ICMP errors taught: they outlast their cause by 10 minutes."""
+    for mtu in {*re.findall(r"\bmtu (?:lock )?(\d+)", said.get("cache", ""))}:
+        yield Item("cache", f"{CACHED_MTU} {mtu}", "learned from ICMP errors, kept for 10 minutes",
+                   "", "ip route flush cache", "ip route show cache")  # fmt: skip
 
 
 def _rules(said: Mapping[str, str]) -> Iterator[Item]:
@@ -560,7 +569,7 @@ def _bare(difference: StateDifference) -> tuple[str, str]:
 _ORDER = (
     *("link", "address", "rule", "nexthop", "route", "neighbour", "forwarding", "vlan"),
     *("nftables", "iptables", "ipset", "xfrm", "queue", "filter", "setting", "file"),
-    *("process", "socket"),
+    *("process", "socket", "cache"),
 )
 
 
@@ -579,7 +588,7 @@ def _compare_items(
             continue  # a copy has no daemon that makes its link work
         if seen is not None and (seen.section, seen.value) == (item.section, item.value):
             continue
-        if item.section in _ONE_SIDED and seen is None:
+        if item.section in _ONE_SIDED | {"cache"} and seen is None:
             continue
         if seen is not None and item.section == "socket" and "open" in {item.value, seen.value}:
             continue  # whose it is is not known on one side
@@ -600,8 +609,8 @@ def _compare_items(
 
 
 def _nothing(item: Item) -> str:
-    if item.section == "process":
-        return "running"
+    if item.section in {"process", "cache"}:
+        return "running" if item.section == "process" else "none"
     return (
         f"no such {'attribute' if ' ' in item.object and item.section == 'link' else item.section}"
     )

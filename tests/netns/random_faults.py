@@ -178,6 +178,10 @@ def put_in(opened: OpenLab, fault: RandomFault) -> Iterator[bool]:
         yield done
     finally:
         run_in(opened, fault.place, fault.undo)
+        if " mtu " in fault.do:  # kernels keep what ICMP errors taught for 10 minutes
+            for machine in opened.intent.everything():
+                for place in (machine.name, *(pod.name for pod in machine.pods)):
+                    run_in(opened, place, "ip route flush cache")
 
 
 def learned(opened: OpenLab) -> Mapping[str, str]:

@@ -252,3 +252,11 @@ def test_chain_at_a_hook_that_the_probe_does_not_pass_comes_last(
     other = differs(place, "device worker1-p1", "without ARP")
     first = min([chain, other], key=lambda one: order(one, path, bracket))
     assert (first == chain) == passed
+
+
+def test_path_mtu_that_is_still_known_is_named_after_what_limits_it() -> None:
+    bracket = Bracket("lost", 0, frozenset({"worker1"}), frozenset({"win1"}))
+    cached = differs("worker1", "cached path MTU 552", "learned from ICMP errors")
+    device = differs("win1", "veth1 mtu", "552")
+    ordered = sorted([cached, device], key=lambda one: order(one, PATH, bracket))
+    assert ordered == [device, cached]

@@ -135,6 +135,11 @@ FIXED = {
     "a class of a queue": (
         {"class veth1": "class htb 1:1 root prio 0 rate 8bit ceil 8bit burst 1600b\n"},
         ["tc class delete dev veth1 classid 1:1"]),
+    "path MTUs of ICMP errors are flushed": (
+        {"cache": "10.9.0.1 via 10.1.0.1 dev veth1 \n    cache expires 540sec mtu lock 552 \n"
+                  "10.9.0.2 via 10.1.0.1 dev veth1 \n    cache expires 541sec mtu 552 \n"
+                  "10.9.0.3 via 10.1.0.1 dev veth1 \n    cache \n"},
+        ["ip route flush cache"]),
     "another socket is no difference": (
         {"sockets": "tcp LISTEN 0 9 10.1.0.2:8080 0.0.0.0:*\n"
                     "tcp LISTEN 0 9 10.1.0.2:9 0.0.0.0:*\n"}, []),
@@ -179,6 +184,11 @@ def test_a_process_that_a_signal_stops_is_found_and_one_that_comes_or_goes_is_no
     (found,) = compare_states(made, state(processes="9 (agnhost) T 1 9\n10 (cat) T 1 10\n"))
     assert (found.object, found.observed) == ("process agnhost", "stopped by a signal")
     assert found.mends == "pkill -CONT -x agnhost"
+
+
+def test_a_path_mtu_that_has_expired_since_is_no_difference() -> None:
+    taught = state(cache="10.9.0.1 via 10.1.0.1 dev veth1 \n    cache expires 9sec mtu 552 \n")
+    assert compare_states(taught, state()) == ()
 
 
 @pytest.mark.parametrize(("within", "tool"), [("", "ipset"), (WITH_CALICO, f"{WITH_CALICO} ipset")])
