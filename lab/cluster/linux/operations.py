@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import shlex
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -56,9 +56,9 @@ class ClusterSite:
         """A deadline ``seconds`` from now, multiplied by ``patience``; waits end with the lab."""
         return Deadline(seconds * self.patience, self.check)
 
-    def run(self, name: str, operations: Iterable[Operation]) -> tuple[str, ...]:
-        """Run operations on a machine. Returns and raises as :meth:`OperationRunner.run`."""
-        return OperationRunner(name, self).run(operations)
+    def run(self, name: str, operations: Iterable[Operation]) -> None:
+        """Run operations on a machine. Raises as :meth:`OperationRunner.run`."""
+        OperationRunner(name, self).run(operations)
 
     def query(self, name: str, command: Sequence[str], seconds: float = QUICK_SECONDS) -> Completed:
         """Run a command on a machine that changes nothing; any exit code is allowed."""
@@ -188,8 +188,6 @@ _GONE = """if mountpoint -q "$each"; then find "$each" -xdev -mindepth 1 -delete
 """A system container's ``/var/lib/kubelet`` is a mount point: it is emptied, not removed."""
 _STAMPS = "/var/lib/hybridlab/services"
 """Inputs of each service's last start by the lab; at boot each starts with the current files."""
-_NEED_NOT = 113
-"""Exit code of a guarded command that need not run; none of the lab's programs uses it."""
 _TAIL_LINES = 12
 
 
@@ -200,87 +198,80 @@ class OperationRunner:
         self._name = name
         self._site = site
 
-    def run(self, operations: Iterable[Operation]) -> tuple[str, ...]:
-        """Run operations in order and return what was changed, as text.
+    def run(self, operations: Iterable[Operation]) -> None:
+        """Run operations in order.
 
         Raises BrokenError when one fails, with its last output and its meaning if known;
         DeadlineError when one does not end in time.
         """
-        changed: list[str] = []
         for kind, group in groupby(operations, _group):
             if kind == "files":
-                changed += self._files(
-                    [one for one in group if isinstance(one, WriteFile | Symlink)]
-                )
+                self._files([one for one in group if isinstance(one, WriteFile | Symlink)])
                 continue
             for one in group:
-                changed += self._one(one)
-        return tuple(changed)
+                self._one(one)
 
-    def _files(self, files: Sequence[WriteFile | Symlink]) -> Iterator[str]:
+    def _files(self, files: Sequence[WriteFile | Symlink]) -> None:
         look = ("sh", "-c", _LOOK, "look", *(one.path for one in files))
-        there = self._checked(look, QUICK_SECONDS).stdout.splitlines()
+        there = self._checked(look).stdout.splitlines()
         wrong = [one for one, seen in zip(files, there, strict=True) if seen != _expected(one)]
         if not wrong:
             return
         unpack = ("sh", "-c", _CLEAR, "unpack", *(one.path for one in wrong))
-        self._checked(unpack, QUICK_SECONDS, _archive(wrong))
+        self._checked(unpack, stdin=_archive(wrong))
         if any(one.path.startswith(f"{UNITS}/") for one in wrong):
-            self._checked(("systemctl", "daemon-reload"), QUICK_SECONDS)
-        yield from (f"wrote {one.path}" for one in wrong)
+            self._checked(("systemctl", "daemon-reload"))
 
-    def _one(self, one: Operation) -> Iterator[str]:
+    def _one(self, one: Operation) -> None:
         match one:
             case Run():
                 line = shlex.join(one.command)
-                guard = f"if {one.unless}; then exit {_NEED_NOT}; fi; " if one.unless else ""
-                words = ("sh", "-c", f"{guard}exec {line}")
-                if self._checked(words, one.seconds, doing=line, hint=one.hint).code == 0:
-                    yield f"ran {line}"
+                guard = f"if {one.unless}; then exit 0; fi; " if one.unless else ""
+                script = ("sh", "-c", f"{guard}exec {line}")
+                self._checked(script, one.seconds, doing=line, hint=one.hint)
             case Remove():
                 listed = " ".join(one.paths)  # the shell expands patterns
-                script = f"ls -d {listed} 2>/dev/null; for each in {listed}; do {_GONE}; done"
-                gone = self._checked(("sh", "-c", script), QUICK_SECONDS).stdout.splitlines()
-                yield from (f"removed {path}" for path in gone)
+                self._checked(("sh", "-c", f"for each in {listed}; do {_GONE}; done"))
             case SystemdUnit():
-                yield from self._service(one)
+                script = ("sh", "-c", _restart_script(one))
+                self._checked(script, one.seconds, doing=f"systemctl restart {one.unit}")
             case Enabled():
-                script = f"systemctl is-enabled --quiet {one.unit} && exit {_NEED_NOT}; "
-                script += f"systemctl enable --quiet {one.unit}"
-                if self._checked(("sh", "-c", script), QUICK_SECONDS).code == 0:
-                    yield f"enabled {one.unit}"
+                self._checked(("sh", "-c", _enable_script(one.unit)))
 
-    def _service(self, one: SystemdUnit) -> Iterator[str]:
-        stamp = f"{_STAMPS}/{one.unit}"
-        how = "" if one.wait else "--no-block "
-        ready = "active" if one.wait else "active|activating"
-        script = f"""systemctl is-enabled --quiet {one.unit} || systemctl enable --quiet {one.unit}
+    def _checked(
+        self,
+        command: Sequence[str],
+        seconds: float = QUICK_SECONDS,
+        stdin: bytes = b"",
+        doing: str = "",
+        hint: str = "",
+    ) -> Completed:
+        done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
+        if done.code == 0:
+            return done
+        words = doing or " ".join(command[:2])
+        said = done.stderr.strip() or done.stdout.strip() or "no output"
+        raise command_failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
+
+
+def _enable_script(unit: str) -> str:
+    return f"systemctl is-enabled --quiet {unit} || systemctl enable --quiet {unit}"
+
+
+def _restart_script(one: SystemdUnit) -> str:
+    """Enable a unit, and restart it unless it runs with these inputs."""
+    stamp = f"{_STAMPS}/{one.unit}"
+    how = "" if one.wait else "--no-block "
+    ready = "active" if one.wait else "active|activating"
+    return f"""{_enable_script(one.unit)}
 case $(systemctl is-active {one.unit}) in
-{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit {_NEED_NOT} ;;
+{ready}) [ "$(cat {stamp} 2>/dev/null)" = "{one.inputs}" ] && exit 0 ;;
 esac
 systemctl reset-failed {one.unit} 2>/dev/null
 if ! systemctl restart {how}{one.unit}; then
     journalctl --no-pager -o cat -n {_TAIL_LINES} -u {one.unit} >&2; exit 1
 fi
 mkdir -p {_STAMPS} && echo {one.inputs} >{stamp}"""
-        doing = f"systemctl restart {one.unit}"
-        if self._checked(("sh", "-c", script), one.seconds, doing=doing).code == 0:
-            yield f"started {one.unit}"
-
-    def _checked(
-        self,
-        command: Sequence[str],
-        seconds: float,
-        stdin: bytes = b"",
-        doing: str = "",
-        hint: str = "",
-    ) -> Completed:
-        done = self._site.shell(self._name).run(command, self._site.deadline(seconds), stdin)
-        if done.code in {0, _NEED_NOT}:
-            return done
-        words = doing or " ".join(command[:2])
-        said = done.stderr.strip() or done.stdout.strip() or "no output"
-        raise command_failure(f"running '{words}' on '{self._name}'", done.code, said, hint)
 
 
 def command_failure(doing: str, code: int, said: str, hint: str = "") -> BrokenError:

@@ -110,8 +110,8 @@ class Runner:
         step: steps.ClusterStep,
         lacks: Callable[[Mapping[str, Any]], str],
         seconds: float | None = None,
-    ) -> Mapping[str, Any]:
-        """Poll with a step that changes nothing until nothing is lacking; return its last facts.
+    ) -> None:
+        """Poll with a step that changes nothing until nothing is lacking.
 
         The machine may be unreachable meanwhile; the error then counts as the last state seen.
 
@@ -123,7 +123,6 @@ class Runner:
         BrokenError as ``lacks`` does.
         """
         deadline = self.seconds(BACK_SECONDS if seconds is None else seconds)
-        last: dict[str, Any] = {}
         met = ""
 
         def look() -> str:
@@ -140,14 +139,11 @@ class Runner:
             except StepError as error:  # HNS may be too busy to answer
                 met = error.happened
                 return met
-            last.clear()
-            last.update(facts)
             met = lacks(facts)
             return met
 
         hint = f"look at its console, and at {DIRECTORY}\\log on it"
         deadline.wait(doing, look, until=lambda seen: not seen, every=LOOK_SECONDS, hint=hint)
-        return last
 
 
 def said(facts: Mapping[str, Any], name: str, doing: str) -> Any:

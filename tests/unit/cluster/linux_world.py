@@ -22,7 +22,6 @@ from lab.cluster.linux.operations import ClusterSite
 from lab.remote.shell import Completed, Shell
 
 CA = "/etc/kubernetes/pki/ca.crt"
-NEED_NOT = 113
 DONE = Completed(0, "", "")
 
 
@@ -251,20 +250,17 @@ def _upload(machine: FakeMachine, *_: object) -> Completed:
 
 
 def _remove(machine: FakeMachine, line: str, *_: object) -> Completed:
-    paths = _word(r"for each in ([^;]+);", line).split()
-    gone = [path for path in machine.files if any(fnmatch.fnmatch(path, f"{p}*") for p in paths)]
-    machine.kill_files(*paths)
-    return said(*gone)
+    machine.kill_files(*_word(r"for each in ([^;]+);", line).split())
+    return DONE
 
 
 def _service(machine: FakeMachine, line: str, *_: object) -> Completed:
     unit = _word(_UNIT, line)
     machine.enabled.add(unit)
     stamp = _word(r"echo (\S*) >", line)
-    if machine.units.get(unit) == stamp:
-        return Completed(NEED_NOT, "", "")
+    restarts = machine.units.get(unit) != stamp
     machine.units[unit] = stamp
-    if unit == "kubelet.service":
+    if restarts and unit == "kubelet.service":
         machine.world.register(machine.name)
     return DONE
 
@@ -279,10 +275,9 @@ def _restart(machine: FakeMachine, *_: object) -> Completed:
     return DONE
 
 
-def _once(there: set[str], what: str) -> Completed:
-    code = NEED_NOT if what in there else 0
+def _added(there: set[str], what: str) -> Completed:
     there.add(what)
-    return Completed(code, "", "")
+    return DONE
 
 
 def _last(line: str) -> str:
@@ -369,7 +364,7 @@ _ANSWERS: tuple[tuple[str, Answer], ...] = (
     (r"^systemctl is-active hybridlab-", _active),
     (r"systemctl restart kubelet.service$", _restart),
     (r"systemctl restart", _service),
-    (r"systemctl enable", lambda one, line, *_: _once(one.enabled, _word(_UNIT, line))),
-    (r"images import", lambda one, line, *_: _once(one.images, _last(line))),
-    (r"^if ", lambda *_: Completed(NEED_NOT, "", "")),
+    (r"systemctl enable", lambda one, line, *_: _added(one.enabled, _word(_UNIT, line))),
+    (r"images import", lambda one, line, *_: _added(one.images, _last(line))),
+    (r"^if ", lambda *_: DONE),
 )
