@@ -7,7 +7,7 @@ pod CIDRs of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
@@ -164,17 +164,8 @@ def _about_services(intent: Intent, observed: ClusterObserved) -> Iterable[str]:
         elif isinstance(service, HeadlessService):
             if there.address != "None":
                 yield f"Service '{service.name}' has address {there.address}, but should have none"
-        else:
-            if there.address != service.address:
-                yield f"Service '{service.name}' has address {there.address}, not {service.address}"
-            has, wanted = _ports(there.node_ports), _ports(service.node_ports())
-            if has != wanted:
-                yield f"Service '{service.name}' has {has}, not {wanted}"
-
-
-def _ports(ports: Collection[int]) -> str:
-    listed = ", ".join(str(port) for port in sorted(ports))
-    return f"node port {listed}" if listed else "no node port"
+        elif there.address != service.address:
+            yield f"Service '{service.name}' has address {there.address}, not {service.address}"
 
 
 @dataclass(frozen=True, slots=True)

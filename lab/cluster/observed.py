@@ -50,8 +50,6 @@ class ObservedService:
 
     name: str
     address: str
-    node_ports: frozenset[int]
-    """The node ports of all its ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +178,6 @@ def read_service(found: Mapping[str, Any]) -> ObservedService:
     return ObservedService(
         name=found["metadata"]["name"],
         address=spec.get("clusterIP", ""),
-        node_ports=frozenset(
-            one["nodePort"] for one in spec.get("ports", ()) if one.get("nodePort")
-        ),
     )
 
 

@@ -59,6 +59,8 @@ _PODS = namespaced("pods", NAMESPACE)
 _LOOK_SECONDS = 5.0
 _FEW = 3
 """How many missing items a message names."""
+_SOON = 8
+"""The part of the time within which pods that run already are ready: half a minute of four."""
 _CONTROLLERS = "check that kube-controller-manager runs"
 
 
@@ -74,19 +76,27 @@ class ProbePods:
         self._wanted = manifests(intent, owner, images)
         self._marked = {"labelSelector": f"{TOKEN}={owner.token}"}
 
-    def deploy(self, deadline: Deadline, say: Callable[[str], None] = lambda _: None) -> None:
+    def deploy(
+        self,
+        deadline: Deadline,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        renew: bool = True,
+    ) -> None:
         """Create pods and Services and wait until all are ready; keep what already is.
 
-        Leftovers of a run that was killed are removed first.
+        Leftovers of a run that was killed are removed first. Without ``renew``, pods and Services
+        that somebody changed stay as they are, and if none had to be created, what is not ready
+        soon is not waited for, as long as every pod has an address: the matrix shows it.
 
         Raises DeadlineError with what is missing and why; RefusedError with the field when the API
         server rejects an object; BrokenError when the namespace belongs to another lab or cannot be
         removed.
         """
-        lab, wanted = self._owner.lab, self._wanted
+        wanted = self._wanted
         self._clear_leftovers(deadline, say)
         self._make(_NAMESPACES, [wanted.namespace], deadline)
-        self._make(namespaced("services", NAMESPACE), wanted.services, deadline)
+        new = self._make(namespaced("services", NAMESPACE), wanted.services, deadline, renew=renew)
         self._wait(  # a pod is refused before its service account exists
             "serviceaccounts",
             lambda there: "" if "default" in there else "there is no service account 'default'",
@@ -94,7 +104,19 @@ class ProbePods:
             deadline,
             _CONTROLLERS,
         )
-        self._make(_PODS, wanted.pods, deadline)
+        new |= self._make(_PODS, wanted.pods, deadline, renew=renew)
+        if not renew and not new and self.have_addresses(deadline):
+            deadline = Deadline(deadline.left() / _SOON)
+        try:
+            self._await_ready(deadline)
+        except DeadlineError as error:
+            if not renew and self.have_addresses(Deadline(_LOOK_SECONDS)):
+                say(f"{error.happened}; cells are judged anyway")
+                return
+            raise
+
+    def _await_ready(self, deadline: Deadline) -> None:
+        lab, wanted = self._owner.lab, self._wanted
         names = [pod["metadata"]["name"] for pod in wanted.pods]
         self._wait(
             "pods",
@@ -230,13 +252,23 @@ class ProbePods:
             doing, lambda: self._api.listing(path, deadline, query).objects, deadline
         )
 
-    def _make(self, path: str, wanted: Iterable[Object], deadline: Deadline) -> None:
-        """Create each object that is missing or differs."""
+    def _make(
+        self, path: str, wanted: Iterable[Object], deadline: Deadline, *, renew: bool = True
+    ) -> bool:
+        """Create each object that is missing or, with ``renew``, differs; whether any was."""
         there = self._list(path, deadline, self._marked)
+        new = False
         for one in wanted:
-            found = there.get(one["metadata"]["name"])
-            if found is None or not _is_same(one, found):
-                self._api.have(path, one, deadline)
+            name = one["metadata"]["name"]
+            found = there.get(name)
+            going = found is not None and found["metadata"].get("deletionTimestamp")
+            if found is not None and (_is_same(one, found) or not (renew or going)):
+                continue
+            if found is not None:  # its address and ports are taken until it is gone
+                self._api.remove(f"{path}/{name}", deadline)
+            self._api.have(path, one, deadline)
+            new = True
+        return new
 
     def _wait(self, kind: str, missing: Missing, doing: str, deadline: Deadline, hint: str) -> None:
         wait_for(self._api, namespaced(kind, NAMESPACE), missing, doing, deadline, hint=hint)

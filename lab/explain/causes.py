@@ -10,6 +10,7 @@ from itertools import chain
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
+from lab.explain.objects import concerned, of_objects, with_objects
 from lab.explain.question import (
     Compare,
     Follow,
@@ -23,10 +24,11 @@ from lab.explain.question import (
     order,
     places_of,
 )
+from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.matrix.cell import Cell
 from lab.matrix.run import group, retry_order
-from lab.matrix.verdict import GREEN, CellResult, Finding
+from lab.matrix.verdict import GREEN, OBJECT, CellResult, Finding
 from lab.topology.intent import Intent
 from lab.topology.path import Path
 from lab.topology.walk import walk
@@ -54,7 +56,7 @@ def of_failures(intent: Intent, cells: Sequence[Cell]) -> Mapping[str, tuple[str
 
 
 def with_causes(
-    results: Sequence[CellResult], intent: Intent, look: Look
+    results: Sequence[CellResult], intent: Intent, look: Look, compare: Compare = lambda _: {}
 ) -> tuple[CellResult, ...]:
     """The results; failures get the findings on their paths, if there are any.
 
@@ -69,12 +71,15 @@ def with_causes(
         The lab's Intent, bound to what is known only at run time.
     look
         Observes machines.
+    compare
+        Compares the cluster's objects with how the lab makes them.
 
     """
     found = list(results)
     failed = _failed(found)
     if not failed:
         return tuple(results)
+    objects = _objects(intent, compare)
     try:
         seen = look(of_failures(intent, [found[at].cell for at in failed]))
     except LabError:
@@ -82,9 +87,16 @@ def with_causes(
     explainer = Explainer(intent, seen)
     for at in retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]:
         works = found[at].expectation.works
-        if findings := explainer.explain(flow_of(found[at].cell), works=works).findings:
+        explained = explainer.explain(flow_of(found[at].cell), works=works)
+        near, _ = of_objects(explained.path, objects, intent.control_plane())
+        if findings := with_objects(explained.findings, near, None):
             found[at] = replace(found[at], finding=findings[0])
     return tuple(found)
+
+
+def _objects(intent: Intent, compare: Compare) -> Sequence[StateDifference]:
+    """The differences of the cluster's objects; none without a cluster."""
+    return compare_places(compare, [CLUSTER]).get(CLUSTER, ()) if intent.kubernetes else ()
 
 
 def _failed(results: Sequence[CellResult]) -> list[int]:
@@ -118,6 +130,7 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
     first_ones = retry_order(failed, [one.cell for one in found], _EACH_CAUSE)[:MOST_CAUSES]
     paths = {at: walk(intent, flow_of(found[at].cell)) for at in first_ones}
     compared: Mapping[str, Sequence[StateDifference]] | None = None
+    objects: Sequence[StateDifference] = ()
     ends, followed = clock() + seconds, set[str]()
     of_protocol = {found[at].cell.protocol: at for at in reversed(first_ones)}
     for first in dict.fromkeys((*sorted(of_protocol.values()), *first_ones)):
@@ -130,19 +143,22 @@ def with_places(  # noqa: PLR0913, PLR0917  results, three ways to ask the lab, 
             continue
         if compared is None:
             compared = compare_places(compare, places_of(chain(*paths.values())))
+            objects = _objects(intent, compare)
         path = paths[first][bracket.way]
         causes = [one for one in deviations(path, compared) if bracket.allows(one)]
-        cause = (
-            min(causes, key=lambda one: order(one, path, bracket))
-            if causes
-            else _lost_at(path, bracket)
-        )
+        causes.sort(key=lambda one: order(one, path, bracket))
+        near, _ = of_objects(path, objects, intent.control_plane())
+        cause = next(iter(with_objects(causes, near, bracket)), _lost_at(path, bracket))
+        needs = next((one.concerns for one in objects if one.object == cause.object), ())
         for at, ways in paths.items():
             other = found[at].cell
             hops = chain(*(enumerate(way.hops) for way in ways))
             number = next((number for number, hop in hops if hop.place == cause.place), -1)
-            near = group(other) == group(cell) or _passes(ways, bracket)
-            alike = number >= 0 if causes else near
+            alike = group(other) == group(cell) or _passes(ways, bracket)
+            if cause.kind == OBJECT:
+                alike = any({*needs} & concerned(way).keys() for way in ways)
+            elif causes:
+                alike = number >= 0
             alike = alike and other.protocol == cell.protocol
             if found[at].finding is None and (alike or at == first):
                 found[at] = replace(found[at], finding=replace(cause, hop=number))

@@ -13,7 +13,9 @@ from lab._log import listed
 from lab.explain.bracket import AT, BEYOND, UNHEARD, Bracket
 from lab.explain.check import NO_DROPPING_RULE
 from lab.explain.explainer import LEARNED, Explained, Explainer
+from lab.explain.objects import of_objects, with_objects
 from lab.facts.node import NodeFacts, rises
+from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.facts.signatures import InLog, in_log
 from lab.facts.state import CACHED_MTU
@@ -21,7 +23,7 @@ from lab.matrix.cell import Cell, Endpoint, Expectation
 from lab.matrix.cells import Product
 from lab.matrix.judge import expect, judge
 from lab.matrix.run import Send, probe
-from lab.matrix.verdict import DEVIATION, GREEN, Finding, Verdict
+from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, Finding, Verdict
 from lab.providers.provider import Evidence, ProbeSettings
 from lab.scenario.scenario import Limit
 from lab.topology.intent import Intent
@@ -197,8 +199,10 @@ class Explanation:
         finding, bracket = self.finding, self.bracket
         if finding is None or bracket is None:
             return () if finding is None else ("difference",)
-        heard = bracket.heard(finding) < UNHEARD
-        near = heard or bracket.rank(finding) != BEYOND
+        # what follows from an object is where the packets are
+        said = self.explained.findings if finding.kind == OBJECT else (finding,)
+        heard = any(bracket.heard(one) < UNHEARD for one in said)
+        near = heard or any(bracket.rank(one) != BEYOND for one in said)
         return (*(("where",) if near else ()), "difference", *(("kernel",) if heard else ()))
 
     @property
@@ -346,6 +350,12 @@ def explain(  # noqa: PLR0913, PLR0917  a question, and three ways to ask the la
     elif bracket:
         nearest = sorted(explained.findings, key=lambda one: order(one, explained.path, bracket))
         explained = replace(explained, findings=tuple(nearest))
+    if worst.failed and intent.kubernetes:
+        objects = compare_places(compare, [CLUSTER]).get(CLUSTER, ())
+        needed, others = of_objects(explained.path, objects, intent.control_plane())
+        causes = with_objects(explained.findings, needed, bracket)
+        others += (one for _, one in needed if one not in causes)
+        explained, elsewhere = replace(explained, findings=causes), (*elsewhere, *others)
     marginal: tuple[Finding, ...] = ()
     if not worst.failed and not explained.findings:
         _tried([worst.cell], limits, send)

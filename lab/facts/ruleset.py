@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, ndiff
 from typing import Literal
 
 Change = Literal["new", "gone", "changed"]
@@ -27,6 +27,19 @@ class StateDifference:
     device: str = ""
     """The only device concerned; empty if none or all are."""
     change: Change = "changed"
+    concerns: tuple[str, ...] = ()
+    """Of an object of a cluster's API, what of a path it has to do with: ``"Service NAME"``,
+    ``"pod NAME"``, ``"node NAME"``, or every one."""
+
+
+def changed_lines(before: str, after: str) -> tuple[str, str]:
+    """The lines that only one of two texts has, each side in one line."""
+    lines = [*ndiff(before.splitlines(), after.splitlines())]
+    gone, new = (
+        "; ".join(f"'{line[2:].strip()}'" for line in lines if line[:2] == mark)
+        for mark in ("- ", "+ ")
+    )
+    return gone or "no such lines", new or "no such lines"
 
 
 _HANDLE = re.compile(r"\s*# handle (\d+)$")

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.facts.churn import STILL, Churn
-from lab.facts.questions import HEAD, TAIL, WITH_CALICO, answers
+from lab.facts.questions import HEAD, SUBNET, TAIL, WITH_CALICO, answers
 from lab.facts.ruleset import (
     Ruleset,
     StateDifference,
+    changed_lines,
     compare_rulesets,
     read_ruleset,
 )
@@ -52,12 +53,15 @@ ask processes sh -c 'own=$(readlink /proc/self/ns/net | tr "[]" "??")
     find /proc/[0-9]*/ns/net -maxdepth 0 -lname "$own" 2> /dev/null | sed "s,ns/net$,stat," |
         xargs -r cat 2> /dev/null; true'
 ask settings sh -c 'cd /proc/sys/net && grep -rs . ipv4 core bridge netfilter unix; true'
-ask resolver cat /etc/resolv.conf
+for file in /etc/resolv.conf /etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist FLANNEL_SUBNET \
+    /var/lib/kubelet/config.yaml; do
+    if [ -f "$file" ]; then ask "file $file" cat "$file"; fi
+done
 ask ipsets sh -c 'in=
     command -v ipset > /dev/null || in="WITH_CALICO"
     echo "in $in"; $in ipset save 2> /dev/null; true'
 if grep -qs . /proc/net/ip_tables_names; then ask iptables-legacy iptables-legacy-save; fi
-""".replace("WITH_CALICO", WITH_CALICO)
+""".replace("WITH_CALICO", WITH_CALICO).replace("FLANNEL_SUBNET", SUBNET)
 
 STATE_COMMAND = ("sh", "-c", HEAD + _SCRIPT + TAIL)
 """The command that queries everything in the namespace it runs in."""
@@ -443,12 +447,11 @@ def _settings(said: Mapping[str, str]) -> Iterator[Item]:
 
 
 def _files(said: Mapping[str, str]) -> Iterator[Item]:
-    if "resolver" in said:
-        path = "/etc/resolv.conf"
-        text = said["resolver"].rstrip("\n") + "\n"
-        make = f"printf %s {shlex.quote(text)} > {path}"
-        value = "; ".join(text.split("\n")[:-1])
-        yield Item("file", f"file {path}", value, make, "", f"cat {path}")
+    for name, content in said.items():
+        if name.startswith("file "):
+            path = name.removeprefix("file ")
+            make = f"printf %s {shlex.quote(content + chr(10))} > {path}"
+            yield Item("file", name, content, make, f"rm {path}", f"cat {path}")
 
 
 def _ipsets(said: Mapping[str, str]) -> Iterator[Item]:
@@ -603,7 +606,8 @@ def _compare_items(
             and seen.value != "there"
         ):  # fmt: skip
             yield StateDifference(
-                seen.section, seen.object, _nothing(seen), seen.value, seen.shows, seen.remove,
+                seen.section, seen.object, _nothing(seen),
+                "there is one" if seen.section == "file" else seen.value, seen.shows, seen.remove,
                 seen.device, "new",
             )  # fmt: skip
 
@@ -619,9 +623,12 @@ def _nothing(item: Item) -> str:
 def _differs(item: Item, seen: Item | None) -> StateDifference:
     observed = seen.value if seen else f"there is no such {item.section}"
     mends = seen.remove if seen and item.section == "socket" else item.make
+    intended = item.value
     if seen is None and item.section == "link" and item.object.endswith(" master"):
         observed = "it is in no bridge"
+    if item.section == "file":
+        intended, observed = changed_lines(item.value, seen.value) if seen else ("there", observed)
     return StateDifference(
-        item.section, item.object, item.value, observed, item.shows, mends, item.device,
+        item.section, item.object, intended, observed, item.shows, mends, item.device,
         "changed" if seen else "gone",
     )  # fmt: skip

@@ -9,7 +9,9 @@ from lab._deadline import Deadline
 from lab._errors import LabError
 from lab.explain.bracket import Bracket
 from lab.explain.explainer import Explainer
+from lab.explain.objects import of_objects
 from lab.explain.question import LOOK_SECONDS, Explanation, choose, explain
+from lab.facts.objects import CLUSTER
 from lab.facts.ruleset import StateDifference
 from lab.lifecycle.session import OpenLab
 from lab.matrix.cell import Cell
@@ -64,7 +66,9 @@ def explain_cell(opened: OpenLab, question: ExplainQuestion, say: Say) -> Explan
                 except LabError as error:
                     say(f"cannot compare with the intended state: {error.cause}")
                     raise
-                if missing := [place for place in places if place not in found]:
+                if missing := [
+                    one or "objects of the cluster" for one in places if one not in found
+                ]:
                     say(f"not compared with the state that 'lab up' made: {', '.join(missing)}")
                 return found
 
@@ -102,4 +106,9 @@ def find_differences(opened: OpenLab, say: Say) -> tuple[Finding, ...]:
                 machine.name: tuple(pod.name for pod in machine.pods)
                 for machine in intent.everything()
             }
-            return Explainer(intent, LabView(opened, intent).look(machines)).everything()
+            view = LabView(opened, intent)
+            found = Explainer(intent, view.look(machines)).everything()
+            if intent.kubernetes is None:
+                return found
+            objects = view.compare([CLUSTER]).get(CLUSTER, ())
+            return (*found, *of_objects(None, objects, intent.control_plane())[1])

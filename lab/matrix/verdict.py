@@ -18,12 +18,14 @@ from lab.providers.provider import Outcome
 IN_POD = "in the pod: "
 DEVIATION = "not-as-made"
 """The kind of any other difference from the state that the lab creates."""
+OBJECT = "object-not-as-made"
+"""The kind of a difference of an object of the cluster's API."""
 _TOOLS = (
     ENTER_POD,
     *("birdc", "bridge", "cat", "chroot", "crictl", "df", "if", "ip", "iptables", "iptables-save"),
     *("journalctl", "kubectl", "ls", "openssl", "ps", "sed"),
     *("ovn-nbctl", "ovn-sbctl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl"),
-    *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf"),
+    *("ipset", "iptables-legacy", "kill", "modprobe", "nft", "pkill", "printf", "rm"),
     *("ss", "sysctl", "systemctl", "tc"),
 )
 _LACKING = re.compile(r"(^|[;|] *)(ip6?tables(?:-save)?(?: |$))")
@@ -38,7 +40,7 @@ class Finding:
     kind: str
     """A kind of the checks in :mod:`lab.explain.checks`, or one of the explainer:
     ``"lost-between"``, ``"lost-here"``, ``"machine-silent"``, ``"intent-ends"``,
-    ``"not-as-made"``."""
+    ``"not-as-made"``, ``"object-not-as-made"``."""
     fault: str
     """Its name in the fault catalogue; empty if it has none."""
     node: str

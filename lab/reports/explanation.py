@@ -10,7 +10,7 @@ from typing import Any
 from lab._log import quantity
 from lab.explain.question import Explanation
 from lab.matrix.cell import Expectation
-from lab.matrix.verdict import DEVIATION, GREEN, CellResult, Finding
+from lab.matrix.verdict import DEVIATION, GREEN, OBJECT, CellResult, Finding
 from lab.reports.patterns import NOWHERE, Findings, Group, Hosts, red_groups
 from lab.reports.wording import RED, REFUSALS, path_words
 
@@ -75,11 +75,13 @@ def _agree(explanation: Explanation) -> str:
     agree = ", ".join(yes for one, (yes, _) in _WITNESSES.items() if one in heard)
     number = ("none", "one of three", "two of three", "all three")[len(heard)]
     silent = [no for one, (_, no) in _WITNESSES.items() if one not in heard]
+    if "kernel" not in heard and explanation.bracket and explanation.bracket.dropped():
+        silent[-1] = "what the kernel reports is of something else"
     return "; ".join([f"{number}: {agree}", *silent])
 
 
 def _deviates(finding: Finding) -> bool:
-    return finding.kind == DEVIATION
+    return finding.kind in {DEVIATION, OBJECT}
 
 
 def _listed(title: str, findings: Sequence[Finding]) -> Iterator[str]:

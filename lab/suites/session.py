@@ -331,7 +331,10 @@ class LabSession:
                 if not all(result.verdict in GREEN for result in results):
                     watch.require()  # failures mean nothing if the lab has died meanwhile
                 results = with_causes(
-                    results, intent, lambda asked: view.look(asked, _RUN_LOOK_SECONDS)
+                    results,
+                    intent,
+                    lambda asked: view.look(asked, _RUN_LOOK_SECONDS),
+                    lambda places: view.compare(places, _RUN_LOOK_SECONDS),
                 )
                 if self.cluster and workloads and len(results) == len(chosen):
                     self.workloads = {one.id: one for one in self.cluster.workloads()}

@@ -46,6 +46,20 @@ def test_deploying_twice_makes_nothing_anew(new_pods, api):
     assert uids(api) == before
 
 
+def test_a_service_that_was_changed_stays_so_in_a_test_and_is_made_anew_by_up(new_pods, api):
+    pods, path = new_pods(), f"{OWN}/services/to-master-p1"
+    pods.deploy(Deadline(SECONDS))
+    other = {"spec": {"selector": {"app": "web"}}}
+    api.ask("PATCH", path, Deadline(SECONDS), other, content=MERGE)
+    before, said = uids(api), list[str]()
+    pods.deploy(Deadline(8), said.append, renew=False)
+    assert uids(api) == before
+    assert "Service 'to-master-p1' has backends none, not master-p1" in said[0]
+    pods.deploy(Deadline(SECONDS))
+    (found,) = (one for one in [api.find(path, Deadline(SECONDS))] if one)
+    assert "app" not in found["spec"]["selector"]
+
+
 def test_a_dns_pod_that_is_being_deleted_is_not_expected_anywhere(new_pods, api):
     """Its node has let go of it before the API server has."""
     path = namespaced("pods", DNS_NAMESPACE)

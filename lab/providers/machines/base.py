@@ -25,6 +25,7 @@ from lab.cluster.linux.daemons import (
 from lab.facts.churn import churn
 from lab.facts.evidence import RECENTLY
 from lab.facts.node import NodeFacts
+from lab.facts.objects import CLUSTER, OBJECTS_COMMAND, compare_objects, read_objects
 from lab.facts.questions import from_node
 from lab.facts.ruleset import StateDifference
 from lab.facts.state import STATE_COMMAND, compare_states, is_same_space, read_state
@@ -133,8 +134,11 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     with opened() as guests:
         names = [one.name for one in intent.machines if one.os == "linux"]
         deadline = guests.deadline(_STATE_SECONDS)
-        found = guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline)
-    made = {
+        found = {
+            **guests.fleet.run_everywhere(intent, names, STATE_COMMAND, deadline),
+            **_objects(intent, guests, deadline),
+        }
+    made = {CLUSTER: digest(intent, OBJECTS_COMMAND)} | {
         place: digest(one, STATE_COMMAND)
         for one in intent.machines
         for place in (one.name, *(pod.name for pod in one.pods))
@@ -143,7 +147,7 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
         place: one
         for place, one in _recorded_states(lab).items()
         if one["made_by"] == made.get(place, "")
-        and (place not in found or _is_same(one["state"], found[place]))
+        and (place not in found or _is_same(place, one["state"], found[place]))
     }
     new = {place: {"made_by": made.get(place, ""), "state": text} for place, text in found.items()}
     if missing := [name for name in names if name not in found]:
@@ -151,8 +155,21 @@ def _save_states(lab: LabHandle, intent: Intent, opened: Opened) -> None:
     write_private(lab.directory / _STATES, json.dumps(new | known))
 
 
-def _is_same(made: str, now: str) -> bool:
+def _is_same(place: str, made: str, now: str) -> bool:
+    if place == CLUSTER:
+        return read_objects(made).cluster == read_objects(now).cluster
     return is_same_space(read_state(made), read_state(now))
+
+
+def _objects(intent: Intent, guests: Guests, deadline: Deadline) -> Mapping[str, str]:
+    """What the API server says of the cluster's objects; nothing without a cluster."""
+    plane = intent.control_plane()
+    if not plane:
+        return {}
+    try:
+        return {CLUSTER: guests.shell(plane).run(OBJECTS_COMMAND, deadline).stdout}
+    except LabError:
+        return {}
 
 
 def _recorded_states(lab: LabHandle) -> Mapping[str, Mapping[str, str]]:
@@ -380,7 +397,8 @@ class MachinesProvider(Provider):
     ) -> Mapping[str, Sequence[StateDifference]]:
         """Compare with the state that the last ``lab up`` recorded.
 
-        A machine that was rebooted or a pod that was created anew since then is not compared.
+        The place :data:`~lab.facts.objects.CLUSTER` stands for the cluster's objects. A machine
+        that was rebooted or a pod that was created anew since then is not compared.
         """
         made = _recorded_states(lab)
         pods = {pod.name: one for one in intent.machines for pod in one.pods}
@@ -389,7 +407,11 @@ class MachinesProvider(Provider):
         with self._guests(lab) as guests:
             machines = {one.name for one in asked.values()}
             now = guests.fleet.run_everywhere(intent, machines, STATE_COMMAND, deadline)
+            objects = _objects(intent, guests, deadline) if CLUSTER in places else {}
         found: dict[str, Sequence[StateDifference]] = {}
+        if objects and CLUSTER in made:
+            recorded = read_objects(made[CLUSTER]["state"])
+            found[CLUSTER] = compare_objects(recorded, read_objects(objects[CLUSTER]))
         kubernetes = intent.kubernetes is not None
         for name, machine in asked.items():
             before, after = read_state(made[name]["state"]), read_state(now.get(name, ""))

@@ -233,7 +233,7 @@ class MachinesCluster:
         with self._pods_of(guests, deadline) as pods:
             answers = deadline if ready else guests.deadline(_LOOK_SECONDS)
             if ready or not pods.have_addresses(answers):
-                pods.deploy(deadline, say)
+                pods.deploy(deadline, say, renew=False)
             return pods.observe(deadline, guests.fleet.links(deadline))
 
     def workloads(self) -> tuple[WorkloadResult, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from signal import SIGALRM
 from threading import Lock
 from typing import Annotated
 
@@ -78,6 +79,8 @@ def _built() -> bytes:
 _PICKLE = 4
 """A pickle protocol that Python 3.11 and later can read."""
 _NOT_THERE, _NO_PYTHON = 118, 127
+_ALARMED = frozenset({128 + SIGALRM, -SIGALRM})
+"""Exit codes of an agent that its own alarm ended, by way of a shell or not."""
 _START = f"""
 command -v python3 > /dev/null || {{ cat > /dev/null; exit {_NO_PYTHON}; }}
 [ -e "$0" ] || {{ cat > /dev/null; exit {_NOT_THERE}; }}
@@ -365,6 +368,13 @@ class NodeControl:
                 f"starting the agent on machine '{self.name}'",
                 "the machine has no 'python3'",
                 "install Python 3.11 or newer in the image",
+            )
+        if completed.code in _ALARMED:
+            raise DeadlineError(
+                f"running '{verb}' by the agent on machine '{self.name}'",
+                f"it had not ended after {order.seconds:.0f} s",
+                "a machine that is short of processors takes longer: stop what else runs, and "
+                "repeat the command",
             )
         if completed.code or not answer.done:
             tail = completed.stderr.strip().splitlines()[-1:]

@@ -49,10 +49,7 @@ def observed(intent: Intent = INTENT) -> ClusterObserved:
             ObservedPod("coredns-a", "worker2", "10.244.2.9", "Running", ready=True, trouble=""),
             ObservedPod("coredns-b", "worker2", "10.244.2.8", "Running", ready=True, trouble=""),
         ),
-        services=tuple(
-            ObservedService(one.name, one.address, frozenset(one.node_ports()))
-            for one in services(intent)
-        ),
+        services=tuple(ObservedService(one.name, one.address) for one in services(intent)),
         nodes=tuple(
             ObservedNode(one.name, one.kubelet.pod_cidr, VTEP if one.name == "worker1" else None)
             for one in intent.machines
@@ -217,14 +214,6 @@ def change_node(name: str, **facts: object) -> Callable[[ClusterObserved], Clust
         (
             change_service("to-win1-p1", address="10.99.0.1"),
             "Service 'to-win1-p1' has address 10.99.0.1, not ",
-        ),
-        (
-            change_service("to-win1-p1", node_ports=frozenset({31999})),
-            "Service 'to-win1-p1' has node port 31999, not node port 30006",
-        ),
-        (
-            change_service("to-win1-p1", node_ports=frozenset()),
-            "Service 'to-win1-p1' has no node port, not node port 30006",
         ),
         (
             lambda seen: replace(seen, services=seen.services[1:]),

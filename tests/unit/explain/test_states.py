@@ -47,7 +47,7 @@ def state(**answers: str) -> State:
         "rules": "0:\tfrom all lookup local\n32766:\tfrom all lookup main\n",
         "settings": "ipv4/ip_default_ttl:64\nipv4/conf/veth1/rp_filter:0\n",
         "nftables": RULESET,
-        "resolver": "nameserver 10.96.0.10\noptions ndots:5\n",
+        "file /etc/resolv.conf": "nameserver 10.96.0.10\noptions ndots:5\n",
         "sockets": 'tcp LISTEN 0 128 10.1.0.2:8080 0.0.0.0:* users:(("python3",pid=7,fd=3))\n',
     } | answers
     return read_state(
@@ -174,9 +174,17 @@ def test_an_isolated_port_is_found_with_its_device() -> None:
 def test_a_missing_socket_and_another_resolver_are_found() -> None:
     (found,) = differences(sockets="")
     assert (found.section, found.object) == ("socket", "socket tcp 10.1.0.2:8080")
-    (found,) = differences(resolver="nameserver 10.9.9.9\n")
+    (found,) = differences(**{"file /etc/resolv.conf": "nameserver 10.9.9.9\noptions ndots:5\n"})
+    assert (found.intended, found.observed) == ("'nameserver 10.96.0.10'", "'nameserver 10.9.9.9'")
     assert found.object == "file /etc/resolv.conf"
     assert "nameserver 10.96.0.10" in found.mends
+
+
+def test_a_file_of_another_network_add_on_is_removed() -> None:
+    path = "/etc/cni/net.d/00-podman.conflist"
+    (found,) = differences(**{f"file {path}": "{}"})
+    assert (found.object, found.observed) == (f"file {path}", "there is one")
+    assert found.mends == f"rm {path}"
 
 
 def test_a_process_that_a_signal_stops_is_found_and_one_that_comes_or_goes_is_not() -> None:

@@ -108,6 +108,8 @@ def test_how_a_machine_is_is_asked_without_the_agent():
         ((0, b"Welcome!\n", ""), "not an agent's line, b'Welcome!"),
         ((0, b'{"joke": 1}\n', ""), "not an agent's line, b'{\"joke\": 1}"),
         ((255, b'{"done": true}\n', "lost"), "exit code 255; lost"),
+        ((142, b"", "Alarm clock"), "it had not ended after 5 s"),
+        ((-14, b"", ""), "it had not ended after 5 s"),
         ((3, b'{"failed": ["BrokenError", "a", "b", "c"]}\n', ""), "a on machine 'worker1': b"),
     ],
 )

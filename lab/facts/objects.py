@@ -1,0 +1,406 @@
+"""A cluster's objects of the Kubernetes API that decide where packets go: read, and compared. Pure.
+
+What the lab and its network add-on made is compared with what the API server says now. Left out by
+rule: what controllers write (status, endpoints of their own, generations), objects that users add
+to run something, and pods, which come and go; of these only what is not ready is told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.facts.questions import ADMIN, HEAD, TAIL, answers
+from lab.facts.ruleset import StateDifference, changed_lines
+
+CLUSTER = ""
+"""The place that stands for the cluster's objects; no machine or pod has this name."""
+EVERY_SERVICE, EVERY_POD = "every Service", "every pod"
+"""What an object concerns that configures kube-proxy, or the network of all pods."""
+
+_KUBECTL = f"kubectl --kubeconfig={ADMIN}"
+_CALICO = ("ippools", "felixconfigurations", "bgpconfigurations", "bgppeers", "bgpfilters",
+           "globalnetworkpolicies", "networkpolicies", "hostendpoints")  # fmt: skip
+_KUBERNETES = ("namespaces", "nodes", "services", "endpointslices", "configmaps", "daemonsets",
+               "deployments", "pods", "networkpolicies.networking.k8s.io")  # fmt: skip
+_CRD = "crd.projectcalico.org"
+_ASK = "ask {what} {kubectl} --request-timeout=10s get {kinds} --all-namespaces -o json"
+OBJECTS_COMMAND = (
+    *("sh", "-c"),
+    "\n".join((
+        HEAD,
+        _ASK.format(what="kubernetes", kubectl=_KUBECTL, kinds=",".join(_KUBERNETES)),
+        _ASK.format(
+            what="calico", kubectl=_KUBECTL, kinds=",".join(f"{one}.{_CRD}" for one in _CALICO)
+        ),
+        TAIL,
+    )),
+)  # fmt: skip
+"""Asked on a control plane; Calico's kinds have no answer where it is not installed."""
+
+Object = Mapping[str, Any]
+_Key = tuple[str, str, str]
+_SPACES = re.compile(r"kube-system|kube-flannel|calico-\S+|tigera-\S+|hybridlab-probe")
+"""Namespaces with what the lab and its add-on made."""
+_OWN_CHANGE = re.compile(r"kube-root-ca\.crt|extension-apiserver-authentication|\S*tracking")
+_COMPARED = frozenset({"Service", "ConfigMap", "DaemonSet", "Deployment", "Node"})
+_POLICIES = frozenset({"NetworkPolicy", "GlobalNetworkPolicy", "HostEndpoint"})
+_CONTROLLER = "endpointslice-controller.k8s.io"
+_ANNOTATIONS = re.compile(
+    r"flannel\.alpha\.coreos\.com/.*|projectcalico\.org/(?:ASNumber|IPv4Address)"
+)
+_CONDITION = re.compile(r"node\.kubernetes\.io/")
+"""Taints that follow from a node's conditions."""
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What the API server answered."""
+
+    found: Mapping[_Key, Object]
+    """By kind, namespace and name."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's own id; empty if the API server did not answer."""
+        return str(self.found.get(("Namespace", "", "kube-system"), {}).get("uid", ""))
+
+    def of(self, kind: str, namespace: str | None = None) -> Iterator[tuple[str, Object]]:
+        """Name and object of every one of a kind."""
+        for (one, space, name), found in self.found.items():
+            if one == kind and namespace in {None, space}:
+                yield name, found
+
+
+def read_objects(stdout: str) -> Objects:
+    """Parse the command's output."""
+    found: dict[_Key, Object] = {}
+    for said in answers(stdout, "").values():
+        for one in json.loads(said.text or "{}").get("items", ()):
+            meta = one["metadata"]
+            key = (one["kind"], meta.get("namespace", ""), meta["name"])
+            found[key] = {**one, "uid": meta.get("uid", "")}
+    return Objects(found)
+
+
+def compare_objects(made: Objects, now: Objects) -> tuple[StateDifference, ...]:
+    """Every difference: what is specified otherwise before what is not ready.
+
+    None if either is of no cluster, or both are of different ones.
+    """
+    if not made.cluster or made.cluster != now.cluster:
+        return ()
+    differs = (_compare(key, made, now) for key in {**made.found, **now.found})
+    return (*(one for one in differs if one), *_not_ready(made, now))
+
+
+def _compare(key: _Key, made: Objects, now: Objects) -> StateDifference | None:
+    kind, space, name = key
+    was, is_now = made.found.get(key), now.found.get(key)
+    of_add_on = "projectcalico" in str((was or is_now or {}).get("apiVersion"))
+    if kind == "EndpointSlice":
+        labels = (was or is_now or {})["metadata"].get("labels") or {}
+        if labels.get("endpointslice.kubernetes.io/managed-by") == _CONTROLLER:
+            return None
+    elif (kind not in _COMPARED | _POLICIES and not of_add_on) or (
+        kind in _COMPARED
+        and (
+            was is None
+            or (space and not _SPACES.fullmatch(space))
+            or (kind == "ConfigMap" and _OWN_CHANGE.fullmatch(name))
+        )
+    ):
+        return None
+    elif kind == "Node" and (is_now is None or (was or {}).get("uid") != is_now["uid"]):
+        return None  # it joined anew, with a tunnel of its own
+    change: Any = "new" if was is None else "gone" if is_now is None else "changed"
+    before, after = _compared(was), _compared(is_now)
+    if before.get("spec/replicas") and after.get("spec/replicas"):
+        del before["spec/replicas"], after["spec/replicas"]  # scaled, but not to nothing
+    if change == "changed" and before == after:
+        return None
+    intended, observed = "there", "there is none"
+    if change == "new":
+        intended, observed = "none", "there is one"
+    elif change == "changed":
+        intended, observed = _words(before, after)
+    at = f" --namespace={space}" if space else ""
+    plural = f"{kind.lower()}.{_CRD}" if of_add_on else kind.lower()
+    return StateDifference(
+        *("object", _named(key), intended, observed),
+        f"{_KUBECTL}{at} get {plural} {name} -o yaml",
+        _mends(f"{_KUBECTL}{at}", plural, key, was, before, after, made),
+        change=change,
+        concerns=tuple(_concerns(key, was or is_now or {}, made, now)),
+    )
+
+
+def _named(key: _Key) -> str:
+    kind, space, name = key
+    return f"{kind} {name}" + (f" in namespace {space}" if space else "")
+
+
+def _compared(one: Object | None) -> dict[str, Any]:
+    """The fields that are compared, by JSON pointer without a leading slash."""
+    if one is None:
+        return {}
+    found = {f"spec/{key}": value for key, value in (one.get("spec") or {}).items()}
+    found |= {f"data/{key}": value for key, value in (one.get("data") or {}).items()}
+    if "spec/template" in found:  # of a restart
+        template = json.loads(json.dumps(found["spec/template"]))
+        template.get("metadata", {}).pop("annotations", None)
+        found["spec/template"] = template
+    if one["kind"] == "Node":
+        notes = one["metadata"].get("annotations") or {}
+        found |= {
+            f"metadata/annotations/{key.replace('/', '~1')}": value
+            for key, value in notes.items()
+            if _ANNOTATIONS.fullmatch(key)
+        }
+        taints = [one for one in found.pop("spec/taints", ()) if not _CONDITION.match(one["key"])]
+        found |= {"spec/taints": taints} if taints else {}
+    if one["kind"] == "EndpointSlice":
+        ends = [end.get("addresses") for end in one.get("endpoints") or ()]
+        found |= {"endpoints": ends, "ports": one.get("ports")}
+    return found
+
+
+def _words(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, str]:
+    """What should be there and what is, of the fields that differ."""
+    flat = [
+        {
+            name: value
+            for field, one in side.items()
+            for name, value in _flat(one, field.replace("/", ".").replace("~1", "/"))
+        }
+        for side in (before, after)
+    ]
+    keys = [key for key in {**flat[0], **flat[1]} if flat[0].get(key) != flat[1].get(key)]
+    keys = [*dict.fromkeys(_whole(key, flat) for key in keys)]
+    said: list[list[str]] = [[], []]
+    for key in keys:
+        one, other = (_said(key, side) for side in flat)
+        if "\n" in one or "\n" in other:
+            one, other = changed_lines(one, other)
+        said[0].append(f"{key} {one}")
+        said[1].append(f"{key} {other}")
+    more = [f"{len(keys) - _SHOWN} more"] if len(keys) > _SHOWN else []
+    intended, observed = (", ".join([*side[:_SHOWN], *more]) for side in said)
+    return intended, observed
+
+
+def _whole(key: str, sides: Sequence[Mapping[str, Any]]) -> str:
+    """The element of a list that a field is of, if one side lacks all of it; else the field."""
+    element = f"{key.rpartition('].')[0]}]"
+    lacking = any(not any(one.startswith(element) for one in side) for side in sides)
+    return element if "]." in key and lacking else key
+
+
+def _said(key: str, side: Mapping[str, Any]) -> str:
+    there = key.endswith("]") and any(one.startswith(key) for one in side)
+    return str(side.get(key, "there" if there else "not set"))
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, one in value.items():
+            yield from _flat(one, f"{path}.{key}")
+    elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            name = one.get("name", number) if isinstance(one, Mapping) else number
+            yield from _flat(one, f"{path}[{name}]")
+    else:
+        yield path, value
+
+
+def _mends(  # noqa: PLR0913, PLR0917  what a command is made of
+    kubectl: str,
+    plural: str,
+    key: _Key,
+    was: Object | None,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    made: Objects,
+) -> str:
+    kind, space, name = key
+    if was is None:
+        return f"{kubectl} delete {plural} {name}"
+    if not after:
+        meta = {one: was["metadata"][one] for one in ("name", "namespace", "labels")
+                if one in was["metadata"]}  # fmt: skip
+        kept = {one: was[one] for one in ("apiVersion", "kind", "spec", "data") if one in was}
+        text = json.dumps({**kept, "metadata": meta}, separators=(",", ":"))
+        return f"printf %s {shlex.quote(text)} | {_KUBECTL} create -f -"
+    if kind == "EndpointSlice":
+        return f"{kubectl} delete {plural} {name}"
+    patch = [
+        {"op": "remove", "path": f"/{field}"}
+        if field not in before
+        else {"op": "add", "path": f"/{field}", "value": before[field]}
+        for field in {**before, **after}
+        if before.get(field) != after.get(field)
+    ]
+    text = json.dumps(patch, separators=(",", ":"))
+    line = f"{kubectl} patch {plural} {name} --type=json -p {shlex.quote(text)}"
+    users = " ".join(_mounted_by(made, space, name)) if kind == "ConfigMap" else ""
+    return f"{line} && {kubectl} rollout restart {users}" if users else line
+
+
+def _mounted_by(objects: Objects, space: str, config: str) -> Iterator[str]:
+    for (kind, namespace, name), one in objects.found.items():
+        if kind in {"DaemonSet", "Deployment"} and namespace == space:
+            volumes = one["spec"]["template"]["spec"].get("volumes") or ()
+            if config in {(volume.get("configMap") or {}).get("name") for volume in volumes}:
+                yield f"{kind.lower()}/{name}"
+
+
+def _concerns(key: _Key, one: Object, made: Objects, now: Objects) -> Iterator[str]:
+    """What an object has to do with: ``"Service NAME"``, ``"pod NAME"``, ``"node NAME"``, ..."""
+    kind, space, name = key
+    spec, labels = one.get("spec") or {}, one["metadata"].get("labels") or {}
+    if kind == "Service":
+        yield key_of_service(name)
+    elif kind == "EndpointSlice":
+        yield key_of_service(labels.get("kubernetes.io/service-name", ""))
+    elif kind in {"DaemonSet", "Deployment"}:
+        yield from _of_workload(key, spec["template"], made)
+    elif kind == "ConfigMap":
+        for user in _mounted_by(made, space, name):
+            of = "DaemonSet" if user.startswith("daemonset/") else "Deployment"
+            other = (of, space, user.partition("/")[2])
+            yield from _of_workload(other, made.found[other]["spec"]["template"], made)
+    elif kind == "NetworkPolicy":
+        wanted = ((spec.get("podSelector") or {}).get("matchLabels") or {}).items()
+        for pod, found in now.of("Pod", space):
+            if wanted <= (found["metadata"].get("labels") or {}).items():
+                yield f"pod {pod}"
+    else:
+        node = {
+            "Node": name,
+            "HostEndpoint": spec.get("node"),
+            "FelixConfiguration": name.removeprefix("node.") if name != "default" else None,
+        }.get(kind)
+        yield f"node {node}" if node else EVERY_POD
+
+
+def _of_workload(key: _Key, template: Object, made: Objects) -> Iterator[str]:
+    kind, space, name = key
+    labels = template["metadata"].get("labels") or {}
+    for service, found in made.of("Service", space):
+        selector = found["spec"].get("selector")
+        if selector and selector.items() <= labels.items():
+            yield key_of_service(service)
+    if kind == "DaemonSet" and template["spec"].get("hostNetwork"):
+        yield EVERY_SERVICE if name == "kube-proxy" else EVERY_POD
+
+
+def key_of_service(name: str) -> str:
+    """A Service as hops of a path name it."""
+    return f"Service {name}"
+
+
+def _not_ready(made: Objects, now: Objects) -> Iterator[StateDifference]:
+    """Nodes, pods of workloads and backends that are not ready, and were."""
+    for name, one in now.of("Node"):
+        said = _condition(one, "Ready")
+        was = _condition(made.found.get(("Node", "", name), {}), "Ready")
+        if was.get("status") == "True" != said.get("status"):
+            why = f"{said.get('reason', '')}: {said.get('message', '')}"
+            yield StateDifference(
+                *("ready", f"Node {name}", "Ready", f"not Ready: {why}"),
+                f"{_KUBECTL} describe node {name}",
+                f"see what its kubelet says: lab exec LAB {name} -- journalctl -u kubelet -n 50",
+                concerns=(f"node {name}", EVERY_SERVICE),
+            )
+    for (kind, space, name), one in now.found.items():
+        if kind in {"DaemonSet", "Deployment"} and _SPACES.fullmatch(space):
+            wanted, ready = _replicas(kind, one)
+            if ready >= wanted:
+                continue
+            whose = name if kind == "DaemonSet" else f"{name}-"
+            why = "; ".join(_troubles(now, space, whose)) or "its pods are missing"
+            yield StateDifference(
+                *("ready", _named((kind, space, name)), f"{wanted} pods ready"),
+                f"{ready} of {wanted} ready: {why}",
+                f"{_KUBECTL} --namespace={space} describe pods",
+                f"{_KUBECTL} --namespace={space} rollout undo {kind.lower()} {name}, if it was "
+                "changed; otherwise fix what its pods say",
+                concerns=tuple(_of_workload((kind, space, name), one["spec"]["template"], made)),
+            )
+    yield from _without_backends(made, now)
+
+
+def _replicas(kind: str, one: Object) -> tuple[int, int]:
+    status = one.get("status") or {}
+    if kind == "DaemonSet":
+        return status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    return one["spec"].get("replicas", 1), status.get("readyReplicas", 0)
+
+
+def _troubles(now: Objects, space: str, whose: str) -> Iterator[str]:
+    """Why pods are not ready, as scheduler and kubelet say."""
+    for name, one in now.of("Pod", space):
+        owners = one["metadata"].get("ownerReferences") or ()
+        ready = _condition(one, "Ready").get("status") == "True"
+        if ready or not any(str(owner["name"]).startswith(whose) for owner in owners):
+            continue
+        status = one.get("status") or {}
+        told = [_condition(one, "PodScheduled")]
+        for each in status.get("containerStatuses") or ():
+            told += [*(each.get("state") or {}).values(), *(each.get("lastState") or {}).values()]
+        said = [
+            f"{each['reason']} {each.get('message', '')}".strip()
+            for each in told
+            if "reason" in each
+        ]
+        node = one.get("spec", {}).get("nodeName", "no node")
+        yield f"pod {name} on {node}: {', '.join(said) or status.get('phase')}"
+
+
+def _without_backends(made: Objects, now: Objects) -> Iterator[StateDifference]:
+    was, are = _backends(made), _backends(now)
+    for (space, name), number in was.items():
+        service = now.found.get(("Service", space, name))
+        if service is None or len(are.get((space, name), ())) >= len(number):
+            continue
+        selector = (service["spec"].get("selector") or {}).items()
+        behind = [
+            (pod, one)
+            for pod, one in now.of("Pod", space)
+            if selector <= (one["metadata"].get("labels") or {}).items()
+        ]
+        why = "" if behind else ": no pod has the labels of its selector"
+        lost = [pod for pod, one in behind if _condition(one, "Ready").get("status") != "True"]
+        why = f": {', '.join(f'pod {pod}' for pod in lost)} not ready" if lost else why
+        yield StateDifference(
+            *("ready", _named(("Service", space, name)), f"{len(number)} ready backends"),
+            f"{len(are.get((space, name), ()))} ready backends{why}",
+            f"{_KUBECTL} --namespace={space} describe service {name}",
+            "see why its pods are not ready, or have other labels than its selector",
+            concerns=(key_of_service(name),),
+        )
+
+
+def _backends(objects: Objects) -> Mapping[tuple[str, str], Sequence[str]]:
+    found: dict[tuple[str, str], list[str]] = {}
+    for (kind, space, _), one in objects.found.items():
+        if kind == "EndpointSlice" and _SPACES.fullmatch(space):
+            labels = one["metadata"].get("labels") or {}
+            service = space, labels.get("kubernetes.io/service-name", "")
+            found.setdefault(service, []).extend(
+                address
+                for end in one.get("endpoints") or ()
+                if (end.get("conditions") or {}).get("ready") is not False
+                for address in end.get("addresses") or ()
+            )
+    return found
+
+
+def _condition(one: Object, name: str) -> Mapping[str, str]:
+    every: Iterable[Mapping[str, str]] = (one.get("status") or {}).get("conditions") or ()
+    return next((each for each in every if each["type"] == name), {})

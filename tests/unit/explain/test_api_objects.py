@@ -1,0 +1,339 @@
+"""Objects of a cluster's API that are not as the lab made them, and when they are the cause."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from seen_machines import lab
+
+from lab.explain.bracket import Bracket
+from lab.explain.objects import of_objects, with_objects
+from lab.facts.objects import Objects, compare_objects, read_objects
+from lab.facts.questions import MARK
+from lab.facts.ruleset import StateDifference
+from lab.matrix.verdict import Finding
+from lab.topology.path import Flow, Path
+from lab.topology.walk import walk
+
+INTENT = lab("overlay")[1]
+COREFILE = "cluster.local:53 {\n    kubernetes cluster.local\n}\n.:53 {\n    errors\n}\n"
+
+
+def made(kind: str, name: str, space: str = "", version: str = "v1", **parts: Any) -> Any:
+    meta = {"name": name, "uid": f"uid of {name}", **parts.pop("meta", {})}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": meta | ({"namespace": space} if space else {}),
+        **parts,
+    }
+
+
+def workload(kind: str, name: str, config: str, labels: dict[str, str], **spec: Any) -> Any:
+    volumes = [{"name": "config", "configMap": {"name": config}}]
+    template = {"metadata": {"labels": labels}, "spec": {"volumes": volumes, **spec}}
+    status = {"readyReplicas": 2, "desiredNumberScheduled": 3, "numberReady": 3}
+    return made(
+        *(kind, name, "kube-system", "apps/v1"),
+        spec={"replicas": 2, "template": template},
+        status=status,
+    )
+
+
+READY = [{"type": "Ready", "status": "True"}]
+PROBE = "hybridlab-probe"
+CLUSTER: list[Any] = [
+    made("Namespace", "kube-system"),
+    made(
+        *("Node", "worker1"),
+        meta={"annotations": {"flannel.alpha.coreos.com/public-ip": "10.9.176.11"}},
+        spec={"podCIDR": "10.244.1.0/24"},
+        status={"conditions": READY},
+    ),
+    made(
+        *("Service", "to-worker1-p1", PROBE),
+        spec={
+            "clusterIP": "10.96.0.22",
+            "selector": {"behind": "to-worker1-p1"},
+            "ports": [{"name": "tcp", "port": 80, "targetPort": 8080}],
+        },
+    ),
+    made("Service", "kube-dns", "kube-system", spec={"selector": {"k8s-app": "kube-dns"}}),
+    made(
+        *("EndpointSlice", "to-worker1-p1-x1", PROBE),
+        meta={
+            "labels": {
+                "kubernetes.io/service-name": "to-worker1-p1",
+                "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+            }
+        },
+        endpoints=[{"addresses": ["10.244.1.3"], "conditions": {"ready": True}}],
+        ports=[{"port": 8080}],
+    ),
+    made("ConfigMap", "coredns", "kube-system", data={"Corefile": COREFILE}),
+    made("ConfigMap", "kube-proxy", "kube-system", data={"config.conf": "mode: nftables\n"}),
+    workload("Deployment", "coredns", "coredns", {"k8s-app": "kube-dns"}),
+    workload("DaemonSet", "kube-proxy", "kube-proxy", {}, hostNetwork=True),
+    made(
+        *("Pod", "worker1-p1", PROBE),
+        meta={"labels": {"behind": "to-worker1-p1", "pod": "worker1-p1"}},
+        status={"conditions": READY},
+    ),
+]
+
+
+def objects(every: list[Any]) -> Objects:
+    text = json.dumps({"items": every})
+    return read_objects(f"\n{MARK} kubernetes\n{text}\n{MARK}= 0\n\n{MARK} calico\n\n{MARK}= 1\n")
+
+
+def differences(change: Any) -> tuple[StateDifference, ...]:
+    """What differs after ``change`` was called with the objects by kind and name."""
+    every = deepcopy(CLUSTER)
+    by_name = {f"{one['kind']} {one['metadata']['name']}": one for one in every}
+    change(by_name)
+    return compare_objects(objects(CLUSTER), objects([*by_name.values()]))
+
+
+def put(path: str, value: Any) -> Any:
+    """Set one field of an object: ``"Service x/spec/selector"``."""
+
+    def change(by_name: dict[str, Any]) -> None:
+        name, *keys, last = path.split("/")
+        at = by_name[name]
+        for key in keys:
+            at = at[int(key)] if isinstance(at, list) else at[key]
+        at[last.replace("~1", "/")] = value
+
+    return change
+
+
+def test_a_cluster_does_not_differ_from_itself() -> None:
+    assert differences(lambda _: None) == ()
+
+
+PUBLIC = "flannel.alpha.coreos.com~1public-ip"
+POLICY = made(
+    *("NetworkPolicy", "lock", PROBE, "networking.k8s.io/v1"),
+    spec={"podSelector": {"matchLabels": {"pod": "worker1-p1"}}},
+)
+SLICE = made(
+    *("EndpointSlice", "old", PROBE),
+    meta={"labels": {"kubernetes.io/service-name": "to-worker1-p1"}},
+    endpoints=[{"addresses": ["10.244.1.200"]}],
+)
+FELIX = made(
+    *("FelixConfiguration", "node.worker1"),
+    version="crd.projectcalico.org/v1",
+    spec={"vxlanPort": 4790},
+)
+
+
+def crashed(there: dict[str, Any]) -> None:
+    there["DaemonSet kube-proxy"]["status"]["numberReady"] = 2
+    waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+    ended = {"terminated": {"reason": "Error", "message": "bad mode"}}
+    there["pod"] = made(
+        *("Pod", "kube-proxy-x", "kube-system"),
+        meta={"ownerReferences": [{"name": "kube-proxy"}]},
+        spec={"nodeName": "worker1"},
+        status={"containerStatuses": [{"state": waits, "lastState": ended}]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "names", "observed", "mends", "concerns"),
+    [
+        (
+            put("Service to-worker1-p1/spec/ports/0/targetPort", 8081),
+            f"Service to-worker1-p1 in namespace {PROBE}",
+            "spec.ports[tcp].targetPort 8081",
+            "patch service to-worker1-p1 --type=json -p",
+            "Service to-worker1-p1",
+        ),
+        (
+            put("Service to-worker1-p1/spec/ports", []),
+            f"Service to-worker1-p1 in namespace {PROBE}",
+            "spec.ports[tcp] not set",
+            "patch service to-worker1-p1 --type=json -p",
+            "Service to-worker1-p1",
+        ),
+        (
+            lambda there: there.pop("Service kube-dns"),
+            "Service kube-dns in namespace kube-system",
+            "there is none",
+            "create -f -",
+            "Service kube-dns",
+        ),
+        (
+            put("ConfigMap coredns/data/Corefile", COREFILE.replace("cluster.local", "lan")),
+            "ConfigMap coredns in namespace kube-system",
+            "data.Corefile 'lan:53 {'; 'kubernetes lan'",
+            "rollout restart deployment/coredns",
+            "Service kube-dns",
+        ),
+        (
+            put("ConfigMap kube-proxy/data/config.conf", "mode: ipvs\n"),
+            "ConfigMap kube-proxy in namespace kube-system",
+            "data.config.conf 'mode: ipvs'",
+            "rollout restart daemonset/kube-proxy",
+            "every Service",
+        ),
+        (
+            put(f"Node worker1/metadata/annotations/{PUBLIC}", "10.0.0.9"),
+            "Node worker1",
+            "metadata.annotations.flannel.alpha.coreos.com/public-ip 10.0.0.9",
+            "patch node worker1",
+            "node worker1",
+        ),
+        (
+            lambda there: there.update(policy=POLICY),
+            f"NetworkPolicy lock in namespace {PROBE}",
+            "there is one",
+            "delete networkpolicy lock",
+            "pod worker1-p1",
+        ),
+        (
+            lambda there: there.update(slice=SLICE),
+            f"EndpointSlice old in namespace {PROBE}",
+            "there is one",
+            "delete endpointslice old",
+            "Service to-worker1-p1",
+        ),
+        (
+            lambda there: there.update(felix=FELIX),
+            "FelixConfiguration node.worker1",
+            "there is one",
+            "delete felixconfiguration.crd.projectcalico.org node.worker1",
+            "node worker1",
+        ),
+        (
+            put("Node worker1/status/conditions", [{"type": "Ready", "status": "Unknown"}]),
+            "Node worker1",
+            "not Ready",
+            "journalctl -u kubelet",
+            "node worker1",
+        ),
+        (
+            put("Deployment coredns/status/readyReplicas", 0),
+            "Deployment coredns in namespace kube-system",
+            "0 of 2 ready: its pods are missing",
+            "rollout undo deployment coredns",
+            "Service kube-dns",
+        ),
+        (
+            crashed,
+            "DaemonSet kube-proxy in namespace kube-system",
+            "2 of 3 ready: pod kube-proxy-x on worker1: CrashLoopBackOff back-off",
+            "rollout undo daemonset kube-proxy",
+            "every Service",
+        ),
+        (
+            put("EndpointSlice to-worker1-p1-x1/endpoints", []),
+            f"Service to-worker1-p1 in namespace {PROBE}",
+            "0 ready backends",
+            "see why its pods are not ready",
+            "Service to-worker1-p1",
+        ),
+    ],
+)  # fmt: skip
+def test_an_object_that_was_changed_is_named_with_what_it_concerns(
+    change: Any, names: str, observed: str, mends: str, concerns: str
+) -> None:
+    (found,) = differences(change)
+    assert found.object == names
+    assert found.observed.startswith(observed)
+    assert mends in found.mends
+    assert concerns in found.concerns
+
+
+def restarted(there: dict[str, Any]) -> None:
+    template = there["DaemonSet kube-proxy"]["spec"]["template"]
+    template["metadata"]["annotations"] = {"kubectl.kubernetes.io/restartedAt": "now"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        put("Deployment coredns/spec/replicas", 1),
+        put("EndpointSlice to-worker1-p1-x1/endpoints", [{"addresses": ["10.244.1.9"]}]),
+        put("Node worker1/spec/taints", [{"key": "node.kubernetes.io/unreachable"}]),
+        put("Namespace kube-system/metadata/uid", "of another cluster"),
+        lambda there: there.update(web=made("Service", "web", "default", spec={"a": 1})),
+        lambda there: there.update(config=made("ConfigMap", "kube-root-ca.crt", "kube-system")),
+        restarted,
+    ],
+)
+def test_what_controllers_and_users_do_is_no_difference(change: Any) -> None:
+    assert differences(change) == ()
+
+
+def path(source: str, target: str) -> Path:
+    places = INTENT.places()
+    pod = places[target][1]
+    assert pod is not None
+    return walk(INTENT, Flow(source, pod.address.partition("/")[0], 8080, "tcp"))[0]
+
+
+def service_path() -> Path:
+    translation = INTENT.machine("worker1").translation
+    assert translation
+    address = next(one.address for one in translation.services if one.name == "to-worker1-p1")
+    return walk(INTENT, Flow("worker2-p1", address, 80, "tcp"))[0]
+
+
+def finding(what: str, place: str = "worker1") -> Finding:
+    return Finding("k", "", place, what, "", "", "", "", place, 0)
+
+
+HERE = Bracket("lost", 0, frozenset({"worker1"}))
+SERVICE = differences(put("Service to-worker1-p1/spec/selector", {"app": "web"}))
+ON_NODE = differences(lambda there: there.update(felix=FELIX))
+ON_POD = differences(lambda there: there.update(policy=POLICY))
+PROXY = differences(put("ConfigMap kube-proxy/data/config.conf", "mode: ipvs\n"))
+NOT_READY = differences(
+    put("Node worker1/status/conditions", [{"type": "Ready", "status": "Unknown"}])
+)
+OF_PROXY = finding("Service to-worker1-p1, 10.96.0.22:80, tcp")
+OF_FELIX = finding("chain ip calico filter-cali-tw-cali6de063ef102")
+RULE = finding("chain ip mine forward")
+
+
+@pytest.mark.parametrize(
+    ("differs", "findings", "bracket", "first"),
+    [
+        (SERVICE, [], None, True),
+        (SERVICE, [OF_PROXY], None, True),
+        (SERVICE, [RULE], HERE, False),
+        (PROXY, [OF_PROXY], None, True),
+        (PROXY, [finding("tunnel flannel.4096")], HERE, False),
+        (PROXY, [], None, False),
+        (ON_POD, [OF_FELIX], HERE, True),
+        (ON_POD, [], HERE, True),
+        (ON_POD, [RULE], HERE, False),
+        (ON_NODE, [finding("tunnel vxlan.calico")], None, True),
+        (ON_NODE, [], None, False),
+        (ON_NODE, [finding("eth0")], HERE, False),
+        (NOT_READY, [OF_PROXY], None, True),
+        (NOT_READY, [], HERE, False),
+    ],
+)
+def test_an_object_comes_before_what_follows_from_it_and_after_anything_else(
+    differs: Any, findings: list[Finding], bracket: Bracket | None, first: bool
+) -> None:
+    near, others = of_objects(service_path(), differs, "master")
+    assert (len(near), others) == (1, [])
+    found = with_objects(findings, near, bracket)
+    assert [one.kind for one in found[:1]] == (
+        ["object-not-as-made"] if first else [one.kind for one in findings]
+    )
+
+
+def test_what_a_path_does_not_need_is_only_told_beside_it() -> None:
+    every = (*SERVICE, *ON_POD, *ON_NODE, *PROXY)
+    near, others = of_objects(path("worker2-p1", "master-p1"), every, "master")
+    assert near == []
+    assert [one.hop for one in others] == [-1] * len(every)
