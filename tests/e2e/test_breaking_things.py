@@ -91,11 +91,3 @@ def test_windows_rule_switched_off_makes_its_cells_unexpected_passes(lab):
         assert cells, rule
         assert {cell["verdict"] for cell in cells} == {"unexpected-pass"}
         lab.run("down", "overlay")
-
-
-def test_dead_responder_is_a_failure_and_not_a_pass(lab):
-    lab.run("up", "overlay")
-    lab.run("exec", "overlay", "win2-p1", "--", "ip", "link", "set", "eth0", "down")
-    cells = red(lab, "-m", "pod-pod and tcp and small")
-    assert len(cells) == 18
-    assert all("win2-p1" in ends(cell) for cell in cells)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from concurrent.futures import ThreadPoolExecutor
 
@@ -62,21 +61,6 @@ def test_two_ups_of_one_lab_at_once_end_with_one_lab(lab):
     assert any("waiting for" in one.stderr or "nothing" in one.stderr for one in done)
     holders = [p for p in processes_with(str(lab.state)) if "hybridlab-holder" in p]
     assert len(holders) == 1
-
-
-def test_two_labs_with_the_same_addresses_do_not_see_each_other(lab):
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda name: lab.run("up", "overlay", "--name", name), ("one", "two")))
-        lab.run("exec", "two", "worker1", "--", "ip", "link", "set", "eth0", "down")
-        runs = pool.map(
-            lambda job: json.loads(
-                lab.run("test", job[0], "-m", "node-pod", "--json", code=job[1]).stdout
-            ),
-            (("one", 0), ("two", 1)),
-        )
-        first, second = runs
-    assert first["counts"]["verdicts"].get("fail", 0) == 0
-    assert second["counts"]["verdicts"]["fail"] > 0
 
 
 def test_plain_user_brings_a_lab_up_tests_it_and_takes_it_down(tmp_path):

@@ -17,7 +17,6 @@ from lab.scenario.loader import load, meant
 from lab.scenario.terms import Protocol
 from lab.topology import registry
 
-API = "http://api.k8scluster.kubeinit.local:6443/"
 SPEC = "k8s-libvirt-3-2-2,compute-02.os=linux"
 VXLAN = (
     "ip link del vxlan-nodes; ip link add vxlan-nodes address 0e:58:cb:00:71:02 mtu 1450 "
@@ -43,15 +42,6 @@ def barred(running: Running, machine: str, what: str) -> Iterator[None]:
         yield
     finally:
         running.shell(machine, "nft delete table ip fault")
-
-
-def behind_the_api(running: Running, source: str) -> dict[str, str]:
-    said: dict[str, str] = json.loads(
-        running.shell(
-            source, f"curl --silent --fail --max-time 5 http://10.0.0.253:6443/ {API}"
-        ).splitlines()[0]
-    )
-    return said
 
 
 @pytest.mark.parametrize("source", ["compute-01-p1", "compute-02", "controller-01", "client"])
@@ -104,11 +94,6 @@ def test_one_that_holds_a_connection_to_the_dns_keeps_nobody_else_from_it(runnin
     holding = "import os, socket; c = socket.create_connection(('10.0.0.253', 53))"
     asking = "os.system('timeout 5 getent hosts controller-03')"
     said = running.shell("compute-01", f'python3 -c "{holding}; {asking}"')
-    assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
-
-
-def test_a_command_on_a_node_finds_others_by_their_short_names(running):
-    said = running.shell("compute-01", "getent hosts controller-03")
     assert said.split() == ["10.0.0.3", "controller-03.k8scluster.kubeinit.local"]
 
 

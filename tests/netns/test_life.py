@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +109,6 @@ def test_killed_after_a_step_it_is_taken_away_by_its_marks(new_lab, step):
     assert [one for one in list_holders() if one.token == lab.token]
     assert len(NetnsProvider().destroy(lab)) == 1
     assert NetnsProvider().destroy(lab) == ()
-
-
-@pytest.mark.parametrize("delay", [0.03, 0.12, 0.16, 0.2, 0.24, 0.3])
-def test_killed_at_any_moment_it_is_taken_away_and_can_come_up_again(new_lab, delay):
-    lab = new_lab("life")
-    process = subprocess.Popen([*LIFE, lab.token, str(lab.directory)], stdout=subprocess.DEVNULL)
-    with suppress(subprocess.TimeoutExpired):  # a fast machine may have ended it by then
-        process.wait(delay)
-    _kill(process)
-    NetnsProvider().destroy(lab)
-    assert not [one for one in list_holders() if one.token == lab.token]
-    assert _life(lab) == {"user": os.geteuid(), **WHOLE}
 
 
 def test_every_step_can_run_twice(bring_up):

@@ -76,37 +76,6 @@ def quoted(command: str) -> str:
     return "'" + command.replace("'", "'\"'\"'") + "'"
 
 
-def test_what_it_says_mends_it(small):
-    bash(small, "worker1", f"bridge fdb del {VTEP2} dev flannel.4096 dst {WORKER2}")
-    (found,) = differences(small)
-    bash(small, found.node, found.shows)
-    bash(small, found.node, found.mends)
-    assert differences(small) == ()
-
-
-def test_a_stale_backend_and_service_rules_that_are_gone_are_told(small):
-    saved = small.shell("worker2", "nft list ruleset")
-    rules = saved.replace("dnat to 10.244.0.2:8080", "dnat to 10.244.0.77:8080")
-    small.shell("worker2", f"nft flush ruleset; printf %s {quoted(rules)} | nft -f -")
-    stale = differences(small)
-    small.shell("worker2", "nft flush ruleset")
-    gone = differences(small)
-    small.shell("worker2", f"printf %s {quoted(saved)} | nft -f -")
-    assert {one.kind for one in stale} == {"stale-backend"}
-    assert {one.node for one in stale} == {"worker2"}
-    assert [one.kind for one in gone] == ["service-rules-missing", "masquerade-missing"]
-    assert differences(small) == ()
-
-
-def test_masquerade_that_is_missing_is_told_and_mended(small):
-    saved = small.shell("worker1", "nft list ruleset")
-    small.shell("worker1", "nft flush chain ip kube-proxy nat-postrouting")
-    found = differences(small)
-    small.shell("worker1", f"nft flush ruleset; printf %s {quoted(saved)} | nft -f -")
-    assert [one.kind for one in found] == ["masquerade-missing", "masquerade-missing"]
-    assert differences(small) == ()
-
-
 def test_counters_that_rise_name_the_hop(small):
     before = seen(small)["worker2"]
     bash(small, "worker1", _tunnel(port=4790))
@@ -115,10 +84,3 @@ def test_counters_that_rise_name_the_hop(small):
     bash(small, "worker1", _tunnel())
     assert "Udp NoPorts" in {one.name for one in rises(before, after)}
     assert differences(small) == ()
-
-
-def test_two_nodes_with_one_mac_are_told(bring_up):
-    running = bring_up(cluster("host-gateway", pods=1, windows=0), name="twins")
-    bash(running, "worker2", f"ip link set eth0 address {mac(str(NODES[1]))}")
-    kinds = {one.kind for one in differences(running)}
-    assert {"link-mac", "duplicate-mac"} <= kinds

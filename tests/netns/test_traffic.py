@@ -8,7 +8,6 @@ import pytest
 from netns_intents import cluster
 from netns_running import LOST_SECONDS
 
-from lab.providers.netns.provider import NetnsProvider
 from lab.topology.intent import Drop
 
 POD1, POD2, REMOTE, WINDOWS = "10.244.0.2", "10.244.0.3", "10.244.1.2", "10.244.2.2"
@@ -47,13 +46,6 @@ CASES = [
     pytest.param("win1-p1", WIN1, 30000, "worker1-p1 10.244.2.0", id="own NodePort, Windows pod"),
     pytest.param("win1", NODE1, 30000, "worker1-p1 10.244.0.1", id="NodePort from a Windows node"),
 ]
-LOST = [
-    pytest.param("win1", OWN, 80, id="WIN-HOST-SERVICE"),
-    pytest.param("win1", WIN1, 30000, id="WIN-NODEPORT-SELF"),
-    pytest.param("win1", POD1, 8080, id="WIN-OVERLAY-NODE-POD"),
-]
-
-
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 @pytest.mark.parametrize(("source", "address", "port", "answer"), CASES)
 def test_answers_and_source_addresses(  # noqa: PLR0913, PLR0917  the columns of the table
@@ -65,20 +57,6 @@ def test_answers_and_source_addresses(  # noqa: PLR0913, PLR0917  the columns of
 def test_every_backend_of_a_shared_service_answers(overlay):
     seen = {overlay.ask("worker1-p1", SHARED, 80).split()[0] for _ in range(64)}
     assert seen == {"worker1-p1", "worker1-p2", "worker2-p1"}
-
-
-@pytest.mark.parametrize(("source", "address", "port"), LOST)
-def test_windows_rules_lose_packets(overlay, source, address, port):
-    assert overlay.ask(source, address, port, seconds=LOST_SECONDS) == "timeout"
-    assert overlay.ask(source, address, port, "udp", seconds=LOST_SECONDS) == "timeout"
-
-
-def test_rules_switched_off_let_packets_through(bring_up):
-    off = frozenset({"WIN-NODEPORT-SELF", "WIN-HOST-SERVICE", "WIN-OVERLAY-NODE-POD"})
-    running = bring_up(cluster("overlay", pods=1), NetnsProvider(off), "freed")
-    assert running.ask("win1", OWN, 80).startswith("worker1-p1")
-    assert running.ask("win1", WIN1, 30000).startswith("worker1-p1")
-    assert running.ask("win1", POD1, 8080).startswith("worker1-p1")
 
 
 @pytest.mark.parametrize("kind", ["tcp", "udp"])

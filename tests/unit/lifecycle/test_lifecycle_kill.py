@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -22,13 +20,6 @@ from lab.lifecycle.down import down
 from lab.lifecycle.gc import GcRequest, gc
 from lab.lifecycle.up import up
 from lab.providers.fake.provider import FakeLab
-
-HERE = Path(__file__)
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": f"{HERE.parent}:{HERE.parents[3]}",
-    "PYTHONWARNINGS": "error",
-}
 
 COMMANDS = {
     "up": lambda provider, store: up(small_lab.request(), provider, store, str),
@@ -98,56 +89,6 @@ def test_killed_at_any_point_the_next_command_works(tmp_path, first, least, then
         place.run(then)
         place.check(then)
     assert death >= least
-
-
-UP_AT_ONCE = """
-import sys
-from pathlib import Path
-import small_lab
-from mortal import FileWorld, Fuse
-from lab.lifecycle.up import up
-from lab.providers.fake.provider import FakeProvider
-from lab.state.store import Store
-
-place = Path(sys.argv[1])
-made = []
-class CountingWorld(FileWorld):
-    def __setitem__(self, token, lab):
-        if token not in self:
-            made.append(token)
-        super().__setitem__(token, lab)
-
-provider = FakeProvider(world=CountingWorld(place / "world"))
-print("ready", flush=True)
-sys.stdin.readline()
-with Store(place / "state") as store:
-    result = up(small_lab.request(), provider, store, lambda _: None)
-print(result.changed, len(made))
-"""
-
-
-def test_of_two_commands_that_bring_up_one_lab_at_once_one_makes_it(tmp_path):
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", UP_AT_ONCE, str(tmp_path)],
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
-    for process in started:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in started:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    said = [process.communicate(timeout=60)[0].strip() for process in started]
-    assert [process.returncode for process in started] == [0] * 4
-    assert sorted(said) == ["False 0"] * 3 + ["True 1"]
-    assert len(list((tmp_path / "world").iterdir())) == 1
 
 
 NAMES = st.sampled_from(["one", "two"])
