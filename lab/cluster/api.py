@@ -125,10 +125,6 @@ class Api:
         connected.rest_client.pool_manager.pool_classes_by_scheme = _timed_pools()
         return connected
 
-    def version(self, deadline: Deadline) -> str:
-        """The server's version, ``"v1.36.3"``."""
-        return str(self.ask("GET", "/version", deadline)["gitVersion"])
-
     def ask(  # noqa: PLR0913  what a request is made of
         self,
         method: str,

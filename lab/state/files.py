@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,14 +39,25 @@ def read_regular(path: Path, flags: int = 0) -> bytes:
 
     Raises OSError when it cannot be read, or is a pipe, a device, or far too large.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
-    with os.fdopen(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with open_regular(path, flags) as opened:
         content = opened.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return content
+
+
+def open_regular(path: Path, flags: int = 0) -> BufferedReader:
+    """Open an untrusted file for reading without blocking.
+
+    Raises OSError when it cannot be opened, or is a directory, a pipe or a device.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    mode = os.fstat(file).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(file)
+        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(code, "not a regular file", str(path))
+    return os.fdopen(file, "rb")
 
 
 def remove_tree(name: str, parent: int) -> None:

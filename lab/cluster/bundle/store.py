@@ -11,16 +11,14 @@ A finished bundle's directory gets its name by one rename, so a named bundle is 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
 import shutil
-import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +39,7 @@ from lab.imaging.golden import (
 from lab.imaging.job import Say
 from lab.scenario import versions
 from lab.scenario.terms import Os
+from lab.state.files import open_regular, read_regular
 from lab.state.lock import HeldError, holder, lab_lock
 
 BLOBS = Path("blobs", "sha256")
@@ -120,17 +119,6 @@ class Scratch:
             (self.directory / FILE).write_bytes(manifest.encoded())
             for path in (*self.directory.rglob("*"), self.directory):
                 fsync(path)
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading; OSError for others (opening a pipe would block)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
-        raise OSError(code, "not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
 
 
 def damage(path: Path, sha256: str, size: int | None = None) -> str:
@@ -354,8 +342,7 @@ class BundleStore:
         path = self._root / name / FILE
         doing, hint = f"reading bundle '{name}'", "lab bundle gc --yes"
         try:
-            with open_regular(path) as file:
-                content = file.read()
+            content = read_regular(path)
         except OSError as error:
             raise PreflightError(doing, f"'{path}': {os_words(error)}", hint) from error
         manifest = decode(content, str(path))
@@ -425,8 +412,7 @@ def digest_file(medium: Path) -> Path:
 def _medium_damage(medium: Path) -> str:
     """What is wrong with a finished medium, as a clause; empty if it is intact."""
     try:
-        with open_regular(digest_file(medium)) as file:
-            sealed = file.read().decode("ascii", errors="replace").strip()
+        sealed = read_regular(digest_file(medium)).decode("ascii", errors="replace").strip()
     except OSError as error:
         return f"medium '{medium}' has no digest beside it: {os_words(error)}"
     found = damage(medium, sealed)
