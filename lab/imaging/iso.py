@@ -36,7 +36,6 @@ def build(job: BuildJob) -> Built:
     """
     recipe, parts = job.recipe, job.recipe.iso
     assert parts is not None, "chosen by the recipe's kind"
-    assert recipe.firmware != "kernel", "recipes.check() has refused it"
     programs.need(job.doing, "qemu-img", "setpriv")
     if job.installer is None:
         raise PreflightError(
@@ -54,22 +53,9 @@ def build(job: BuildJob) -> Built:
             target.write_bytes(disc.read(path))
     files = answers(recipe, values)
     media = (vendor, *_medium(parts, files, initrd, work))
-    installation = Installation(
-        name=recipe.name,
-        architecture=recipe.architecture,
-        disk_gib=recipe.disk_gib,
-        media=media,
-        kernel=kernel,
-        initrd=initrd,
-        arguments=rendered(parts.arguments, values),
-        memory_mib=parts.memory_mib,
-        vcpus=parts.vcpus,
-        firmware=recipe.firmware,
-        network=parts.mirror is not None,
-        done=parts.done,
-        phases=tuple(parts.phases),
-        deadline=Deadline(parts.minutes * 60.0),
-    )
+    arguments = rendered(parts.arguments, values)
+    deadline = Deadline(parts.minutes * 60.0)
+    installation = Installation(recipe, parts, media, kernel, initrd, arguments, deadline)
     _install(job, installation, work / "disk")
     size = adopt(job, work / "disk")
     shutil.rmtree(work)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
@@ -17,7 +17,7 @@ from lab.remote.programs import MORE_ROOM
 
 if TYPE_CHECKING:
     from lab.imaging.inputs import ImageInputs
-    from lab.imaging.recipe import Architecture, Phase, Recipe
+    from lab.imaging.recipe import Iso, Recipe
     from lab.imaging.windows.machine import InstallationSite
 
 Say = Callable[[str], None]
@@ -30,23 +30,15 @@ _GIB = 1 << 30
 class Installation:
     """One unattended installation."""
 
-    name: str
-    """Name of the image, for messages and the names of objects."""
-    architecture: Architecture
-    disk_gib: int
+    recipe: Recipe
+    parts: Iso
+    """The recipe's section."""
     media: tuple[Path, ...]
     """ISO images, attached as CD drives in this order."""
     kernel: Path
     initrd: Path
     arguments: str
-    memory_mib: int
-    vcpus: int
-    firmware: Literal["bios", "uefi"]
-    network: bool
-    """Whether the installer needs a package mirror."""
-    done: str
-    """Text on the console that marks success; without it a powered-off machine has failed."""
-    phases: tuple[Phase, ...]
+    """The kernel's command line, rendered."""
     deadline: Deadline
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import codecs
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -416,7 +416,7 @@ class WindowsInstallation:
 class InstallationConsole:
     """An installer's console output so far, and the phase that it shows. Pure."""
 
-    def __init__(self, phases: tuple[Phase, ...], done: str) -> None:
+    def __init__(self, phases: Sequence[Phase], done: str) -> None:
         self.phase = "starting"
         self.is_done = False
         self.tail = ""
@@ -475,15 +475,16 @@ class LibvirtInstaller:
         console: Callable[[bytes], None],
     ) -> None:
         """Run the installation and download the finished disk; see the protocol."""
-        doing = f"installing image '{installation.name}'"
+        recipe, parts = installation.recipe, installation.parts
+        doing = f"installing image '{recipe.name}'"
         with self._host.explain_errors(doing):
-            _require_architecture(self._host, installation.architecture, doing)
+            _require_architecture(self._host, recipe.architecture, doing)
         with (
             self._host.explain_errors(doing),
             storage.scratch_pool(self._host.connected, self._host.hypervisor, "install") as pool,
         ):
             self._upload(pool, installation, tell)
-            said = InstallationConsole(installation.phases, installation.done)
+            said = InstallationConsole(parts.phases, parts.done)
             tell(f"starting the installer on hypervisor '{self._host.name}'")
             domain = self._start(pool, installation)
 
@@ -502,7 +503,7 @@ class LibvirtInstaller:
                 raise BrokenError(
                     doing,
                     f"the machine stopped while {said.phase}, without printing "
-                    f"'{installation.done}'; the end of its console:{said.end}",
+                    f"'{parts.done}'; the end of its console:{said.end}",
                 )
             tell("downloading the finished disk")
             storage.copy_out(pool, _DISK, disk)
@@ -516,23 +517,24 @@ class LibvirtInstaller:
         files = {"kernel": installation.kernel, "initrd": installation.initrd}
         files |= {f"medium{number}": path for number, path in enumerate(installation.media)}
         size = sum(path.stat().st_size for path in files.values())
-        _require_room(self._host, pool, installation.name, "its media take", size)
+        _require_room(self._host, pool, installation.recipe.name, "its media take", size)
         for name, path in files.items():
             tell(f"uploading {path.name}, {path.stat().st_size >> 20} MiB")
             storage.copy_in(pool, name, path)
-        pool.createXML(documents.volume(_DISK, installation.disk_gib * _GIB, "qcow2"))
+        pool.createXML(documents.volume(_DISK, installation.recipe.disk_gib * _GIB, "qcow2"))
 
     def _start(self, pool: libvirt.virStoragePool, installation: Installation) -> libvirt.virDomain:
+        recipe, parts = installation.recipe, installation.parts
         directory = storage.directory_of(pool)
         media = range(len(installation.media))
         machine = VirtualMachine(
             kind="installer",
             name=pool.name(),
-            title=f"installation of image {installation.name}; it ends with its command",
+            title=f"installation of image {recipe.name}; it ends with its command",
             accelerated=self._host.accelerated,
-            vcpus=installation.vcpus,
-            memory_mib=installation.memory_mib,
-            firmware=installation.firmware,
+            vcpus=parts.vcpus,
+            memory_mib=parts.memory_mib,
+            firmware=recipe.firmware,
             nvram=f"{directory}/firmware.fd",
             kernel=f"{directory}/kernel",
             initrd=f"{directory}/initrd",
@@ -540,7 +542,7 @@ class LibvirtInstaller:
             disk=f"{directory}/{_DISK}",
             discs=tuple(Disc(f"{directory}/medium{number}") for number in media),
             console_log=f"{directory}/{_CONSOLE}",
-            user_network=installation.network,
+            user_network=parts.mirror is not None,
         )
         flags = connection.load().VIR_DOMAIN_START_AUTODESTROY
         return self._host.connected.createXML(documents.domain(machine), flags)
@@ -565,7 +567,7 @@ def _follow(
             hear(said)
         return gone
 
-    doing = f"waiting for the installation of image '{installation.name}'"
+    doing = f"waiting for the installation of image '{installation.recipe.name}'"
     try:
         installation.deadline.wait(doing, look, every=_LOOK_SECONDS)
     except DeadlineError as error:

@@ -10,6 +10,7 @@ import pytest
 
 from lab._deadline import Deadline
 from lab._errors import PreflightError
+from lab.imaging import recipes
 from lab.imaging.job import Installation
 from lab.imaging.recipe import Phase
 from lab.inventory.inventory import Hypervisor
@@ -193,21 +194,8 @@ def test_installer_of_another_architecture_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(connection, "connect", lambda _: Elsewhere())
     monkeypatch.setattr(connection, "load", lambda: SimpleNamespace(libvirtError=OSError))
     host = Host(Hypervisor(name="far", uri="qemu:///system"))
-    one = Installation(
-        name="small",
-        architecture="x86_64",
-        disk_gib=1,
-        media=(),
-        kernel=tmp_path,
-        initrd=tmp_path,
-        arguments="",
-        memory_mib=1,
-        vcpus=1,
-        firmware="bios",
-        network=False,
-        done="",
-        phases=(),
-        deadline=Deadline(1),
-    )
+    recipe = recipes.load("debian-12-iso")
+    assert recipe.iso is not None
+    one = Installation(recipe, recipe.iso, (), tmp_path, tmp_path, "", Deadline(1))
     with pytest.raises(PreflightError, match="it is for x86_64, but hypervisor 'far' is aarch64"):
         LibvirtInstaller(host).install(one, tmp_path / "disk", print, print)
