@@ -37,6 +37,7 @@ FirstBoot = Literal["light", "cloud-init", "windows"]
 """What reads the seed: the script of light images, cloud-init, or Windows' answer file."""
 
 Storage = Literal["virtio", "sata"]
+"""``sata`` needs no driver: the fallback without a virtio-win medium."""
 FILE = "image.json"
 FORMAT = 1
 DISK = "disk.qcow2"
@@ -104,7 +105,7 @@ def write_facts(directory: Path, recipe: Recipe, digest: str, built: Built) -> N
         arguments=built.arguments,
         first_boot=recipe.first_boot,
         user=recipe.user,
-        storage="sata" if recipe.windows and not recipe.windows.virtio else "virtio",
+        storage=recipe.windows.storage if recipe.windows else "virtio",
         built=time.time(),
         packages=built.packages,
         sizes={path.name: path.stat().st_size for path in sorted(directory.iterdir())},

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from lab.imaging.golden import FirstBoot
+from lab.imaging.golden import FirstBoot, Storage
 from lab.imaging.windows.settings import PATTERN, Edition, Region, Surface, WantedImage, Year
 from lab.scenario import values
 from lab.scenario.findings import quoted
@@ -248,6 +248,11 @@ class Windows(Section):
     def wanted(self) -> WantedImage:
         """The selection among a medium's images."""
         return WantedImage(self.release, self.edition, self.surface)
+
+    @property
+    def storage(self) -> Storage:
+        """Disk and network devices of its machines."""
+        return "virtio" if self.virtio else "sata"
 
     @property
     def region(self) -> Region:

@@ -183,8 +183,8 @@ def test_an_installation_becomes_a_golden_image_and_nothing_secret_is_left(bench
     assert bench.image_store.get(NAME, pytest.fail) == image
     asked = machine.asked
     assert (asked.setup.path, asked.virtio.path) == (media[NAME], media["virtio-win"])
-    assert (asked.overlay, asked.firmware, asked.storage) == (None, "bios", "virtio")
-    assert asked.disk_gib == 64
+    assert (asked.overlay, asked.recipe.firmware, asked.parts.storage) == (None, "bios", "virtio")
+    assert asked.recipe.disk_gib == 64
     assert b"HYBRIDLAB" in asked.answers
     assert b"stand-in of viostor for 2k22" in asked.answers
 
@@ -402,7 +402,7 @@ def test_a_firmware_that_is_asked_for_is_that_of_machine_answers_and_image(bench
     bench.image_store.choose(NAME, "uefi")
     image = bench.build()
     asked = bench.site.begun[0].asked
-    assert (asked.firmware, image.firmware) == ("uefi", "uefi")
+    assert (asked.recipe.firmware, image.firmware) == ("uefi", "uefi")
     assert asked.overlay is not None
     assert b"<Type>EFI</Type>" in asked.answers
     assert bench.image_store.get(NAME, pytest.fail) == image

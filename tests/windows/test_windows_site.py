@@ -19,9 +19,11 @@ import boot_disc
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, PreflightError
+from lab.imaging import recipes
 from lab.imaging.windows import monitor
 from lab.imaging.windows.machine import InstallationMachine, VendorMedium
 from lab.imaging.windows.monitor import ORDER, InstallMonitor
+from lab.imaging.windows.settings import Firmware
 from lab.inventory.inventory import MANAGEMENT, Hypervisor
 from lab.providers.libvirt import images, installer
 from lab.providers.libvirt.installer import WindowsInstaller
@@ -55,23 +57,21 @@ def folder(connected, tmp_path):
 
 @pytest.fixture
 def asked(folder):
-    def make(*said: str, then: str = "halt", **changes: Any) -> InstallationMachine:
+    def make(
+        *said: str, then: str = "halt", firmware: Firmware = "bios", virtio: bool = True
+    ) -> InstallationMachine:
         iso = boot_disc.disc(folder.with_name("setup.iso"), boot_disc.lines(*said), then)
-        facts = {
-            "image": "stand-in",
-            "site": folder,
-            "architecture": "x86_64",
-            "disk_gib": 1,
-            "memory_mib": 256,
-            "vcpus": 1,
-            "firmware": "bios",
-            "storage": "virtio",
-            "setup": VendorMedium(iso, sha256(iso.read_bytes()).hexdigest()),
-            "overlay": None,
-            "virtio": None,
-            "answers": b"answers" * 999,
-        }
-        return InstallationMachine(**{**facts, **changes})
+        recipe = recipes.load("windows-server-2022").replace(name="stand-in", disk_gib=1)
+        assert recipe.windows is not None
+        return InstallationMachine(
+            recipe=recipe.replace(firmware=firmware),
+            parts=recipe.windows.replace(memory_mib=256, vcpus=1, virtio=virtio),
+            site=folder,
+            setup=VendorMedium(iso, sha256(iso.read_bytes()).hexdigest()),
+            overlay=None,
+            virtio=None,
+            answers=b"answers" * 999,
+        )
 
     return make
 
@@ -91,7 +91,7 @@ def watch(folder: Path, machine: Any, minutes: float = 2.0) -> InstallMonitor:
 def test_a_medium_on_this_machine_is_booted_where_it_lies_and_stays_as_it_is(
     storage, asked, folder, connected
 ):
-    wanted = asked(*READY, storage=storage)
+    wanted = asked(*READY, virtio=storage == "virtio")
     wanted.setup.path.chmod(0o444)
     before = wanted.setup.path.stat()
     machine = WindowsInstaller(LOCAL, MANAGEMENT).begin(wanted)

@@ -140,7 +140,7 @@ def make_settings(
     return Settings(
         wanted=windows.wanted,
         firmware=firmware,
-        storage="virtio" if windows.virtio else "sata",
+        storage=windows.storage,
         key=product_key(windows.wanted, channel, windows.key or own),
         computer_name=BUILD_NAME,
         administrator_password=password,

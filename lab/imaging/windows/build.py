@@ -200,20 +200,7 @@ def _machine(job: BuildJob, record: BuildRecord, public_key: str) -> Installatio
         work.mkdir()
         layer = work / "setup.qcow2"
         overlay(setup.path, medium, layer)
-    return InstallationMachine(
-        image=recipe.name,
-        site=job.scratch,
-        architecture=recipe.architecture,
-        disk_gib=recipe.disk_gib,
-        memory_mib=parts.memory_mib,
-        vcpus=parts.vcpus,
-        firmware=recipe.firmware,
-        storage=answered.storage,
-        setup=setup,
-        overlay=layer,
-        virtio=virtio,
-        answers=disc,
-    )
+    return InstallationMachine(recipe, parts, job.scratch, setup, layer, virtio, disc)
 
 
 def _own_key(job: BuildJob, channel: Channel) -> str | None:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from lab.remote.shell import WINRM_TLS_PORT, Jump
 
 if TYPE_CHECKING:
-    from lab.imaging.recipe import Architecture
-    from lab.imaging.windows.settings import Firmware, Storage
+    from lab.imaging.recipe import Recipe, Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +29,11 @@ class VendorMedium:
 class InstallationMachine:
     """Specification of a build's machine."""
 
-    image: str
-    """Name of the image, for messages."""
+    recipe: Recipe
+    parts: Windows
+    """The recipe's section."""
     site: Path
     """The build's directory, which identifies the machine."""
-    architecture: Architecture
-    disk_gib: int
-    memory_mib: int
-    vcpus: int
-    firmware: Firmware
-    storage: Storage
     setup: VendorMedium
     overlay: Path | None
     """A small qcow2 overlay on ``setup``; None to use ``setup`` itself."""

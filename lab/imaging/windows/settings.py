@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Literal
 from lab._errors import PreflightError
 
 if TYPE_CHECKING:
+    from lab.imaging.golden import Storage
     from lab.imaging.windows.medium import Channel
     from lab.inventory.inventory import Secret
 
@@ -107,8 +108,6 @@ SETTINGS = "settings.json"
 CLONE = "clone.json"
 OPENSSH = "openssh.zip"
 """Name of Win32-OpenSSH's release archive on the answer medium."""
-Storage = Literal["virtio", "sata"]
-"""``sata`` needs no driver: the fallback without a virtio-win medium."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,9 +207,9 @@ class WindowsInstaller:
     def begin(self, machine: InstallationMachine) -> Building:
         """Create the machine and start it; see the protocol."""
         connection.hear_events()  # before connecting
-        doing = f"installing image '{machine.image}'"
+        doing = f"installing image '{machine.recipe.name}'"
         with self._host.explain_errors(doing):
-            _require_architecture(self._host, machine.architecture, doing)
+            _require_architecture(self._host, machine.recipe.architecture, doing)
             connected = self._host.connected
             _remove_abandoned(connected)
             remove_site(connected, machine.site)
@@ -226,28 +226,27 @@ class WindowsInstaller:
     def _make(self, machine: InstallationMachine, name: str) -> libvirt.virDomain:
         """Create pool, media and network, and define the domain without starting it."""
         host, connected = self._host, self._host.connected
+        recipe, parts = machine.recipe, machine.parts
         directory = f"{host.hypervisor.storage}/{name}"
         pool = connected.storagePoolDefineXML(documents.pool(name, str(uuid4()), directory))
         pool.build()
         pool.create()
-        least = min(_LEAST, machine.disk_gib * _GIB)
-        _require_room(
-            host, pool, machine.image, "an installed Windows Server takes at least", least
-        )
-        mark = site_xml(SiteMark(machine.image, machine.site, controller_id()))
+        least = min(_LEAST, recipe.disk_gib * _GIB)
+        _require_room(host, pool, recipe.name, "an installed Windows Server takes at least", least)
+        mark = site_xml(SiteMark(recipe.name, machine.site, controller_id()))
         self._network(name, mark, machine)
-        pool.createXML(documents.volume(_DISK, machine.disk_gib * _GIB, "qcow2"))
+        pool.createXML(documents.volume(_DISK, recipe.disk_gib * _GIB, "qcow2"))
         virtual_machine = VirtualMachine(
             kind="windows",
             name=name,
-            title=f"installation of image {machine.image}; 'lab image build' continues it",
+            title=f"installation of image {recipe.name}; 'lab image build' continues it",
             accelerated=host.accelerated,
             hyperv=host.hyperv,
-            vcpus=machine.vcpus,
-            memory_mib=machine.memory_mib,
-            firmware=machine.firmware,
+            vcpus=parts.vcpus,
+            memory_mib=parts.memory_mib,
+            firmware=recipe.firmware,
             nvram=f"{directory}/firmware",
-            storage=machine.storage,
+            storage=parts.storage,
             disk=f"{directory}/{_DISK}",
             discs=self._discs(pool, machine),
             console_log=f"{directory}/{_CONSOLE}",
@@ -264,7 +263,7 @@ class WindowsInstaller:
             host = Reservation(_MACHINE_NAME, _mac(name), address)
             return documents.nat_network(name, mark, bridge, subnet, (host,), mtu=1500)
 
-        doing = f"finding a range for the installation of image '{machine.image}'"
+        doing = f"finding a range for the installation of image '{machine.recipe.name}'"
         token = site_token(machine.site)
         networks.take_range(self._host.connected, self._management, token, document, doing)
 
