@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,7 +155,7 @@ def _run(order: Order, deadline: Deadline) -> None:
     there = pod_namespaces.find_pods()
     for name in order.pods or there:
         done = (there.get(name) or _namespace(name)).run(order.command, deadline)
-        _say("completed", [name, done.code, done.stdout, done.stderr])
+        _say("completed", {name: done})
 
 
 def _probe(order: Order, deadline: Deadline) -> None:
@@ -176,7 +175,7 @@ def _probe(order: Order, deadline: Deadline) -> None:
             return prober.probe(namespaces.enter, probes, settings, tell)
 
         found = network.enter_holder().call("probing", inside, deadline, heard=ended)
-    outcomes = [astuple(one) for one in found.values()]
+    outcomes = [*found.values()]
     for start in range(0, len(outcomes), _OUTCOMES_A_LINE):
         _say("outcomes", outcomes[start : start + _OUTCOMES_A_LINE])
 
@@ -197,7 +196,7 @@ class _ProgressReporter:
 def _link(order: Order, _: Deadline) -> None:
     assert order.cluster is not None
     with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-        _say("links", [astuple(one) for one in there.links()])
+        _say("links", there.links())
 
 
 def _listen(order: Order, deadline: Deadline) -> None:
@@ -220,8 +219,7 @@ def _trace(order: Order, deadline: Deadline) -> None:
     def apart(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
         return capture.trace_apart(enter, order.places, order.table, tell, stop)
 
-    for one in _until_stopped(order, deadline, trace, apart):
-        _say("said", astuple(one)[:-1])  # without the drops, of Windows alone
+    _say("said", _until_stopped(order, deadline, trace, apart))
 
 
 def _until_stopped(
@@ -274,7 +272,7 @@ def _receive(order: Order, deadline: Deadline) -> None:
 
 
 def _gather(_: Order, deadline: Deadline) -> None:
-    gather(lambda piece: _say("piece", piece), deadline)
+    gather(lambda piece: _say("pieces", [piece]), deadline)
 
 
 _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {

@@ -16,22 +16,15 @@ from signal import SIGALRM
 from threading import Lock
 from typing import Annotated
 
-from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError, DeadlineError, LabError
 from lab.cluster.observed import PodLink
-from lab.providers.capture import (
-    Direction,
-    Frame,
-    KernelSaid,
-    RouteQuestion,
-    Taken,
-    Tap,
-)
+from lab.providers.capture import KernelSaid, RouteQuestion, Taken, Tap
 from lab.providers.node.files import DIRECTORY, ENTER, STATUS_COMMAND, archive_path
 from lab.providers.node.protocol import STOP, ClusterPods, Order, machine_work
-from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings, ProbeStatus
+from lab.providers.provider import Evidence, Outcome, Probe, ProbeSettings
 from lab.remote.shell import Completed, Shell
 from lab.topology.intent import Intent, MachineIntent
 
@@ -93,21 +86,6 @@ _AGENTS_SHARE = 0.95
 Heard = Callable[[str], None]
 
 
-OutcomeRow = tuple[
-    int,
-    ProbeStatus,
-    str,
-    str | None,
-    tuple[str, ...],
-    str | None,
-    float,
-    tuple[str, ...],
-    float | None,
-]
-RouteRow = tuple[tuple[str, str, str, int, bool, str, str], str]
-FrameRow = tuple[int, Direction, int, Base64Bytes]
-
-
 def _stay_below(path: str) -> str:
     if path.startswith("/") or ".." in path.split("/"):
         raise ValueError(f"a path outside the archive: {path!r}")
@@ -117,17 +95,17 @@ def _stay_below(path: str) -> str:
 class AgentLine(BaseModel):
     """One line of an agent's output; validated, because guests are not trusted."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", val_json_bytes="base64")
 
     phase: str | None = None
     progress: int | None = None
     ready: int | None = None
-    outcomes: tuple[OutcomeRow, ...] = ()
-    piece: tuple[Annotated[str, AfterValidator(_stay_below)], str] | None = None
-    taken: tuple[str, str, int, str, tuple[FrameRow, ...]] | None = None
-    said: tuple[str, str, str, str, tuple[RouteRow, ...], str] | None = None
-    completed: tuple[str, int, str, str] | None = None
-    links: tuple[tuple[str, str, str, int, str | None], ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    pieces: tuple[tuple[Annotated[str, AfterValidator(_stay_below)], str], ...] = ()
+    taken: tuple[Taken, ...] = ()
+    said: tuple[KernelSaid, ...] = ()
+    completed: Mapping[str, Completed] = {}
+    links: tuple[PodLink, ...] = ()
     failed: tuple[str, str, str, str] | None = None
     done: bool = False
 
@@ -138,11 +116,11 @@ class _Answer:
     phase: Heard
     progress: Callable[[int], None]
     ready: Callable[[int], None]
-    taken: list[Taken] = field(default_factory=list)
-    said: list[KernelSaid] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     pieces: list[tuple[str, str]] = field(default_factory=list)
-    links: tuple[PodLink, ...] = ()
+    taken: list[Taken] = field(default_factory=list)
+    said: list[KernelSaid] = field(default_factory=list)
+    links: list[PodLink] = field(default_factory=list)
     completed: dict[str, Completed] = field(default_factory=dict)
     done: bool = False
     failed: LabError | None = None
@@ -160,25 +138,16 @@ class _Answer:
             self.progress(line.progress)
         if line.ready is not None:
             self.ready(line.ready)
-        if line.piece is not None:
-            self.pieces.append(line.piece)
-        if line.taken is not None:
-            place, device, missed, trouble, rows = line.taken
-            frames = tuple(Frame(at, way, data, length) for at, way, length, data in rows)
-            self.taken.append(Taken(Tap(place, device), frames, missed, trouble))
-        if line.said is not None:
-            place, traced, before, after, routes, trouble = line.said
-            found = tuple((RouteQuestion(*row), text) for row, text in routes)
-            self.said.append(KernelSaid(place, traced, before, after, found, trouble))
-        if line.completed is not None:
-            pod, code, out, err = line.completed
-            self.completed[pod] = Completed(code, out, err)
         if line.failed is not None:
             kind, doing, happened, hint = line.failed
             known = DeadlineError if kind == "DeadlineError" else BrokenError
             self.failed = known(f"{doing} on machine '{self.machine}'", happened, hint)
-        self.outcomes += [Outcome(*row) for row in line.outcomes]
-        self.links += tuple(PodLink(*row) for row in line.links)
+        self.outcomes += line.outcomes
+        self.pieces += line.pieces
+        self.taken += line.taken
+        self.said += line.said
+        self.links += line.links
+        self.completed |= line.completed
         self.done |= line.done
 
 
@@ -269,7 +238,8 @@ class NodeControl:
         """
         if self._cluster is None:
             return ()
-        return self._send_order("link", Order(_share(deadline), self._cluster), deadline).links
+        order = Order(_share(deadline), self._cluster)
+        return tuple(self._send_order("link", order, deadline).links)
 
     def listen(
         self,

@@ -5,13 +5,13 @@ agent prints one JSON object per line, with one key::
 
     {"phase": "network"}                   the current phase
     {"progress": 17}                       number of probes finished; also a sign of life
-    {"outcomes": [[...], ...]}             fields of Outcome, in order
-    {"piece": ["worker1/links.txt", "…"]}  a piece of evidence
+    {"outcomes": [{...}, ...]}             each an Outcome
+    {"pieces": [["worker1/links.txt", "…"]]}  evidence
     {"ready": 4711}                        the agent's process, once every tap or port is open
-    {"taken": [place, device, missed, trouble, [[at, direction, length, base64], ...]]}
-    {"said": [place, trace, before, after, [[[question], route], ...], trouble]}  a KernelSaid
-    {"completed": ["worker1-p1", 0, stdout, stderr]}  a command's result in a pod
-    {"links": [[...], ...]}                fields of PodLink, in order
+    {"taken": [{...}]}                     a Taken, or a part of one
+    {"said": [{...}, ...]}                 each a KernelSaid
+    {"completed": {"worker1-p1": {...}}}   the Completed of a command in a pod
+    {"links": [{...}, ...]}                each a PodLink
     {"failed": ["BrokenError", doing, happened, hint]}
     {"done": true}                         the last line
 
@@ -25,12 +25,12 @@ import json
 import signal
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 from lab._errors import LabError
-from lab.providers.capture import RouteQuestion, Taken, Tap
+from lab.providers.capture import Frame, RouteQuestion, Taken, Tap
 from lab.providers.netns.compile import configuration
 from lab.providers.provider import Probe, ProbeSettings
 from lab.topology.intent import SMALL, Intent, MachineIntent
@@ -118,12 +118,18 @@ class Order:
 
 STOP = signal.SIGUSR1
 """The signal that makes a capturing or tracing agent report, and a receiving one stop."""
-_LETTERS_A_LINE = 1 << 17
+_BYTES_A_LINE = 96 << 10
 
 
 def make_line(kind: str, value: Any) -> bytes:
-    """One line of output."""
-    return json.dumps({kind: value}, ensure_ascii=True).encode() + b"\n"
+    """One line of output; a record becomes an object, bytes become base64."""
+    return json.dumps({kind: value}, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
 def failure_line(error: LabError) -> bytes:
@@ -133,14 +139,14 @@ def failure_line(error: LabError) -> bytes:
 
 def taken_lines(found: Taken) -> Iterator[bytes]:
     """The packets of a tap, split over as many lines as needed."""
-    tap, missed = found.tap, found.missed
-    frames: list[list[Any]] = []
-    letters = 0
+    parts: list[list[Frame]] = [[]]
+    size = 0
     for frame in found.frames:
-        data = b64encode(frame.data).decode()
-        frames.append([frame.at, frame.direction, frame.length, data])
-        letters += len(data)
-        if letters > _LETTERS_A_LINE:
-            yield make_line("taken", [tap.place, tap.device, missed, found.trouble, frames])
-            frames, letters, missed = [], 0, 0
-    yield make_line("taken", [tap.place, tap.device, missed, found.trouble, frames])
+        parts[-1].append(frame)
+        size += len(frame.data)
+        if size > _BYTES_A_LINE:
+            parts.append([])
+            size = 0
+    for number, part in enumerate(parts):
+        missed = 0 if number else found.missed
+        yield make_line("taken", [replace(found, frames=tuple(part), missed=missed)])
