@@ -22,7 +22,7 @@ from lab.providers.machines.kubernetes import Bundled
 from lab.providers.netns.holders import HolderEntry
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight
 from lab.providers.nspawn.cgroups import Hierarchies
-from lab.providers.nspawn.containers import Container
+from lab.providers.nspawn.container import Container
 from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.prepared import prepared
@@ -107,11 +107,15 @@ class NspawnBringUp:
         entry = holder.ensure(self.lab, sys.executable)
         networks.make(entry, self.lab, self._layout, self.intent.segments)
 
+    def _containers(self) -> tuple[Container, ...]:
+        every = enumerate(self.intent.machines)
+        return tuple(Container(self.lab, one, self._layout, number) for number, one in every)
+
     def _machines(self) -> None:
         containers.require_own_disks(self.lab)
         entry = holder.entry(self.lab)
         named = networks.bridges(self.intent.segments)
-        ours = containers.containers(self.lab, self.intent, self._layout)
+        ours = self._containers()
         hierarchies = holder.hierarchies(entry.pid)
         self._remove_outdated(entry, hierarchies)
         with ThreadPoolExecutor(max_workers=len(ours)) as pool:
@@ -143,9 +147,7 @@ class NspawnBringUp:
 
     def _remove_outdated(self, entry: HolderEntry, hierarchies: Hierarchies) -> None:
         """Remove machines that the scenario no longer has, or that must be rebuilt."""
-        wanted = {
-            one.name: one for one in containers.containers(self.lab, self.intent, self._layout)
-        }
+        wanted = {one.name: one for one in self._containers()}
         for name in containers.leaders(entry.pid):
             if name not in wanted or not containers.made_from(wanted[name]):
                 containers.remove(entry, hierarchies, self.lab, name)

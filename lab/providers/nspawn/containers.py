@@ -15,138 +15,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
-from ipaddress import IPv4Interface
 from pathlib import Path
 
 from lab._deadline import Deadline
 from lab._errors import BrokenError
-from lab.imaging.seed import Identity, light_tree
-from lab.providers.machines import keyring
-from lab.providers.machines.management import DEVICE, management_mac
+from lab.imaging.seed import light_tree
 from lab.providers.netns import isolation
 from lab.providers.netns.holders import HolderEntry, start_time
-from lab.providers.nspawn import cgroups, prepared, start_script
+from lab.providers.nspawn import cgroups, container, prepared
 from lab.providers.nspawn.cgroups import Hierarchies
-from lab.providers.nspawn.layout import MACHINES, NspawnLayout, disk
-from lab.providers.nspawn.start_script import NetworkCard, Start
+from lab.providers.nspawn.container import RUN, Container
+from lab.providers.nspawn.layout import MACHINES, disk
 from lab.providers.provider import LabHandle
 from lab.state.files import read_private
-from lab.topology.intent import Intent, MachineIntent
 
-RUN = Path("/run/hybridlab")
-"""In the holder: root file systems, start scripts, and logs of systemd-nspawn."""
-MANAGEMENT_BRIDGE = "mgmt"
-_BOUND = {
-    "containerd": "/var/lib/containerd",
-    "kubelet": "/var/lib/kubelet",
-    "etcd": "/var/lib/etcd",
-    "pods": "/var/log/pods",
-}
-"""A node's directories outside its overlay: an overlay cannot be the upper layer of another, as
-containers need, and databases are faster without one."""
-_BUNDLE_PLACE = "/run/hybridlab/bundle"
 _MADE_FROM = "made-from"
-_FORM = "3"
-"""Increment when a machine is built differently from the same inputs."""
 SWITCHED_ON = "switched on\n"
 """Begins what a machine's log says of each time that it was switched on."""
 _BOOT_SECONDS = 60.0
 _OFF_SECONDS = 20.0
 _NSPAWN = "systemd-nspawn"
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """The specification of one machine of a lab."""
-
-    lab: LabHandle
-    machine: MachineIntent
-    layout: NspawnLayout
-    number: int
-    """Its position in the intent; used in its device names in the holder."""
-
-    @property
-    def name(self) -> str:
-        """The machine's name."""
-        return self.machine.name
-
-    @property
-    def is_node(self) -> bool:
-        """True if it gets Kubernetes."""
-        return self.layout.prepared is not None and self.machine.kubelet is not None
-
-    def digest(self) -> str:
-        """Hash of everything whose change requires rebuilding the machine."""
-        host = keyring.host_key(self.lab, self.name).public
-        cards = [(card.name, card.mac, card.segment, card.mtu) for card in self.machine.interfaces]
-        parts = (
-            _FORM,
-            str(self.layout.roots[self.machine.hardware.image]),
-            self.machine.hardware,
-            cards,
-            host,
-            keyring.client_public(self.lab),
-            str(self.layout.prepared) if self.is_node else "",
-            self.layout.address(self.name),
-        )
-        return sha256(repr(parts).encode()).hexdigest()
-
-    def identity(self) -> Identity:
-        """Its host name, keys and management card, for its root file system."""
-        instance = f"{self.lab.token}-{self.name}"
-        address = IPv4Interface(self._management())
-        return keyring.seed_identity(self.lab, self.name, instance, address)
-
-    def start(self, groups: tuple[Path, ...], bridges: Mapping[str, str]) -> Start:
-        """The input of its start script.
-
-        ``bridges``: the bridge in the holder, by segment.
-        """
-        own = disk(self.lab, self.name)
-        management = NetworkCard(
-            port(self.number, 0),
-            MANAGEMENT_BRIDGE,
-            DEVICE,
-            management_mac(self.lab, self.name),
-            1500,
-            self._management(),
-        )
-        cards = (
-            NetworkCard(
-                port(self.number, at),
-                bridges[card.segment],
-                card.card or card.name,
-                card.mac,
-                card.mtu,
-            )
-            for at, card in enumerate(self.machine.interfaces, start=1)
-        )
-        ready = self.layout.prepared
-        return Start(
-            machine=self.name,
-            root=RUN / "roots" / self.name,
-            # the kernel uses the first device's address for a device without an address
-            ports=(*cards, management),
-            groups=groups,
-            binds={own / at: place for at, place in _BOUND.items()} if self.is_node else {},
-            read_only={ready / prepared.BUNDLE: _BUNDLE_PLACE} if ready and self.is_node else {},
-        )
-
-    def _management(self) -> str:
-        return f"{self.layout.address(self.name)}/{self.layout.management.prefixlen}"
-
-
-def port(machine: int, card: int) -> str:
-    """The holder's end of a machine's cable, by machine and card; card 0 is the management card."""
-    return f"m{machine}c{card}"
-
-
-def containers(lab: LabHandle, intent: Intent, layout: NspawnLayout) -> tuple[Container, ...]:
-    """Every machine of a lab."""
-    return tuple(
-        Container(lab, machine, layout, number) for number, machine in enumerate(intent.machines)
-    )
 
 
 def require_own_disks(lab: LabHandle) -> None:
@@ -178,7 +66,7 @@ def write_disk(one: Container) -> None:
         tree.extraction_filter = lambda member, _: member
         tree.extractall(upper)  # noqa: S202  written here, owned by root
     limits = one.machine.hardware
-    files = start_script.first_process(
+    files = container.first_process(
         limits.memory_mib, min(limits.vcpus, os.cpu_count() or limits.vcpus)
     )
     for name, content in files.items():
@@ -191,7 +79,7 @@ def write_disk(one: Container) -> None:
         masked.parent.mkdir(parents=True, exist_ok=True)
         masked.symlink_to("/dev/null")
     else:
-        for at in _BOUND:
+        for at in container.BOUND:
             if at != "containerd":
                 (own / at).mkdir()
         assert one.layout.prepared is not None, "it is a node"
@@ -221,15 +109,14 @@ def switch_on(
     """
     switch_off(hierarchies, one.lab, one.name)
     groups = cgroups.make(hierarchies, one.lab.token, one.name, one.machine.hardware)
-    start = one.start(groups, bridges)
     own, root = disk(one.lab, one.name), one.layout.roots[one.machine.hardware.image]
-    text = start_script.script(start)
+    text = one.script(groups, bridges)
 
     def inside() -> None:
-        start.root.mkdir(parents=True, exist_ok=True)
-        if not os.path.ismount(start.root):
+        one.root.mkdir(parents=True, exist_ok=True)
+        if not os.path.ismount(one.root):
             options = f"lowerdir={root},upperdir={own / 'upper'},workdir={own / 'work'}"
-            isolation.mount("overlay", str(start.root), "overlay", 0, options)
+            isolation.mount("overlay", str(one.root), "overlay", 0, options)
         path = RUN / f"{one.name}.sh"
         path.write_text(text, encoding="utf-8")
         with (RUN / f"{one.name}.log").open("ab") as log:
@@ -345,7 +232,7 @@ def log(entry: HolderEntry, machine: str) -> str:
 
 def has_ended(said: str) -> bool:
     """True if a machine's log ends with its systemd-nspawn's exit: it is off and stays off."""
-    return said.rstrip().rpartition("\n")[2].startswith(start_script.ENDED)
+    return said.rstrip().rpartition("\n")[2].startswith(container.ENDED)
 
 
 def failure(machine: str, said: str) -> BrokenError:

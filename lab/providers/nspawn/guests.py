@@ -17,9 +17,9 @@ from lab.providers.netns.holders import HolderProcess
 from lab.providers.nspawn import cgroups, preflight
 from lab.providers.nspawn import holder as holders
 from lab.providers.nspawn.cgroups import OUTSIDE, Hierarchies
+from lab.providers.nspawn.container import DROPPED
 from lab.providers.nspawn.containers import Leader, leaders
 from lab.providers.nspawn.layout import NspawnLayout
-from lab.providers.nspawn.start_script import DROPPED
 from lab.providers.provider import LabHandle
 from lab.remote.local import LocalShell
 from lab.remote.shell import Reach

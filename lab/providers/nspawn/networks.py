@@ -13,7 +13,7 @@ from lab._deadline import Deadline
 from lab._errors import BrokenError, PreflightError
 from lab.providers.machines.management import ranges
 from lab.providers.netns.holders import HolderEntry
-from lab.providers.nspawn.containers import MANAGEMENT_BRIDGE
+from lab.providers.nspawn.container import MANAGEMENT_BRIDGE, MANAGEMENT_MTU
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.provider import LabHandle
 from lab.topology.intent import Segment
@@ -81,7 +81,7 @@ def make(
     def inside() -> set[str]:
         there = _links()
         lines = ["link set lo up"]
-        for name, mtu in {MANAGEMENT_BRIDGE: 1500, **mtus}.items():
+        for name, mtu in {MANAGEMENT_BRIDGE: MANAGEMENT_MTU, **mtus}.items():
             if name not in there:
                 lines.append(f"link add {name} type bridge stp_state 0 forward_delay 0")
             lines.append(f"link set {name} mtu {mtu} up")

@@ -41,7 +41,7 @@ from lab.providers.netns.isolation import NETNS_DIRECTORY
 from lab.providers.node.pod_namespaces import pod_processes
 from lab.providers.nspawn import cgroups, containers, holder, layout, networks, preflight, prepared
 from lab.providers.nspawn.bring_up import NspawnBringUp
-from lab.providers.nspawn.containers import port
+from lab.providers.nspawn.container import port
 from lab.providers.nspawn.guests import ContainerGuests
 from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.networks import configure

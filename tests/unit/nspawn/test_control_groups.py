@@ -4,18 +4,20 @@ import os
 import signal
 import subprocess
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
 from processes import run_program
 
 from lab.inventory.inventory import Inventory
-from lab.providers.nspawn import cgroups, guests, start_script
+from lab.providers.nspawn import cgroups, container, guests
 from lab.providers.nspawn.cgroups import Hierarchies
+from lab.providers.nspawn.container import Container
+from lab.providers.nspawn.layout import NspawnLayout
 from lab.providers.nspawn.provider import NspawnProvider
-from lab.providers.nspawn.start_script import Start
 from lab.providers.provider import LabHandle
-from lab.topology.intent import Hardware
+from lab.topology.intent import Hardware, MachineIntent
 
 TOKEN = "0123"
 LIMITS = Hardware("debian-12", vcpus=1, memory_mib=512, disk_gib=8)
@@ -112,13 +114,15 @@ def test_a_command_has_no_right_that_the_machine_has_not():
     words = guests.enter(1, ())
     (lost,) = (word for word in words if word.startswith("--bounding-set="))
     dropped = {f"CAP_{one[1:].upper()}" for one in lost.partition("=")[2].split(",")}
-    assert dropped == set(start_script.DROPPED)
+    assert dropped == set(container.DROPPED)
     assert words.index("setpriv") > words.index("nsenter")
 
 
 def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before():
-    start = Start("worker", Path("/r"), (), (Path("/sys/fs/cgroup/a b/worker"),), {}, {})
-    text = start_script.script(start)
+    layout = NspawnLayout({}, IPv4Network("10.219.0.0/24"), ("worker",))
+    machine = MachineIntent("worker", "node", "linux", (), ())
+    one = Container(LabHandle("x", Path("/l"), TOKEN), machine, layout, 0)
+    text = one.script((Path("/sys/fs/cgroup/a b/worker"),), {})
     again = text[text.index("while :") :]
     assert "for group in '/sys/fs/cgroup/a b/worker'" in again
     assert again.index("rmdir") < again.index("mkdir") < again.index("inside/cgroup.procs")
@@ -127,7 +131,7 @@ def test_a_machine_starts_again_in_a_group_that_has_nothing_of_its_life_before()
 
 @pytest.mark.parametrize(("cpus", "told"), [(1, "0\n"), (3, "0-2\n")])
 def test_a_machine_is_told_how_many_processors_it_has(cpus, told):
-    files = start_script.first_process(512, cpus)
+    files = container.first_process(512, cpus)
     (online,) = (text for path, text in files.items() if path.endswith("/online"))
     assert online == told
 
