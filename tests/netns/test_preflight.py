@@ -19,9 +19,9 @@ ANY = LabHandle("any", Path("/nowhere"), "0" * 16)
 def test_this_machine_is_fit():
     NetnsProvider().preflight(ANY, cluster("overlay"))
     assert "works; needed for every machine and pod" in {
-        one.seen for one in preflight.examine_machine()
+        one.seen for one in preflight.try_abilities(tunnels=True, switches=True)
     }
-    names = {one.name for one in preflight.try_abilities(tunnels=False)}
+    names = {one.check for one in preflight.try_abilities(tunnels=False)}
     assert {"namespaces", "veth", "bridge", "hairpin mode", "nftables"} <= names
     assert "vxlan" not in names
 

@@ -14,11 +14,10 @@ from lab.topology.intent import Interface
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if item.path.parent == Path(__file__).parent]
-    missing = (
-        [one for one in preflight.try_abilities(tunnels=True) if not one.there] if here else []
-    )
+    tried = preflight.try_abilities(tunnels=True) if here else ()
+    missing = [one for one in tried if one.level != "ok"]
     for item in here if missing else []:
-        why = f"this machine has no {missing[0].name}: {missing[0].detail}; {missing[0].hint}"
+        why = f"this machine has no {missing[0].check}, {missing[0].seen}; {missing[0].hint}"
         item.add_marker(pytest.mark.skip(reason=why))
 
 

@@ -280,17 +280,6 @@ _RULES = """table ip probe {
 
 
 @dataclass(frozen=True, slots=True)
-class Ability:
-    """One kernel ability that a lab needs, and whether this machine has it."""
-
-    name: str
-    needs: str
-    there: bool
-    detail: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class _Trial:
     name: str
     needs: str
@@ -345,8 +334,8 @@ _INGRESS = """table netdev probe {
 """
 
 
-def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ...]:
-    """Try every ability; takes milliseconds.
+def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Diagnosis, ...]:
+    """Try every ability in scratch namespaces; takes milliseconds.
 
     ``tunnels`` adds VXLAN, ``switches`` adds the abilities for virtual switches.
     """
@@ -357,10 +346,10 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
         *(_SWITCH_TRIALS if switches else ()),
     )
 
-    def try_all() -> tuple[Ability, ...]:
+    def try_all() -> tuple[Diagnosis, ...]:
         namespaces.create(("far", "near"))
         found = tuple(_tried(trial) for trial in trials)
-        if not library.there:
+        if library.level != "ok":
             return found
         rules = _ruleset("nftables", "Services", _RULES, _RULES_HINT)
         if not switches:
@@ -371,13 +360,13 @@ def try_abilities(*, tunnels: bool, switches: bool = False) -> tuple[Ability, ..
     try:
         kernel = call_isolated("probing the kernel's abilities", try_all, Deadline(_SECONDS))
     except OSError as error:
-        detail = f"{error.filename or 'fork'}: {error.strerror}"
+        trouble = f"{error.filename or 'fork'}: {error.strerror}"
         hint = isolation.namespaces_hint(str(error.filename), error.errno or 0)
-        return (Ability(name, needs, False, detail, hint), library)
-    return (Ability(name, needs, True, "", ""), library, *kernel)
+        return (_diagnosis(name, needs, trouble, hint), library)
+    return (_diagnosis(name, needs), library, *kernel)
 
 
-def _tried(trial: _Trial) -> Ability:
+def _tried(trial: _Trial) -> Diagnosis:
     one = NamespaceOperations("near", _INDEXES, (trial.operation,))
     hint = f"sudo modprobe {trial.module}   (or a kernel that has it)"
     if trial.file and Path(trial.file).exists():
@@ -385,27 +374,22 @@ def _tried(trial: _Trial) -> Ability:
     return _outcome(trial.name, trial.needs, lambda: netlink.apply_operations((one,)), hint)
 
 
-def _ruleset(name: str, needs: str, text: str, hint: str) -> Ability:
+def _ruleset(name: str, needs: str, text: str, hint: str) -> Diagnosis:
     return _outcome(name, needs, lambda: namespaces.load_ruleset(text, "scratch"), hint)
 
 
-def _outcome(name: str, needs: str, attempt: Callable[[], object], hint: str) -> Ability:
+def _outcome(name: str, needs: str, attempt: Callable[[], object], hint: str) -> Diagnosis:
     try:
         attempt()
     except LabError as error:
-        return Ability(name, needs, False, error.happened, hint)
-    return Ability(name, needs, True, "", "")
+        return _diagnosis(name, needs, error.happened, hint)
+    return _diagnosis(name, needs)
 
 
-def examine_machine() -> tuple[Diagnosis, ...]:
-    """Try every ability in temporary scratch namespaces."""
-    return tuple(_diagnosis(one) for one in try_abilities(tunnels=True, switches=True))
-
-
-def _diagnosis(ability: Ability) -> Diagnosis:
+def _diagnosis(name: str, needs: str, trouble: str = "", hint: str = "") -> Diagnosis:
+    """An ability that a lab needs; without ``trouble`` this machine has it."""
     subject = "this machine, for network namespaces"
-    if ability.there:
-        return Diagnosis(subject, ability.name, "ok", f"works; needed for {ability.needs}")
-    seen = f"needed for {ability.needs}: {ability.detail}"
-    level: Level = "warn" if ability.needs == _SWITCHES else "fail"  # few labs have switches
-    return Diagnosis(subject, ability.name, level, seen, ability.hint)
+    if not trouble:
+        return Diagnosis(subject, name, "ok", f"works; needed for {needs}")
+    level: Level = "warn" if needs == _SWITCHES else "fail"  # few labs have switches
+    return Diagnosis(subject, name, level, f"needed for {needs}: {trouble}", hint)

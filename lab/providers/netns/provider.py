@@ -147,7 +147,7 @@ class NetnsProvider(Provider):
         del state
         from lab.providers.netns import preflight  # noqa: PLC0415  used only by 'lab doctor'
 
-        return preflight.examine_machine()
+        return preflight.try_abilities(tunnels=True, switches=True)
 
     def preflight(self, lab: LabHandle, intent: Intent) -> None:
         """Try what the intent needs of the kernel in scratch namespaces, and check the capacity.
@@ -162,13 +162,11 @@ class NetnsProvider(Provider):
         tunnels = any(machine.tunnel for machine in intent.everything())
         switches = any(machine.chassis for machine in intent.everything())
         found = preflight.try_abilities(tunnels=tunnels, switches=switches)
-        missing = [one for one in found if not one.there]
+        missing = [one for one in found if one.level != "ok"]
         if missing:
             raise PreflightError(
                 f"checking this machine for scenario '{intent.scenario}'",
-                "; ".join(
-                    f"no {one.name}, needed for {one.needs}: {one.detail}" for one in missing
-                ),
+                "; ".join(f"no {one.check}, {one.seen}" for one in missing),
                 "\n       ".join(dict.fromkeys(one.hint for one in missing)),
             )
         preflight.check_capacity(preflight.lab_need(intent), preflight.machine_room())
