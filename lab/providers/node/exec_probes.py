@@ -15,10 +15,8 @@ expected from a target is one curl transfer:
 from __future__ import annotations
 
 import json
-import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
@@ -28,7 +26,7 @@ from lab.cluster.observed import NAMESPACE
 from lab.cluster.probe_manifests import host_pod_name
 from lab.providers.netns.dialects import BUFFER_BYTES, FILLING
 from lab.providers.netns.protocol import IP_UDP_BYTES
-from lab.providers.node.fleet import News, start_thread
+from lab.providers.node.fleet import as_ended
 from lab.providers.provider import (
     LARGE_TCP_BYTES,
     PROBE_PORT,
@@ -394,7 +392,6 @@ def _short(length: int) -> tuple[ProbeStatus, str]:
 _CONTAINER = "netexec"
 _START_SECONDS = 20.0
 """Overhead of an exec; high for a HostProcess container."""
-_SIGN_SECONDS = 1.0
 ONE_ADDRESS = (
     "cannot probe: curl, the only tool in a Windows pod, reports only one of a name's addresses"
 )
@@ -431,33 +428,22 @@ class ExecProber:
         by_source: dict[str, list[Probe]] = {}
         for probe in probes:
             by_source.setdefault(probe.source, []).append(probe)
-        news: queue.SimpleQueue[News] = queue.SimpleQueue()
-
-        for source, own in by_source.items():
-            ask = partial(self._of_source, source, own, settings, deadline)
-            start_thread(news, source, ask)
         found: dict[int, Outcome] = {}
-        waiting = len(by_source)
-        while waiting:
-            try:
-                result = news.get(timeout=_SIGN_SECONDS).result
-            except queue.Empty:
-                progress(len(found))
-                continue
-            if isinstance(result, BaseException):
-                raise result
-            found |= result
-            waiting -= 1
+
+        def of_source(source: str) -> dict[int, Outcome]:
+            return self._of_source(source, by_source[source], settings, deadline)
+
+        def report() -> None:
             progress(len(found))
+
+        for _, outcomes in as_ended(by_source, of_source, report):
+            assert not isinstance(outcomes, LabError), "they are outcomes"
+            found.update(outcomes)
+            report()
         return found
 
     def _of_source(
-        self,
-        source: str,
-        probes: Sequence[Probe],
-        settings: ProbeSettings,
-        deadline: Deadline,
-        _: Callable[[int], None],
+        self, source: str, probes: Sequence[Probe], settings: ProbeSettings, deadline: Deadline
     ) -> dict[int, Outcome]:
         skipped = {
             one.key: Outcome.failed(one.key, "error", ONE_ADDRESS) for one in probes if one.every

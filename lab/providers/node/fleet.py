@@ -36,6 +36,7 @@ _SILENCE_SECONDS = 60.0
 _COMPUTING_SECONDS = 0.1
 """Processor seconds per exchange, on an emulated processor."""
 _LOOK_SECONDS = 0.5
+_IDLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,128 +197,6 @@ def divide_in_flight(in_flight: int, counts: Mapping[str, int]) -> dict[str, int
     return shares
 
 
-def capture(  # noqa: PLR0913, PLR0917  each differs from call to call
-    controls: Mapping[str, NodeControl],
-    place: Mapping[str, str],
-    taps: Sequence[Tap],
-    limit: int,
-    during: Callable[[], None],
-    deadline: Deadline,
-) -> tuple[Taken, ...]:
-    """Capture packets while ``during`` runs; results in the order of the taps.
-
-    ``place`` maps each pod and machine to its machine; ``limit`` is bytes kept per tap. If a
-    machine cannot capture, only its own taps have trouble.
-
-    Raises DeadlineError when a machine does not finish in time; its agent ends at its own deadline.
-    """
-    shares: dict[str, list[Tap]] = {}
-    for tap in taps:
-        if (machine := place.get(tap.place, "")) in controls:
-            shares.setdefault(machine, []).append(tap)
-    works = {
-        name: partial(_listen, controls[name], own, limit, deadline) for name, own in shares.items()
-    }
-    found: Mapping[str, tuple[Taken, ...]] = _meanwhile(controls, works, during, deadline)
-    heard = {one.tap: one for own in found.values() for one in own}
-    nobody = "no agent of the lab runs there"
-    return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
-
-
-def receive(
-    controls: Mapping[str, NodeControl],
-    pods: Mapping[str, Sequence[str]],
-    during: Callable[[], None],
-    deadline: Deadline,
-) -> None:
-    """Receive streams in ``pods``, listed by machine, while ``during`` runs.
-
-    Raises LabError when a machine fails, or does not finish in time.
-    """
-    works = {
-        name: lambda ready, name=name, own=own: controls[name].receive(own, ready, deadline)
-        for name, own in pods.items()
-    }
-    _meanwhile(controls, works, during, deadline)
-
-
-def _meanwhile(
-    controls: Mapping[str, NodeControl],
-    works: Mapping[str, Callable[[Callable[[int], None]], Any]],
-    during: Callable[[], None],
-    deadline: Deadline,
-) -> dict[str, Any]:
-    """Start all works, call ``during`` once every work has reported its process id, then stop them.
-
-    Returns each work's result, by machine. Raises whatever a work raises, and DeadlineError.
-    """
-    news: queue.SimpleQueue[News] = queue.SimpleQueue()
-    processes: dict[str, int] = {}
-    found: dict[str, Any] = {}
-
-    def wait(what: str, *known: Mapping[str, object]) -> None:
-        while left := [name for name in works if not any(name in one for one in known)]:
-            one = _next_news(news, what, left, deadline)
-            if one.ended:
-                found[one.machine] = one.result
-            else:
-                processes[one.machine] = one.number
-
-    for name, work in works.items():
-        start_thread(news, name, work)
-    try:
-        wait("for the machines to get ready", processes, found)
-        during()
-    finally:
-        for name, process in processes.items():
-            if name not in found:
-                controls[name].stop(process, deadline)
-    wait("for the machines' results", found)
-    return found
-
-
-def _listen(
-    control: NodeControl,
-    taps: Sequence[Tap],
-    limit: int,
-    deadline: Deadline,
-    ready: Callable[[int], None],
-) -> tuple[Taken, ...]:
-    try:
-        return control.listen(taps, limit, ready, deadline)
-    except LabError as error:
-        trouble = f"{error.doing}: {error.happened}"
-        return tuple(Taken(tap, (), trouble=trouble, blind=True) for tap in taps)
-
-
-def _trace(
-    control: NodeControl,
-    places: Mapping[str, Sequence[RouteQuestion]],
-    table: str,
-    deadline: Deadline,
-    ready: Callable[[int], None],
-) -> tuple[KernelSaid, ...]:
-    try:
-        return control.trace(places, table, ready, deadline)
-    except LabError:
-        return ()
-
-
-def _next_news(
-    news: queue.SimpleQueue[News], what: str, left: Sequence[str], deadline: Deadline
-) -> News:
-    try:
-        one = news.get(timeout=max(deadline.left(), 0.001))
-    except queue.Empty:
-        raise DeadlineError(
-            f"waiting {what}",
-            f"not done within {deadline.seconds:g} s; still waiting for: {', '.join(left)}",
-        ) from None
-    if isinstance(one.result, BaseException):
-        raise one.result
-    return one
-
-
 def with_dialects(intent: Intent, probes: Sequence[Probe]) -> list[Probe]:
     """The probes, each with the dialect of its target.
 
@@ -449,13 +328,14 @@ class Fleet:
             for one in probes
         ]
         found: dict[int, Outcome] = {}
+        deadline = Deadline(settings.longest(probes, _RECEIVER_SECONDS))
+
+        def receive(name: str, ready: Callable[[int], None]) -> None:
+            self._controls[name].receive(asked[name], ready, deadline)
+
         try:
-            receive(
-                self._controls,
-                {name: pods for name, pods in asked.items() if pods},
-                lambda: found.update(run(in_dialects)),
-                Deadline(settings.longest(probes, _RECEIVER_SECONDS)),
-            )
+            receiving = [name for name, pods in asked.items() if pods]
+            self._meanwhile(receiving, receive, lambda: found.update(run(in_dialects)), deadline)
         except LabError as error:
             why = f"cannot receive: {error.doing}: {error.happened}"
             missing = (one.key for one in probes if one.key not in found)
@@ -472,10 +352,26 @@ class Fleet:
     ) -> tuple[Taken, ...]:
         """Capture packets while ``during`` runs; see :class:`~lab.providers.capture.Capturing`.
 
-        Times are by each machine's own clock.
+        Times are by each machine's own clock. If a machine cannot capture, only its own taps have
+        trouble.
         """
-        place = {name: machine.name for name, (machine, _) in intent.places().items()}
-        return capture(self._controls, place, taps, limit, during, deadline)
+        place = self._places(intent)
+        shares: dict[str, list[Tap]] = {}
+        for tap in taps:
+            if tap.place in place:
+                shares.setdefault(place[tap.place], []).append(tap)
+
+        def listen(name: str, ready: Callable[[int], None]) -> tuple[Taken, ...]:
+            try:
+                return self._controls[name].listen(shares[name], limit, ready, deadline)
+            except LabError as error:
+                trouble = f"{error.doing}: {error.happened}"
+                return tuple(Taken(tap, (), trouble=trouble, blind=True) for tap in shares[name])
+
+        found = self._meanwhile(shares, listen, during, deadline)
+        heard = {one.tap: one for own in found.values() for one in own}
+        nobody = "no agent of the lab runs there"
+        return tuple(heard.get(tap) or Taken(tap, (), trouble=nobody, blind=True) for tap in taps)
 
     def trace(
         self,
@@ -489,17 +385,62 @@ class Fleet:
 
         ``table``: see :class:`~lab.providers.capture.TracedFlow`.
         """
+        place = self._places(intent)
         shares: dict[str, dict[str, Sequence[RouteQuestion]]] = {}
         for name, questions in places.items():
-            machine, _ = intent.places().get(name, (None, None))
-            if machine is not None and machine.name in self._controls:
-                shares.setdefault(machine.name, {})[name] = questions
-        works = {
-            name: partial(_trace, self._controls[name], own, table, deadline)
-            for name, own in shares.items()
-        }
-        found = _meanwhile(self._controls, works, during, deadline)
+            if name in place:
+                shares.setdefault(place[name], {})[name] = questions
+
+        def trace(name: str, ready: Callable[[int], None]) -> tuple[KernelSaid, ...]:
+            try:
+                return self._controls[name].trace(shares[name], table, ready, deadline)
+            except LabError:
+                return ()
+
+        found = self._meanwhile(shares, trace, during, deadline)
         return tuple(one for own in found.values() for one in own)
+
+    def _meanwhile(
+        self,
+        machines: Collection[str],
+        work: Callable[[str, Callable[[int], None]], T],
+        during: Callable[[], None],
+        deadline: Deadline,
+    ) -> dict[str, T]:
+        """Start a work on machines, call ``during`` once all are ready, then stop them.
+
+        A work is ready when it has reported its agent's process id. Returns each work's result.
+        Raises whatever a work raises, and DeadlineError.
+        """
+        news: queue.SimpleQueue[News] = queue.SimpleQueue()
+        processes: dict[str, int] = {}
+        found: dict[str, T] = {}
+
+        def wait(what: str, *known: Mapping[str, object]) -> None:
+            while left := [name for name in machines if not any(name in one for one in known)]:
+                try:
+                    one = news.get(timeout=max(deadline.left(), 0.001))
+                except queue.Empty:
+                    late = f"not done within {deadline.seconds:g} s; still waiting for: "
+                    raise DeadlineError(f"waiting {what}", late + ", ".join(left)) from None
+                if isinstance(one.result, BaseException):
+                    raise one.result
+                if one.ended:
+                    found[one.machine] = one.result
+                else:
+                    processes[one.machine] = one.number
+
+        for name in machines:
+            start_thread(news, name, partial(work, name))
+        try:
+            wait("for the machines to get ready", processes, found)
+            during()
+        finally:
+            for name, process in processes.items():
+                if name not in found:
+                    self._controls[name].stop(process, deadline)
+        wait("for the machines' results", found)
+        return found
 
     def links(self, deadline: Deadline) -> tuple[PodLink, ...]:
         """The network links of the Kubernetes pods, on every machine that answers in time."""
@@ -537,7 +478,7 @@ class Fleet:
                 found |= control.run_in_pods([] if self._cluster else pods, command, deadline)
             return found
 
-        there = _parallel({name: None for name in machines if name in self._controls}, run)
+        there = _parallel([name for name in machines if name in self._controls], run)
         every = [one for one in there.values() if not isinstance(one, LabError)]
         return {place: done.stdout for one in every for place, done in one.items()}
 
@@ -547,7 +488,7 @@ class Fleet:
         def gather(name: str) -> list[Evidence]:
             return list(self._controls[name].evidence(deadline))
 
-        for _, found in _ended(self._controls, gather):  # do not wait for slower machines
+        for _, found in as_ended(self._controls, gather):  # do not wait for slower machines
             if not isinstance(found, LabError):  # never: evidence() itself reports errors
                 yield from found
 
@@ -556,27 +497,41 @@ class Fleet:
 
         Raises UsageError if there is none that this fleet has.
         """
-        machine, _ = intent.places().get(name, (None, None))
-        if machine is None or machine.name not in self._controls:
+        place = self._places(intent)
+        if name not in place:
             raise UsageError(f"looking for '{name}'", "there is no pod or machine of that name")
-        return self._controls[machine.name].machine(name)
+        return self._controls[place[name]].machine(name)
+
+    def _places(self, intent: Intent) -> dict[str, str]:
+        """The machine of each of this fleet's machines and pods."""
+        places = intent.places().items()
+        return {name: one.name for name, (one, _) in places if one.name in self._controls}
 
 
-def _parallel(names: Mapping[str, object], work: Callable[[str], T]) -> dict[str, T | LabError]:
+def _parallel(names: Collection[str], work: Callable[[str], T]) -> dict[str, T | LabError]:
     """Run ``work`` for each name in parallel; its result or LabError, in the order of names."""
-    found = dict(_ended(names, work))
+    found = dict(as_ended(names, work))
     return {name: found[name] for name in names}
 
 
-def _ended(
-    names: Mapping[str, object], work: Callable[[str], T]
+def as_ended(
+    names: Collection[str], work: Callable[[str], T], idle: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[str, T | LabError]]:
-    """Run ``work`` for each name on its own thread; yield each result as it arrives."""
+    """Run ``work`` for each name on its own thread; yield each result or LabError as it arrives.
+
+    ``idle`` is called every second until then.
+    """
     news: queue.SimpleQueue[News] = queue.SimpleQueue()
     for name in names:
         start_thread(news, name, lambda _, name=name: work(name))  # type: ignore[misc]
-    for _ in names:
-        one = news.get()
+    left = len(names)
+    while left:
+        try:
+            one = news.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            idle()
+            continue
+        left -= 1
         if isinstance(one.result, BaseException) and not isinstance(one.result, LabError):
             raise one.result
         yield one.machine, one.result
