@@ -138,7 +138,7 @@ def test_the_real_kube_proxy_makes_of_them_what_the_lab_intends(name, proxied, b
     near = found["tcp", None, 30012]
     assert (len(near.backends), near.lost) == ((1, False) if name == "worker1" else (0, True))
     assert (near.kept, len(near.own or ())) == (True, 1)
-    question = dialects.HealthWeb("10.9.176.11", 30013)
+    question = dialects.health_web("10.9.176.11", 30013)
     reply = question.read(node.asked(30013, question.request))
     assert reply
     assert dialects.health_backends(reply) == ("1" if name == "worker1" else "0")

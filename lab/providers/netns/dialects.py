@@ -10,8 +10,9 @@ import hashlib
 import json
 import random
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lab.providers.netns import protocol
 from lab.providers.netns.protocol import (
@@ -34,15 +35,14 @@ Answer = tuple[str, str]
 """The endpoint's name, and the client address and port that it saw."""
 
 
-class WebTalk(Protocol):
+class WebTalk(NamedTuple):
     """One exchange over one TCP connection."""
 
     request: bytes
-    body: bytes
+    read: Callable[[bytes | bytearray], Reply | None]
+    """The whole answer; None while incomplete. WireError if it cannot become an answer."""
+    body: bytes = b""
     """The bytes that must come back; empty if nothing is echoed."""
-
-    def read(self, received: bytes | bytearray) -> protocol.Reply | None:
-        """The whole answer; None while incomplete. WireError if it cannot become an answer."""
 
 
 class Datagram:
@@ -73,20 +73,14 @@ class DatagramTalk(Protocol):
         """
 
 
-class LabWeb:
+def lab_web(probe: Probe) -> WebTalk:
     """HTTP as defined in :mod:`lab.providers.netns.protocol`."""
-
-    def __init__(self, probe: Probe) -> None:
-        self.body = b""
-        if probe.size == "large":
-            self.body = b"%016x" % _low(probe.key) + FILLING[: LARGE_TCP_BYTES - 16]
-            self.request = protocol.echo_request(probe.address, probe.port, self.body)
-        else:
-            self.request = protocol.get_request(probe.address, probe.port)
-
-    def read(self, received: bytes | bytearray) -> protocol.Reply | None:
-        """Parse the answer."""
-        return protocol.read_reply(received)
+    if probe.size == "small":
+        return WebTalk(protocol.get_request(probe.address, probe.port), protocol.read_reply)
+    body = b"%016x" % (probe.key & 0xFFFF_FFFF_FFFF_FFFF) + FILLING[: LARGE_TCP_BYTES - 16]
+    return WebTalk(
+        protocol.echo_request(probe.address, probe.port, body), protocol.read_reply, body
+    )
 
 
 class LabDatagrams:
@@ -160,10 +154,6 @@ def _large(nonce: int, mtu: int) -> list[Datagram]:
     ]
 
 
-def _low(key: int) -> int:
-    return key & 0xFFFF_FFFF_FFFF_FFFF
-
-
 BUFFER_BYTES = 2_048
 """The longest datagram that netexec reads, in bytes."""
 
@@ -184,29 +174,29 @@ def netexec_number(answer: bytes) -> int | None:
     return int(answer) if answer.isdigit() else None
 
 
-class NetexecWeb:
+def netexec_web(probe: Probe) -> WebTalk:
     """One connection: the echo of a large probe, the endpoint's name, the client it sees."""
+    host = b"Host: %s:%d\r\n" % (probe.address.encode(), probe.port)
+    request = b"GET /hostname HTTP/1.1\r\n" + host + b"\r\n"
+    request += b"GET /clientip HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
+    if probe.size == "small":
+        return WebTalk(request, partial(_netexec_reply, 2))
+    body = _TEXT[:LARGE_TCP_BYTES]
+    form = b"msg=" + body
+    head = b"POST /echo HTTP/1.1\r\n" + host
+    head += b"Content-Type: application/x-www-form-urlencoded\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(form) + form + request
+    return WebTalk(request, partial(_netexec_reply, 3), body)
 
-    def __init__(self, probe: Probe) -> None:
-        self.body = b""
-        host = b"Host: %s:%d\r\n" % (probe.address.encode(), probe.port)
-        self.request = b"GET /hostname HTTP/1.1\r\n" + host + b"\r\n"
-        self.request += b"GET /clientip HTTP/1.1\r\n" + host + b"Connection: close\r\n\r\n"
-        if probe.size == "large":
-            self.body = _TEXT[:LARGE_TCP_BYTES]
-            form = b"msg=" + self.body
-            head = b"POST /echo HTTP/1.1\r\n" + host
-            head += b"Content-Type: application/x-www-form-urlencoded\r\n"
-            self.request = head + b"Content-Length: %d\r\n\r\n" % len(form) + form + self.request
 
-    def read(self, received: bytes | bytearray) -> Reply | None:
-        """Combine the two or three answers into one reply."""
-        answers = read_answers(bytes(received), 3 if self.body else 2)
-        if answers is None:
-            return None
-        *echo, (_, _, endpoint), (_, _, client) = answers
-        status = next((one[0] for one in answers if one[0] != _OK), _OK)
-        return Reply(status, _word(endpoint), _word(client), echo[0][2] if echo else b"")
+def _netexec_reply(wanted: int, received: bytes | bytearray) -> Reply | None:
+    """Combine the two or three answers into one reply."""
+    answers = read_answers(bytes(received), wanted)
+    if answers is None:
+        return None
+    *echo, (_, _, endpoint), (_, _, client) = answers
+    status = next((one[0] for one in answers if one[0] != _OK), _OK)
+    return Reply(status, _word(endpoint), _word(client), echo[0][2] if echo else b"")
 
 
 class NetexecDatagrams:
@@ -278,21 +268,15 @@ def _word(text: bytes) -> str:
 _UNAVAILABLE = 503
 
 
-class HealthWeb:
+def health_web(address: str, port: int) -> WebTalk:
     """One health check, as a load balancer sends it."""
+    request = f"GET /healthz HTTP/1.1\r\nHost: {address}:{port}\r\nConnection: close\r\n\r\n"
+    return WebTalk(request.encode(), _health_reply)
 
-    def __init__(self, address: str, port: int) -> None:
-        self.body = b""
-        head = "GET /healthz HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\n\r\n"
-        self.request = head.format(address, port).encode()
 
-    def read(self, received: bytes | bytearray) -> Reply | None:
-        """The whole answer; None while incomplete."""
-        answers = read_answers(bytes(received), 1)
-        if answers is None:
-            return None
-        status, _, body = answers[0]
-        return Reply(status, "", "", body)
+def _health_reply(received: bytes | bytearray) -> Reply | None:
+    answers = read_answers(bytes(received), 1)
+    return Reply(answers[0][0], "", "", answers[0][2]) if answers else None
 
 
 def health_backends(reply: Reply) -> str:

@@ -24,13 +24,13 @@ from lab.providers.netns.dialects import (
     FILLING,
     Datagram,
     DatagramTalk,
-    HealthWeb,
     LabDatagrams,
-    LabWeb,
     NetexecDatagrams,
-    NetexecWeb,
     WebTalk,
     health_backends,
+    health_web,
+    lab_web,
+    netexec_web,
 )
 from lab.providers.netns.protocol import CannotProbeError, WireError
 from lab.providers.provider import Dialect, Outcome, Probe, ProbeStatus
@@ -211,7 +211,7 @@ def _http(flight: InFlight, open_: Open) -> Steps:
 
 def _health(flight: InFlight, open_: Open) -> Steps:
     """A health check's answer is a number of backends and names no endpoint."""
-    reply = yield from _fetch(flight, open_, HealthWeb(flight.address, flight.probe.port))
+    reply = yield from _fetch(flight, open_, health_web(flight.address, flight.probe.port))
     flight.answered()
     flight.answer = health_backends(reply)
 
@@ -452,7 +452,7 @@ def _ask_stream(flight: InFlight, open_: Open, wire: bytes) -> Asking:
     return message
 
 
-_WEB: Mapping[Dialect, Callable[[Probe], WebTalk]] = {"lab": LabWeb, "netexec": NetexecWeb}
+_WEB: Mapping[Dialect, Callable[[Probe], WebTalk]] = {"lab": lab_web, "netexec": netexec_web}
 _DATAGRAMS: Mapping[Dialect, Callable[[Probe], DatagramTalk]] = {
     "lab": LabDatagrams,
     "netexec": NetexecDatagrams,

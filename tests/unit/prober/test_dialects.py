@@ -14,8 +14,8 @@ from lab.providers.netns import dialects, protocol
 from lab.providers.netns.dialects import (
     BUFFER_BYTES,
     NetexecDatagrams,
-    NetexecWeb,
     fingerprint,
+    netexec_web,
 )
 from lab.providers.netns.protocol import Reply, WireError
 from lab.providers.netns.responder import health_responder
@@ -42,7 +42,7 @@ WHO = plain(b"win1-p1") + plain(b"10.244.0.4:4242")
 
 
 def test_small_answer_is_both_answers_however_they_arrive():
-    talk = NetexecWeb(probe())
+    talk = netexec_web(probe())
     for at in range(len(WHO)):
         assert talk.read(WHO[:at]) is None
     reply = talk.read(WHO)
@@ -51,7 +51,7 @@ def test_small_answer_is_both_answers_however_they_arrive():
 
 
 def test_large_answer_is_the_whole_body_in_chunks():
-    talk = NetexecWeb(probe(size="large"))
+    talk = netexec_web(probe(size="large"))
     answer = chunked(talk.body) + WHO
     assert talk.read(answer[:-1]) is None
     assert talk.read(answer[:70_00]) is None
@@ -74,12 +74,12 @@ def test_large_answer_is_the_whole_body_in_chunks():
 )
 def test_what_is_no_answer_of_netexec_is_damage(answer):
     with pytest.raises(WireError):
-        NetexecWeb(probe()).read(answer)
+        netexec_web(probe()).read(answer)
 
 
 def test_status_of_the_answer_that_failed_is_the_answers():
     missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
-    reply = NetexecWeb(probe()).read(missing)
+    reply = netexec_web(probe()).read(missing)
     assert reply is not None
     assert reply.status == 404
 
@@ -158,7 +158,7 @@ def test_the_api_behind_a_services_node_speaks_tls_and_is_known_by_its_certifica
     assert with_names(answered, {}) is answered
 
 
-QUESTION = dialects.HealthWeb("10.9.176.11", 32000)
+QUESTION = dialects.health_web("10.9.176.11", 32000)
 
 
 def read(wire: bytes) -> str:
