@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Network, collapse_addresses
-from typing import Literal
+from typing import Any, Literal
 
-from lab.topology.intent import Drop, Intent, MachineIntent, Resolver, Translation
+from lab.topology.intent import Drop, Intent, MachineIntent, Resolver
 from lab.topology.routing import own_addresses
 
 _WITHOUT_AFFINITY = frozenset({"windows-server-2019"})
@@ -20,18 +20,12 @@ _WINCNI = frozenset({"host-gateway", "upstream-tor", "upstream-vrrp", "hard-way"
 
 def realise(intent: Intent, off: frozenset[str] = frozenset()) -> Intent:
     """Apply every rule except those in ``off`` to the intent's Windows machines."""
-    machines = tuple(
-        _obey(machine, intent, off) if machine.os == "windows" else machine
-        for machine in intent.machines
-    )
-    return replace(intent, machines=machines)
-
-
-def _obey(machine: MachineIntent, intent: Intent, off: frozenset[str]) -> MachineIntent:
-    for rule, apply in RULES.items():
-        if rule not in off:
-            machine = apply(machine, intent)
-    return machine
+    rules = [apply for rule, apply in RULES.items() if rule not in off]
+    machines = list(intent.machines)
+    for place, machine in enumerate(machines):
+        for apply in rules if machine.os == "windows" else ():
+            machines[place] = apply(machines[place], intent)
+    return replace(intent, machines=tuple(machines))
 
 
 def _with_drop(machine: MachineIntent, drop: Drop) -> MachineIntent:
@@ -113,31 +107,17 @@ def _dns_short(machine: MachineIntent, intent: Intent) -> MachineIntent:
     return _with_resolver(machine, lambda one: replace(one, search=one.search[1:]))
 
 
-def _with_translation(
-    machine: MachineIntent, change: Callable[[Translation], Translation]
-) -> MachineIntent:
+def _no_affinity(machine: MachineIntent, _: Intent) -> MachineIntent:
+    if machine.translation is None or machine.hardware.image not in _WITHOUT_AFFINITY:
+        return machine
+    services = tuple(replace(one, affinity=None) for one in machine.translation.services)
+    return _with_translation(machine, services=services)
+
+
+def _with_translation(machine: MachineIntent, **changes: Any) -> MachineIntent:
     if machine.translation is None:
         return machine
-    return replace(machine, translation=change(machine.translation))
-
-
-def _no_affinity(machine: MachineIntent, _: Intent) -> MachineIntent:
-    if machine.hardware.image not in _WITHOUT_AFFINITY:
-        return machine
-    return _with_translation(
-        machine,
-        lambda one: replace(
-            one, services=tuple(replace(service, affinity=None) for service in one.services)
-        ),
-    )
-
-
-def _unserved(machine: MachineIntent, _: Intent) -> MachineIntent:
-    return _with_translation(machine, lambda one: replace(one, refuses=False))
-
-
-def _own_pods_as_others(machine: MachineIntent, _: Intent) -> MachineIntent:
-    return _with_translation(machine, lambda one: replace(one, short_circuits=False))
+    return replace(machine, translation=replace(machine.translation, **changes))
 
 
 RULES: Mapping[str, Callable[[MachineIntent, Intent], MachineIntent]] = {
@@ -148,7 +128,7 @@ RULES: Mapping[str, Callable[[MachineIntent, Intent], MachineIntent]] = {
     "WIN-DNS-PARTIAL": _dns_partial,
     "WIN-DNS-SHORT": _dns_short,
     "WIN-AFFINITY": _no_affinity,
-    "WIN-UNSERVED": _unserved,
-    "WIN-NODEPORT-OWN-PODS": _own_pods_as_others,
+    "WIN-UNSERVED": lambda machine, _: _with_translation(machine, refuses=False),
+    "WIN-NODEPORT-OWN-PODS": lambda machine, _: _with_translation(machine, short_circuits=False),
 }
 """The change to a machine's intent by rule. The limit of the same id has its reason and source."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -68,56 +67,7 @@ from lab.topology.intent import Intent
 if TYPE_CHECKING:
     from lab.imaging.image_store import ImageStore
 
-_SECONDS = 10.0
-
-
-def plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
-    """Plug in or unplug every cable of the machine at the switch, except the management cable.
-
-    Raises BrokenError when the lab is not running.
-    """
-    number, found = next(
-        (number, one) for number, one in enumerate(intent.machines) if one.name == machine
-    )
-    state = "up" if plugged else "down"
-    cards = range(1, len(found.interfaces) + 1)
-    lines = [f"link set {port(number, card)} {state}" for card in cards]
-    what = "plugging in" if plugged else "unplugging"
-    entry.call(f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_SECONDS))
-
-
-def measure(
-    entry: HolderEntry,
-    lab: LabHandle,
-    beats: Sequence[Beat],
-    change: Callable[[], None],
-    pace: BeatPace,
-) -> tuple[Silence, ...]:
-    """Send datagrams from pod to pod at a fixed interval; call ``change`` once all are answered.
-
-    Raises BrokenError if some pair is not answered before the change; then ``change`` was not
-    called.
-    """
-
-    def inside(tell: Tell) -> tuple[Silence, ...]:
-        with ExitStack() as stack:
-            of_cluster = {one.pod: one.network for one in pod_processes() if one.token == lab.token}
-            spaces: dict[str, int] = {}
-            for pod, path in (of_cluster or dict(_namespaces())).items():
-                spaces[pod] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                stack.callback(os.close, spaces[pod])
-            spoken = [
-                replace(one, dialect="netexec" if one.target in of_cluster else one.dialect)
-                for one in beats
-            ]
-            return failover.measure_silences(lambda pod: _enter(spaces, pod), spoken, pace, tell)
-
-    return entry.call(
-        f"measuring in lab '{lab.name}'",
-        inside,
-        Deadline(3 * pace.patience),
-        heard=lambda _: change(),
-    )
+_CABLES_SECONDS = 10.0
 
 
 def _namespaces() -> Iterator[tuple[str, str]]:
@@ -125,13 +75,6 @@ def _namespaces() -> Iterator[tuple[str, str]]:
     for found in list_holders(NODE_HOLDER):
         directory = f"/proc/{found.pid}/root{NETNS_DIRECTORY}"
         yield from ((name, f"{directory}/{name}") for name in os.listdir(directory))  # noqa: PTH208  names are wanted, not paths
-
-
-def _enter(spaces: dict[str, int], pod: str) -> None:
-    if pod not in spaces:
-        doing = f"entering pod '{pod}'"
-        raise BrokenError(doing, "none of its processes runs", "run 'lab up' again")
-    isolation.setns(spaces[pod], isolation.CLONE_NEWNET)
 
 
 MACHINE_SECONDS, NODE_SECONDS, CLUSTER_SECONDS, PLANE_SECONDS = 0.8, 3.0, 35.0, 30.0
@@ -348,18 +291,41 @@ class NspawnProvider(MachinesProvider):
         return failover.gateway_holders(holder.entry(lab), intent)
 
     def cut_off(self, lab: LabHandle, intent: Intent, machine: str) -> None:
-        """Unplug every cable of the machine except the management cable."""
-        plug(holder.entry(lab), intent, machine, plugged=False)
+        """Unplug every cable of the machine at the switch, except the management cable."""
+        _plug(holder.entry(lab), intent, machine, plugged=False)
 
     def join_again(self, lab: LabHandle, intent: Intent, machine: str) -> None:
         """Plug in every cable of the machine."""
-        plug(holder.entry(lab), intent, machine, plugged=True)
+        _plug(holder.entry(lab), intent, machine, plugged=True)
 
     def pulse(
         self, lab: LabHandle, beats: Sequence[Beat], change: Callable[[], None], pace: BeatPace
     ) -> tuple[Silence, ...]:
         """Send datagrams at a fixed interval; call ``change`` once all are answered."""
-        return measure(holder.entry(lab), lab, beats, change, pace)
+
+        def inside(tell: Tell) -> tuple[Silence, ...]:
+            of_cluster = {one.pod: one.network for one in pod_processes() if one.token == lab.token}
+            spaces = of_cluster or dict(_namespaces())
+
+            def enter(pod: str) -> None:
+                if pod not in spaces:
+                    doing = f"entering pod '{pod}'"
+                    raise BrokenError(doing, "none of its processes runs", "run 'lab up' again")
+                with Path(spaces[pod]).open("rb") as space:
+                    isolation.setns(space.fileno(), isolation.CLONE_NEWNET)
+
+            spoken = [
+                replace(one, dialect="netexec" if one.target in of_cluster else one.dialect)
+                for one in beats
+            ]
+            return failover.measure_silences(enter, spoken, pace, tell)
+
+        return holder.entry(lab).call(
+            f"measuring in lab '{lab.name}'",
+            inside,
+            Deadline(3 * pace.patience),
+            heard=lambda _: change(),
+        )
 
     def suspend(self, lab: LabHandle, intent: Intent) -> tuple[str, ...]:
         """Freeze every machine in memory; returns the names of those that ran."""
@@ -376,6 +342,16 @@ class NspawnProvider(MachinesProvider):
     def _require_machine(lab: LabHandle, intent: Intent, name: str) -> None:
         if name not in {one.name for one in intent.machines}:
             raise UsageError(f"looking for '{name}' in lab '{lab.name}'", "it has no such machine")
+
+
+def _plug(entry: HolderEntry, intent: Intent, machine: str, *, plugged: bool) -> None:
+    number = [one.name for one in intent.machines].index(machine)
+    state, what = ("up", "plugging in") if plugged else ("down", "unplugging")
+    cards = range(1, len(intent.machines[number].interfaces) + 1)
+    lines = [f"link set {port(number, card)} {state}" for card in cards]
+    entry.call(
+        f"{what} the cables of '{machine}'", lambda _: configure(lines), Deadline(_CABLES_SECONDS)
+    )
 
 
 def make(setup: ProviderSetup) -> Provider:
