@@ -48,8 +48,8 @@ initial user namespace. Without it the buffer is limited by net.core.rmem_max.""
 _SOL_PACKET, _STATISTICS = 263, 6
 _COUNTS = struct.Struct("=II")
 """tpacket_stats: all packets, and how many of them were dropped."""
-_OUTGOING, _OTHER_HOST = 4, 3
-"""Packet types of linux/if_packet.h."""
+_DIRECTIONS: Mapping[int, Direction] = {4: "out", 3: "other"}
+"""By packet type of linux/if_packet.h: PACKET_OUTGOING and PACKET_OTHERHOST."""
 _QUIET_SECONDS = 0.05
 _LINGER_SECONDS = 0.5
 """After the probe, wait for packets in flight: until none arrives for ``_QUIET_SECONDS``, or at
@@ -175,7 +175,7 @@ def _drain(listener: _Listener, buffer: bytearray) -> None:
             continue
         listener.size += kept
         listener.frames.append(
-            Frame(_timestamp(extra), _direction(sender[2]), bytes(buffer[:kept]), length)
+            Frame(_timestamp(extra), _DIRECTIONS.get(sender[2], "in"), bytes(buffer[:kept]), length)
         )
 
 
@@ -196,12 +196,6 @@ def _timestamp(extra: list[tuple[int, int, bytes]]) -> int:
             seconds, nanoseconds = _TIMESPEC.unpack_from(data)
             return int(seconds) * 1_000_000_000 + int(nanoseconds)
     raise AssertionError("the kernel gives every packet of such a socket its time")
-
-
-def _direction(kind: int) -> Direction:
-    if kind == _OUTGOING:
-        return "out"
-    return "other" if kind == _OTHER_HOST else "in"
 
 
 class Stop:

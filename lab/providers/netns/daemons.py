@@ -264,14 +264,10 @@ def _end_older() -> None:
     )
     with suppress(FileNotFoundError):
         os.unlink(_RECORD)  # noqa: PTH108  no Path needed
-    _remove(Path(MACHINES_DIRECTORY))
+    if Path(MACHINES_DIRECTORY).is_dir():
+        from shutil import rmtree  # noqa: PLC0415  few labs have daemons
 
-
-def _remove(directory: Path) -> None:
-    from shutil import rmtree  # noqa: PLC0415  few labs have daemons
-
-    if directory.is_dir():
-        rmtree(directory)
+        rmtree(MACHINES_DIRECTORY)
 
 
 def _recorded(root: str) -> Iterator[RunningDaemon]:
@@ -292,7 +288,12 @@ def start_responder(python: str, configured: str, deadline: Deadline) -> None:
     Raises DeadlineError when it does not report ready in time. Raises BrokenError when it exits
     instead; shows the end of its output.
     """
-    _end_older_responder()
+    older = _running_responder("")
+    if older:
+        os.kill(older[0], signal.SIGKILL)
+        Deadline(_END_SECONDS).wait(
+            "ending the lab's older responder", lambda: _running_responder("") is None
+        )
     isolation.raise_descriptors()
     Path(_CONFIGURATION).write_text(configured, encoding="utf-8")
     command = [python, "-I", str(PROGRAM), _CONFIGURATION]
@@ -309,15 +310,6 @@ def start_responder(python: str, configured: str, deadline: Deadline) -> None:
         json.dumps({"pid": process.pid, "started": since}), encoding="ascii"
     )
     _await_responder(process, deadline)
-
-
-def _end_older_responder() -> None:
-    older = _running_responder("")
-    if older:
-        os.kill(older[0], signal.SIGKILL)
-        Deadline(_END_SECONDS).wait(
-            "ending the lab's older responder", lambda: _running_responder("") is None
-        )
 
 
 def _await_responder(process: subprocess.Popen[bytes], deadline: Deadline) -> None:
@@ -405,8 +397,10 @@ def _ended(root: str, intent: Intent) -> str:
     wanted = list_daemons(intent)
     ended = [one for one in wanted if (one.machine, one.daemon.name) not in there]
     if not ended:
-        stopped = [one for one in there.values() if is_stopped(one.pid, f"{root}/proc")]
-        return _stopped(stopped[0]) if stopped else ""
+        for one in there.values():
+            if is_stopped(one.pid, f"{root}/proc"):
+                return f"'{one.name}' on '{one.machine}' is stopped by a signal or a debugger"
+        return ""
     first = ended[0]
     log = Path(f"{root}{first.home}", LOG)
     what = f"{first.words()} has ended"
@@ -415,10 +409,6 @@ def _ended(root: str, intent: Intent) -> str:
         what = f"{len(ended)} of its {every} have ended, the first is {first.words()}"
     said = tail(log)
     return f"{what}; the end of its log:{'' if said.startswith(_BELOW) else ' '}{said}"
-
-
-def _stopped(one: RunningDaemon) -> str:
-    return f"'{one.name}' on '{one.machine}' is stopped by a signal or a debugger"
 
 
 def daemon_files(holder: int, intent: Intent) -> Iterator[tuple[str, bytes]]:

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Self
 
 from lab._deadline import Deadline
@@ -345,11 +344,7 @@ def wait_for_links(namespace: str, wanted: set[str], deadline: Deadline) -> None
     with inside(namespace), Socket(namespace) as channel:
         deadline.wait(
             f"waiting for the carrier of links in namespace '{namespace}'",
-            partial(_down, wanted, channel),
+            lambda: sorted(wanted - {one.name for one in list_links(channel) if one.carrier}),
             until=lambda down: not down,
             every=0.001,
         )
-
-
-def _down(wanted: set[str], channel: Socket) -> list[str]:
-    return sorted(wanted - {link.name for link in list_links(channel) if link.carrier})

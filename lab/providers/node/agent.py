@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,45 +36,44 @@ _NOT_RUN = 127
 
 T = TypeVar("T")
 Enter = Callable[[str], None]
-Piece = Callable[[tuple[str, str]], None]
 
 
-def gather(heard: Piece, deadline: Deadline) -> None:
-    """Pass every piece of evidence to ``heard``: path and text, or the reason of a failure."""
+def _gather(_: Order, deadline: Deadline) -> None:
+    """Say every piece of evidence: path and text, or the reason of a failure."""
     for path in (files.RECORD, files.STATUS_SCRIPT, files.ENTER):
         with suppress(FileNotFoundError):
-            heard((path.name, path.read_text(encoding="utf-8", errors="replace")))
+            _piece(path.name, path.read_text(encoding="utf-8", errors="replace"))
     for file, command in LOOKS:
-        heard((f"machine/{file}", transcript(command, _done(command, deadline))))
+        _piece(f"machine/{file}", transcript(command, _done(command, deadline)))
     try:
-        _gather_inside(network.enter_holder(), heard, deadline)
+        _gather_inside(network.enter_holder(), deadline)
     except LabError as error:
-        heard(("pods.txt", f"{error}\n"))
+        _piece("pods.txt", f"{error}\n")
 
 
-def _gather_inside(entry: HolderEntry, heard: Piece, deadline: Deadline) -> None:
+def _gather_inside(entry: HolderEntry, deadline: Deadline) -> None:
     there = files.read_record()
     own = there.machine if there else ""
 
-    def look_around(_: object) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    def look_around(_: object) -> tuple[tuple[str, ...], dict[str, str]]:
         own_files = sorted(Path("/run").glob("responder*"))
-        said = [(one.name, one.read_text(encoding="utf-8", errors="replace")) for one in own_files]
+        said = {one.name: one.read_text(encoding="utf-8", errors="replace") for one in own_files}
         return namespaces.list_names(), said
 
     names, texts = entry.call("inspecting the holder", look_around, deadline)
-    for piece in texts:
-        heard(piece)
+    for name, text in texts.items():
+        _piece(name, text)
     for name in names:
         if name != own:
-            _gather_pod(NetnsMachine(name, entry, pod=True), heard, deadline)
+            _gather_pod(NetnsMachine(name, entry, pod=True), deadline)
 
 
-def _gather_pod(pod: NetnsMachine, heard: Piece, deadline: Deadline) -> None:
+def _gather_pod(pod: NetnsMachine, deadline: Deadline) -> None:
     looks = iter(LOOKS)
 
     def report_result(done: Completed) -> None:
         file, command = next(looks)
-        heard((f"{pod.name}/{file}", transcript(command, done)))
+        _piece(f"{pod.name}/{file}", transcript(command, done))
 
     pod.run_each([command for _, command in LOOKS], deadline, report_result)
 
@@ -138,8 +138,8 @@ def _say(kind: str, value: Any) -> None:
     _write(protocol.make_line(kind, value))
 
 
-def _phase(name: str) -> None:
-    _say("phase", name)
+def _piece(path: str, text: str) -> None:
+    _say("pieces", [[path, text]])
 
 
 def _namespace(pod: str) -> NetnsMachine:
@@ -148,7 +148,7 @@ def _namespace(pod: str) -> NetnsMachine:
 
 def _up(order: Order, deadline: Deadline) -> None:
     assert order.work is not None
-    network.make_network(order.work, deadline, _phase)
+    network.make_network(order.work, deadline, partial(_say, "phase"))
 
 
 def _run(order: Order, deadline: Deadline) -> None:
@@ -205,7 +205,7 @@ def _listen(order: Order, deadline: Deadline) -> None:
     def take(enter: Enter, tell: Tell, stop: int) -> list[Taken]:
         return capture.take_packets(enter, order.taps, order.limit, tell, stop)
 
-    for one in _until_stopped(order, deadline, take, take):
+    for one in _until_stopped(order, deadline, take):
         for said in protocol.taken_lines(one):
             _write(said)
 
@@ -213,24 +213,20 @@ def _listen(order: Order, deadline: Deadline) -> None:
 def _trace(order: Order, deadline: Deadline) -> None:
     from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
 
-    def trace(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
-        return capture.trace_kernel(enter, order.places, order.table, tell, stop)
+    trace = capture.trace_kernel if order.cluster else capture.trace_apart
 
-    def apart(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
-        return capture.trace_apart(enter, order.places, order.table, tell, stop)
+    def watch(enter: Enter, tell: Tell, stop: int) -> list[KernelSaid]:
+        return trace(enter, order.places, order.table, tell, stop)
 
-    _say("said", _until_stopped(order, deadline, trace, apart))
+    _say("said", _until_stopped(order, deadline, watch))
 
 
 def _until_stopped(
-    order: Order,
-    deadline: Deadline,
-    here: Callable[[Enter, Tell, int], list[T]],
-    apart: Callable[[Enter, Tell, int], list[T]],
+    order: Order, deadline: Deadline, watch: Callable[[Enter, Tell, int], list[T]]
 ) -> list[T]:
     """Watch packets in the namespaces of pods until :data:`STOP`.
 
-    ``here`` does it for Kubernetes pods, ``apart`` in a process of the lab's holder.
+    Kubernetes pods are watched from here, others from a process of the lab's holder.
     """
     from lab.providers.netns import capture  # noqa: PLC0415  not used by other verbs
 
@@ -241,10 +237,10 @@ def _until_stopped(
         signal.signal(protocol.STOP, lambda *_: stop.now())
         if order.cluster:
             with pod_namespaces.PodNamespaces(order.cluster, every=True) as there:
-                return here(there.enter, ready, stop.reader)
+                return watch(there.enter, ready, stop.reader)
         return network.enter_holder().call(
             "watching packets",
-            lambda tell: apart(namespaces.enter, tell, stop.reader),
+            lambda tell: watch(namespaces.enter, tell, stop.reader),
             deadline,
             heard=ready,
             apart=True,
@@ -269,10 +265,6 @@ def _receive(order: Order, deadline: Deadline) -> None:
         _say("ready", os.getpid())
         while not ended.is_set() and deadline.left() > 0:
             server.turn(_TURN_SECONDS)
-
-
-def _gather(_: Order, deadline: Deadline) -> None:
-    gather(lambda piece: _say("pieces", [piece]), deadline)
 
 
 _VERBS: Mapping[str, Callable[[Order, Deadline], None]] = {

@@ -204,15 +204,11 @@ def clear_cards(channel: Socket, macs: Iterable[str]) -> None:
         if link.mac in wanted and link.kind in _CARD_KINDS and link.name != MANAGEMENT
     }
     operations: list[Message] = [LinkDown(name) for name in cards.values()]
-    operations += _removals(channel, cards)
-    channel.apply(operations, Names({name: index for index, name in cards.items()}))
-
-
-def _removals(channel: Socket, cards: Mapping[int, str]) -> Iterator[AddressRemove]:
     # Last first: deleting a primary address would delete its secondaries.
     for index, address in reversed(list_addresses(channel)):
         if index in cards:
-            yield AddressRemove(cards[index], address)
+            operations.append(AddressRemove(cards[index], address))
+    channel.apply(operations, Names({name: index for index, name in cards.items()}))
 
 
 def remove_devices(channel: Socket, names: Iterable[str], deadline: Deadline) -> None:
@@ -261,7 +257,7 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         files.write_record(planned)
         files.STATUS_SCRIPT.unlink(missing_ok=True)
         phase("clearing")
-        holders.end_all_holders(_holders)
+        holders.end_all_holders(lambda: list_holders(NODE_HOLDER, starting=True))
         files.remove_old_archives()
         _clear(channel, planned, deadline)
         phase("cards")
@@ -269,9 +265,11 @@ def make_network(work: Work, deadline: Deadline, phase: Phase) -> None:
         operations = _compiled(channel, machine)
         _ensure_bridge_filter(machine)
         demote_foreign_defaults(channel, machine)
-        _ensure_resolver_file()
+        if not os.path.lexists(RESOLVER_FILE):  # pods mount their own over it
+            Path(RESOLVER_FILE).touch(0o644)
         phase("holder")
-        entry = _hold(machine.name, deadline)
+        lab = LabHandle(machine.name, DIRECTORY, secrets.token_hex(8))
+        entry = holders.start_holder(lab, sys.executable, NODE_HOLDER, deadline.left())
         _build(entry, work, operations, deadline, phase)
         files.write_record(files.plan_record(machine))
         _write_status_script(entry, work)
@@ -288,10 +286,6 @@ def enter_holder() -> HolderProcess:
             "entering the pods", "the holder of the pods is not running", "run 'lab up' again"
         )
     return found[0]
-
-
-def _holders() -> tuple[HolderProcess, ...]:
-    return list_holders(NODE_HOLDER, starting=True)
 
 
 @contextmanager
@@ -369,17 +363,6 @@ def _ensure_bridge_filter(machine: MachineIntent) -> None:
         raise BrokenError(doing, "there is no 'modprobe'", hint) from None
     if not _BRIDGE_SETTINGS.is_dir():
         raise BrokenError(doing, done.stderr.strip() or "it is loaded, but has no settings", hint)
-
-
-def _ensure_resolver_file() -> None:
-    """Create the file that pods mount their resolver files over; empty is equivalent to none."""
-    if not os.path.lexists(RESOLVER_FILE):
-        Path(RESOLVER_FILE).touch(0o644)
-
-
-def _hold(name: str, deadline: Deadline) -> HolderEntry:
-    lab = LabHandle(name, DIRECTORY, secrets.token_hex(8))
-    return holders.start_holder(lab, sys.executable, NODE_HOLDER, deadline.left())
 
 
 def _build(
