@@ -1,6 +1,7 @@
 """A probe captured on several computers, each by its own agent."""
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -15,8 +16,9 @@ from lab.explain.kernel import TABLE, kernel_words, trace_table
 from lab.matrix.run import probe
 from lab.providers.capture import Frame, Taken, Tap
 from lab.providers.node.control import NodeControl
-from lab.providers.node.fleet import capture
+from lab.providers.node.fleet import Fleet
 from lab.providers.provider import ProbeSettings
+from lab.topology.intent import Intent
 
 
 def captured(lab: NodeLab, cell_id: str) -> tuple[Conclusion, tuple[Taken, ...]]:
@@ -106,9 +108,11 @@ class Told:
 def in_memory(
     taps: Sequence[Tap], during: Callable[[], None], **listeners: Told
 ) -> tuple[Taken, ...]:
-    places = {"a": "a", "a-p1": "a", "b": "b"}
-    controls = cast("dict[str, NodeControl]", listeners)
-    return capture(controls, places, taps, 77, during, Deadline(20))
+    machines = {name: SimpleNamespace(name=name) for name in "ab"}
+    places = {place: (machines[place[0]], None) for place in ("a", "a-p1", "b")}
+    intent = cast("Intent", SimpleNamespace(places=lambda: places))
+    fleet = Fleet(cast("dict[str, NodeControl]", listeners))
+    return fleet.capture(intent, taps, 77, during, Deadline(20))
 
 
 def test_a_machine_that_cannot_listen_is_trouble_at_its_own_taps_alone():
